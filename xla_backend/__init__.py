@@ -1,0 +1,68 @@
+"""Text generation through XLA-compiled functions that are kept, timed and accounted for.
+
+`Backend` runs the engine in this process, `BackendProcess` in a child process with the same methods.
+Importing this package does not import TensorFlow; the first use of `Backend` does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from xla_backend.buckets import BucketRules, CacheKey
+from xla_backend.errors import BackendError, EngineStopped, InvalidRequest, ModelUnavailable
+from xla_backend.options import GenerationOptions
+from xla_backend.results import (
+    CacheEntry,
+    CacheOutcome,
+    EngineStatus,
+    FirstCall,
+    GenerationResult,
+    ModelInfo,
+    Prediction,
+    Token,
+)
+from xla_backend.timing import Statistics, Timing
+
+if TYPE_CHECKING:
+    from xla_backend.backend import Backend, TextStream
+    from xla_backend.process import BackendProcess
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "Backend": "xla_backend.backend",
+    "TextStream": "xla_backend.backend",
+    "BackendProcess": "xla_backend.process",
+}
+
+__all__ = [
+    "Backend",
+    "BackendError",
+    "BackendProcess",
+    "BucketRules",
+    "CacheEntry",
+    "CacheKey",
+    "CacheOutcome",
+    "EngineStatus",
+    "EngineStopped",
+    "FirstCall",
+    "GenerationOptions",
+    "GenerationResult",
+    "InvalidRequest",
+    "ModelInfo",
+    "ModelUnavailable",
+    "Prediction",
+    "Statistics",
+    "TextStream",
+    "Timing",
+    "Token",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the engine's classes when they are first asked for."""
+    if name in _LAZY:
+        import importlib
+
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,196 @@
+"""What the engine answers: the plain values that travel to callers and between processes.
+
+Knows the shapes of answers (results, cache entries, predictions, model descriptions). Must not know
+how they come about, nor TensorFlow: everything here can be pickled and turned into JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Literal
+
+from xla_backend.buckets import CacheKey
+from xla_backend.options import GenerationOptions
+from xla_backend.timing import Statistics, Timing
+
+
+class CacheOutcome(str, Enum):
+    """Where the compiled function of a request came from."""
+
+    HIT = "hit"
+    """It was in memory."""
+    MISS = "miss"
+    """It was traced and compiled for this request."""
+    DISK = "disk"
+    """It was restored from the store on disk."""
+    REUSED = "reused"
+    """A larger function that was in memory served the request."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """One generated token.
+
+    Attributes:
+        id: its number in the vocabulary.
+        text: its own text; several tokens can share one character, so joining these is not exact.
+        logprob: natural logarithm of the probability that the model gave it, before temperature,
+            filters and penalties.
+    """
+
+    id: int
+    text: str
+    logprob: float
+
+
+@dataclass(frozen=True)
+class FirstCall:
+    """What the first call of a compiled function cost, in seconds."""
+
+    outcome: CacheOutcome
+    trace_s: float
+    compile_s: float
+    run_s: float
+
+    @property
+    def total_s(self) -> float:
+        """Tracing (or restoring), compiling and running."""
+        return self.trace_s + self.compile_s + self.run_s
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """One compiled function in memory: what it cost once, and what it costs since.
+
+    Attributes:
+        cached: statistics of `Timing.run_s` over the calls that came after the first and ran as
+            many new tokens as the function can; None before there is one.
+    """
+
+    model: str
+    key: CacheKey
+    first_call: FirstCall
+    hits: int
+    cached: Statistics | None
+
+
+@dataclass(frozen=True)
+class GenerationResult:
+    """One answer.
+
+    Attributes:
+        model: the name the model was asked for by.
+        text: the continuation (or answer), without the prompt and without special tokens.
+        tokens: the generated tokens, an end-of-text token included.
+        prompt_tokens: tokens of the prompt, without padding.
+        key: the compiled function that served the request.
+        requested_key: the function that fits the request best; differs from `key` when REUSED.
+        cache: where the compiled function came from.
+        finish: "eos" (the model ended its text), "length" (max_new_tokens) or "stopped".
+        timing: the phases, in seconds.
+        first_call: what the first call of `key` cost; this very call on a miss.
+        load_s: seconds spent loading the model for this request, outside `timing`.
+    """
+
+    model: str
+    text: str
+    tokens: tuple[Token, ...]
+    prompt_tokens: int
+    key: CacheKey
+    requested_key: CacheKey
+    cache: CacheOutcome
+    finish: Literal["eos", "length", "stopped"]
+    timing: Timing
+    first_call: FirstCall
+    options: GenerationOptions
+    load_s: float = 0.0
+
+    @property
+    def new_tokens(self) -> int:
+        """How many tokens were generated."""
+        return len(self.tokens)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Generated tokens over the seconds spent running; None when nothing was generated."""
+        return self.new_tokens / self.timing.run_s if self.timing.run_s > 0 else None
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times longer the first call of this function took than this one's run.
+
+        None on the first call itself: there is nothing to compare yet.
+        """
+        if self.cache in (CacheOutcome.MISS, CacheOutcome.DISK) or self.timing.run_s <= 0:
+            return None
+        return self.first_call.total_s / self.timing.run_s
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of the command line and the API."""
+        return {
+            "model": self.model,
+            "text": self.text,
+            "prompt_tokens": self.prompt_tokens,
+            "new_tokens": self.new_tokens,
+            "key": self.key.to_dict(),
+            "cache": self.cache.value,
+            "timing": self.timing.to_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a request would meet if it were sent now.
+
+    Attributes:
+        outcome: HIT, MISS, DISK or REUSED.
+        key: the compiled function that it would run on.
+        prompt_tokens: tokens of the prompt, without padding.
+        expected_s: seconds, from what this key (or on a miss, the likeliest other one) took
+            before; None when nothing comparable was measured yet.
+    """
+
+    outcome: CacheOutcome
+    key: CacheKey
+    prompt_tokens: int
+    expected_s: float | None
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A model that can be asked for.
+
+    Attributes:
+        family: "decoder-only", "encoder-decoder" or "speech".
+        source: "bundled" (ships with the project), "hub" (downloaded when first asked for) or
+            "folder".
+        context_length: most tokens of prompt and text together; None until it is known.
+    """
+
+    name: str
+    family: Literal["decoder-only", "encoder-decoder", "speech"]
+    source: Literal["bundled", "hub", "folder"]
+    description: str
+    context_length: int | None = None
+    loaded: bool = False
+
+
+@dataclass(frozen=True)
+class EngineStatus:
+    """What the engine is doing right now.
+
+    Attributes:
+        state: the activity.
+        detail: the model or key it concerns, for a visitor to read; may be empty.
+        since: `time.perf_counter()` when the state began.
+    """
+
+    state: Literal["starting", "loading", "ready", "tracing", "compiling", "generating", "stopped"]
+    detail: str = ""
+    since: float = 0.0
+
+    def replace(self, **changes: Any) -> EngineStatus:
+        """A copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
