@@ -1,0 +1,509 @@
+"""Small random checkpoints in the Hub's own folder layout, and the oracle that reads them.
+
+Knows the file names, tensor names and shapes that PyTorch-format checkpoints of GPT-2, OPT, T5 and
+Whisper have on the Hub, written out here by hand so that the code under test is not its own judge.
+Must not know the package under test. No network; equal arguments give equal files.
+
+The weights are larger than a fresh initialisation, so that the likeliest token leads clearly and
+the continuation wanders instead of repeating one token.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+TEXT = """Once upon a time there was a little fox who lived near the river. Every morning the fox
+ran down the hill to look for her friend, the old grey owl. "Good morning," said the
+fox. "What shall we do today?" The owl blinked and thought for a long while. "We shall
+find the lost red kite," he said. They walked through the forest, over the bridge, past
+the mill, and asked every rabbit they met. The rain began to fall, and the wind blew
+hard, but the two friends did not stop. At last they saw it: the red kite was caught in
+the tallest tree. The fox was sad, for she could not climb. The owl flapped his wings,
+flew up, and brought it down. Then they went home and were happy ever after. Turn on the
+light in the kitchen. Set a timer for seven minutes. 0123456789 naïve café — Ünïcödé.
+"""
+
+GPT2_124M = {
+    "vocab_size": 50257,
+    "n_positions": 1024,
+    "n_embd": 768,
+    "n_layer": 12,
+    "n_head": 12,
+}
+"""Config values of `gpt2()` for the shape of the smallest published GPT-2."""
+
+
+class _Draw:
+    """Random float32 tensors, reproducible from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def normal(self, *shape: int, std: float) -> np.ndarray:
+        values = self._rng.standard_normal(shape, dtype=np.float32)
+        values *= std
+        return values
+
+    def matrix(self, rows: int, columns: int, fan_in: int, gain: float = 1.5) -> np.ndarray:
+        return self.normal(rows, columns, std=gain / fan_in**0.5)
+
+    def linear(self, out: int, into: int, gain: float = 1.5) -> np.ndarray:
+        """A PyTorch `nn.Linear` weight, (out, in)."""
+        return self.matrix(out, into, fan_in=into, gain=gain)
+
+    def scale(self, size: int, mean: float = 1.0) -> np.ndarray:
+        """A layer norm's weight."""
+        return mean + self.normal(size, std=0.1)
+
+    def bias(self, size: int) -> np.ndarray:
+        return self.normal(size, std=0.05)
+
+
+def gpt2(folder: Path | str, *, seed: int = 0, hub_names: bool = True, **config: Any) -> Path:
+    """Writes a GPT-2 language model: config, tokenizer and PyTorch-format `model.safetensors`.
+
+    Args:
+        folder: where the files go; made if missing.
+        seed: of the random weights.
+        hub_names: tensor names as in openai-community/gpt2 (no `transformer.` prefix, with the
+            causal-mask buffers); False writes what Transformers saves today.
+        **config: `GPT2Config` values; `**GPT2_124M` gives the smallest published shape.
+    """
+    from transformers import GPT2Config
+
+    folder = _made(folder)
+    tokenizer = _byte_level_bpe(["<|endoftext|>"])
+    _save_tokenizer(folder, "GPT2TokenizerFast", tokenizer, _same_token("<|endoftext|>"))
+    end = tokenizer.token_to_id("<|endoftext|>")
+    settings = GPT2Config(
+        **{
+            "vocab_size": tokenizer.get_vocab_size(),
+            "n_positions": 128,
+            "n_embd": 48,
+            "n_layer": 2,
+            "n_head": 4,
+            "bos_token_id": end,
+            "eos_token_id": end,
+            "architectures": ["GPT2LMHeadModel"],
+            **config,
+        }
+    )
+    width, inner = settings.n_embd, settings.n_inner or 4 * settings.n_embd
+    draw = _Draw(seed)
+    tensors = {
+        "wte.weight": draw.normal(settings.vocab_size, width, std=0.4),
+        "wpe.weight": draw.normal(settings.n_positions, width, std=0.4),
+        "ln_f.weight": draw.scale(width),
+        "ln_f.bias": draw.bias(width),
+    }
+    for layer in range(settings.n_layer):
+        block = f"h.{layer}."
+        for norm in ("ln_1", "ln_2"):
+            tensors[f"{block}{norm}.weight"] = draw.scale(width)
+            tensors[f"{block}{norm}.bias"] = draw.bias(width)
+        # GPT-2 keeps these as (in, out), the other way round than nn.Linear.
+        for name, into, out in (
+            ("attn.c_attn", width, 3 * width),
+            ("attn.c_proj", width, width),
+            ("mlp.c_fc", width, inner),
+            ("mlp.c_proj", inner, width),
+        ):
+            tensors[f"{block}{name}.weight"] = draw.matrix(into, out, fan_in=into)
+            tensors[f"{block}{name}.bias"] = draw.bias(out)
+        if hub_names:
+            causal = np.tril(np.ones((settings.n_positions, settings.n_positions), np.float32))
+            tensors[f"{block}attn.bias"] = causal[None, None]
+    if not hub_names:
+        tensors = {f"transformer.{name}": tensor for name, tensor in tensors.items()}
+    _save(folder, settings, tensors)
+    return folder
+
+
+def opt(folder: Path | str, *, seed: int = 0, hub_names: bool = True, **config: Any) -> Path:
+    """Writes an OPT language model in the layout of facebook/opt-125m.
+
+    Args:
+        folder: where the files go; made if missing.
+        seed: of the random weights.
+        hub_names: tensor names without the `model.` prefix, as older checkpoints have them.
+        **config: `OPTConfig` values. `do_layer_norm_before=False, word_embed_proj_dim=32` gives the
+            post-norm form of facebook/opt-350m, with projections around the embeddings.
+    """
+    from transformers import OPTConfig
+
+    folder = _made(folder)
+    tokenizer = _byte_level_bpe(["<s>", "<pad>", "</s>", "<unk>"])
+    special = {**_same_token("</s>"), "pad_token": "<pad>", "add_bos_token": True}
+    _save_tokenizer(folder, "GPT2TokenizerFast", tokenizer, special)
+    # The published folders have vocab.json and merges.txt only: the loader builds the rest.
+    (folder / "tokenizer.json").unlink()
+    settings = OPTConfig(
+        **{
+            "vocab_size": tokenizer.get_vocab_size(),
+            "hidden_size": 48,
+            "num_hidden_layers": 2,
+            "ffn_dim": 96,
+            "num_attention_heads": 4,
+            "max_position_embeddings": 128,
+            "bos_token_id": 2,
+            "eos_token_id": 2,
+            "pad_token_id": 1,
+            "architectures": ["OPTForCausalLM"],
+            **config,
+        }
+    )
+    width, narrow = settings.hidden_size, settings.word_embed_proj_dim
+    draw = _Draw(seed)
+    tensors = {
+        "decoder.embed_tokens.weight": draw.normal(settings.vocab_size, narrow, std=0.4),
+        # Positions start at 2, an inheritance of fairseq.
+        "decoder.embed_positions.weight": draw.normal(
+            settings.max_position_embeddings + 2, width, std=0.4
+        ),
+    }
+    if narrow != width:
+        tensors["decoder.project_in.weight"] = draw.linear(width, narrow)
+        tensors["decoder.project_out.weight"] = draw.linear(narrow, width)
+    if settings.do_layer_norm_before and not settings._remove_final_layer_norm:
+        tensors["decoder.final_layer_norm.weight"] = draw.scale(width)
+        tensors["decoder.final_layer_norm.bias"] = draw.bias(width)
+    for layer in range(settings.num_hidden_layers):
+        block = f"decoder.layers.{layer}."
+        for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            tensors[f"{block}self_attn.{name}.weight"] = draw.linear(width, width)
+            tensors[f"{block}self_attn.{name}.bias"] = draw.bias(width)
+        for norm in ("self_attn_layer_norm", "final_layer_norm"):
+            tensors[f"{block}{norm}.weight"] = draw.scale(width)
+            tensors[f"{block}{norm}.bias"] = draw.bias(width)
+        tensors[f"{block}fc1.weight"] = draw.linear(settings.ffn_dim, width)
+        tensors[f"{block}fc1.bias"] = draw.bias(settings.ffn_dim)
+        tensors[f"{block}fc2.weight"] = draw.linear(width, settings.ffn_dim)
+        tensors[f"{block}fc2.bias"] = draw.bias(width)
+    if not hub_names:
+        tensors = {f"model.{name}": tensor for name, tensor in tensors.items()}
+    _save(folder, settings, tensors)
+    return folder
+
+
+def t5(folder: Path | str, *, seed: int = 0, **config: Any) -> Path:
+    """Writes a T5 model in the layout of google-t5/t5-small.
+
+    Args:
+        folder: where the files go; made if missing.
+        seed: of the random weights.
+        **config: `T5Config` values. `feed_forward_proj="gated-gelu", tie_word_embeddings=False`
+            gives the form of T5 v1.1 and Flan-T5.
+    """
+    from transformers import T5Config
+
+    folder = _made(folder)
+    extra = 8
+    tokenizer = _unigram(extra)
+    special = {
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "pad_token": "<pad>",
+        "extra_ids": extra,
+        "additional_special_tokens": [f"<extra_id_{index}>" for index in range(extra)],
+    }
+    _save_tokenizer(folder, "T5TokenizerFast", tokenizer, special)
+    settings = T5Config(
+        **{
+            # Published vocabularies are padded beyond what the tokenizer knows.
+            "vocab_size": -(-tokenizer.get_vocab_size() // 16) * 16,
+            "d_model": 48,
+            "d_kv": 12,
+            "d_ff": 96,
+            "num_layers": 2,
+            "num_heads": 4,
+            "n_positions": 512,
+            "decoder_start_token_id": 0,
+            "architectures": ["T5ForConditionalGeneration"],
+            **config,
+        }
+    )
+    width, heads = settings.d_model, settings.num_heads * settings.d_kv
+    draw = _Draw(seed)
+    tied = settings.tie_word_embeddings
+    tensors = {"shared.weight": draw.normal(settings.vocab_size, width, std=0.2 if tied else 0.4)}
+    if not tied:
+        tensors["lm_head.weight"] = draw.normal(settings.vocab_size, width, std=0.4)
+    for stack, layers in (
+        ("encoder", settings.num_layers),
+        ("decoder", settings.num_decoder_layers),
+    ):
+        # A tied head divides by sqrt(d_model): the last norm makes up for it.
+        mean = 12.0 if tied and stack == "decoder" else 1.0
+        tensors[f"{stack}.final_layer_norm.weight"] = draw.scale(width, mean)
+        for layer in range(layers):
+            attentions = ("SelfAttention", "EncDecAttention")[: 2 if stack == "decoder" else 1]
+            for place, attention in enumerate(attentions):
+                block = f"{stack}.block.{layer}.layer.{place}."
+                tensors[f"{block}layer_norm.weight"] = draw.scale(width)
+                # T5 does not divide scores by sqrt(d_kv): its queries are that much smaller.
+                small = 1.5 / settings.d_kv**0.5
+                tensors[f"{block}{attention}.q.weight"] = draw.linear(heads, width, gain=small)
+                for name in ("k", "v"):
+                    tensors[f"{block}{attention}.{name}.weight"] = draw.linear(heads, width)
+                tensors[f"{block}{attention}.o.weight"] = draw.linear(width, heads)
+                if layer == 0 and attention == "SelfAttention":
+                    buckets = settings.relative_attention_num_buckets
+                    tensors[f"{block}{attention}.relative_attention_bias.weight"] = draw.normal(
+                        buckets, settings.num_heads, std=0.5
+                    )
+            block = f"{stack}.block.{layer}.layer.{len(attentions)}."
+            tensors[f"{block}layer_norm.weight"] = draw.scale(width)
+            inner = ("wi_0", "wi_1") if settings.is_gated_act else ("wi",)
+            for name in inner:
+                tensors[f"{block}DenseReluDense.{name}.weight"] = draw.linear(settings.d_ff, width)
+            tensors[f"{block}DenseReluDense.wo.weight"] = draw.linear(width, settings.d_ff)
+    _save(folder, settings, tensors)
+    return folder
+
+
+def whisper(folder: Path | str, *, seed: int = 0, multilingual: bool = True, **config: Any) -> Path:
+    """Writes a Whisper model in the layout of openai/whisper-tiny, for audio of two seconds.
+
+    Args:
+        folder: where the files go; made if missing.
+        seed: of the random weights.
+        multilingual: languages and tasks in the generation config, as whisper-tiny has and
+            whisper-tiny.en has not.
+        **config: `WhisperConfig` values.
+    """
+    from transformers import WhisperConfig, WhisperFeatureExtractor
+
+    folder = _made(folder)
+    seconds = 2
+    names = ["<|endoftext|>", "<|startoftranscript|>"]
+    names += ["<|en|>", "<|de|>"] if multilingual else []
+    names += ["<|translate|>", "<|transcribe|>", "<|startoflm|>", "<|startofprev|>"]
+    names += ["<|nospeech|>", "<|notimestamps|>"]
+    tokenizer = _byte_level_bpe([])
+    _add_special(tokenizer, names)
+    # Not special: they are part of the text when timestamps are asked for.
+    tokenizer.add_tokens([f"<|{tick * 0.02:.2f}|>" for tick in range(seconds * 50 + 1)])
+    special = {**_same_token("<|endoftext|>"), "additional_special_tokens": names}
+    _save_tokenizer(folder, "WhisperTokenizerFast", tokenizer, special)
+    WhisperFeatureExtractor(feature_size=80, chunk_length=seconds).save_pretrained(folder)
+    ids = {name: tokenizer.token_to_id(name) for name in names}
+    settings = WhisperConfig(
+        **{
+            "vocab_size": tokenizer.get_vocab_size(),
+            "num_mel_bins": 80,
+            "d_model": 48,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 4,
+            "encoder_ffn_dim": 96,
+            "decoder_ffn_dim": 96,
+            "max_source_positions": seconds * 50,
+            "max_target_positions": 64,
+            "bos_token_id": ids["<|endoftext|>"],
+            "eos_token_id": ids["<|endoftext|>"],
+            "pad_token_id": ids["<|endoftext|>"],
+            "decoder_start_token_id": ids["<|startoftranscript|>"],
+            "begin_suppress_tokens": [tokenizer.token_to_id("Ġ"), ids["<|endoftext|>"]],
+            "suppress_tokens": [],
+            "architectures": ["WhisperForConditionalGeneration"],
+            **config,
+        }
+    )
+    width = settings.d_model
+    draw = _Draw(seed)
+    tensors = {
+        "model.encoder.conv1.weight": draw.normal(width, settings.num_mel_bins, 3, std=0.1),
+        "model.encoder.conv1.bias": draw.bias(width),
+        "model.encoder.conv2.weight": draw.normal(width, width, 3, std=0.12),
+        "model.encoder.conv2.bias": draw.bias(width),
+        "model.encoder.embed_positions.weight": _sinusoids(settings.max_source_positions, width),
+        "model.decoder.embed_tokens.weight": draw.normal(settings.vocab_size, width, std=0.2),
+        "model.decoder.embed_positions.weight": draw.normal(
+            settings.max_target_positions, width, std=0.6
+        ),
+    }
+    for stack, layers, inner in (
+        ("encoder", settings.encoder_layers, settings.encoder_ffn_dim),
+        ("decoder", settings.decoder_layers, settings.decoder_ffn_dim),
+    ):
+        mean = 3.0 if stack == "decoder" else 1.0
+        tensors[f"model.{stack}.layer_norm.weight"] = draw.scale(width, mean)
+        tensors[f"model.{stack}.layer_norm.bias"] = draw.bias(width)
+        for layer in range(layers):
+            block = f"model.{stack}.layers.{layer}."
+            attentions = ("self_attn", "encoder_attn")[: 2 if stack == "decoder" else 1]
+            for attention in attentions:
+                for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+                    tensors[f"{block}{attention}.{name}.weight"] = draw.linear(width, width)
+                    if name != "k_proj":
+                        tensors[f"{block}{attention}.{name}.bias"] = draw.bias(width)
+            for norm in (*(f"{name}_layer_norm" for name in attentions), "final_layer_norm"):
+                tensors[f"{block}{norm}.weight"] = draw.scale(width)
+                tensors[f"{block}{norm}.bias"] = draw.bias(width)
+            tensors[f"{block}fc1.weight"] = draw.linear(inner, width)
+            tensors[f"{block}fc1.bias"] = draw.bias(inner)
+            tensors[f"{block}fc2.weight"] = draw.linear(width, inner)
+            tensors[f"{block}fc2.bias"] = draw.bias(width)
+    generation = {
+        "begin_suppress_tokens": settings.begin_suppress_tokens,
+        "suppress_tokens": settings.suppress_tokens,
+        "is_multilingual": multilingual,
+        "max_initial_timestamp_index": seconds * 50,
+        "max_length": settings.max_target_positions,
+        "no_timestamps_token_id": ids["<|notimestamps|>"],
+        "prev_sot_token_id": ids["<|startofprev|>"],
+        "return_timestamps": False,
+    }
+    if multilingual:
+        generation["lang_to_id"] = {name: ids[name] for name in ("<|en|>", "<|de|>")}
+        generation["task_to_id"] = {
+            task: ids[f"<|{task}|>"] for task in ("transcribe", "translate")
+        }
+        generation["forced_decoder_ids"] = [[1, None], [2, ids["<|transcribe|>"]]]
+    else:
+        generation["forced_decoder_ids"] = [[1, ids["<|notimestamps|>"]]]
+    _save(folder, settings, tensors, generation)
+    return folder
+
+
+def oracle(folder: Path | str) -> Any:
+    """Transformers' own TensorFlow model of a folder written by this module, generation config set.
+
+    Raises:
+        AssertionError: a tensor of the file found no variable, or a variable no tensor.
+    """
+    import os
+
+    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+    import transformers
+    from safetensors.numpy import load_file
+    from transformers.modeling_tf_pytorch_utils import load_pytorch_state_dict_in_tf2_model
+
+    config = transformers.AutoConfig.from_pretrained(folder)
+    model = getattr(transformers, "TF" + config.architectures[0])(config)
+    model.build_in_name_scope()
+    tensors = {
+        name: tensor
+        for name, tensor in load_file(Path(folder) / "model.safetensors").items()
+        if not name.endswith(".attn.bias")
+    }
+    _, info = load_pytorch_state_dict_in_tf2_model(
+        model,
+        tensors,
+        tf_inputs=False,
+        allow_missing_keys=True,
+        output_loading_info=True,
+        skip_logger_warnings=True,
+    )
+    assert not info["unexpected_keys"], info["unexpected_keys"]
+    assert not info["missing_keys"], info["missing_keys"]
+    model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
+    return model
+
+
+def _made(folder: Path | str) -> Path:
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _save(
+    folder: Path,
+    config: Any,
+    tensors: dict[str, np.ndarray],
+    generation: dict[str, Any] | None = None,
+) -> None:
+    from transformers import GenerationConfig
+
+    # Not save_pretrained, which complains of the token suppression that Whisper's has on the Hub.
+    config.to_json_file(folder / "config.json")
+    values = {
+        name: getattr(config, name)
+        for name in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+        if getattr(config, name, None) is not None
+    }
+    GenerationConfig(**values, **(generation or {})).save_pretrained(folder)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _same_token(token: str) -> dict[str, Any]:
+    return {"bos_token": token, "eos_token": token, "unk_token": token}
+
+
+def _add_special(tokenizer: Any, names: list[str]) -> None:
+    from tokenizers import AddedToken
+
+    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in names])
+
+
+def _byte_level_bpe(special: list[str]) -> Any:
+    """A GPT-2 style tokenizer over bytes: `special` first, then 256 bytes, then merges of TEXT."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TEXT.splitlines(), trainer)
+    return tokenizer
+
+
+def _unigram(extra_ids: int) -> Any:
+    """A T5 style tokenizer: pieces with `▁` for the space, `</s>` added at the end."""
+    from tokenizers import (
+        Tokenizer,
+        decoders,
+        models,
+        normalizers,
+        pre_tokenizers,
+        processors,
+        trainers,
+    )
+
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.WhitespaceSplit(),
+            pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always"),
+        ]
+    )
+    tokenizer.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
+    trainer = trainers.UnigramTrainer(
+        vocab_size=300,
+        special_tokens=["<pad>", "</s>", "<unk>"],
+        unk_token="<unk>",
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TEXT.splitlines(), trainer)
+    # As published: numbered downwards from the end of the vocabulary.
+    _add_special(tokenizer, [f"<extra_id_{index}>" for index in reversed(range(extra_ids))])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
+    return tokenizer
+
+
+def _save_tokenizer(folder: Path, class_name: str, tokenizer: Any, special: dict[str, Any]) -> None:
+    import transformers
+
+    wrapped = getattr(transformers, class_name)(tokenizer_object=tokenizer, **special)
+    wrapped.save_pretrained(folder)
+
+
+def _sinusoids(length: int, width: int) -> np.ndarray:
+    """Whisper's fixed encoder positions, (length, width)."""
+    rates = np.exp(-np.log(10_000) / (width // 2 - 1) * np.arange(width // 2))
+    angles = np.arange(length)[:, None] * rates[None]
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
