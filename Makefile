@@ -1,0 +1,58 @@
+# make run   serves the page          make lint         ruff, lint and format
+# make test  runs every test          make screenshots  takes the README's pictures
+# The environment in .venv is made at the first call, and again when the requirements change.
+
+VENV := .venv
+PYTHON ?=
+ARGS ?=
+IN_VENV := $(VENV)/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint screenshots
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n 's/^# \?//; 1,2p' $(MAKEFILE_LIST)
+
+run: $(VENV)/.runtime
+	@$(IN_VENV) app.py $(ARGS)
+
+test: $(VENV)/.development
+	@$(IN_VENV) -m pytest $(ARGS)
+
+lint: $(VENV)/.development
+	@$(IN_VENV) -m ruff check .
+	@$(IN_VENV) -m ruff format --check .
+
+screenshots: $(VENV)/.development
+	@$(IN_VENV) tests/browser/screenshots.py
+
+# One stamp a requirements file: pip runs only when the file is newer than its last installation.
+$(VENV)/.runtime: requirements.txt | $(VENV)/.created
+	$(IN_VENV) -m pip install --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+$(VENV)/.development: requirements-dev.txt requirements.txt | $(VENV)/.created
+	$(IN_VENV) -m pip install --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+# TensorFlow has wheels for Python 3.11 to 3.13. Each candidate is run, not only looked for: a
+# pyenv shim exists for versions that are not switched on, and Debian's python3 may lack ensurepip.
+SUITABLE := import sys, venv, ensurepip; \
+  sys.exit(not ((3, 11) <= sys.version_info[:2] <= (3, 13) and sys.maxsize > 2**32))
+CANDIDATES = $(if $(PYTHON),$(PYTHON),python3.11 python3.12 python3.13 python3 python \
+  $(wildcard $(HOME)/.pyenv/versions/3.1[123].*/bin/python))
+
+$(VENV)/.created:
+	@if $(IN_VENV) -c '$(SUITABLE)' 2>/dev/null && $(IN_VENV) -m pip --version >/dev/null 2>&1; then \
+	  touch $@; exit 0; \
+	fi; \
+	for candidate in $(CANDIDATES); do \
+	  if "$$candidate" -c '$(SUITABLE)' 2>/dev/null; then \
+	    echo "Creating $(VENV) with $$("$$candidate" --version)"; \
+	    "$$candidate" -m venv --clear $(VENV) && touch $@; exit $$?; \
+	  fi; \
+	done; \
+	echo "This needs Python 3.11, 3.12 or 3.13 (64 bit, with venv; on Debian: python3-venv)," \
+	  "and none was found: install one, or name it with make PYTHON=/path/to/python." >&2; \
+	exit 1

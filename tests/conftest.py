@@ -1,0 +1,57 @@
+"""What every test shares: a cache folder of its own, a quiet TensorFlow, one engine, one browser.
+
+Knows how tests are run. Must not know what any of them checks.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from xla_backend import Backend
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Sets the environment before any test module, and with it any library, is imported."""
+    cache = tempfile.TemporaryDirectory(prefix="xla-backend-tests-")
+    config.add_cleanup(cache.cleanup)
+    os.environ["XDG_CACHE_HOME"] = cache.name  # never the user's own
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # never a call home
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+
+@pytest.fixture(scope="session")
+def backend() -> Iterator[Backend]:
+    """One engine in this process for the whole session: what it compiled stays compiled.
+
+    Tests that count traces or look at outcomes must therefore use keys of their own, or an engine
+    of their own.
+    """
+    from xla_backend import Backend
+
+    engine = Backend()
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="session")
+def browser_executable() -> str:
+    """The path of the system's Chromium. Without one: a failure on CI, elsewhere a skip."""
+    for name in BROWSERS:
+        path = shutil.which(name)
+        if path:
+            return path
+    reason = "no browser found: install the Debian package chromium (apt-get install chromium)"
+    if os.environ.get("CI", "").lower() in ("true", "1"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
