@@ -1,0 +1,222 @@
+"""The command line: `python -m xla_backend generate PROMPT ...` and `python -m xla_backend models`.
+
+Knows arguments, what is printed where, and exit statuses. Must not know how text is generated.
+Results go to stdout, everything else to stderr. Exit status: 0 when every prompt was answered, 2
+when a request was at fault (the others are answered all the same), 1 when this program was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import IO, NoReturn
+
+from xla_backend.errors import BackendError
+from xla_backend.models import DEFAULT_MODEL, Registry
+from xla_backend.options import GenerationOptions
+from xla_backend.results import GenerationResult, ModelInfo
+from xla_backend.startup import native_noise_held_back, prepare_environment
+from xla_backend.timing import PHASES
+
+OK, PROGRAM_FAULT, REQUEST_FAULT, INTERRUPTED = 0, 1, 2, 130
+
+OPTIONS = {
+    "num_beams": ("N", "beams to search side by side, 1 to 8 (default: 1)"),
+    "max_new_tokens": ("N", "most tokens to generate, 1 to 1024 (default: 32)"),
+    "temperature": ("T", "above 0: sample, and how freely (default: 0, the likeliest text)"),
+    "top_k": ("K", "sample from the K likeliest tokens; 0: from all (default: 50)"),
+    "top_p": ("P", "sample from the likeliest tokens that add up to P (default: 1)"),
+    "repetition_penalty": ("R", "above 1: repeat less (default: 1)"),
+    "length_penalty": ("L", "beams: above 0 favours longer texts (default: 1)"),
+    "seed": ("S", "the noise of sampling; the same seed gives the same text (default: 0)"),
+}
+"""Options that take a number, as `GenerationOptions` names them: placeholder and help."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit status."""
+    parsed = _parser().parse_args(_spell_out(sys.argv[1:] if arguments is None else arguments))
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.DEBUG if parsed.verbose else logging.WARNING,
+        format="%(levelname)s %(name)s: %(message)s",
+    )
+    prepare_environment(quiet=not parsed.verbose)
+    with _results_only() as out:
+        try:
+            return parsed.run(parsed, out)
+        except BackendError as error:
+            return _complain(error)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        except BrokenPipeError:  # `| head`: whoever reads has had enough
+            return OK
+
+
+def generate(parsed: argparse.Namespace, out: IO[str]) -> int:
+    """Answers the prompts one after the other; one that is at fault does not stop the rest.
+
+    Raises:
+        BackendError: the options or the model are at fault, so that no prompt can be answered.
+    """
+    options = _options(parsed)
+    registry = Registry()
+    registry.locate(parsed.model)  # a wrong name is told before the seconds that TensorFlow takes
+    quiet = contextlib.nullcontext() if parsed.verbose else native_noise_held_back()
+    with quiet:
+        from xla_backend.backend import Backend
+
+        backend = Backend(registry)
+        backend.load(parsed.model)
+    status = OK
+    for prompt in parsed.prompts:
+        try:
+            result = backend.generate(parsed.model, prompt, options)
+        except BackendError as error:
+            status = _complain(error)
+            continue
+        line = json.dumps(result.to_json()) if parsed.json else _describe_result(result)
+        print(line, file=out, flush=True)
+    backend.close()
+    return status
+
+
+def models(parsed: argparse.Namespace, out: IO[str]) -> int:
+    """Lists what can be loaded."""
+    for info in Registry().list():
+        line = json.dumps(dataclasses.asdict(info)) if parsed.json else _describe_model(info)
+        print(line, file=out, flush=True)
+    return OK
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says `error: ...` as every other complaint of this command line does."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(REQUEST_FAULT, f"error: {message}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m xla_backend", description=__doc__.partition(":")[0])
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    command = commands.add_parser(
+        "generate", help="continue prompts, one after the other", allow_abbrev=False
+    )
+    command.set_defaults(run=generate)
+    command.add_argument("prompts", nargs="+", metavar="PROMPT")
+    command.add_argument(
+        "--model",
+        default=DEFAULT_MODEL,
+        metavar="NAME",
+        help="a name that `models` lists, or a folder (default: %(default)s)",
+    )
+    for name, (placeholder, text) in OPTIONS.items():
+        # Kept as text: numbers are checked by GenerationOptions, whose sentences say more.
+        command.add_argument(f"--{name.replace('_', '-')}", metavar=placeholder, help=text)
+    command.add_argument(
+        "--early-stopping",
+        metavar="never",
+        help="beams: stop as soon as enough texts are finished; written "
+        "--early-stopping=never, only when no better one is possible",
+    )
+    _add_output_flags(command)
+
+    command = commands.add_parser("models", help="list the models", allow_abbrev=False)
+    command.set_defaults(run=models)
+    _add_output_flags(command)
+    return parser
+
+
+def _add_output_flags(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
+    command.add_argument("--verbose", action="store_true", help="show what the libraries log")
+
+
+def _spell_out(arguments: Sequence[str]) -> list[str]:
+    """Gives a bare --early-stopping its value, so that it cannot take the next word for it."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    flag = "--early-stopping"
+    return [f"{flag}=true" if word == flag else word for word in arguments[:end]] + list(
+        arguments[end:]
+    )
+
+
+def _options(parsed: argparse.Namespace) -> GenerationOptions:
+    """The options that were given.
+
+    Raises:
+        InvalidRequest: one is of the wrong type or out of range.
+    """
+    values = {
+        name: _number(getattr(parsed, name))
+        for name in OPTIONS
+        if getattr(parsed, name) is not None
+    }
+    if parsed.early_stopping is not None:
+        values["early_stopping"] = {"true": True, "false": False}.get(
+            parsed.early_stopping, parsed.early_stopping
+        )
+    return GenerationOptions.from_dict(values)
+
+
+def _number(text: str) -> int | float | str:
+    """A number if it is one; else the text, for the message that will name it."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
+
+
+@contextlib.contextmanager
+def _results_only() -> Iterator[IO[str]]:
+    """Keeps stdout for results: what any library prints there goes to stderr instead."""
+    sys.stdout.flush()
+    results = os.dup(1)
+    os.dup2(2, 1)
+    out = os.fdopen(results, "w", encoding=sys.stdout.encoding, errors="backslashreplace")
+    try:
+        yield out
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            out.close()
+
+
+def _complain(error: BackendError) -> int:
+    print(f"error: {error}", file=sys.stderr, flush=True)
+    return REQUEST_FAULT
+
+
+def _describe_result(result: GenerationResult) -> str:
+    seconds = result.timing.to_dict()
+    phases = ", ".join(
+        f"{phase.replace('_', ' ')} {seconds[f'{phase}_s']:.3f}"
+        for phase in PHASES
+        if seconds[f"{phase}_s"] >= 0.0005
+    )
+    parts = [
+        result.cache.value.upper(),
+        str(result.key),
+        f"{result.prompt_tokens} + {result.new_tokens} tokens",
+        f"{result.timing.total_s:.3f} s ({phases})",
+    ]
+    if result.tokens_per_second is not None:
+        parts.append(f"{result.tokens_per_second:.0f} tokens/s")
+    if result.speedup is not None:
+        parts.append(f"{result.speedup:.0f} times faster than its first call")
+    return f"{result.text}\n[{' · '.join(parts)}]"
+
+
+def _describe_model(info: ModelInfo) -> str:
+    return f"{info.name}  [{info.family}, {info.source}]  {info.description}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,234 @@
+"""The child process of `BackendProcess`: one `Backend`, served over a `Channel`.
+
+Knows the order of work and what to tell the parent. Must not know who asks, nor how text is
+generated: `Backend` does that. Started as `python -m xla_backend.engine_process FD`, where
+FD is the number of the inherited connection.
+
+Two threads: the main one runs the engine, one request after the other in the order of arrival; a
+second one receives, so that a stop reaches a stream between its chunks, and so that the process
+ends by itself when the parent is gone, however it went.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from xla_backend.channel import Channel
+from xla_backend.errors import BackendError
+from xla_backend.messages import Request, Settings
+from xla_backend.results import EngineStatus
+
+if TYPE_CHECKING:
+    from xla_backend.backend import Backend, TextStream
+
+GOODBYE_S = 2.0
+"""Seconds that the engine gets to finish its step when it is told to end."""
+
+logger = logging.getLogger("xla_backend.engine_process")  # as a program, __name__ is "__main__"
+
+
+class EngineProcess:
+    """Takes requests from the channel and lets the engine serve them."""
+
+    def __init__(self, channel: Channel, settings: Settings) -> None:
+        """Prepares only; `listen` and `run` are the two threads."""
+        self._channel = channel
+        self._settings = settings
+        self._condition = threading.Condition()
+        # Guarded by the condition:
+        self._waiting: deque[Request] = deque()
+        self._active: Request | None = None
+        self._stream: TextStream | None = None
+        self._stop_active = False
+        self._ending = False
+
+    # --- the receiving thread -------------------------------------------------------------------
+
+    def listen(self) -> None:
+        """Receives until told to end or until the parent is gone, then ends the process."""
+        try:
+            while True:
+                kind, value = self._channel.receive()
+                if kind == "request":
+                    with self._condition:
+                        self._waiting.append(value)
+                        self._condition.notify()
+                elif kind == "stop":
+                    self._stop(value)
+                elif kind == "close":
+                    break
+        except (EOFError, OSError):
+            pass  # the parent is gone
+        with self._condition:
+            self._ending = True
+            self._waiting.clear()
+            self._stop_stream()
+            self._condition.notify()
+        # The engine's thread ends the process if it can; a compilation cannot be interrupted.
+        time.sleep(GOODBYE_S)
+        os._exit(0)
+
+    def _stop(self, number: int) -> None:
+        with self._condition:
+            if self._active is not None and self._active.number == number:
+                self._stop_stream()
+                return
+            for request in self._waiting:
+                if request.number == number:
+                    self._waiting.remove(request)
+                    self._channel.send(("dropped", number, None))
+                    return
+
+    def _stop_stream(self) -> None:
+        self._stop_active = True
+        if self._stream is not None:
+            self._stream.stop()
+
+    # --- the engine's thread --------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Loads the engine, then serves requests until told to end.
+
+        Raises:
+            Exception: whatever made it impossible to load the engine; the parent was told.
+        """
+        try:
+            backend = self._load_engine()
+        except BaseException as error:
+            self._channel.send(("failed", None, f"{type(error).__name__}: {error}"))
+            raise
+        self._mirror(backend)
+        self._channel.send(("ready", None, None))
+        while (request := self._next_request()) is not None:
+            reply = self._serve(backend, request)
+            # Before the reply: whoever holds the result can trust the next prediction.
+            self._mirror(backend)
+            self._channel.send(reply)
+        backend.close()
+
+    def _load_engine(self) -> Backend:
+        from xla_backend.backend import Backend  # imports TensorFlow: seconds
+
+        backend = Backend(
+            registry=self._settings.registry, rules=self._settings.rules, on_status=self._tell
+        )
+        if self._settings.preload is not None:
+            try:
+                backend.load(self._settings.preload)
+            except BackendError as error:
+                logger.warning("%s could not be loaded: %s", self._settings.preload, error)
+            except Exception:
+                logger.exception("%s could not be loaded", self._settings.preload)
+        self._tell(EngineStatus("ready", since=time.perf_counter()))
+        return backend
+
+    def _tell(self, status: EngineStatus) -> None:
+        self._channel.send(("status", None, status))
+
+    def _mirror(self, backend: Backend) -> None:
+        self._channel.send(("entries", None, backend.entries()))
+        self._channel.send(("models", None, backend.models()))
+
+    def _next_request(self) -> Request | None:
+        with self._condition:
+            self._active = self._stream = None
+            self._stop_active = False
+            self._condition.wait_for(lambda: self._waiting or self._ending)
+            if self._ending:
+                return None
+            self._active = self._waiting.popleft()
+            return self._active
+
+    def _serve(self, backend: Backend, request: Request) -> tuple[str, int, Any]:
+        """Runs one request; returns the message that answers it."""
+        try:
+            if request.kind == "load":
+                value: Any = backend.load(request.model)
+            elif request.kind == "generate":
+                value = backend.generate(
+                    request.model, request.prompt, request.options, received=request.received
+                )
+            else:
+                value = self._pass_on(
+                    backend.stream(
+                        request.model, request.prompt, request.options, received=request.received
+                    ),
+                    request.number,
+                )
+        except BackendError as error:
+            return ("error", request.number, (type(error).__name__, str(error)))
+        except Exception as error:
+            logger.exception("Unexpected error while serving a request (%s)", request.kind)
+            self._tell(EngineStatus("ready", since=time.perf_counter()))
+            sentence = (
+                f"The engine met an unexpected error ({type(error).__name__}: {_short(error)}). "
+                "It is in the log; other requests are not affected."
+            )
+            return ("error", request.number, (BackendError.__name__, sentence))
+        return ("result", request.number, value)
+
+    def _pass_on(self, stream: TextStream, number: int) -> Any:
+        with self._condition:
+            self._stream = stream
+            if self._stop_active:  # the stop came while the model was loading
+                stream.stop()
+        for delta in stream:
+            self._channel.send(("chunk", number, delta))
+        return stream.result
+
+
+class ChannelHandler(logging.Handler):
+    """Sends log records to the parent, which logs them as its own."""
+
+    def __init__(self, channel: Channel) -> None:
+        """Formats tracebacks here: they cannot be pickled."""
+        super().__init__()
+        self._channel = channel
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Sends one record: logger, level, text."""
+        self._channel.send(("log", None, (record.name, record.levelno, self.format(record))))
+
+
+def _short(error: Exception, most: int = 300) -> str:
+    """The first line of an error's text: TensorFlow's go on for pages."""
+    line = str(error).strip().partition("\n")[0]
+    return line if len(line) <= most else line[: most - 3] + "..."
+
+
+def main() -> None:
+    """Runs the engine for the parent at the other end of the inherited connection."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    descriptor = int(sys.argv[1])
+    os.set_inheritable(descriptor, False)
+    channel = Channel(Connection(descriptor))
+    try:
+        settings = channel.receive()
+    except (EOFError, OSError):
+        return  # the parent is already gone
+    log = logging.getLogger("xla_backend")
+    log.setLevel(settings.log_level)
+    log.addHandler(ChannelHandler(channel))
+    engine = EngineProcess(channel, settings)
+    threading.Thread(target=engine.listen, name="receiver", daemon=True).start()
+    status = 0
+    try:
+        engine.run()
+    except BaseException:
+        logger.exception("The engine ended")
+        status = 1
+    channel.flush(timeout_s=1.0)
+    # Not sys.exit: there is nothing left to unwind that is worth waiting for TensorFlow's threads.
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

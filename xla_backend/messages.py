@@ -1,0 +1,75 @@
+"""The words between `BackendProcess` and its child.
+
+Knows the shape of every message. Must not know what either side does with it. All values can be
+pickled, and none of them comes from TensorFlow.
+
+To the child: first one `Settings`; then tuples (kind, value):
+
+| kind | value |
+| --- | --- |
+| "request" | a `Request` |
+| "stop" | number of the request that shall end now |
+| "close" | None: end the process |
+
+To the parent: tuples (kind, number of the request or None, value):
+
+| kind | value |
+| --- | --- |
+| "status" | an `EngineStatus` |
+| "models", "entries" | the engine's `ModelInfo`s and `CacheEntry`s, for the parent's mirrors |
+| "ready" | None: the engine takes requests, the default model was tried |
+| "failed" | why the engine cannot start; the process ends |
+| "log" | (logger, level, text) |
+| "chunk" | the next piece of a stream's text |
+| "result" | the last reply: what the method returns; a stream's `GenerationResult` |
+| "error" | the last reply: (class name in `errors`, sentence) |
+| "dropped" | the last reply: it was stopped before the engine took it up |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from xla_backend.buckets import BucketRules
+from xla_backend.options import GenerationOptions
+
+if TYPE_CHECKING:
+    from xla_backend.models import Registry
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the child shall be.
+
+    Attributes:
+        registry: the models that may be loaded.
+        rules: how lengths are rounded up.
+        preload: model to load before the first request, None for none.
+        log_level: records of this package from this level on are sent to the parent.
+    """
+
+    registry: Registry
+    rules: BucketRules
+    preload: str | None
+    log_level: int
+
+
+@dataclass(frozen=True)
+class Request:
+    """Work for the engine.
+
+    Attributes:
+        number: the parent's number for it; every reply carries it.
+        kind: the method of `Backend` to call.
+        received: `time.perf_counter()` in the parent when its caller asked. That clock is the
+            system's monotonic one, which all processes of a machine share, so the time in the
+            queue counts from the caller's call.
+    """
+
+    number: int
+    kind: Literal["load", "generate", "stream"]
+    model: str
+    prompt: str = ""
+    options: GenerationOptions = field(default_factory=GenerationOptions)
+    received: float = 0.0

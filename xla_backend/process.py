@@ -1,0 +1,501 @@
+"""`BackendProcess`: the engine in a child process, with the methods of `Backend`.
+
+Knows how the child is started, watched and replaced, and answers from mirrors of its state what
+must not wait for it. Must not import TensorFlow: the page's process imports this module, and a
+crash, an out-of-memory kill or seconds of tracing in the child must not reach it.
+
+The child is a fresh interpreter (`python -m xla_backend.engine_process`), not a fork and not
+`multiprocessing`'s spawn: the caller's main module is never imported again, so it also works from
+notebooks and from scripts without an `if __name__ == "__main__"`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xla_backend import errors, prediction
+from xla_backend.buckets import BucketRules
+from xla_backend.channel import Channel
+from xla_backend.errors import BackendError, EngineStopped
+from xla_backend.messages import Request, Settings
+from xla_backend.models import DEFAULT_MODEL, Registry
+from xla_backend.options import GenerationOptions
+from xla_backend.results import (
+    CacheEntry,
+    EngineStatus,
+    GenerationResult,
+    ModelInfo,
+    Prediction,
+)
+from xla_backend.startup import ENVIRONMENT, QUIET_ENVIRONMENT
+
+if TYPE_CHECKING:
+    from xla_backend.tokenization import Tokenizer
+
+DEFAULT_OPTIONS = GenerationOptions()
+CLOSE_S = 5.0
+"""Seconds that the child gets to end when it is told to, before it is killed."""
+LAST_LINES = 20
+"""Lines of the child's own output that the log shows when it dies."""
+
+logger = logging.getLogger(__name__)
+
+
+class BackendProcess:
+    """A `Backend` in a child process. Methods may be called from any thread.
+
+    The child starts when this object is made, without waiting: it imports TensorFlow and loads the
+    default model in the background. Requests are served one at a time, in the order of their
+    calls; `models`, `predict`, `entries` and `status` answer at once, whatever the engine does.
+    If the child dies, the requests that it had get `EngineStopped`, and the next request starts a
+    new child.
+    """
+
+    def __init__(
+        self,
+        registry: Registry | None = None,
+        rules: BucketRules = BucketRules(),  # noqa: B008 (immutable)
+        on_status: Callable[[EngineStatus], None] | None = None,
+        default_model: str | None = DEFAULT_MODEL,
+    ) -> None:
+        """Starts the child and returns.
+
+        Args:
+            registry: the models that may be loaded; None for the default ones.
+            rules: how lengths are rounded up.
+            on_status: called with every new status, from a thread of this object; it must return
+                soon and must not call `generate` or `stream`.
+            default_model: the model that the child loads before the first request; None for none.
+        """
+        self._registry = Registry() if registry is None else registry
+        self._rules = rules
+        self._on_status = on_status
+        self._default_model = default_model
+        self._texts: dict[str, tuple[Tokenizer, int | None]] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+        self._engine = self._start()
+        if default_model is not None:
+            # So that the first prediction does not wait for an import and a vocabulary.
+            threading.Thread(
+                target=self._read_vocabulary, args=(default_model,), daemon=True
+            ).start()
+
+    # --- what needs the engine ------------------------------------------------------------------
+
+    def load(self, model: str) -> ModelInfo:
+        """Loads a model now instead of at its first use.
+
+        Raises:
+            ModelUnavailable: it cannot be loaded.
+            EngineStopped: the engine's process ended meanwhile.
+        """
+        return self._submit("load", model).wait()
+
+    def generate(
+        self, model: str, prompt: str, options: GenerationOptions = DEFAULT_OPTIONS
+    ) -> GenerationResult:
+        """Generates the whole text.
+
+        Raises:
+            InvalidRequest: the prompt is empty or too long.
+            ModelUnavailable: the model cannot be loaded.
+            EngineStopped: the engine's process ended meanwhile.
+        """
+        received = time.perf_counter()
+        return self._submit("generate", model, prompt, options, received).wait()
+
+    def stream(
+        self, model: str, prompt: str, options: GenerationOptions = DEFAULT_OPTIONS
+    ) -> ProcessTextStream:
+        """Generates text that can be read as it comes. Returns at once.
+
+        What `generate` raises, the iterator raises, before its first chunk where possible.
+        """
+        received = time.perf_counter()
+        return ProcessTextStream(self._submit("stream", model, prompt, options, received))
+
+    def wait_ready(self, timeout_s: float | None = None) -> bool:
+        """Waits until the engine has started and tried to load the default model.
+
+        Returns:
+            Whether it is ready; False when `timeout_s` seconds were not enough.
+
+        Raises:
+            EngineStopped: the engine's process ended meanwhile.
+        """
+        return self._current().wait_ready(timeout_s)
+
+    # --- what does not --------------------------------------------------------------------------
+
+    @property
+    def status(self) -> EngineStatus:
+        """What the engine is doing right now."""
+        return self._engine.status
+
+    def models(self) -> list[ModelInfo]:
+        """The models that can be asked for."""
+        mirrored = self._engine.models
+        return self._registry.list() if mirrored is None else list(mirrored)
+
+    def entries(self) -> list[CacheEntry]:
+        """The compiled functions in the engine's memory, as of its last request."""
+        return list(self._engine.entries)
+
+    def predict(
+        self, model: str, prompt: str, options: GenerationOptions = DEFAULT_OPTIONS
+    ) -> Prediction:
+        """What this request would meet now, counted in this process.
+
+        Raises:
+            InvalidRequest: the prompt is empty or too long.
+            ModelUnavailable: the model is not known.
+        """
+        tokenizer, context_length = self._read_vocabulary(model)
+        return prediction.predict(
+            [entry for entry in self._engine.entries if entry.model == model],
+            self._rules,
+            len(tokenizer.encode(prompt)),
+            options,
+            context_length,
+        )
+
+    def close(self) -> None:
+        """Ends the child. Requests that wait get `EngineStopped`; later calls raise it too."""
+        with self._lock:
+            self._closed = True
+        self._engine.close()
+
+    def __del__(self) -> None:
+        engine = getattr(self, "_engine", None)
+        if engine is not None:
+            engine.end_soon()
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _start(self) -> _Engine:
+        return _Engine(
+            Settings(
+                registry=self._registry,
+                rules=self._rules,
+                preload=self._default_model,
+                log_level=logging.getLogger("xla_backend").getEffectiveLevel(),
+            ),
+            self._on_status,
+        )
+
+    def _current(self) -> _Engine:
+        """The running child; a new one if the last one ended."""
+        with self._lock:
+            if self._closed:
+                raise EngineStopped("The engine was closed; it takes no more requests.")
+            if self._engine.has_ended():
+                self._engine = self._start()
+            return self._engine
+
+    def _submit(
+        self,
+        kind: str,
+        model: str,
+        prompt: str = "",
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        received: float = 0.0,
+    ) -> _Call:
+        while True:
+            call = self._current().submit(kind, model, prompt, options, received)
+            if call is not None:
+                return call
+
+    def _read_vocabulary(self, model: str) -> tuple[Tokenizer, int | None]:
+        """Tokenizer and context length of a model, read from its folder once."""
+        if model not in self._texts:
+            from xla_backend.tokenization import Tokenizer
+
+            files = self._registry.locate(model)
+            self._texts[model] = (Tokenizer.load(files.folder), files.info.context_length)
+        return self._texts[model]
+
+
+class ProcessTextStream:
+    """The text of one request as it comes: an iterator of strings.
+
+    Dropping it, or closing it, before its end stops the generation and frees the engine.
+
+    Attributes:
+        result: set when the iterator has ended, also after `stop`. It stays None in two cases: an
+            error was raised, or the stream was stopped before the engine took it up, so that
+            nothing ran.
+    """
+
+    def __init__(self, call: _Call) -> None:
+        """Wraps a request that was sent."""
+        self._call = call
+        self._ended = False
+        self.result: GenerationResult | None = None
+
+    def __iter__(self) -> ProcessTextStream:
+        return self
+
+    def __next__(self) -> str:
+        if self._ended:
+            raise StopIteration
+        kind, value = self._call.next_reply()
+        if kind == "chunk":
+            return value
+        self._ended = True
+        if kind == "error":
+            raise value
+        self.result = value
+        raise StopIteration
+
+    def stop(self) -> None:
+        """Ends the text after the chunk that is being made; what was written is kept.
+
+        May be called from another thread. Returns at once; a compilation that has begun is
+        finished first, because XLA cannot be interrupted.
+        """
+        self._call.stop()
+
+    def close(self) -> None:
+        """Stops, without waiting for what is left."""
+        if not self._ended:
+            self._ended = True
+            self._call.abandon()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _Call:
+    """One request that was sent to a child, and its replies."""
+
+    def __init__(self, engine: _Engine, number: int) -> None:
+        self._engine = engine
+        self.number = number
+        self.replies: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+
+    def next_reply(self) -> tuple[str, Any]:
+        """The next ("chunk" | "result" | "error", value); blocks."""
+        return self.replies.get()
+
+    def wait(self) -> Any:
+        """The result of a request that has one reply only; raises what the child sent instead."""
+        try:
+            kind, value = self.next_reply()
+        except BaseException:  # Ctrl-C: nobody waits any more
+            self.abandon()
+            raise
+        if kind == "error":
+            raise value
+        return value
+
+    def stop(self) -> None:
+        self._engine.stop(self)
+
+    def abandon(self) -> None:
+        self._engine.abandon(self)
+
+
+class _Engine:
+    """One child process, from its start to its end, and the mirrors of its state."""
+
+    def __init__(
+        self, settings: Settings, on_status: Callable[[EngineStatus], None] | None
+    ) -> None:
+        self.status = EngineStatus("starting", since=time.perf_counter())
+        self.entries: tuple[CacheEntry, ...] = ()
+        self.models: tuple[ModelInfo, ...] | None = None
+        self._on_status = on_status
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        # Guarded by the lock, but for removal, which is one step and happens in `__del__` too.
+        self._calls: dict[int, _Call] = {}
+        self._end: str | None = None
+        self._failure: str | None = None
+        self._closing = False
+        self._ready = threading.Event()  # also set at the end, so that nobody waits in vain
+        self._ended = threading.Event()
+        self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._process, self._channel = self._spawn()
+        self._channel.send(settings)
+        self._output = threading.Thread(target=self._read_output, name="engine-output", daemon=True)
+        self._output.start()
+        threading.Thread(target=self._receive, name="engine-replies", daemon=True).start()
+
+    def _spawn(self) -> tuple[subprocess.Popen[bytes], Channel]:
+        ours, theirs = socket.socketpair()
+        package_folder = str(Path(__file__).resolve().parent.parent)
+        search_path = [package_folder, *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {
+            **QUIET_ENVIRONMENT,
+            **os.environ,
+            **ENVIRONMENT,
+            "PYTHONPATH": os.pathsep.join(search_path),
+        }
+        # -P: modules of the same name in the caller's working directory are not ours to run.
+        command = [sys.executable, "-P", "-m", "xla_backend.engine_process", str(theirs.fileno())]
+        with theirs:
+            try:
+                process = subprocess.Popen(
+                    command,
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                )
+            except OSError as error:
+                ours.close()
+                raise EngineStopped(f"The engine's process cannot be started: {error}.") from error
+        return process, Channel(Connection(ours.detach()))
+
+    # --- called by the callers' threads ---------------------------------------------------------
+
+    def has_ended(self) -> bool:
+        """Whether the child is gone; if it has just gone, waits until that is settled."""
+        if self._process.poll() is not None:
+            self._ended.wait()
+        return self._ended.is_set()
+
+    def submit(self, kind: str, *arguments: Any) -> _Call | None:
+        """Sends a request; None if the child is gone. Calls are served in this order."""
+        with self._lock:
+            if self._end is not None:
+                return None
+            call = _Call(self, next(self._numbers))
+            self._channel.send(("request", Request(call.number, kind, *arguments)))
+            self._calls[call.number] = call
+        return call
+
+    def stop(self, call: _Call) -> None:
+        if call.number in self._calls:
+            self._channel.send(("stop", call.number))
+
+    def abandon(self, call: _Call) -> None:
+        if self._calls.pop(call.number, None) is not None:
+            self._channel.send(("stop", call.number))
+
+    def wait_ready(self, timeout_s: float | None) -> bool:
+        ready = self._ready.wait(timeout_s)
+        if self._end is not None:
+            raise EngineStopped(self._end)
+        return ready
+
+    def end_soon(self) -> None:
+        self._closing = True
+        self._channel.send(("close", None))
+
+    def close(self) -> None:
+        self.end_soon()
+        if not self._ended.wait(CLOSE_S):
+            self._process.kill()
+            self._ended.wait()
+
+    # --- the threads of this object -------------------------------------------------------------
+
+    def _receive(self) -> None:
+        self._set_status(self.status)
+        try:
+            while True:
+                self._take(*self._channel.receive())
+        except (EOFError, OSError):
+            pass  # the child ended
+        except Exception:
+            logger.exception("The engine sent something that cannot be read; it is ended")
+        self._settle()
+
+    def _take(self, kind: str, number: int | None, value: Any) -> None:
+        """Takes one message of the child."""
+        if kind == "status":
+            self._set_status(value)
+        elif kind == "entries":
+            self.entries = tuple(value)
+        elif kind == "models":
+            self.models = tuple(value)
+        elif kind == "ready":
+            self._ready.set()
+        elif kind == "failed":
+            self._failure = value
+        elif kind == "log":
+            name, level, text = value
+            logging.getLogger(name).log(level, "%s", text)
+        elif kind == "chunk":
+            if call := self._calls.get(number):
+                call.replies.put((kind, value))
+        elif call := self._calls.pop(number, None):
+            if kind == "error":
+                name, sentence = value
+                value = getattr(errors, name, BackendError)(sentence)
+            call.replies.put(("result" if kind == "dropped" else kind, value))
+
+    def _set_status(self, status: EngineStatus) -> None:
+        self.status = status
+        if self._on_status is not None:
+            try:
+                self._on_status(status)
+            except Exception:
+                logger.exception("on_status raised an error")
+
+    def _read_output(self) -> None:
+        """What the child prints is noise until it dies; then its last lines are evidence."""
+        with self._process.stdout as lines:
+            for line in lines:
+                text = line.decode(errors="replace").rstrip()
+                self._last_lines.append(text)
+                logger.debug("engine: %s", text)
+
+    def _settle(self) -> None:
+        """Settles the end of the child: its exit status, its waiting callers, its status."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(CLOSE_S)
+        self._process.kill()  # does nothing to one that has ended
+        code = self._process.wait()
+        self._output.join(1.0)
+        sentence = self._describe_end(code)
+        if not self._closing:
+            logger.error("%s", "\n".join([sentence, *self._last_lines]))
+        self.entries = ()
+        self.models = None
+        self._set_status(EngineStatus("stopped", sentence, time.perf_counter()))
+        with self._lock:
+            self._end = sentence
+        self._ready.set()
+        self._ended.set()
+        while self._calls:
+            with contextlib.suppress(KeyError):  # abandoned at this very moment
+                _, call = self._calls.popitem()
+                call.replies.put(("error", EngineStopped(sentence)))
+        self._channel.close()
+
+    def _describe_end(self, code: int) -> str:
+        if self._closing:
+            return "The engine was closed."
+        if self._failure is not None:
+            return f"The engine could not start: {self._failure}."
+        idle = self.status.state == "ready"
+        doing = "it was idle" if idle else f"{self.status.state} {self.status.detail}".strip()
+        if code == -signal.SIGKILL:
+            cause = "it was killed, as the system does when memory runs out"
+        elif code < 0:
+            cause = f"it was ended by signal {-code} ({signal.strsignal(-code)})"
+        else:
+            cause = f"it ended with exit status {code}"
+        return (
+            f"The engine stopped while {doing}: {cause}. "
+            "Send the request again: that starts a new engine."
+        )

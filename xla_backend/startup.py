@@ -1,0 +1,72 @@
+"""How a process gets ready for TensorFlow, and keeps the noise of its start off the terminal.
+
+Knows environment variables, loggers and file descriptors that libraries write to. Must not import
+TensorFlow itself: everything here has to happen before that import.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+
+ENVIRONMENT = {
+    # Transformers' TensorFlow models are Keras 2 models.
+    "TF_USE_LEGACY_KERAS": "1",
+}
+"""What the engine needs, whoever asks for it."""
+
+QUIET_ENVIRONMENT = {
+    # C++ logs below FATAL: the start-up lines are INFO, and on a machine without a GPU even ERROR.
+    # What goes wrong in a request arrives as a Python exception in any case.
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+}
+"""What makes the libraries silent about everything but failures."""
+
+
+def prepare_environment(quiet: bool) -> None:
+    """Sets what the engine needs in this process, before TensorFlow is imported."""
+    os.environ.update(ENVIRONMENT)
+    if quiet:
+        for name, value in QUIET_ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        warnings.simplefilter("ignore")
+
+
+@contextlib.contextmanager
+def native_noise_held_back() -> Iterator[None]:
+    """Holds back what is written to file descriptor 2 inside the block, unless it fails.
+
+    TensorFlow's C++ libraries print before their logging is configured, so no variable silences
+    them. An exception lets out all that was held back, and a crash inside the block (say, a CPU
+    without the instructions that TensorFlow needs) still prints its traceback.
+    """
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    faults_were_on = faulthandler.is_enabled()
+    failed = False
+    with tempfile.TemporaryFile() as held:
+        try:
+            faulthandler.enable(file=terminal)
+            os.dup2(held.fileno(), 2)
+            yield
+        except Exception:
+            failed = True
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(terminal, 2)
+            faulthandler.disable()
+            if faults_were_on:
+                faulthandler.enable()
+            if failed:
+                held.seek(0)
+                while block := held.read(65536):
+                    os.write(terminal, block)
+            os.close(terminal)
