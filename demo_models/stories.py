@@ -76,6 +76,16 @@ def with_article(phrase: str) -> str:
     return ("an " if vowel or phrase.startswith("honest") else "a ") + phrase
 
 
+def question_text(question: str, story: str) -> str:
+    """A question about a story as T5 reads it."""
+    return f"question: {question} context: {story}"
+
+
+def summary_text(story: str) -> str:
+    """A story to be summarised as T5 reads it."""
+    return f"summarize: {story}"
+
+
 def is_reserved(combination: tuple[str, str, str]) -> bool:
     """Whether stories with this (kind of hero, topic, place) are kept out of training."""
     digest = hashlib.sha256("|".join(combination).encode()).digest()
@@ -350,7 +360,7 @@ def _journey(scene: _Scene, topic: str) -> None:
     obstacle, help_given = scene.rng.choice(world.OBSTACLES)
     scene.words.update(sight=topic, obstacle=obstacle, help=scene.fill(help_given))
     scene.say(
-        "{Hero} had never seen {sight}, and {he} wanted to see it more than anything.",
+        "{Hero} had never seen {sight}, and {he} thought of nothing else.",
         "{When} {he} heard a traveler talk about {sight}.",
         '"Before I am old, I want to see {sight}," said {hero}.',
         "{Hero} had always dreamed of seeing {sight}.",
@@ -392,9 +402,9 @@ def _journey(scene: _Scene, topic: str) -> None:
         "{Pal} was wise, so {f_he} {help}.",
     )
     scene.say(
-        "And when they came around the last corner, there it was. It was beautiful!",
-        "At last they stood side by side and saw it, and {hero} could not say a word.",
-        "That evening they arrived, and it was even better than in {his} dreams.",
+        "And then they came around the last corner. How beautiful!",
+        "At last they stood side by side and looked, and {hero} could not say a word.",
+        "That evening they arrived, and everything was even better than in {his} dreams.",
         '"It is wonderful!" whispered {hero}, and {his} eyes were shining.',
         "Soon they were there, and {hero} shouted with joy.",
     )
@@ -419,7 +429,7 @@ def _gift(scene: _Scene, topic: str) -> None:
         "{When} {hero} wanted to make {food} for {pal}, {a_pal}.",
         "{His} best friend was {pal}, {a_pal}. {When} {hero} made {food} for {f_him}.",
         "{When} {hero} remembered the birthday of {pal}, {a_pal}. {He} started to make {food}.",
-        "{When} {pal} the {pal_kind} was ill in bed, so {hero} decided to make {food}.",
+        "{When} {pal} the {pal_kind} was sad, so {hero} decided to make {food}.",
     )
     scene.fact("food", "{food}", "What did {hero} make?", "What was the gift?")
     scene.fact(
@@ -578,7 +588,7 @@ def _rescue(scene: _Scene, topic: str) -> None:
     scene.say(
         "{He} {rescue}, and soon {pal} was free.",
         "Quickly {he} {rescue}.",
-        "{He} {rescue} until {pal} was safe at last.",
+        "{He} {rescue}, and {pal} was safe at last.",
         "With all {his} strength, {he} {rescue}, and it worked!",
     )
     scene.fact("rescue", "{rescue}", "What did {hero} do?", "How did {hero} help {pal}?")
@@ -612,7 +622,7 @@ def _afraid(scene: _Scene, topic: str) -> None:
     )
     scene.fact("fear", "{fear}", "What was {hero} afraid of?", "What did {hero} fear?")
     scene.say(
-        "{When} there was {sign} outside!",
+        "{When} there was {sign}!",
         "{When} {he} noticed {sign}.",
         "{When} {he} was all alone, and suddenly there was {sign}.",
         "{When}, just before bedtime, there was {sign}.",
@@ -646,7 +656,8 @@ def _afraid(scene: _Scene, topic: str) -> None:
         '"I am braver than I thought," said {hero}.',
     )
     scene.sum_up(
-        "{hero} the {kind} was afraid of {fear}, but {pal} the {pal_kind} helped {him} to be brave.",
+        "{hero} the {kind} was afraid of {fear}, "
+        "but {pal} the {pal_kind} helped {him} to be brave.",
         "{pal} the {pal_kind} helped {hero} the {kind}, who was afraid of {fear}.",
     )
 
@@ -912,7 +923,6 @@ OPENINGS = (
     (1, "Have you heard of {hero}, the {trait} {kind} who lived {at_place}?", False),
     (1, "Little {hero} was {a_kind}, and {his} home was {at_place}.", False),
     (1, "Every morning, {hero} the {kind} woke up {at_place} and smiled.", False),
-    (1, "Nobody {at_place} was as {trait} as {hero} the {kind}.", False),
     (1, "Hello! Do you know {hero}? {He} was {a_hero} who lived {at_place}.", False),
 )
 

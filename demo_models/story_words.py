@@ -16,8 +16,9 @@ GIRL_NAMES = (
 
 BOY_NAMES = (
     "Pip Otto Max Leo Sam Tom Ben Finn Oscar Hugo Felix Toby Jack Milo Noah Theo Rufus Barnaby "
-    "Gus Ned Bruno Jasper Henry Oliver Charlie Walter Archie Monty Rowan Percy Alfie Basil Casper "
-    "Dexter Edgar Fred George Harry Igor Jonas Karl Louis Nico Ollie Paul Remy Simon Tim Victor Zack"
+    "Gus Ned Bruno Jasper Henry Oliver Charlie Walter Archie Monty Rowan Percy Alfie Basil "
+    "Casper Dexter Edgar Fred George Harry Igor Jonas Karl Louis Nico Ollie Paul Remy Simon Tim "
+    "Victor Zack"
 ).split()
 
 ANIMALS = (
@@ -134,7 +135,7 @@ OBJECTS = (
     ("spoon", SHINY),
     ("watch", SHINY),
     ("whistle", SHINY),
-    ("button", SHINY + ("red", "blue")),
+    ("button", (*SHINY, "red", "blue")),
     ("necklace", SHINY),
     ("boat", WOODEN),
     ("drum", WOODEN),

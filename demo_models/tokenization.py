@@ -1,4 +1,4 @@
-"""The tokenizers of the demo models: byte-level BPE over the story corpus, saved as fast tokenizers.
+"""The tokenizers of the demo models: byte-level BPE, learned from stories.
 
 Knows: which text the merges come from, and each architecture's special tokens.
 Must not know: models or training.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from demo_models.stories import tell
+from demo_models.stories import summary_text, tell
 
 VOCABULARY_SIZE = 2048
 CORPUS_STORIES = 20_000
@@ -31,7 +31,7 @@ def corpus() -> Iterator[str]:
     for seed in range(CORPUS_STORIES):
         story = tell(seed)
         yield story.text
-        yield f"summarize: {story.summaries[0]}"
+        yield summary_text(story.summaries[0])
         if seed % 4 == 0:
             yield from (f"question: {q.forms[0]} context:" for q in story.questions)
 

@@ -38,7 +38,7 @@ from transformers import (
 )
 
 from demo_models.checkpoint import MODELS_FOLDER, load_model, save_weights
-from demo_models.stories import Story, tell
+from demo_models.stories import Story, question_text, summary_text, tell
 from demo_models.tokenization import (
     POSITIONS,
     SPECIAL_TOKENS,
@@ -49,6 +49,9 @@ from demo_models.tokenization import (
 
 STEPS_PER_EPOCH = 250
 WARMUP_STEPS = 300
+T5_LENGTHS = (128, 160, 192)  # padded lengths of T5's input
+T5_ANSWER_LENGTHS = (20, 48)  # and of its output: an answer, a summary
+T5_ROUND = 5  # batches: four of questions, one of summaries
 Batch = dict[str, np.ndarray]
 
 
@@ -71,9 +74,9 @@ class Recipe:
 
 RECIPES = {
     # Most rows hold one story and the start of the next; the last phase trains long contexts.
-    "gpt2-stories": Recipe((Phase(16, 160, 22), Phase(4, 512, 6)), learning_rate=2.5e-3),
-    "t5-stories": Recipe((Phase(32, 176, 16),), learning_rate=2e-3),
-    "opt-stories": Recipe((Phase(16, 160, 14), Phase(4, 512, 6)), learning_rate=2.5e-3),
+    "gpt2-stories": Recipe((Phase(16, 160, 11), Phase(4, 512, 3)), learning_rate=2.5e-3),
+    "t5-stories": Recipe((Phase(16, 192, 22),), learning_rate=2e-3),
+    "opt-stories": Recipe((Phase(16, 160, 8), Phase(4, 512, 3)), learning_rate=2.5e-3),
 }
 
 
@@ -124,8 +127,8 @@ def build_model(name: str) -> TFPreTrainedModel:
                 d_model=128,
                 d_kv=32,
                 d_ff=512,
-                num_layers=4,
-                num_decoder_layers=3,
+                num_layers=5,
+                num_decoder_layers=4,
                 num_heads=4,
                 dropout_rate=0.0,
                 n_positions=POSITIONS,
@@ -161,7 +164,7 @@ def packed_row(tokenizer: Tokenizer, row: int, length: int, eos: int) -> list[in
     rng = random.Random(f"row:{length}:{row}")
     ids = [eos] if rng.random() < 0.1 else []
     while len(ids) < length:
-        ids += encode_story(tokenizer, tell(rng.randrange(2**40)).text, rng) + [eos]
+        ids += [*encode_story(tokenizer, tell(rng.randrange(2**40)).text, rng), eos]
     return ids[:length]
 
 
@@ -194,6 +197,72 @@ class StoryRows(tf_keras.utils.Sequence):
                 length, dtype=np.int32
             )
         return batch
+
+
+def fits(tokenizer: Tokenizer, story: Story) -> bool:
+    """Whether a story leaves room for a question in T5's longest rows."""
+    return len(tokenizer.encode(story.text).ids) <= T5_LENGTHS[-1] - 20
+
+
+class QuestionRows(tf_keras.utils.Sequence):
+    """Batches of (text, wanted text) for T5: four of questions, then one of summaries.
+
+    The questions of one round are sorted by length over its four batches, so that little of a
+    batch is padding; every padded length comes from T5_LENGTHS, because XLA compiles for each.
+    """
+
+    def __init__(self, name: str, tokenizer: Tokenizer, phase: Phase, epoch: int = 0):
+        self.phase, self.tokenizer, self.epoch = phase, tokenizer, epoch
+        self.pad = tokenizer.token_to_id(SPECIAL_TOKENS[name]["pad_token"])
+        self.round: tuple[int, list[Batch]] = (-1, [])
+
+    def __len__(self) -> int:
+        return STEPS_PER_EPOCH
+
+    def on_epoch_end(self) -> None:
+        self.epoch += 1
+
+    def __getitem__(self, step: int) -> Batch:
+        number, part = divmod(self.epoch * STEPS_PER_EPOCH + step, T5_ROUND)
+        if self.round[0] != number:
+            self.round = (number, self.make_round(number))
+        return self.round[1][part]
+
+    def make_round(self, number: int) -> list[Batch]:
+        rng = random.Random(f"round:{number}")
+        size = self.phase.batch_size
+        questions: list[tuple[list[int], list[int]]] = []
+        summaries: list[tuple[list[int], list[int]]] = []
+        while len(questions) < size * (T5_ROUND - 1):
+            story = tell(rng.randrange(2**40))
+            if not fits(self.tokenizer, story):
+                continue
+            # Two questions about one story teach that the question matters.
+            for question in rng.sample(story.questions, 2):
+                text = question_text(rng.choice(question.forms), story.text)
+                questions.append(self.encode(text, question.answer))
+            if len(summaries) < size:
+                text = summary_text(story.text)
+                summaries.append(self.encode(text, story.summaries[0]))
+        questions.sort(key=lambda row: len(row[0]))
+        parts = [questions[i : i + size] for i in range(0, len(questions), size)]
+        return [self.batch(part) for part in (*parts, summaries)]
+
+    def encode(self, text: str, wanted: str) -> tuple[list[int], list[int]]:
+        return self.tokenizer.encode(text).ids, self.tokenizer.encode(wanted).ids
+
+    def batch(self, rows: list[tuple[list[int], list[int]]]) -> Batch:
+        longest = max(len(ids) for ids, _ in rows)
+        length = next(length for length in T5_LENGTHS if length >= longest)
+        wanted = max(len(labels) for _, labels in rows)
+        wanted = next(length for length in T5_ANSWER_LENGTHS if length >= wanted)
+        ids = np.full((len(rows), length), self.pad, np.int32)
+        labels = np.full((len(rows), wanted), -100, np.int32)
+        for i, (text_ids, label_ids) in enumerate(rows):
+            ids[i, : len(text_ids)] = text_ids
+            labels[i, : len(label_ids)] = label_ids
+        mask = (ids != self.pad).astype(np.int32)
+        return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
 # --- training -----------------------------------------------------------------------------------
@@ -277,7 +346,8 @@ def train(name: str, folder: Path, work: Path) -> None:
         last = first + phase.epochs
         if done < last:
             start = max(done, first)
-            rows = StoryRows(name, tokenizer, phase, epoch=start - first)
+            rows_of = QuestionRows if name.startswith("t5") else StoryRows
+            rows = rows_of(name, tokenizer, phase, epoch=start - first)
             model.fit(
                 rows,
                 initial_epoch=start,
