@@ -320,7 +320,6 @@ def train(name: str, folder: Path, work: Path) -> None:
     recipe = RECIPES[name]
     tf_keras.utils.set_random_seed(1)
     tokenizer = train_tokenizer(name)
-    save_tokenizer(tokenizer, name, folder)
     model = build_model(name)
     print(f"{name}: {model.count_params():,} parameters", flush=True)
 
@@ -364,6 +363,7 @@ def train(name: str, folder: Path, work: Path) -> None:
             )
         first = last
 
+    save_tokenizer(tokenizer, name, folder)
     save_weights(model, folder)
     print(f"saved; largest difference after loading: {reload_difference(model, folder)}")
 
