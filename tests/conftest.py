@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,6 +43,14 @@ def backend() -> Iterator[Backend]:
     engine = Backend()
     yield engine
     engine.close()
+
+
+@pytest.fixture(scope="session")
+def small_gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny GPT-2 with random weights: loads and compiles fast, writes nonsense."""
+    from tests.checkpoints import gpt2
+
+    return gpt2(tmp_path_factory.mktemp("models") / "small-gpt2")
 
 
 @pytest.fixture(scope="session")

@@ -123,9 +123,10 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(f"--{name.replace('_', '-')}", metavar=placeholder, help=text)
     command.add_argument(
         "--early-stopping",
-        metavar="never",
-        help="beams: stop as soon as enough texts are finished; written "
-        "--early-stopping=never, only when no better one is possible",
+        nargs="?",
+        metavar="=never",
+        help="beams: stop as soon as enough texts are finished; with =never, only when no "
+        "better one is possible",
     )
     _add_output_flags(command)
 

@@ -53,7 +53,7 @@ class EngineProcess:
     # --- the receiving thread -------------------------------------------------------------------
 
     def listen(self) -> None:
-        """Receives until told to end or until the parent is gone, then ends the process."""
+        """Receives until told to end or until the parent is gone; then `run` returns soon."""
         try:
             while True:
                 kind, value = self._channel.receive()
@@ -72,9 +72,6 @@ class EngineProcess:
             self._waiting.clear()
             self._stop_stream()
             self._condition.notify()
-        # The engine's thread ends the process if it can; a compilation cannot be interrupted.
-        time.sleep(GOODBYE_S)
-        os._exit(0)
 
     def _stop(self, number: int) -> None:
         with self._condition:
@@ -204,6 +201,13 @@ def _short(error: Exception, most: int = 300) -> str:
     return line if len(line) <= most else line[: most - 3] + "..."
 
 
+def _listen_and_end(engine: EngineProcess) -> None:
+    """Listens to the end, then ends the process if the engine's thread does not get to it."""
+    engine.listen()
+    time.sleep(GOODBYE_S)  # a compilation cannot be interrupted
+    os._exit(0)
+
+
 def main() -> None:
     """Runs the engine for the parent at the other end of the inherited connection."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
@@ -218,7 +222,7 @@ def main() -> None:
     log.setLevel(settings.log_level)
     log.addHandler(ChannelHandler(channel))
     engine = EngineProcess(channel, settings)
-    threading.Thread(target=engine.listen, name="receiver", daemon=True).start()
+    threading.Thread(target=_listen_and_end, args=(engine,), name="receiver", daemon=True).start()
     status = 0
     try:
         engine.run()

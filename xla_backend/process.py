@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from xla_backend import errors, prediction
 from xla_backend.buckets import BucketRules
 from xla_backend.channel import Channel
-from xla_backend.errors import BackendError, EngineStopped
+from xla_backend.errors import BackendError, EngineStopped, ModelUnavailable
 from xla_backend.messages import Request, Settings
 from xla_backend.models import DEFAULT_MODEL, Registry
 from xla_backend.options import GenerationOptions
@@ -92,9 +92,7 @@ class BackendProcess:
         self._engine = self._start()
         if default_model is not None:
             # So that the first prediction does not wait for an import and a vocabulary.
-            threading.Thread(
-                target=self._read_vocabulary, args=(default_model,), daemon=True
-            ).start()
+            threading.Thread(target=self._warm_up, args=(default_model,), daemon=True).start()
 
     # --- what needs the engine ------------------------------------------------------------------
 
@@ -148,6 +146,11 @@ class BackendProcess:
         """What the engine is doing right now."""
         return self._engine.status
 
+    @property
+    def pid(self) -> int:
+        """The child's process id; of the last one, when it has ended."""
+        return self._engine.pid
+
     def models(self) -> list[ModelInfo]:
         """The models that can be asked for."""
         mirrored = self._engine.models
@@ -164,7 +167,7 @@ class BackendProcess:
 
         Raises:
             InvalidRequest: the prompt is empty or too long.
-            ModelUnavailable: the model is not known.
+            ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.
         """
         tokenizer, context_length = self._read_vocabulary(model)
         return prediction.predict(
@@ -221,9 +224,23 @@ class BackendProcess:
             if call is not None:
                 return call
 
+    def _warm_up(self, model: str) -> None:
+        with contextlib.suppress(BackendError):  # a request for it will say so
+            self._read_vocabulary(model)
+
     def _read_vocabulary(self, model: str) -> tuple[Tokenizer, int | None]:
         """Tokenizer and context length of a model, read from its folder once."""
         if model not in self._texts:
+            if any(
+                info.source == "hub" and not info.loaded
+                for info in self.models()
+                if info.name == model
+            ):
+                # Locating it could start a download, and a prediction must not wait for one.
+                raise ModelUnavailable(
+                    f"{model} is not loaded yet. Its first request downloads it if need be and "
+                    "loads it; from then on requests can be predicted."
+                )
             from xla_backend.tokenization import Tokenizer
 
             files = self._registry.locate(model)
@@ -332,6 +349,7 @@ class _Engine:
         self._ended = threading.Event()
         self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
         self._process, self._channel = self._spawn()
+        self.pid = self._process.pid
         self._channel.send(settings)
         self._output = threading.Thread(target=self._read_output, name="engine-output", daemon=True)
         self._output.start()
