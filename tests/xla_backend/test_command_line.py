@@ -1,0 +1,146 @@
+"""Tests of `python -m xla_backend`, run as users run it. Few start TensorFlow: seconds each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+QUIET_BY_THE_TESTS = ("TF_CPP_MIN_LOG_LEVEL", "TRANSFORMERS_VERBOSITY", "TF_USE_LEGACY_KERAS")
+
+
+def run(*arguments: str | bytes) -> subprocess.CompletedProcess[str]:
+    """Runs the command line without the variables that keep this test session quiet."""
+    environment = {name: v for name, v in os.environ.items() if name not in QUIET_BY_THE_TESTS}
+    return subprocess.run(
+        [sys.executable, "-m", "xla_backend", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
+
+
+def json_lines(output: str) -> list[dict]:
+    """Every line of stdout, each of which must be one JSON object."""
+    objects = [json.loads(line) for line in output.splitlines()]
+    assert all(isinstance(value, dict) for value in objects)
+    return objects
+
+
+def test_json_answers_every_prompt_that_can_be_answered(small_gpt2: Path) -> None:
+    done = run(
+        *("generate", "--json", "--model", str(small_gpt2), "--max-new-tokens", "4"),
+        *("Once upon a time", "", "The owl blinked", b"half a \xff character", "word " * 3000),
+    )
+    assert done.returncode == 2, "some prompts were at fault"
+    first, second = json_lines(done.stdout)
+
+    assert set(first) == {
+        *("model", "text", "prompt_tokens", "new_tokens", "key", "cache", "timing")
+    }
+    assert first["model"] == str(small_gpt2)
+    assert first["text"]
+    assert not first["text"].startswith("Once upon")
+    assert 0 < first["new_tokens"] <= 4
+    assert set(first["key"]) == {"padded_length", "num_beams", "max_new_tokens"}
+    assert first["key"]["padded_length"] >= first["prompt_tokens"]
+    assert (first["cache"], second["cache"]) == ("miss", "hit")
+    assert set(first["timing"]) == {
+        *("queue_s", "tokenize_s", "trace_s", "compile_s"),
+        *("first_token_s", "decode_s", "detokenize_s", "total_s"),
+    }
+    for timing in (first["timing"], second["timing"]):
+        total = timing.pop("total_s")
+        assert sum(timing.values()) == pytest.approx(total, rel=0.02, abs=0.001)
+    assert first["timing"]["compile_s"] > 0
+    assert second["timing"]["compile_s"] == second["timing"]["trace_s"] == 0
+
+    complaints = done.stderr.splitlines()
+    assert len(complaints) == 3, "three complaints, and no noise of any library"
+    assert all(line.startswith("error: ") for line in complaints)
+    assert "empty" in complaints[0]
+    assert "surrogate" in complaints[1]
+    assert "token" in complaints[2]
+
+
+def test_text_with_one_readable_line_a_prompt(small_gpt2: Path) -> None:
+    done = run(
+        *("generate", "--model", str(small_gpt2), "--num-beams", "2", "--max-new-tokens", "5"),
+        *("--length-penalty", "-0.5", "--early-stopping", "Once upon a time", "The rain"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    summaries = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    assert len(summaries) == 2, "--early-stopping did not take the first prompt for its value"
+    assert summaries[0].startswith("[MISS · padded 16 · beams 2 · new 16 · ")
+    assert "compile" in summaries[0]
+    assert summaries[1].startswith("[HIT · ")
+    assert "times faster than its first call" in summaries[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--top-k", "nan"], "top_k must be a whole number from 0 to 1000000, not nan."),
+        (["--top-k", "2.5"], "top_k must be a whole number from 0 to 1000000, not 2.5."),
+        (["--temperature", "inf"], "temperature must be from 0 to 100, not inf."),
+        (["--temperature", "-1"], "temperature must be from 0 to 100, not -1."),
+        (["--max-new-tokens", "1000000"], "max_new_tokens must be from 1 to 1024, not 1000000."),
+        (["--num-beams", "many"], "num_beams must be a whole number from 1 to 8, not 'many'."),
+        (
+            ["--early-stopping=maybe"],
+            "early_stopping must be true, false or \"never\", not 'maybe'.",
+        ),
+        (["--model", "no-such-model"], "there is no model 'no-such-model'."),
+    ],
+)
+def test_bad_options_are_told_before_tensorflow_is_imported(
+    arguments: list[str], sentence: str
+) -> None:
+    done = run("generate", *arguments, "hello")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {sentence}")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["generate"], ["generate", "--top-q", "1", "hello"]])
+def test_wrong_usage(arguments: list[str]) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("usage: ")
+    assert done.stderr.splitlines()[-1].startswith("error: ")
+
+
+def test_models_lists_what_can_be_loaded() -> None:
+    objects = json_lines(run("models", "--json").stdout)
+    assert "openai-community/gpt2" in [value["name"] for value in objects]
+    assert {"name", "family", "source", "description"} <= set(objects[0])
+    done = run("models")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == len(objects)
+
+
+@pytest.mark.parametrize(
+    ("words", "early_stopping", "prompts"),
+    [
+        (["a", "b"], None, ["a", "b"]),
+        (["--early-stopping", "a"], "true", ["a"]),
+        (["--early-stopping=never", "a"], "never", ["a"]),
+        (["--early-stopping", "never"], "true", ["never"]),
+        (["--", "--early-stopping"], None, ["--early-stopping"]),
+    ],
+)
+def test_early_stopping_takes_no_prompt_for_its_value(
+    words: list[str], early_stopping: str | None, prompts: list[str]
+) -> None:
+    from xla_backend.__main__ import _parser, _spell_out
+
+    parsed = _parser().parse_args(_spell_out(["generate", *words]))
+    assert (parsed.early_stopping, parsed.prompts) == (early_stopping, prompts)
