@@ -1,0 +1,77 @@
+"""The public endpoints: what programs may call.
+
+Knows names, types and documentation of the endpoints. Must not know the page's components.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import gradio as gr
+
+from xla_backend import BackendError, GenerationOptions
+
+if TYPE_CHECKING:
+    from playground.page import PageContext
+
+
+def add_endpoints(page: PageContext) -> None:
+    """Adds the endpoints to the `gr.Blocks` that is being built."""
+    backend = page.backend
+    models = backend.models()
+    default_model = models[0].name if models else ""
+
+    def generate(
+        prompt: str,
+        model: str = default_model,
+        max_new_tokens: int = 32,
+        num_beams: int = 1,
+        temperature: float = 0.0,
+        top_k: int = 50,
+        top_p: float = 1.0,
+        repetition_penalty: float = 1.0,
+        length_penalty: float = 1.0,
+        early_stopping: bool | Literal["never"] = False,
+        seed: int = 0,
+    ) -> dict[str, Any]:
+        """Continue a prompt and report whether the compiled function was there and where the time went.
+
+        Parameters:
+            prompt: the text to continue.
+            model: name of a model that the page offers.
+            max_new_tokens: most tokens to generate, 1 to 1024. Part of the compiled shape.
+            num_beams: beams searched, 1 to 8. Part of the compiled shape.
+            temperature: 0 takes the likeliest token; above 0 tokens are drawn.
+            top_k: when drawing, keep only the k likeliest tokens; 0 keeps all.
+            top_p: when drawing, keep the likeliest tokens that add up to top_p.
+            repetition_penalty: above 1 makes tokens that already occurred less likely.
+            length_penalty: above 0 favours longer texts in beam search.
+            early_stopping: when beam search ends: true, false or "never".
+            seed: the same seed draws the same text.
+        Returns:
+            An object with model, text, prompt_tokens, new_tokens, key, cache and timing (seconds).
+        """
+        try:
+            options = GenerationOptions(
+                max_new_tokens=max_new_tokens,
+                num_beams=num_beams,
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                repetition_penalty=repetition_penalty,
+                length_penalty=length_penalty,
+                early_stopping=early_stopping,
+                seed=seed,
+            )
+            return backend.generate(model, prompt, options).to_json()
+        except BackendError as error:
+            # Only a gr.Error carries its sentence to the caller, and nothing went wrong here that
+            # a traceback in the log would help with.
+            raise gr.Error(str(error), print_exception=False) from error
+
+    gr.api(
+        generate,
+        api_name="generate",
+        concurrency_id=page.engine_queue,
+        concurrency_limit=1,
+    )

@@ -1,0 +1,189 @@
+"""The sliders and switches for `GenerationOptions`.
+
+Knows one control for each option, and when an option has no effect. Must not know what is done with
+the options.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from xla_backend import GenerationOptions
+
+NAMES = (
+    "max_new_tokens",
+    "num_beams",
+    "temperature",
+    "top_k",
+    "top_p",
+    "repetition_penalty",
+    "length_penalty",
+    "early_stopping",
+    "seed",
+)
+SAMPLING_ONLY = ("top_k", "top_p", "seed")
+BEAMS_ONLY = ("length_penalty", "early_stopping")
+# A radio button carries text; these are the three values that Hugging Face defines.
+_EARLY_STOPPING = {"unlikely": False, "enough": True, "impossible": "never"}
+
+
+class OptionControls:
+    """Builds the controls where it is created; `inputs` are their components in order."""
+
+    def __init__(self, defaults: GenerationOptions) -> None:
+        self._by_name: dict[str, gr.components.Component] = {}
+        self._build_shape(defaults)
+        with gr.Accordion("More options", open=False, elem_classes="more-options"):
+            self._build_sampling(defaults)
+            self._build_beams(defaults)
+        self._show_what_has_effect()
+
+    @property
+    def inputs(self) -> list[gr.components.Component]:
+        """The components whose values `options_from` takes, in order."""
+        return [self._by_name[name] for name in NAMES]
+
+    def _build_shape(self, defaults: GenerationOptions) -> None:
+        self._by_name["max_new_tokens"] = gr.Slider(
+            1,
+            256,
+            value=defaults.max_new_tokens,
+            step=1,
+            label="New tokens",
+            info="Most tokens to write. Part of the shape.",
+            elem_id="max_new_tokens",
+        )
+        self._by_name["num_beams"] = gr.Slider(
+            1,
+            8,
+            value=defaults.num_beams,
+            step=1,
+            label="Beams",
+            info="Texts searched side by side. Part of the shape.",
+            elem_id="num_beams",
+        )
+        self._by_name["temperature"] = gr.Slider(
+            0,
+            2,
+            value=defaults.temperature,
+            step=0.05,
+            label="Temperature",
+            info="0 always takes the likeliest token; higher is bolder. Never compiles anew.",
+            elem_id="temperature",
+        )
+
+    def _build_sampling(self, defaults: GenerationOptions) -> None:
+        sampled = defaults.do_sample
+        self._by_name["top_k"] = gr.Slider(
+            0,
+            200,
+            value=defaults.top_k,
+            step=1,
+            label="Top k",
+            info="Draw from the k likeliest tokens; 0 is all. Needs temperature above 0.",
+            interactive=sampled,
+            elem_id="top_k",
+        )
+        self._by_name["top_p"] = gr.Slider(
+            0.05,
+            1,
+            value=defaults.top_p,
+            step=0.05,
+            label="Top p",
+            info="Draw from the likeliest tokens that add up to p. Needs temperature above 0.",
+            interactive=sampled,
+            elem_id="top_p",
+        )
+        self._by_name["seed"] = gr.Number(
+            value=defaults.seed,
+            precision=0,
+            minimum=0,
+            label="Seed",
+            info="The same seed draws the same text. Needs temperature above 0.",
+            interactive=sampled,
+            elem_id="seed",
+        )
+        self._by_name["repetition_penalty"] = gr.Slider(
+            0.5,
+            2,
+            value=defaults.repetition_penalty,
+            step=0.05,
+            label="Repetition penalty",
+            info="Above 1 avoids words that already occurred.",
+            elem_id="repetition_penalty",
+        )
+
+    def _build_beams(self, defaults: GenerationOptions) -> None:
+        several = defaults.num_beams > 1
+        self._by_name["length_penalty"] = gr.Slider(
+            -2,
+            2,
+            value=defaults.length_penalty,
+            step=0.1,
+            label="Length penalty",
+            info="Above 0 favours longer texts. Needs 2 beams or more.",
+            interactive=several,
+            elem_id="length_penalty",
+        )
+        self._by_name["early_stopping"] = gr.Radio(
+            [
+                ("a better text is unlikely", "unlikely"),
+                ("enough texts are finished", "enough"),
+                ("a better text is impossible", "impossible"),
+            ],
+            value=next(
+                name for name, value in _EARLY_STOPPING.items() if value == defaults.early_stopping
+            ),
+            label="Stop searching when",
+            info="Needs 2 beams or more.",
+            interactive=several,
+            elem_id="early_stopping",
+        )
+
+    def _show_what_has_effect(self) -> None:
+        quiet: dict[str, Any] = {
+            "queue": False,
+            "show_progress": "hidden",
+            "api_visibility": "private",
+            "trigger_mode": "always_last",
+        }
+        gr.on(
+            self._by_name["temperature"].change,
+            lambda temperature: _switch(SAMPLING_ONLY, bool(temperature)),
+            self._by_name["temperature"],
+            [self._by_name[name] for name in SAMPLING_ONLY],
+            **quiet,
+        )
+        gr.on(
+            self._by_name["num_beams"].change,
+            lambda beams: _switch(BEAMS_ONLY, (beams or 1) > 1),
+            self._by_name["num_beams"],
+            [self._by_name[name] for name in BEAMS_ONLY],
+            **quiet,
+        )
+
+
+def options_from(values: tuple[Any, ...]) -> GenerationOptions:
+    """The options that the controls' values stand for.
+
+    Raises:
+        InvalidRequest: a value is empty or out of range.
+    """
+    named = dict(zip(NAMES, values, strict=True))
+    named["early_stopping"] = _EARLY_STOPPING.get(named["early_stopping"], named["early_stopping"])
+    return GenerationOptions.from_dict(named)
+
+
+def values_for(options: GenerationOptions) -> list[Any]:
+    """The controls' values that stand for these options."""
+    values = options.to_dict()
+    values["early_stopping"] = next(
+        name for name, value in _EARLY_STOPPING.items() if value == values["early_stopping"]
+    )
+    return [values[name] for name in NAMES]
+
+
+def _switch(names: tuple[str, ...], interactive: bool) -> list[Any]:
+    return [gr.update(interactive=interactive) for _ in names]

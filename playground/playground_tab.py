@@ -1,0 +1,265 @@
+"""The Playground tab: one prompt in, one text out, and what it cost.
+
+Knows the components and what each event does to them. Must not know how anything looks (that is in
+the modules that write HTML and in the style sheet) nor how text is generated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from playground import history
+from playground.entries_table import entries_table
+from playground.examples import DEFAULTS, EXAMPLES
+from playground.markup import escape
+from playground.option_controls import OptionControls, options_from, values_for
+from playground.prediction_line import no_prediction_line, prediction_line
+from playground.result_panel import (
+    Shown,
+    empty_report,
+    empty_story,
+    report,
+    story,
+    waiting_report,
+)
+from playground.runs import Run
+from playground.status_line import status_line
+from xla_backend import BackendError, ModelInfo
+
+if TYPE_CHECKING:
+    from playground.page import PageContext
+
+# Events that only change what is on the page: never queued behind the engine, never in the API.
+_QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+
+Updates = dict[gr.components.Component, Any]
+
+
+class PlaygroundTab:
+    """Builds the tab inside the current `gr.Tab` and connects it."""
+
+    name = "Playground"
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+        self._backend = page.backend
+        with gr.Row(elem_classes="columns"):
+            with gr.Column(scale=5, min_width=320, elem_classes="card"):
+                self._build_request()
+            with gr.Column(scale=7, min_width=320, elem_classes="card"):
+                self._build_result()
+        self._build_tables()
+        self._connect_request()
+        self._connect_run()
+        self._connect_tables()
+
+    # ---- what is on the tab
+
+    def _build_request(self) -> None:
+        models = self._backend.models()
+        self.model = gr.Dropdown(
+            [(_model_label(model), model.name) for model in models],
+            value=models[0].name if models else None,
+            label="Model",
+            elem_id="model",
+        )
+        self.prompt = gr.Textbox(
+            value=EXAMPLES[0].prompt,
+            label="Prompt",
+            lines=4,
+            max_lines=12,
+            placeholder="The beginning of a story",
+            elem_id="prompt",
+        )
+        self.examples = gr.Dataset(
+            components=[gr.Textbox(visible=False)],
+            samples=[[example.prompt] for example in EXAMPLES],
+            sample_labels=[example.name for example in EXAMPLES],
+            type="index",
+            label="Examples",
+            elem_id="examples",
+        )
+        with gr.Row(elem_classes="actions"):
+            self.generate = gr.Button("Generate", variant="primary", elem_id="generate")
+            self.stop = gr.Button("Stop", interactive=False, elem_id="stop")
+        self.prediction = gr.HTML(
+            no_prediction_line("Counting tokens"), elem_id="prediction", apply_default_css=False
+        )
+        self.notice = gr.HTML("", elem_id="notice", apply_default_css=False)
+        self.controls = OptionControls(DEFAULTS)
+
+    def _build_result(self) -> None:
+        self.story = gr.HTML(empty_story(), elem_id="story", apply_default_css=False)
+        self.report = gr.HTML(empty_report(), elem_id="report", apply_default_css=False)
+        self.shown = gr.State(None)
+
+    def _build_tables(self) -> None:
+        with gr.Column(elem_classes="card"):
+            gr.HTML(
+                '<h2>Compiled functions</h2><p class="caption">What the engine holds in memory, for '
+                "everybody who uses this page.</p>",
+                apply_default_css=False,
+            )
+            self.entries = gr.HTML(entries_table([]), elem_id="entries", apply_default_css=False)
+        with gr.Column(elem_classes="card"):
+            with gr.Row(elem_classes="card-head"):
+                gr.HTML(
+                    '<h2>Your runs</h2><p class="caption">Shape is prompt slots · beams · new '
+                    "slots.</p>",
+                    apply_default_css=False,
+                )
+                self.clear = gr.Button("Clear", size="sm", elem_id="clear", scale=0, min_width=90)
+            self.history = gr.HTML(
+                history.history_table([]), elem_id="history", apply_default_css=False
+            )
+
+    # ---- what happens
+
+    @property
+    def _request(self) -> list[gr.components.Component]:
+        return [self.model, self.prompt, *self.controls.inputs]
+
+    def _connect_request(self) -> None:
+        self.examples.click(
+            lambda index: [EXAMPLES[index].prompt, *values_for(EXAMPLES[index].options)],
+            self.examples,
+            [self.prompt, *self.controls.inputs],
+            **_QUIET,
+        )
+        gr.on(
+            [
+                self._page.load,
+                self.entries.change,
+                *(component.change for component in self._request),
+            ],
+            self._predict,
+            self._request,
+            self.prediction,
+            trigger_mode="always_last",
+            **_QUIET,
+        )
+
+    def _connect_run(self) -> None:
+        self.generate.click(
+            self._begin,
+            self._request,
+            [self.notice, self.story, self.report, self.generate, self.stop],
+            **_QUIET,
+        ).then(
+            self._run,
+            [self.shown, self._page.runs_of_visitor],
+            [
+                self.story,
+                self.report,
+                self.notice,
+                self.shown,
+                self.entries,
+                self._page.runs_of_visitor,
+                self.history,
+                self.generate,
+                self.stop,
+            ],
+            show_progress="hidden",
+            api_visibility="private",
+            concurrency_id=self._page.engine_queue,
+            concurrency_limit=1,
+        )
+        self.stop.click(self._stop, None, [self.stop, self.notice], **_QUIET)
+
+    def _connect_tables(self) -> None:
+        gr.on(
+            [self._page.load, self._page.timer.tick],
+            lambda: (status_line(self._backend.status), entries_table(self._backend.entries())),
+            None,
+            [self._page.status, self.entries],
+            **_QUIET,
+        )
+        self._page.load(history.history_table, self._page.runs_of_visitor, self.history, **_QUIET)
+        self.clear.click(
+            lambda: ([], history.history_table([])),
+            None,
+            [self._page.runs_of_visitor, self.history],
+            **_QUIET,
+        )
+
+    def _predict(self, model: str, prompt: str, *options: Any) -> str:
+        try:
+            return prediction_line(self._backend.predict(model, prompt, options_from(options)))
+        except BackendError as error:
+            return no_prediction_line(str(error))
+
+    def _begin(self, request: gr.Request, model: str, prompt: str, *options: Any) -> Updates:
+        """Checks the request at once, so that a mistake need not wait for somebody's compile."""
+        try:
+            chosen = options_from(options)
+            run = Run(model, prompt, chosen, self._backend.predict(model, prompt, chosen))
+            ahead = self._page.runs.begin(str(request.session_hash), run)
+        except BackendError as error:
+            return {self.notice: _notice(str(error))}
+        return {
+            self.notice: "",
+            self.story: story(prompt, "", writing=True),
+            self.report: waiting_report(run.prediction, ahead),
+            self.generate: gr.update(value="Generating", interactive=False),
+            self.stop: gr.update(interactive=True),
+        }
+
+    def _run(self, before: Shown | None, runs: Any, request: gr.Request) -> Iterator[Updates]:
+        """Streams the visitor's run, then shows what it cost. An error keeps the last result."""
+        session = str(request.session_hash)
+        run = self._page.runs.take(session)
+        if run is None:  # `_begin` found a mistake and has said so.
+            return
+        try:
+            for text in run.texts(self._backend):
+                yield {self.story: story(run.prompt, text, writing=True)}
+            shown = run.shown()
+        except BackendError as error:
+            yield {**self._showing(before), self.notice: _notice(str(error))}
+        else:
+            if shown is None:
+                yield {**self._showing(before), self.notice: _notice("Stopped before it began.")}
+            else:
+                runs = history.add(runs, shown)
+                yield {
+                    **self._showing(shown),
+                    self._page.runs_of_visitor: runs,
+                    self.history: history.history_table(runs),
+                }
+        finally:
+            self._page.runs.end(session)
+
+    def _showing(self, shown: Shown | None) -> Updates:
+        """The result area and the buttons at rest."""
+        return {
+            self.shown: shown,
+            self.story: story(shown.prompt, shown.result.text) if shown else empty_story(),
+            self.report: report(shown) if shown else empty_report(),
+            self.generate: gr.update(value="Generate", interactive=True),
+            self.stop: gr.update(value="Stop", interactive=False),
+            self.notice: "",
+            self.entries: entries_table(self._backend.entries()),
+        }
+
+    def _stop(self, request: gr.Request) -> tuple[Any, Any]:
+        run = self._page.runs.of(str(request.session_hash))
+        if run is None:
+            return gr.skip(), gr.skip()
+        run.stop()
+        note = ""
+        if self._backend.status.state in ("tracing", "compiling"):
+            note = _notice("Stopping. XLA finishes the compile first, and keeps it.", "calm")
+        return gr.update(value="Stopping", interactive=False), note
+
+
+def _model_label(model: ModelInfo) -> str:
+    where = {"bundled": "", "hub": " (downloaded when first used)", "folder": " (folder)"}
+    return model.name + where[model.source]
+
+
+def _notice(message: str, kind: str = "problem") -> str:
+    role = "alert" if kind == "problem" else "status"
+    return f'<div class="notice {kind}" role="{role}">{escape(message)}</div>'

@@ -1,0 +1,46 @@
+"""The line below the button: what this request will meet, said before the click.
+
+Knows how a `Prediction` reads. Must not know how it is made.
+"""
+
+from __future__ import annotations
+
+from playground.markup import escape
+from playground.outcomes import EXPECTATION, badge
+from playground.quantities import count, seconds
+from xla_backend import CacheOutcome, Prediction
+
+
+def prediction_line(prediction: Prediction) -> str:
+    """The prediction as HTML."""
+    return (
+        f'<div class="prediction">{badge(prediction.outcome)}'
+        f'<div><p class="prediction-what">{_expectation(prediction)}</p>'
+        f'<p class="prediction-key">{_shape(prediction)}</p></div></div>'
+    )
+
+
+def no_prediction_line(reason: str) -> str:
+    """The same line when there is nothing to predict: it says why."""
+    return (
+        '<div class="prediction"><span class="badge outcome-none">…</span>'
+        f'<div><p class="prediction-what">{escape(reason)}</p></div></div>'
+    )
+
+
+def _expectation(prediction: Prediction) -> str:
+    what = EXPECTATION[prediction.outcome]
+    if prediction.expected_s is None:
+        return f"{what}; not measured yet."
+    if prediction.outcome is CacheOutcome.MISS:
+        return f"{what}: about {seconds(prediction.expected_s)}, judging by the last one."
+    return f"{what}: about {seconds(prediction.expected_s)}."
+
+
+def _shape(prediction: Prediction) -> str:
+    key = prediction.key
+    padding = max(0, key.padded_length - prediction.prompt_tokens)
+    return (
+        f"{count(prediction.prompt_tokens, 'prompt token')} + {padding} padding = "
+        f"{key.padded_length} · {count(key.num_beams, 'beam')} · up to {key.max_new_tokens} new"
+    )

@@ -1,0 +1,46 @@
+"""Numbers as a visitor reads them.
+
+Knows how many digits are honest and which unit is easiest to read. Must not know what was measured.
+"""
+
+from __future__ import annotations
+
+
+def seconds(value: float) -> str:
+    """A duration: three significant digits at most, milliseconds below a second."""
+    if value < 0.00095:
+        return "< 1 ms"
+    if value < 0.00995:
+        return f"{value * 1000:.1f} ms"
+    if value < 0.9995:
+        return f"{value * 1000:.0f} ms"
+    if value < 9.95:
+        return f"{value:.2f} s"
+    if value < 99.5:
+        return f"{value:.1f} s"
+    return f"{value:.0f} s"
+
+
+def elapsed(value: float) -> str:
+    """A duration that is still growing: whole seconds, so that it does not flicker."""
+    whole = max(0, int(value))
+    return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60} s"
+
+
+def rate(value: float | None) -> str:
+    """Tokens a second, or a dash when nothing was generated."""
+    if value is None:
+        return "–"
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"
+
+
+def times(value: float) -> str:
+    """How many times: two significant digits, and no decimals once they mean nothing."""
+    if value < 9.95:
+        return f"{value:.1f}×"
+    return f"{value:,.0f}×"
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun: "1 token", "12 tokens"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,134 @@
+"""The runs that visitors have going: who may start one, who stops which.
+
+Knows sessions, the engine's streams and that the engine does one thing at a time. Must not know
+components or HTML.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from playground.result_panel import Shown
+from xla_backend import GenerationOptions, GenerationResult, InvalidRequest, Prediction
+
+if TYPE_CHECKING:
+    from xla_backend import Backend, TextStream
+
+# The eye sees no difference above twenty updates a second; a browser would have to draw them all.
+_BETWEEN_UPDATES_S = 0.05
+
+
+class Run:
+    """One request of one visitor, from the click to the result."""
+
+    def __init__(
+        self, model: str, prompt: str, options: GenerationOptions, prediction: Prediction
+    ) -> None:
+        self.model = model
+        self.prompt = prompt
+        self.options = options
+        self.prediction = prediction
+        self._pressed = time.perf_counter()
+        self.taken = False
+        self._stream: TextStream | None = None
+        self._stopped = False
+        self._lock = threading.Lock()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the visitor has asked for the end."""
+        return self._stopped
+
+    def stop(self) -> None:
+        """Asks for the end; the text written so far is kept."""
+        with self._lock:
+            self._stopped = True
+            if self._stream is not None:
+                self._stream.stop()
+
+    def texts(self, backend: Backend) -> Iterator[str]:
+        """Runs the request; yields the whole text so far, again and again. `shown` comes after."""
+        if self._stopped:
+            return
+        self._started = time.perf_counter()
+        self._engine_was_starting = backend.status.state in ("starting", "stopped")
+        stream = backend.stream(self.model, self.prompt, self.options)
+        with self._lock:
+            self._stream = stream
+            if self._stopped:
+                stream.stop()
+        text = ""
+        last = 0.0
+        for delta in stream:
+            text += delta
+            now = time.perf_counter()
+            if now - last >= _BETWEEN_UPDATES_S:
+                last = now
+                yield text
+
+    def shown(self) -> Shown | None:
+        """What there is to show at the end; None when the run never began."""
+        if self._stream is None or self._stream.result is None:
+            return None
+        result = _with_waiting(self._stream.result, self._started - self._pressed)
+        if not self._engine_was_starting:
+            return Shown(self.prompt, result)
+        took = time.perf_counter() - self._pressed
+        return Shown(self.prompt, result, max(0.0, took - result.timing.total_s - result.load_s))
+
+
+class Runs:
+    """All runs that have not ended, one for each session at most."""
+
+    def __init__(self) -> None:
+        self._by_session: dict[str, Run] = {}
+        self._lock = threading.Lock()
+
+    def begin(self, session: str, run: Run) -> int:
+        """Enters a run; returns how many others are before it.
+
+        Raises:
+            InvalidRequest: this visitor's last run has not ended.
+        """
+        with self._lock:
+            if session in self._by_session:
+                raise InvalidRequest(
+                    "Your last run has not ended yet. Wait for it, or press Stop and try again."
+                )
+            ahead = len(self._by_session)
+            self._by_session[session] = run
+            return ahead
+
+    def take(self, session: str) -> Run | None:
+        """The session's run for the one event that carries it out; None when there is none."""
+        with self._lock:
+            run = self._by_session.get(session)
+            if run is None or run.taken:
+                return None
+            run.taken = True
+            return run
+
+    def of(self, session: str) -> Run | None:
+        """The session's run, if it has one."""
+        return self._by_session.get(session)
+
+    def end(self, session: str) -> None:
+        """Forgets the session's run, stopping it if it still writes: its visitor may have left."""
+        with self._lock:
+            run = self._by_session.pop(session, None)
+        if run is not None:
+            run.stop()
+
+
+def _with_waiting(result: GenerationResult, waited_s: float) -> GenerationResult:
+    """Counts the wait in the page's own queue as queue time, which the engine cannot see."""
+    timing = replace(
+        result.timing,
+        queue_s=result.timing.queue_s + waited_s,
+        total_s=result.timing.total_s + waited_s,
+    )
+    return replace(result, timing=timing)

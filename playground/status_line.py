@@ -1,0 +1,47 @@
+"""The line that says what the engine is doing right now.
+
+Knows how an `EngineStatus` reads. Must not know who asked for the work.
+"""
+
+from __future__ import annotations
+
+import time
+
+from playground.markup import escape
+from playground.quantities import elapsed
+from xla_backend import EngineStatus
+
+_ACTIVITY = {
+    "starting": "Starting the engine",
+    "loading": "Loading",
+    "ready": "Engine ready",
+    "tracing": "Tracing",
+    "compiling": "Compiling",
+    "generating": "Generating",
+    "stopped": "Engine stopped; the next request starts it again",
+}
+_AT_REST = ("ready", "stopped")
+
+
+def status_line(status: EngineStatus, now: float | None = None) -> str:
+    """The status as HTML: a dot, the activity, what it concerns and for how long it has run.
+
+    Args:
+        status: what the engine reports.
+        now: a `time.perf_counter()` reading; the present by default.
+    """
+    activity = _ACTIVITY[status.state]
+    at_rest = status.state in _AT_REST
+    detail = "" if at_rest else escape(status.detail)
+    if status.state == "starting":
+        detail = "TensorFlow is loading; you can already press Generate"
+    clock = ""
+    if not at_rest:
+        seconds = (time.perf_counter() if now is None else now) - status.since
+        clock = f'<span class="status-clock">{elapsed(seconds)}</span>'
+    return (
+        f'<div class="status status-{status.state}" role="status" aria-live="off">'
+        f'<span class="status-dot" aria-hidden="true"></span>'
+        f'<span class="status-activity">{activity}</span>'
+        f'<span class="status-detail">{detail}</span>{clock}</div>'
+    )
