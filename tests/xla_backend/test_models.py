@@ -1,0 +1,443 @@
+"""Names to folders: bundled models, local folders, and the Hub, whose part a local server plays."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests import checkpoints
+from xla_backend.errors import ModelUnavailable
+from xla_backend.models import DEFAULT_MODEL, HUB_MODELS, Registry
+
+SHA = "0123456789abcdef0123456789abcdef01234567"
+HUB_MODEL = "openai-community/gpt2"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder with a checkpoint of every family; tests copy what they change."""
+    root = tmp_path_factory.mktemp("made")
+    for family in ("gpt2", "opt", "t5", "whisper"):
+        getattr(checkpoints, family)(root / family)
+    return root
+
+
+@pytest.fixture
+def bundled(made: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "demo_models"
+    shutil.copytree(made / "t5", folder / "a-model-with-a-card")
+    shutil.copytree(made / "gpt2", folder / DEFAULT_MODEL)
+    shutil.copytree(made / "whisper", folder / "whisper-commands")
+    card = "---\nlicense: apache-2.0\n---\n\n# Title\n\nSums up what it reads.\nMore.\n"
+    (folder / "a-model-with-a-card" / "README.md").write_text(card)
+    (folder / "recipe.py").touch()
+    return folder
+
+
+@pytest.fixture
+def registry(bundled: Path) -> Registry:
+    return Registry(bundled_folder=bundled)
+
+
+# Listing
+
+
+def test_list_starts_with_the_default_and_ends_with_the_hub(registry: Registry):
+    infos = registry.list()
+    names = ["gpt2-stories", "a-model-with-a-card", "whisper-commands", *HUB_MODELS]
+    assert [info.name for info in infos] == names
+    assert [info.family for info in infos[:3]] == ["decoder-only", "encoder-decoder", "speech"]
+    assert [info.source for info in infos] == ["bundled"] * 3 + ["hub"] * len(HUB_MODELS)
+    assert [info.context_length for info in infos[:3]] == [128, None, 64]
+    assert infos[1].description == "Sums up what it reads."
+    assert all(info.description and not info.loaded for info in infos)
+
+
+def test_list_leaves_out_what_cannot_be_loaded(registry: Registry, bundled: Path):
+    (bundled / "gpt2-stories" / "model.safetensors").unlink()
+    (bundled / "whisper-commands" / "preprocessor_config.json").unlink()
+    broken = bundled / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text("{")
+    other = bundled / "other"
+    other.mkdir()
+    (other / "config.json").write_text('{"model_type": "llama"}')
+    assert [info.name for info in registry.list() if info.source == "bundled"] == [
+        "a-model-with-a-card"
+    ]
+
+
+def test_list_of_an_own_allow_list():
+    names = ["someone/whisper-small", "someone/mt5-mini", "someone/thing", "someone/thing"]
+    infos = Registry(hub_models=names, bundled_folder=Path("/nowhere")).list()
+    assert [(info.name, info.family) for info in infos] == [
+        ("someone/whisper-small", "speech"),
+        ("someone/mt5-mini", "encoder-decoder"),
+        ("someone/thing", "decoder-only"),
+    ]
+
+
+def test_importing_and_listing_is_light():
+    code = (
+        "import sys; from xla_backend.models import Registry; Registry().list()\n"
+        "heavy = {'transformers', 'huggingface_hub', 'tensorflow', 'tf_keras', 'h5py'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    root = Path(__file__).resolve().parents[2]
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
+
+
+# Bundled models and folders
+
+
+@pytest.mark.parametrize(
+    ("family", "expected", "context"),
+    [
+        ("gpt2", "decoder-only", 128),
+        ("opt", "decoder-only", 128),
+        ("t5", "encoder-decoder", None),
+        ("whisper", "speech", 64),
+    ],
+)
+def test_a_folder_is_located(
+    registry: Registry, made: Path, family: str, expected: str, context: int | None
+):
+    files = registry.locate(str(made / family))
+    assert files.folder == made / family
+    assert files.info.name == str(made / family)
+    assert (files.info.family, files.info.source) == (expected, "folder")
+    assert files.info.context_length == context
+    assert files.config.model_type == family
+    saved = json.loads((made / family / "generation_config.json").read_text())
+    assert files.generation_config.eos_token_id == saved["eos_token_id"]
+    if family == "whisper":
+        assert files.generation_config.lang_to_id == saved["lang_to_id"]
+
+
+def test_a_bundled_model_is_located(registry: Registry, bundled: Path):
+    files = registry.locate("gpt2-stories")
+    assert files.folder == bundled / "gpt2-stories"
+    assert files.info.source == "bundled"
+    assert files.info.description == registry.list()[0].description
+
+
+def test_without_generation_config_the_config_stands_in(registry: Registry, bundled: Path):
+    (bundled / "gpt2-stories" / "generation_config.json").unlink()
+    files = registry.locate("gpt2-stories")
+    assert files.generation_config.eos_token_id == files.config.eos_token_id
+
+
+def test_relative_and_home_folders(registry: Registry, made: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(made)
+    monkeypatch.setenv("HOME", str(made))
+    for name in ("gpt2", "./gpt2", "~/gpt2", "../" + made.name + "/gpt2", "gpt2/"):
+        assert registry.locate(name).config.model_type == "gpt2"
+
+
+def test_folders_can_be_forbidden(bundled: Path, made: Path):
+    registry = Registry(bundled_folder=bundled, allow_folders=False)
+    for name in (str(made / "gpt2"), "../demo_models/gpt2-stories", str(bundled), "/etc"):
+        with pytest.raises(ModelUnavailable, match="there is no model") as caught:
+            registry.locate(name)
+        assert "path of a folder" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "   ",
+        "\x00",
+        "gpt2-stories\x00",
+        "/tmp/\x00",
+        "\ud83e",
+        "/\ud83e",
+        "../../etc/passwd\x00",
+        "~nobody-of-this-name/model",
+        "/no/such/folder",
+        "./no-such-folder",
+        "x" * 5000,
+        "/" + "x" * 1_000_000,
+        "🦊",
+        "gpt2-stories/../../..",
+        None,
+        3,
+        ["gpt2-stories"],
+    ],
+)
+@pytest.mark.parametrize("allow_folders", [True, False])
+def test_a_name_that_is_none_is_a_short_printable_sentence(
+    bundled: Path, name: object, allow_folders: bool
+):
+    with pytest.raises(ModelUnavailable) as caught:
+        Registry(bundled_folder=bundled, allow_folders=allow_folders).locate(name)
+    message = str(caught.value)
+    assert message.encode("utf-8").isascii() or "🦊" in message
+    assert "\x00" not in message
+    assert len(message) < 600
+    assert "gpt2-stories" in message or "choose a model by its name" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("gpt2", HUB_MODEL),
+        ("gpt-2-stories", "gpt2-stories"),
+        ("GPT2-Stories", "gpt2-stories"),
+        ("t5-smal", "google-t5/t5-small"),
+        ("openai/wisper-tiny", "openai/whisper-tiny"),
+    ],
+)
+def test_a_misspelt_name_gets_a_suggestion(registry: Registry, name: str, meant: str):
+    with pytest.raises(ModelUnavailable, match=rf"Did you mean {meant}\?"):
+        registry.locate(name)
+
+
+def test_a_hub_id_off_the_allow_list_says_so(registry: Registry, bundled: Path):
+    with pytest.raises(ModelUnavailable, match="nor on the list of Hub models that may be"):
+        registry.locate("meta-llama/Llama-3.2-1B")
+    strict = Registry(bundled_folder=bundled, allow_folders=False)
+    with pytest.raises(ModelUnavailable, match="not on the list of models that may be loaded"):
+        strict.locate("meta-llama/Llama-3.2-1B")
+
+
+@pytest.mark.parametrize(
+    ("removed", "message"),
+    [
+        (["config.json"], "is not a model: it has no config.json"),
+        (["model.safetensors"], "has no weights"),
+        (["tokenizer.json", "vocab.json"], "has no tokenizer"),
+    ],
+)
+def test_an_incomplete_folder_says_what_it_lacks(
+    registry: Registry, made: Path, tmp_path: Path, removed: list[str], message: str
+):
+    folder = shutil.copytree(made / "gpt2", tmp_path / "copy")
+    for name in removed:
+        (folder / name).unlink()
+    with pytest.raises(ModelUnavailable, match=message) as caught:
+        registry.locate(str(folder))
+    assert str(folder) in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"max_length": "long"}', '{"num_beams": -3}'])
+def test_a_broken_generation_config_is_named(
+    registry: Registry, made: Path, tmp_path: Path, content: str
+):
+    folder = shutil.copytree(made / "gpt2", tmp_path / "copy")
+    (folder / "generation_config.json").write_text(content)
+    try:
+        registry.locate(str(folder))
+    except ModelUnavailable as error:
+        assert "generation_config.json is damaged" in str(error)
+    else:
+        assert content.startswith('{"')  # JSON whose odd values Transformers lets pass
+
+
+def test_a_file_is_not_a_folder(registry: Registry, made: Path):
+    with pytest.raises(ModelUnavailable, match="is a file; give the folder"):
+        registry.locate(str(made / "gpt2" / "model.safetensors"))
+
+
+# The Hub
+
+
+class _Hub(BaseHTTPRequestHandler):
+    """As much of the Hub's protocol as its client asks for: a repository's list, and its files."""
+
+    folder: Path
+    status: int = 200
+    hidden: frozenset[str] = frozenset()
+    requested: list[str]
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def _answer(self, with_body: bool) -> None:
+        path = self.path.partition("?")[0]
+        if self.status != 200:
+            self.send_response(self.status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif path.startswith(f"/api/models/{HUB_MODEL}"):
+            files = [file for file in self.folder.iterdir() if file.name not in self.hidden]
+            siblings = [{"rfilename": file.name, "size": file.stat().st_size} for file in files]
+            self._send(
+                json.dumps({"id": HUB_MODEL, "sha": SHA, "siblings": siblings}).encode(), with_body
+            )
+        else:
+            name = path.rsplit("/", 1)[-1]
+            if with_body:
+                self.requested.append(name)
+            self._send((self.folder / name).read_bytes(), with_body, etag=f'"{name}-{SHA}"')
+
+    def _send(self, body: bytes, with_body: bool, etag: str = '"list"') -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", etag)
+        self.send_header("X-Repo-Commit", SHA)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+
+def _point_client_at(url: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants, file_download
+
+    monkeypatch.setattr(constants, "ENDPOINT", url)
+    template = url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(file_download, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+
+
+@pytest.fixture
+def hub(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_Hub]]:
+    """A Hub with one repository, and the client pointed at it with an empty cache."""
+    folder = shutil.copytree(made / "gpt2", tmp_path / "repository")
+    for name in ("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "README.md", "64.onnx"):
+        (folder / name).write_bytes(b"not to be fetched")
+
+    class Handler(_Hub):
+        pass
+
+    Handler.folder = folder
+    Handler.requested = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    _point_client_at(f"http://127.0.0.1:{server.server_port}", tmp_path / "cache", monkeypatch)
+    yield Handler
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    _point_client_at(f"http://127.0.0.1:{port}", tmp_path / "cache", monkeypatch)
+
+
+def test_a_hub_model_is_downloaded_once(
+    registry: Registry, hub: type[_Hub], capfd: pytest.CaptureFixture[str]
+):
+    said: list[str] = []
+    files = registry.locate(HUB_MODEL, said.append)
+    assert files.info.name == HUB_MODEL
+    assert (files.info.source, files.info.family) == ("hub", "decoder-only")
+    assert files.info.context_length == 128  # of what was downloaded, not of the table
+    assert sorted(hub.requested) == [
+        "config.json",
+        "generation_config.json",
+        "merges.txt",
+        "model.safetensors",
+        "special_tokens_map.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.json",
+    ]
+    size = sum((hub.folder / name).stat().st_size for name in hub.requested) / 1e6
+    assert said
+    assert all(line.startswith(f"downloading {HUB_MODEL}: ") for line in said)
+    assert all(line.endswith(f" of {size:.1f} MB") for line in said)
+    assert capfd.readouterr() == ("", "")
+
+    hub.status = 500  # From here on the cache must do.
+    hub.requested.clear()
+    said.clear()
+    assert registry.locate(HUB_MODEL, said.append).folder == files.folder
+    assert not hub.requested
+    assert not said
+
+
+def test_a_download_that_was_cut_off_is_finished(registry: Registry, hub: type[_Hub]):
+    folder = registry.locate(HUB_MODEL).folder
+    (folder / "model.safetensors").resolve().unlink()
+    (folder / "model.safetensors").unlink()
+    hub.requested.clear()
+    assert registry.locate(HUB_MODEL).folder == folder
+    assert hub.requested == ["model.safetensors"]
+
+
+def test_one_weight_format_is_fetched(registry: Registry, hub: type[_Hub], tmp_path: Path):
+    hub.hidden = frozenset({"model.safetensors"})
+    registry.locate(HUB_MODEL)
+    assert "tf_model.h5" in hub.requested
+    assert not {"pytorch_model.bin", "flax_model.msgpack"} & set(hub.requested)
+
+
+def test_shards_are_fetched_with_their_index(registry: Registry, hub: type[_Hub]):
+    (hub.folder / "model.safetensors").rename(hub.folder / "model-00001-of-00001.safetensors")
+    index = {"weight_map": {"wte.weight": "model-00001-of-00001.safetensors"}}
+    (hub.folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    registry.locate(HUB_MODEL)
+    assert {"model.safetensors.index.json", "model-00001-of-00001.safetensors"} < set(hub.requested)
+    assert "tf_model.h5" not in hub.requested
+
+
+def test_a_repository_of_pickles_is_refused_before_anything_is_fetched(
+    registry: Registry, hub: type[_Hub]
+):
+    hub.hidden = frozenset({"model.safetensors", "tf_model.h5"})
+    with pytest.raises(ModelUnavailable, match=r"no weights in a format .* Pickles"):
+        registry.locate(HUB_MODEL)
+    assert not hub.requested
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(401, "private"), (403, "gated"), (404, "does not exist"), (503, "status 503; try again")],
+)
+def test_what_the_hub_refuses_is_passed_on(
+    registry: Registry, hub: type[_Hub], status: int, message: str
+):
+    hub.status = status
+    with pytest.raises(ModelUnavailable, match=f"{HUB_MODEL} cannot be downloaded.*{message}"):
+        registry.locate(HUB_MODEL)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_without_a_network_it_says_what_to_do(registry: Registry):
+    with pytest.raises(ModelUnavailable, match="the Hugging Face Hub cannot be reached") as caught:
+        registry.locate(HUB_MODEL)
+    assert "choose a model that is here: a-model-with-a-card, gpt2-stories" in str(caught.value)
+    with pytest.raises(ModelUnavailable, match=f"`hf download {HUB_MODEL}` and give its folder"):
+        Registry(bundled_folder=Path("/nowhere")).locate(HUB_MODEL)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_offline_mode_is_named(registry: Registry, monkeypatch: pytest.MonkeyPatch):
+    from huggingface_hub import constants
+    from huggingface_hub.utils import reset_sessions
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    reset_sessions()
+    try:
+        with pytest.raises(ModelUnavailable, match="set to work offline"):
+            registry.locate(HUB_MODEL)
+    finally:
+        monkeypatch.undo()
+        reset_sessions()
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    registry: Registry, hub: type[_Hub], tmp_path: Path
+):
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    with pytest.raises(ModelUnavailable, match="cannot be stored in the local cache"):
+        registry.locate(HUB_MODEL)
