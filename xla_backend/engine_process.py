@@ -42,6 +42,7 @@ class EngineProcess:
         """Prepares only; `listen` and `run` are the two threads."""
         self._channel = channel
         self._settings = settings
+        self._ready_at = 0.0
         self._condition = threading.Condition()
         # Guarded by the condition:
         self._waiting: deque[Request] = deque()
@@ -103,6 +104,7 @@ class EngineProcess:
             self._channel.send(("failed", None, f"{type(error).__name__}: {error}"))
             raise
         self._mirror(backend)
+        self._ready_at = time.perf_counter()
         self._channel.send(("ready", None, None))
         while (request := self._next_request()) is not None:
             reply = self._serve(backend, request)
@@ -146,17 +148,20 @@ class EngineProcess:
 
     def _serve(self, backend: Backend, request: Request) -> tuple[str, int, Any]:
         """Runs one request; returns the message that answers it."""
+        # The queue is other people's requests. The start of the engine happens once, like the
+        # loading of a model, and counts towards no request's timing either.
+        received = max(request.received, self._ready_at)
         try:
             if request.kind == "load":
                 value: Any = backend.load(request.model)
             elif request.kind == "generate":
                 value = backend.generate(
-                    request.model, request.prompt, request.options, received=request.received
+                    request.model, request.prompt, request.options, received=received
                 )
             else:
                 value = self._pass_on(
                     backend.stream(
-                        request.model, request.prompt, request.options, received=request.received
+                        request.model, request.prompt, request.options, received=received
                     ),
                     request.number,
                 )

@@ -62,6 +62,7 @@ class BackendProcess:
     The child starts when this object is made, without waiting: it imports TensorFlow and loads the
     default model in the background. Requests are served one at a time, in the order of their
     calls; `models`, `predict`, `entries` and `status` answer at once, whatever the engine does.
+    Time spent in the child's start is in no request's `timing`, like the loading of a model.
     If the child dies, the requests that it had get `EngineStopped`, and the next request starts a
     new child.
     """
