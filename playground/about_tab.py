@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 _TEXT = """
 <div class="about">
 <h2>What this page shows</h2>
-<p>TensorFlow can hand a whole function to XLA, a compiler that makes machine code for it. The code is
-fast, but it fits one <strong>shape</strong> only: this many prompt slots, this many beams, this many
-new tokens. A request with another shape needs another function, and making one takes seconds.</p>
+<p>TensorFlow can hand a whole function to XLA, a compiler that makes machine code for it. The code
+is fast, but it fits one <strong>shape</strong> only: this many prompt slots, this many beams, this
+many new tokens. A request with another shape needs another function, and making one takes
+seconds.</p>
 <dl>
 <dt>Trace</dt><dd>TensorFlow runs the Python code once and records it as a graph.</dd>
 <dt>Compile</dt><dd>XLA turns the graph into machine code for one shape.</dd>
@@ -26,18 +27,22 @@ new tokens. A request with another shape needs another function, and making one 
 </dl>
 <h2>The four outcomes</h2>
 <dl>
-<dt><span class="badge outcome-hit">HIT</span></dt><dd>The function was in memory: the call only ran.</dd>
-<dt><span class="badge outcome-reused">REUSED</span></dt><dd>A larger function that was in memory served the request.</dd>
-<dt><span class="badge outcome-disk">DISK</span></dt><dd>The function was restored from disk, where an earlier process had left it.</dd>
-<dt><span class="badge outcome-miss">MISS</span></dt><dd>The function was traced and compiled for this very call.</dd>
+<dt><span class="badge outcome-hit">HIT</span></dt>
+<dd>The function was in memory: the call only ran.</dd>
+<dt><span class="badge outcome-reused">REUSED</span></dt>
+<dd>A larger function that was in memory served the request.</dd>
+<dt><span class="badge outcome-disk">DISK</span></dt>
+<dd>The function was restored from disk, where an earlier process had left it.</dd>
+<dt><span class="badge outcome-miss">MISS</span></dt>
+<dd>The function was traced and compiled for this very call.</dd>
 </dl>
 <h2>Padding</h2>
-<p>Prompts of 5 and of 12 tokens would need two functions. Both are padded to 16 slots instead, so they
-share one. The model is told to ignore the padding, and the text is the same as without it.</p>
+<p>Prompts of 5 and of 12 tokens would need two functions. Both are padded to 16 slots instead, so
+they share one. The model is told to ignore the padding, and the text is the same as without it.</p>
 <h2>How the time is measured</h2>
-<p>Every phase is measured in the engine with a monotonic clock, outputs are read back before the clock
-stops, and the phases add up to the total. Waiting for other visitors counts as queue. Loading a model,
-starting the engine and the way from the server to your browser are not part of the total.
+<p>Every phase is measured in the engine with a monotonic clock, outputs are read back before the
+clock stops, and the phases add up to the total. Waiting for other visitors counts as queue. Loading
+a model, starting the engine and the way from the server to your browser are not part of the total.
 Tokens per second counts the new tokens over first token and decode.</p>
 <p>“N times faster” divides what the first call of a shape took (trace, compile and run) by what
 this call took to run. It is no comparison with other software.</p>

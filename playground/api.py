@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def add_endpoints(page: PageContext) -> None:
     """Adds the endpoints to the `gr.Blocks` that is being built."""
     backend = page.backend
-    models = backend.models()
+    models = page.models()
     default_model = models[0].name if models else ""
 
     def generate(
@@ -34,7 +34,7 @@ def add_endpoints(page: PageContext) -> None:
         early_stopping: bool | Literal["never"] = False,
         seed: int = 0,
     ) -> dict[str, Any]:
-        """Continue a prompt and report whether the compiled function was there and where the time went.
+        """Continue a prompt, and say whether a compiled function was there and where time went.
 
         Parameters:
             prompt: the text to continue.
@@ -63,6 +63,7 @@ def add_endpoints(page: PageContext) -> None:
                 early_stopping=early_stopping,
                 seed=seed,
             )
+            page.check_model(model)
             return backend.generate(model, prompt, options).to_json()
         except BackendError as error:
             # Only a gr.Error carries its sentence to the caller, and nothing went wrong here that

@@ -58,7 +58,7 @@ def _row(entry: CacheEntry) -> str:
         str(entry.hits),
     )
     cells = "".join(
-        f'<td data-label="{name}">{value}</td>'
+        f'<td data-label="{name}"><div>{value}</div></td>'
         for name, value in zip(_HEADINGS, values, strict=True)
     )
     return f"<tr>{cells}</tr>"

@@ -17,7 +17,7 @@ from xla_backend import CacheOutcome
 
 MOST_RUNS = 50
 _MOST_CHARACTERS = 300
-_HEADINGS = ("Run", "Outcome", "Prompt and text", "Shape", "Total", "Tokens/s")
+_HEADINGS = ("Run", "Outcome", "Text", "Shape", "Total", "Tokens/s")
 
 
 def record(shown: Shown, number: int) -> dict[str, Any]:
@@ -73,9 +73,9 @@ def _row(run: Mapping[str, Any]) -> str:
         str(run["run"]),
         badge(CacheOutcome(run["cache"])),
         f'<span class="story-prompt">{escape(run["prompt"])}</span>{escape(run["text"])}',
-        f"{key['padded_length']} · {key['num_beams']} · {key['max_new_tokens']}"
-        f" <small>{escape(run['model'])}</small>",
-        quantities.seconds(run["timing"]["total_s"]),
+        f'<span class="number">{key["padded_length"]} · {key["num_beams"]} · '
+        f"{key['max_new_tokens']}</span> <small>{escape(run['model'])}</small>",
+        f'<span class="number">{quantities.seconds(run["timing"]["total_s"])}</span>',
         quantities.rate(speed),
     )
     cells = "".join(

@@ -1,7 +1,7 @@
 """Text that is safe to put into HTML and to send to a browser.
 
-Knows escaping. Must not know what the text means. Every module that writes HTML passes whatever came
-from outside (prompts, generated text, model names, messages) through `escape`.
+Knows escaping. Must not know what the text means. Every module that writes HTML passes whatever
+came from outside (prompts, generated text, model names, messages) through `escape`.
 """
 
 from __future__ import annotations

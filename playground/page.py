@@ -1,11 +1,12 @@
 """The page: header, tabs and what they share.
 
-Knows which tabs there are and what `launch()` needs. A further tab is one file with one class and one
-line in `TABS`. Must not know what is on a tab.
+Knows which tabs there are and what `launch()` needs. A further tab is one file with one class and
+one line in `TABS`. Must not know what is on a tab.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +19,14 @@ from playground.playground_tab import PlaygroundTab
 from playground.runs import Runs
 from playground.status_line import status_line
 from playground.theme import css_variables, theme
+from xla_backend import ModelInfo, ModelUnavailable
 
 if TYPE_CHECKING:
     from xla_backend import Backend, BackendProcess
 
 TABS = (PlaygroundTab, AboutTab)
 TITLE = "XLA Playground"
+TEXT_FAMILIES = ("decoder-only",)
 _ASSETS = Path(__file__).parent / "assets"
 _INTRODUCTION = (
     "<p>Text generation with TensorFlow and XLA. The first call of a shape must be compiled and is "
@@ -37,6 +40,7 @@ class PageContext:
 
     Attributes:
         backend: the engine, or anything with its methods.
+        offered: names of the only models that visitors may use, in order; empty for all.
         status: the line that says what the engine is doing.
         timer: ticks while the page is open.
         runs_of_visitor: this visitor's runs, kept in the browser.
@@ -51,12 +55,39 @@ class PageContext:
     timer: gr.Timer
     runs_of_visitor: gr.BrowserState
     load: Any
+    offered: tuple[str, ...] = ()
     runs: Runs = field(default_factory=Runs)
     engine_queue: str = "engine"
 
+    def models(self) -> list[ModelInfo]:
+        """The models that visitors may choose from."""
+        known = {model.name: model for model in self.backend.models()}
+        if not self.offered:
+            return [model for model in known.values() if model.family in TEXT_FAMILIES]
+        return [
+            known.get(name) or ModelInfo(name, "decoder-only", "folder", f"The folder {name}.")
+            for name in self.offered
+        ]
 
-def create_app(backend: Backend | BackendProcess) -> gr.Blocks:
-    """Builds the page without serving it; `launch(**launch_options())` serves it as designed."""
+    def check_model(self, name: str) -> None:
+        """Refuses models that are not offered, whatever the engine itself would take.
+
+        Raises:
+            ModelUnavailable: the model is not offered here.
+        """
+        if self.offered and name not in self.offered:
+            raise ModelUnavailable(
+                f"There is no model {name!r} here. The models are: {', '.join(self.offered)}."
+            )
+
+
+def create_app(backend: Backend | BackendProcess, models: Sequence[str] = ()) -> gr.Blocks:
+    """Builds the page without serving it; `launch(**launch_options())` serves it as designed.
+
+    Args:
+        backend: the engine, or anything with its methods.
+        models: the names to offer, the first one chosen; empty for all that the engine knows.
+    """
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as app:
         with gr.Row(elem_id="top"):
             gr.HTML(f"<h1>{TITLE}</h1>", apply_default_css=False, scale=0, min_width=200)
@@ -72,6 +103,7 @@ def create_app(backend: Backend | BackendProcess) -> gr.Blocks:
                 [], storage_key="xla-playground-runs", secret="xla-playground"
             ),
             load=app.load,
+            offered=tuple(models),
         )
         with gr.Tabs():
             for tab in TABS:

@@ -27,7 +27,7 @@ from playground.result_panel import (
 )
 from playground.runs import Run
 from playground.status_line import status_line
-from xla_backend import BackendError, ModelInfo
+from xla_backend import BackendError, ModelInfo, ModelUnavailable, Prediction
 
 if TYPE_CHECKING:
     from playground.page import PageContext
@@ -47,10 +47,12 @@ class PlaygroundTab:
         self._page = page
         self._backend = page.backend
         with gr.Row(elem_classes="columns"):
-            with gr.Column(scale=5, min_width=320, elem_classes="card"):
+            with gr.Column(elem_classes="card area-request"):
                 self._build_request()
-            with gr.Column(scale=7, min_width=320, elem_classes="card"):
+            with gr.Column(elem_classes="card area-result"):
                 self._build_result()
+            with gr.Column(elem_classes="card area-options"):
+                self.controls = OptionControls(DEFAULTS)
         self._build_tables()
         self._connect_request()
         self._connect_run()
@@ -59,7 +61,7 @@ class PlaygroundTab:
     # ---- what is on the tab
 
     def _build_request(self) -> None:
-        models = self._backend.models()
+        models = self._page.models()
         self.model = gr.Dropdown(
             [(_model_label(model), model.name) for model in models],
             value=models[0].name if models else None,
@@ -89,7 +91,6 @@ class PlaygroundTab:
             no_prediction_line("Counting tokens"), elem_id="prediction", apply_default_css=False
         )
         self.notice = gr.HTML("", elem_id="notice", apply_default_css=False)
-        self.controls = OptionControls(DEFAULTS)
 
     def _build_result(self) -> None:
         self.story = gr.HTML(empty_story(), elem_id="story", apply_default_css=False)
@@ -99,8 +100,8 @@ class PlaygroundTab:
     def _build_tables(self) -> None:
         with gr.Column(elem_classes="card"):
             gr.HTML(
-                '<h2>Compiled functions</h2><p class="caption">What the engine holds in memory, for '
-                "everybody who uses this page.</p>",
+                '<h2>Compiled functions</h2><p class="caption">What the engine holds in memory, '
+                "for everybody who uses this page.</p>",
                 apply_default_css=False,
             )
             self.entries = gr.HTML(entries_table([]), elem_id="entries", apply_default_css=False)
@@ -187,6 +188,7 @@ class PlaygroundTab:
 
     def _predict(self, model: str, prompt: str, *options: Any) -> str:
         try:
+            self._page.check_model(model)
             return prediction_line(self._backend.predict(model, prompt, options_from(options)))
         except BackendError as error:
             return no_prediction_line(str(error))
@@ -194,18 +196,26 @@ class PlaygroundTab:
     def _begin(self, request: gr.Request, model: str, prompt: str, *options: Any) -> Updates:
         """Checks the request at once, so that a mistake need not wait for somebody's compile."""
         try:
-            chosen = options_from(options)
-            run = Run(model, prompt, chosen, self._backend.predict(model, prompt, chosen))
+            self._page.check_model(model)
+            run = Run(model, prompt, options_from(options))
+            prediction = self._prediction_of(run)
             ahead = self._page.runs.begin(str(request.session_hash), run)
         except BackendError as error:
             return {self.notice: _notice(str(error))}
         return {
             self.notice: "",
             self.story: story(prompt, "", writing=True),
-            self.report: waiting_report(run.prediction, ahead),
+            self.report: waiting_report(prediction, ahead),
             self.generate: gr.update(value="Generating", interactive=False),
             self.stop: gr.update(interactive=True),
         }
+
+    def _prediction_of(self, run: Run) -> Prediction | None:
+        """None while the model's vocabulary is not here: the run itself will fetch it."""
+        try:
+            return self._backend.predict(run.model, run.prompt, run.options)
+        except ModelUnavailable:
+            return None
 
     def _run(self, before: Shown | None, runs: Any, request: gr.Request) -> Iterator[Updates]:
         """Streams the visitor's run, then shows what it cost. An error keeps the last result."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from playground import quantities
 from playground.markup import escape
 from playground.outcomes import MEANING, badge
-from xla_backend import CacheOutcome, GenerationResult, Prediction, Timing
+from xla_backend import CacheKey, CacheOutcome, GenerationResult, Prediction, Timing
 from xla_backend.timing import PHASES
 
 PHASE_NAMES = {
@@ -32,7 +32,7 @@ _PHASE_HINTS = {
     "decode": "all further tokens",
     "detokenize": "token numbers to text",
 }
-_MOST_CELLS = 64
+_MOST_CELLS = 160
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ def empty_story() -> str:
 def empty_report() -> str:
     """The report before the first run: a drawing of what there will be to see, without numbers."""
     return _report(
-        '<span class="badge outcome-none">NO RUN YET</span>',
-        "Generate twice: the first call of a shape compiles, the second one only runs.",
+        "",
+        "Press Generate twice: the first call of a shape compiles, the second one only runs.",
         '<div class="explain">'
         "<p>XLA compiles a function for one exact <strong>shape</strong>: this many prompt tokens, "
         "this many beams, this many new tokens. The first time a shape is used, XLA must compile "
@@ -97,15 +97,24 @@ def empty_report() -> str:
     )
 
 
-def waiting_report(prediction: Prediction, ahead: int) -> str:
-    """The report while the request waits or compiles."""
+def waiting_report(prediction: Prediction | None, ahead: int) -> str:
+    """The report while the request waits, compiles or runs: what is known beforehand."""
     if ahead:
         what = f"Waiting for {quantities.count(ahead, 'other run')} to finish."
-    elif prediction.outcome in (CacheOutcome.MISS, CacheOutcome.DISK):
-        what = "The compiled function for this shape is being made. The status line counts along."
+    elif prediction and prediction.outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
+        what = "The function for this shape is there. Running it."
     else:
-        what = "Running."
-    return _report('<span class="badge outcome-none">RUNNING</span>', what, "", busy=True)
+        what = "Making the function for this shape. The line at the top says how far it is."
+    body = '<div class="bar working"></div>'
+    if prediction:
+        key = prediction.key
+        parts = [
+            ("padding", max(0, key.padded_length - prediction.prompt_tokens), "padding"),
+            ("prompt", prediction.prompt_tokens, "prompt"),
+            ("room", key.max_new_tokens, "room for new tokens"),
+        ]
+        body += _slots(_shape_caption(key), parts)
+    return _report('<span class="badge outcome-none">RUNNING</span>', what, body, busy=True)
 
 
 def report(shown: Shown) -> str:
@@ -123,7 +132,7 @@ def report(shown: Shown) -> str:
         _figures(figures)
         + _comparison(result)
         + _phases(timing)
-        + _slots(result)
+        + _result_slots(result)
         + _remarks(shown),
     )
 
@@ -154,7 +163,7 @@ def _comparison(result: GenerationResult) -> str:
         sentence = _faster(
             quantities.seconds(one_time), "of this went into making the function, once"
         )
-        rows = [("This call", one_time, run_s), ("Next call, by this run", 0.0, run_s)]
+        rows = [("This call", one_time, run_s), ("Without making it", 0.0, run_s)]
     else:
         sentence = _faster(
             f"{quantities.times(speedup)} faster", "than the first call of this shape"
@@ -207,8 +216,7 @@ def _phase_class(name: str) -> str:
     return f"phase-{name.replace('_', '-')}"
 
 
-def _slots(result: GenerationResult) -> str:
-    """The compiled shape, slot by slot: padding, prompt, new tokens and room that was not used."""
+def _result_slots(result: GenerationResult) -> str:
     key = result.key
     parts = [
         ("padding", max(0, key.padded_length - result.prompt_tokens), "padding"),
@@ -216,23 +224,32 @@ def _slots(result: GenerationResult) -> str:
         ("new", result.new_tokens, "new"),
         ("room", max(0, key.max_new_tokens - result.new_tokens), "unused"),
     ]
+    caption = _shape_caption(key)
+    if key != result.requested_key:
+        caption += f" The request alone would have needed {escape(result.requested_key)}."
+    return _slots(caption, parts)
+
+
+def _shape_caption(key: CacheKey) -> str:
+    beams = quantities.count(key.num_beams, "beam")
+    return (
+        f"The compiled shape: {key.padded_length} prompt slots, {beams}, "
+        f"{key.max_new_tokens} new slots."
+    )
+
+
+def _slots(caption: str, parts: list[tuple[str, int, str]]) -> str:
+    """The compiled shape, slot by slot; in proportion when there are too many to draw."""
     slots = sum(number for _, number, _ in parts)
-    strip = _cells(parts) if slots <= 2 * _MOST_CELLS else _proportions(parts, slots)
+    strip = _cells(parts) if slots <= _MOST_CELLS else _proportions(parts, slots)
     legend = "".join(
         f'<li><i class="slot slot-{name}"></i><b>{number}</b><span>{label}</span></li>'
         for name, number, label in parts
     )
-    beams = quantities.count(key.num_beams, "beam")
-    served = (
-        f" It was asked for {escape(result.requested_key)}."
-        if result.key != result.requested_key
-        else ""
-    )
     label = ", ".join(f"{number} {label}" for _, number, label in parts)
     return (
-        '<figure class="shape"><figcaption>The compiled shape: '
-        f"{key.padded_length} prompt slots, {beams}, {key.max_new_tokens} new slots.{served}"
-        f'</figcaption><div class="slots" role="img" aria-label="{label}">{strip}</div>'
+        f'<figure class="shape"><figcaption>{caption}</figcaption>'
+        f'<div class="slots" role="img" aria-label="{label}">{strip}</div>'
         f'<ul class="legend">{legend}</ul></figure>'
     )
 

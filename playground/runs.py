@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from playground.result_panel import Shown
-from xla_backend import GenerationOptions, GenerationResult, InvalidRequest, Prediction
+from xla_backend import GenerationOptions, GenerationResult, InvalidRequest
 
 if TYPE_CHECKING:
     from xla_backend import Backend, TextStream
@@ -25,13 +25,10 @@ _BETWEEN_UPDATES_S = 0.05
 class Run:
     """One request of one visitor, from the click to the result."""
 
-    def __init__(
-        self, model: str, prompt: str, options: GenerationOptions, prediction: Prediction
-    ) -> None:
+    def __init__(self, model: str, prompt: str, options: GenerationOptions) -> None:
         self.model = model
         self.prompt = prompt
         self.options = options
-        self.prediction = prediction
         self._pressed = time.perf_counter()
         self.taken = False
         self._stream: TextStream | None = None

@@ -90,7 +90,7 @@ def css_variables() -> str:
 
 
 def theme() -> gr.themes.Base:
-    """Gradio's own components in the palette; only installed fonts, since there may be no network."""
+    """Gradio's own components in the palette, installed fonts only: there may be no network."""
     return gr.themes.Base(
         text_size=sizes.text_md,
         radius_size=sizes.radius_md,

@@ -10,3 +10,13 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) press("generate");
   if (event.key === "Escape") press("stop");
 });
+
+// On a narrow screen the text begins below the fold: bring it into sight once it is being written.
+document.addEventListener("click", (event) => {
+  if (!event.target.closest("#generate")) return;
+  setTimeout(() => {
+    const story = document.querySelector("#story .caret")?.closest(".story");
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    story?.scrollIntoView({ block: "nearest", behavior: calm ? "auto" : "smooth" });
+  }, 400);
+});

@@ -1,0 +1,124 @@
+"""Entry point: flags, then the engine's process, then the page.
+
+Knows the command line, the environment and the order in which things start. Must not know what is
+on the page or how text is generated. Heavy imports happen inside functions, Gradio's only after the
+engine's process has been started: TensorFlow loads there while Gradio loads here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xla_backend import BackendProcess
+
+DEFAULT_PORT = 7860
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serves the page until it is told to end; returns the exit status."""
+    flags = _parser().parse_args(arguments)
+    # A container is ended with SIGTERM; as an exception it passes through the same clean-up.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+    backend = None
+    try:
+        backend = start_engine(flags.models)
+        serve(backend, flags)
+    except KeyboardInterrupt:
+        return 0
+    except (OSError, ValueError) as error:
+        print(f"The page cannot be served: {error}", file=sys.stderr)
+        return 1
+    finally:
+        if backend is not None:
+            backend.close()
+    return 0
+
+
+def start_engine(models: Sequence[str]) -> BackendProcess:
+    """Starts the engine's process, without waiting for it.
+
+    Args:
+        models: what may be used: bundled names, Hub ids, folders; empty for the default list. A
+            page is open to strangers, so no folder can be named that is not among them.
+    """
+    from xla_backend.models import DEFAULT_MODEL, HUB_MODELS, Registry
+    from xla_backend.process import BackendProcess
+
+    folders = [name for name in models if Path(name).is_dir()]
+    hub_models = [name for name in models if "/" in name and name not in folders]
+    registry = Registry(hub_models if models else HUB_MODELS, allow_folders=bool(folders))
+    return BackendProcess(registry, default_model=models[0] if models else DEFAULT_MODEL)
+
+
+def serve(backend: BackendProcess, flags: argparse.Namespace) -> None:
+    """Builds the page, serves it and waits."""
+    from playground import create_app, launch_options
+
+    app = create_app(backend, flags.models)
+    try:
+        app.launch(
+            server_name=flags.host,
+            server_port=flags.port,
+            share=flags.share,
+            prevent_thread_lock=True,
+            quiet=True,
+            **launch_options(),
+        )
+        shown_host = "127.0.0.1" if flags.host == "0.0.0.0" else flags.host
+        print(f"The page is at http://{shown_host}:{flags.port}", flush=True)
+        if app.share_url:
+            print(f"and, for three days at most, at {app.share_url}", flush=True)
+        threading.Event().wait()
+    finally:
+        app.close(verbose=False)
+
+
+def _parser() -> argparse.ArgumentParser:
+    on_spaces = os.environ.get("SYSTEM") == "spaces" or "SPACE_ID" in os.environ
+    parser = argparse.ArgumentParser(
+        prog="app.py",
+        description="Serves the playground. Every flag has an environment variable.",
+    )
+    parser.add_argument(
+        "--host",
+        default=os.environ.get("PLAYGROUND_HOST", "0.0.0.0" if on_spaces else "127.0.0.1"),
+        help="address to listen on, 0.0.0.0 for all (PLAYGROUND_HOST; default: %(default)s)",
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=os.environ.get("PLAYGROUND_PORT", str(DEFAULT_PORT)),
+        help="port to listen on (PLAYGROUND_PORT; default: %(default)s)",
+    )
+    parser.add_argument(
+        "--models",
+        type=_names,
+        default=os.environ.get("PLAYGROUND_MODELS", ""),
+        metavar="NAME,NAME",
+        help="models to offer, the first one chosen: bundled names, Hub ids or folders "
+        "(PLAYGROUND_MODELS; default: all that are known)",
+    )
+    parser.add_argument(
+        "--share",
+        action="store_true",
+        default=os.environ.get("PLAYGROUND_SHARE", "").lower() in ("1", "true", "yes"),
+        help="also make a public link through Gradio's servers (PLAYGROUND_SHARE=1)",
+    )
+    return parser
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
