@@ -1,7 +1,7 @@
 """Text generation through XLA-compiled functions that are kept, timed and accounted for.
 
-`Backend` runs the engine in this process, `BackendProcess` in a child process with the same methods.
-Importing this package does not import TensorFlow; the first use of `Backend` does.
+`Backend` runs the engine in this process, `BackendProcess` in a child process with the same
+methods. Importing this package does not import TensorFlow; the first use of `Backend` does.
 """
 
 from __future__ import annotations

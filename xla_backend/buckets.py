@@ -1,7 +1,8 @@
 """Buckets: which compiled function a request asks for.
 
-Knows how a prompt length and a number of new tokens are rounded up, and the `CacheKey` that results.
-Must not know models beyond their context length, nor TensorFlow: the page predicts with this module.
+Knows how a prompt length and a number of new tokens are rounded up, and the `CacheKey` that
+results. Must not know models beyond their context length, nor TensorFlow: the page predicts with
+this module.
 """
 
 from __future__ import annotations

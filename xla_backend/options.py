@@ -1,7 +1,7 @@
 """`GenerationOptions`: what a caller may ask for, checked before anything is compiled.
 
-Knows names, ranges and meanings (Hugging Face `GenerationConfig` names and semantics). Must not know
-models, tokens or TensorFlow: the page's process imports this module.
+Knows names, ranges and meanings (Hugging Face `GenerationConfig` names and semantics). Must not
+know models, tokens or TensorFlow: the page's process imports this module.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ from xla_backend.errors import BackendError, EngineStopped, ModelUnavailable
 from xla_backend.messages import Request, Settings
 from xla_backend.models import DEFAULT_MODEL, Registry
 from xla_backend.options import GenerationOptions
+from xla_backend.prompts import encode_prompt
 from xla_backend.results import (
     CacheEntry,
     EngineStatus,
@@ -171,13 +172,9 @@ class BackendProcess:
             ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.
         """
         tokenizer, context_length = self._read_vocabulary(model)
-        return prediction.predict(
-            [entry for entry in self._engine.entries if entry.model == model],
-            self._rules,
-            len(tokenizer.encode(prompt)),
-            options,
-            context_length,
-        )
+        token_ids = encode_prompt(tokenizer, prompt, options.max_new_tokens, model, context_length)
+        entries = [entry for entry in self._engine.entries if entry.model == model]
+        return prediction.predict(entries, self._rules, len(token_ids), options, context_length)
 
     def close(self) -> None:
         """Ends the child. Requests that wait get `EngineStopped`; later calls raise it too."""

@@ -1,7 +1,7 @@
 """Where the time of a request went, and statistics over many requests.
 
-Knows phases, a stopwatch and percentiles; all times are seconds of `time.perf_counter`. Must not know
-what the phases do, nor TensorFlow.
+Knows phases, a stopwatch and percentiles; all times are seconds of `time.perf_counter`. Must not
+know what the phases do, nor TensorFlow.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 PHASES = ("queue", "tokenize", "trace", "compile", "first_token", "decode", "detokenize")
@@ -53,40 +52,39 @@ class Timing:
 
 
 class Stopwatch:
-    """Adds up phases, and the total on its own clock, which can be stopped while a caller thinks."""
+    """Splits a request's time into phases, each moment in one of them; the total has its own clock.
 
-    def __init__(self, started: float | None = None) -> None:
-        """Starts now, or at an earlier `time.perf_counter()` reading."""
-        self._started = time.perf_counter() if started is None else started
+    Example:
+        >>> watch = Stopwatch("queue")
+        >>> watch.enter("tokenize")
+        >>> watch.read().tokenize_s > 0
+        True
+    """
+
+    def __init__(self, phase: str, started: float | None = None) -> None:
+        """Starts in a phase, now or at an earlier `time.perf_counter()` reading."""
+        now = time.perf_counter()
+        self._started = self._entered = now if started is None else min(started, now)
+        self._phase: str | None = phase
+        self._seconds = dict.fromkeys(PHASES, 0.0)
         self._paused = 0.0
-        self._phases = dict.fromkeys(PHASES, 0.0)
 
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Counts the time inside the block towards phase `name`."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._phases[name] += time.perf_counter() - start
-
-    def add(self, name: str, seconds: float) -> None:
-        """Counts seconds that something else measured towards phase `name`."""
-        self._phases[name] += seconds
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """The time inside the block counts towards no phase and not towards the total."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._paused += time.perf_counter() - start
+    def enter(self, phase: str | None) -> None:
+        """Ends the current phase and begins another; None is a pause, which counts nowhere."""
+        now = time.perf_counter()
+        if self._phase is None:
+            self._paused += now - self._entered
+        else:
+            self._seconds[self._phase] += now - self._entered
+        self._phase, self._entered = phase, now
 
     def read(self) -> Timing:
-        """The timing up to now."""
+        """The timing up to now; the current phase goes on."""
+        self.enter(self._phase)
         total = time.perf_counter() - self._started - self._paused
-        return Timing(**{f"{name}_s": value for name, value in self._phases.items()}, total_s=total)
+        return Timing(
+            **{f"{name}_s": value for name, value in self._seconds.items()}, total_s=total
+        )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,333 @@
+"""`Backend`: prompts in, text and truthful timings out. The one class that library users meet.
+
+Knows requests: which model and key they need, in which order they run, and what each phase took.
+Must not know TensorFlow's details (`engine`) nor who asks: no page, no process, no command line.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from xla_backend.buckets import BucketRules, CacheKey
+from xla_backend.errors import InvalidRequest
+from xla_backend.startup import prepare_environment
+
+prepare_environment(quiet=False)  # before TensorFlow is imported, by this module or another
+
+from xla_backend import prediction  # noqa: E402
+from xla_backend.engine import Engine, KeyFunctions, Run  # noqa: E402
+from xla_backend.function_cache import FunctionCache, Slot  # noqa: E402
+from xla_backend.models import Registry  # noqa: E402
+from xla_backend.options import GenerationOptions  # noqa: E402
+from xla_backend.results import (  # noqa: E402
+    CacheEntry,
+    CacheOutcome,
+    EngineStatus,
+    GenerationResult,
+    ModelInfo,
+    Prediction,
+    Token,
+)
+from xla_backend.timing import Stopwatch  # noqa: E402
+from xla_backend.tokenization import IncrementalDecoder  # noqa: E402
+
+DEFAULT_OPTIONS = GenerationOptions()
+
+# While streaming, a chunk should last about this long: often enough to look alive, rarely enough
+# that the cost of a call does not show.
+CHUNK_S = 0.06
+FIRST_CHUNK_STEPS = 4
+
+
+class Backend:
+    """Generates text through compiled functions that it keeps. Thread-safe: one request runs at a
+    time, the others wait in `Timing.queue_s`.
+
+    Example:
+        >>> from xla_backend import Backend, GenerationOptions
+        >>> backend = Backend()
+        >>> first = backend.generate("gpt2-stories", "Once upon a time")
+        >>> again = backend.generate("gpt2-stories", "One day")
+        >>> first.cache.value, again.cache.value
+        ('miss', 'hit')
+    """
+
+    def __init__(
+        self,
+        registry: Registry | None = None,
+        rules: BucketRules = BucketRules(),  # noqa: B008 (immutable)
+        on_status: Callable[[EngineStatus], None] | None = None,
+    ) -> None:
+        """Starts empty: a model is loaded when it is first asked for.
+
+        Args:
+            registry: the models that may be loaded; None for the default ones.
+            rules: how lengths are rounded up.
+            on_status: called with every new status, from the thread that works.
+        """
+        self._registry = Registry() if registry is None else registry
+        self._rules = rules
+        self._on_status = on_status
+        self._status = EngineStatus("ready", since=time.perf_counter())
+        self._running = threading.Lock()
+        self._engines: dict[str, Engine] = {}
+        self._cache: FunctionCache[KeyFunctions] = FunctionCache()
+
+    @property
+    def status(self) -> EngineStatus:
+        """What the engine is doing now."""
+        return self._status
+
+    def models(self) -> list[ModelInfo]:
+        """Every model that can be chosen by name, and every folder that was loaded."""
+        listed = {info.name: info for info in self._registry.list()}
+        return list((listed | {name: e.info for name, e in self._engines.items()}).values())
+
+    def load(self, model: str) -> ModelInfo:
+        """Loads a model now instead of at its first use.
+
+        Raises:
+            ModelUnavailable: it is unknown, broken or out of reach.
+        """
+        with self._running:
+            return self._engine(model).info
+
+    def generate(
+        self,
+        model: str,
+        prompt: str,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        *,
+        received: float | None = None,
+    ) -> GenerationResult:
+        """Generates the whole text.
+
+        Args:
+            model: a name that `models` lists, or (where the registry allows it) a folder.
+            prompt: the text to continue.
+            options: how.
+            received: when the request arrived, as `time.perf_counter()` of this machine; the time
+                since then counts as queue.
+
+        Raises:
+            InvalidRequest: the prompt is empty, too long or not text.
+            ModelUnavailable: the model cannot be loaded.
+        """
+        stream = TextStream(self, model, prompt, options, received, is_chunked=False)
+        for _ in stream:
+            pass
+        assert stream.result is not None
+        return stream.result
+
+    def stream(
+        self,
+        model: str,
+        prompt: str,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        *,
+        received: float | None = None,
+    ) -> TextStream:
+        """Generates text that can be read as it comes; arguments and errors as for `generate`.
+
+        Nothing runs before the first piece is asked for. Beam search knows its text at the end
+        only, so it comes as one piece.
+        """
+        return TextStream(self, model, prompt, options, received, is_chunked=True)
+
+    def predict(
+        self, model: str, prompt: str, options: GenerationOptions = DEFAULT_OPTIONS
+    ) -> Prediction:
+        """What a request would meet if it were sent now; loads the model if need be.
+
+        Raises:
+            InvalidRequest, ModelUnavailable: as for `generate`.
+        """
+        with self._running:
+            engine = self._engine(model)
+        token_ids = _encode(engine, prompt, options)
+        entries = self._cache.entries(engine.info.name)
+        return prediction.predict(
+            entries, self._rules, len(token_ids), options, engine.context_length
+        )
+
+    def entries(self) -> list[CacheEntry]:
+        """The compiled functions in memory and what their calls took."""
+        return self._cache.entries()
+
+    def close(self) -> None:
+        """Lets go of the models. What XLA compiled stays in memory until the process ends."""
+        with self._running:
+            self._engines.clear()
+            self._set_status("stopped")
+
+    def _engine(self, model: str) -> Engine:
+        """The loaded model; the caller holds `_running`."""
+        if model not in self._engines:
+            self._set_status("loading", model)
+            try:
+                files = self._registry.locate(
+                    model, on_progress=lambda sentence: self._set_status("loading", sentence)
+                )
+                self._engines[model] = Engine(files)
+            finally:
+                self._set_status("ready")
+        return self._engines[model]
+
+    def _key(self, engine: Engine, prompt_tokens: int, options: GenerationOptions) -> CacheKey:
+        return self._rules.key_for(
+            prompt_tokens, options.num_beams, options.max_new_tokens, engine.context_length
+        )
+
+    def _functions(
+        self, engine: Engine, key: CacheKey, watch: Stopwatch
+    ) -> tuple[Slot[KeyFunctions], CacheOutcome]:
+        def on_step(step: Literal["trace", "compile"]) -> None:
+            watch.enter(step)
+            self._set_status("tracing" if step == "trace" else "compiling", str(key))
+
+        return self._cache.get(engine.info.name, key, lambda: engine.build(key, on_step))
+
+    @contextmanager
+    def _turn(self, watch: Stopwatch) -> Iterator[None]:
+        """Waits for the other requests, in phase `queue`. A stream takes a turn a chunk, so that a
+        caller who reads slowly, or never again, keeps nobody waiting."""
+        watch.enter("queue")
+        with self._running:
+            try:
+                yield
+            except BaseException:
+                self._set_status("ready")
+                raise
+
+    def _set_status(self, state: str, detail: str = "") -> None:
+        self._status = EngineStatus(state, detail, time.perf_counter())  # type: ignore[arg-type]
+        if self._on_status is not None:
+            self._on_status(self._status)
+
+
+class TextStream:
+    """A text as it comes: an iterator of pieces, which join to `result.text`.
+
+    `result` is None until the iterator has ended; after `stop` it holds what was written.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        model: str,
+        prompt: str,
+        options: GenerationOptions,
+        received: float | None,
+        is_chunked: bool,
+    ) -> None:
+        """Made by `Backend.generate` and `Backend.stream`."""
+        self.result: GenerationResult | None = None
+        self._backend = backend
+        self._model = model
+        self._prompt = prompt
+        self._options = options
+        self._is_chunked = is_chunked
+        self._stop = threading.Event()
+        self._pieces = self._generate(Stopwatch("queue", received))
+
+    def __iter__(self) -> TextStream:
+        """Itself."""
+        return self
+
+    def __next__(self) -> str:
+        """The next piece, never empty."""
+        return next(self._pieces)
+
+    def stop(self) -> None:
+        """Ends the text after the chunk under way. May be called from any thread."""
+        self._stop.set()
+
+    def _generate(self, watch: Stopwatch) -> Iterator[str]:
+        backend, options = self._backend, self._options
+        with backend._turn(watch):
+            watch.enter(None)
+            loading = time.perf_counter()
+            engine = backend._engine(self._model)
+            load_s = time.perf_counter() - loading
+            watch.enter("tokenize")
+            prompt_ids = _encode(engine, self._prompt, options)
+            key = backend._key(engine, len(prompt_ids), options)
+            slot, outcome = backend._functions(engine, key, watch)
+            watch.enter("first_token")
+            backend._set_status("generating", str(key))
+            run = engine.start(slot.built.function, key, prompt_ids, options)
+            run.advance(1)
+
+        decoder = IncrementalDecoder(engine.tokenizer)
+        pieces: list[str] = []
+        known, steps = 0, FIRST_CHUNK_STEPS
+        # Beams settle on their text at the end: pieces of it could not be taken back.
+        is_piecewise = self._is_chunked and options.num_beams == 1
+        while not run.is_done and not self._stop.is_set():
+            if is_piecewise:
+                watch.enter("detokenize")
+                new_ids = run.tokens()[0].tolist()[known:]
+                known += len(new_ids)
+                if piece := decoder.push(new_ids):
+                    pieces.append(piece)
+                    watch.enter(None)
+                    yield piece
+            with backend._turn(watch):
+                watch.enter("decode")
+                started = time.perf_counter()
+                run.advance(steps if self._is_chunked else options.max_new_tokens)
+                each_s = (time.perf_counter() - started) / steps
+                steps = max(1, min(4 * steps, round(CHUNK_S / each_s)))
+
+        watch.enter("detokenize")
+        ids, logprobs = (values.tolist() for values in run.tokens())
+        if rest := decoder.push(ids[known:]) + decoder.finish():
+            pieces.append(rest)
+        tokens = tuple(
+            Token(token_id, engine.tokenizer.token_text(token_id), logprob)
+            for token_id, logprob in zip(ids, logprobs, strict=True)
+        )
+        timing = watch.read()
+        backend._cache.record(slot, timing.run_s)
+        self.result = GenerationResult(
+            model=self._model,
+            text="".join(pieces),
+            tokens=tokens,
+            prompt_tokens=len(prompt_ids),
+            key=key,
+            requested_key=key,
+            cache=outcome,
+            finish=_finish(run, engine, ids),
+            timing=timing,
+            first_call=slot.first_call,
+            options=options,
+            load_s=load_s,
+        )
+        backend._set_status("ready")
+        if rest:
+            yield rest
+
+
+def _encode(engine: Engine, prompt: str, options: GenerationOptions) -> list[int]:
+    """The prompt's tokens.
+
+    Raises:
+        InvalidRequest: it is empty, blank, not text, or too long for the model.
+    """
+    if not isinstance(prompt, str):
+        raise InvalidRequest(f"The prompt must be text, not {type(prompt).__name__}.")
+    if not prompt.strip():
+        raise InvalidRequest("The prompt is empty. Write a few words for the model to continue.")
+    token_ids = engine.tokenizer.encode(prompt)
+    engine.check_length(len(token_ids), options.max_new_tokens)
+    return token_ids
+
+
+def _finish(run: Run, engine: Engine, ids: list[int]) -> Literal["eos", "length", "stopped"]:
+    if not run.is_done:
+        return "stopped"
+    return "eos" if ids and engine.is_eos(ids[-1]) else "length"

@@ -1,0 +1,328 @@
+"""The loops: greedy search and sampling, and beam search, as pure TensorFlow for XLA.
+
+Knows how tokens follow from logits and when a text ends; the model is whatever offers `prefill` and
+`step` (see `families.model`). Must not know architectures, keys, files or time. Two functions serve
+every request: `prefill` runs the prompt, `decode` adds up to `steps` tokens to a state. `steps` is
+a runtime tensor, so one executable serves one token, a chunk of a stream or a whole text, and with
+zero steps nothing runs, which is how compiling is timed apart from running. Axes: see
+`families.blocks`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from xla_backend import sampling
+from xla_backend.families.blocks import KeysValues, dynamic_update_slice
+from xla_backend.families.model import Model, Prefilled
+from xla_backend.sampling import FILTERED, STOP_WHEN_ENOUGH, STOP_WHEN_IMPOSSIBLE, Controls
+
+# The score of a beam that is not there, as Hugging Face writes it.
+NO_BEAM = -1.0e9
+
+
+class Text(NamedTuple):
+    """State of greedy search or sampling: one text of up to N tokens.
+
+    Attributes:
+        tokens: `[N]` int32. logprobs: `[N]`, of each token before penalties and filters.
+        count: scalar int32, tokens so far. done: scalar bool.
+        seen: `[1, V]` bool. new: keys and values of the new tokens.
+    """
+
+    tokens: tf.Tensor
+    logprobs: tf.Tensor
+    count: tf.Tensor
+    done: tf.Tensor
+    seen: tf.Tensor
+    new: list[KeysValues]
+
+
+class Beams(NamedTuple):
+    """State of beam search over R beams: the R texts that run and the R best that ended.
+
+    Attributes:
+        tokens, logprobs: `[R, N]`, of the running texts. scores: `[R]`, their summed
+            log-probabilities, best first.
+        ended_tokens, ended_logprobs: `[R, N]`. ended_lengths: `[R]` int32.
+        ended_scores: `[R]`, divided by length ** length_penalty. ended: `[R]` bool.
+        count, done, seen, new: as in `Text`, with R rows.
+    """
+
+    tokens: tf.Tensor
+    logprobs: tf.Tensor
+    scores: tf.Tensor
+    ended_tokens: tf.Tensor
+    ended_logprobs: tf.Tensor
+    ended_lengths: tf.Tensor
+    ended_scores: tf.Tensor
+    ended: tf.Tensor
+    count: tf.Tensor
+    done: tf.Tensor
+    seen: tf.Tensor
+    new: list[KeysValues]
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """The loops over one model.
+
+    Attributes:
+        model: see `Model`.
+        eos_token_ids: tokens that end a text.
+        suppressed: tokens that may never be chosen. suppressed_first: nor as the first one.
+        forced_tokens: tokens that the decoder prompt holds beyond its start token; Hugging Face
+            counts them as generated where beam scores are divided by the length.
+    """
+
+    model: Model
+    eos_token_ids: tuple[int, ...]
+    suppressed: tuple[int, ...] = ()
+    suppressed_first: tuple[int, ...] = ()
+    forced_tokens: int = 0
+
+    def prefill(self, run: tf.Tensor, *inputs: tf.Tensor) -> Prefilled:
+        """Runs the prompt, or with `run` (scalar bool) false returns zeros of the same shapes."""
+        outputs = None
+
+        def running() -> Prefilled:
+            nonlocal outputs
+            outputs = self.model.prefill(*inputs)
+            return outputs
+
+        def nothing() -> Prefilled:
+            # Traced after `running`. The only size a trace leaves open is the padded length.
+            open_size = tf.shape(inputs[0])[0]
+
+            def zeros(x: tf.Tensor) -> tf.Tensor:
+                return tf.zeros([open_size if d is None else d for d in x.shape], x.dtype)
+
+            return tf.nest.map_structure(zeros, outputs)
+
+        return tf.cond(run, running, nothing)
+
+    def initial_state(self, num_beams: int, slots: int) -> Text | Beams:
+        """The state before the first token, for texts of up to `slots` tokens."""
+        rows, vocabulary = num_beams, self.model.vocabulary_size
+        common = {
+            "count": tf.constant(0),
+            "done": tf.constant(False),
+            "seen": tf.zeros([rows, vocabulary], tf.bool),
+            "new": self.model.empty_new(rows, slots),
+        }
+        if num_beams == 1:
+            return Text(tokens=tf.zeros([slots], tf.int32), logprobs=tf.zeros([slots]), **common)
+        return Beams(
+            tokens=tf.zeros([rows, slots], tf.int32),
+            logprobs=tf.zeros([rows, slots]),
+            scores=tf.constant([0.0] + [NO_BEAM] * (rows - 1)),
+            ended_tokens=tf.zeros([rows, slots], tf.int32),
+            ended_logprobs=tf.zeros([rows, slots]),
+            ended_lengths=tf.zeros([rows], tf.int32),
+            ended_scores=tf.fill([rows], NO_BEAM),
+            ended=tf.zeros([rows], tf.bool),
+            **common,
+        )
+
+    def decode(
+        self,
+        steps: tf.Tensor,
+        reals: tf.Tensor,
+        integers: tf.Tensor,
+        prefilled: Prefilled,
+        state: Text | Beams,
+    ) -> Text | Beams:
+        """Adds up to `steps` tokens.
+
+        Args:
+            steps: scalar int32; zero runs nothing.
+            reals, integers: the options, from `sampling.pack`.
+            prefilled: from `prefill`.
+            state: from `initial_state` or an earlier call.
+        """
+        controls = sampling.unpack(reals, integers)
+        choose = _choose_text if isinstance(state, Text) else _choose_beams
+        rows, vocabulary = state.seen.shape
+        # Loops carry flat lists: a NamedTuple with a list inside does not survive them.
+        structure = state.new
+
+        def more(step: tf.Tensor, state: Text | Beams, new: list[tf.Tensor]) -> tf.Tensor:
+            return (step < steps) & ~state.done
+
+        def one(step: tf.Tensor, state: Text | Beams, new: list[tf.Tensor]) -> tuple:
+            def run_model() -> tuple[tf.Tensor, list[tf.Tensor]]:
+                index = state.count - 1
+                fed = tf.reshape(tf.gather(state.tokens, index, axis=-1), [rows])
+                kept = tf.nest.pack_sequence_as(structure, new)
+                logits, updated = self.model.step(fed, index, prefilled.context, kept)
+                return logits, tf.nest.flatten(updated)
+
+            def take_prefilled() -> tuple[tf.Tensor, list[tf.Tensor]]:
+                logits = self._suppress(prefilled.logits, self.suppressed_first)
+                return tf.broadcast_to(logits, [rows, vocabulary]), new
+
+            # Choosing stands in the loop once, for the first token too: it is a quarter of what
+            # XLA compiles.
+            is_first = state.count == 0
+            state = state._replace(
+                seen=state.seen | (is_first & prefilled.seen),
+            )
+            logits, new = tf.cond(is_first, take_prefilled, run_model)
+            state, parents = choose(self, logits, state, controls)
+            if parents is not None:
+                new = [tf.gather(x, parents) for x in new]
+            return step + 1, state, new
+
+        _, state, new = tf.while_loop(
+            more, one, (0, state._replace(new=[]), tf.nest.flatten(structure))
+        )
+        return state._replace(new=tf.nest.pack_sequence_as(structure, new))
+
+    def _suppress(self, scores: tf.Tensor, tokens: tuple[int, ...]) -> tf.Tensor:
+        if not tokens:
+            return scores
+        allowed = np.zeros(self.model.vocabulary_size, np.float32)
+        # A checkpoint may list tokens beyond its own vocabulary.
+        allowed[[token for token in tokens if token < len(allowed)]] = FILTERED
+        return scores + allowed
+
+    def _is_eos(self, tokens: tf.Tensor) -> tf.Tensor:
+        hits = [tf.equal(tokens, eos) for eos in self.eos_token_ids]
+        return tf.reduce_any(tf.stack(hits), axis=0) if hits else tf.zeros_like(tokens, tf.bool)
+
+
+def _choose_text(
+    decoder: Decoder, logits: tf.Tensor, state: Text, controls: Controls
+) -> tuple[Text, None]:
+    scores = sampling.penalize(
+        decoder._suppress(logits, decoder.suppressed), state.seen, controls.repetition_penalty
+    )
+
+    def sampled() -> tf.Tensor:
+        uniform = sampling.noise(controls.seed, state.count, 1)
+        return sampling.draw(sampling.filter_scores(scores, controls), uniform)
+
+    token = tf.cond(
+        controls.do_sample > 0,
+        sampled,
+        lambda: tf.argmax(scores, axis=-1, output_type=tf.int32),
+    )
+    logprob = tf.gather(logits, token, batch_dims=1) - tf.reduce_logsumexp(logits, axis=-1)
+    count = state.count + 1
+    return state._replace(
+        tokens=dynamic_update_slice(state.tokens, token, [state.count]),
+        logprobs=dynamic_update_slice(state.logprobs, logprob, [state.count]),
+        count=count,
+        done=decoder._is_eos(token)[0] | (count >= controls.token_limit),
+        seen=dynamic_update_slice(state.seen, [[True]], [0, token[0]]),
+    ), None
+
+
+def _choose_beams(
+    decoder: Decoder, logits: tf.Tensor, state: Beams, controls: Controls
+) -> tuple[Beams, tf.Tensor]:
+    """One step of beam search, rule for rule as `generate` does it in Transformers 4.57.
+
+    Returns:
+        The new state and, for each running beam, `[R]` int32, which beam it continues.
+    """
+    rows, slots = state.tokens.shape[0], tf.shape(state.tokens)[1]
+    vocabulary = logits.shape[1]
+    raw = tf.nn.log_softmax(logits)
+    # Hugging Face penalises log-probabilities here, where it penalises logits without beams.
+    scores = sampling.penalize(
+        decoder._suppress(raw, decoder.suppressed),
+        state.seen,
+        controls.repetition_penalty,
+    )
+    scores = tf.cond(
+        controls.do_sample > 0, lambda: sampling.filter_scores(scores, controls), lambda: scores
+    )
+    totals = tf.reshape(scores + state.scores[:, None], [rows * vocabulary])
+
+    # Twice as many candidates as beams: even if half of them end, every beam goes on.
+    def likeliest() -> tuple[tf.Tensor, tf.Tensor]:
+        return tuple(tf.math.top_k(totals, 2 * rows))
+
+    def drawn() -> tuple[tf.Tensor, tf.Tensor]:
+        # Drawing without replacement is taking the best after adding Gumbel noise.
+        uniform = sampling.noise(controls.seed, state.count, rows * vocabulary)
+        picked = tf.math.top_k(totals - tf.math.log(-tf.math.log(uniform)), 2 * rows)[1]
+        return tf.gather(totals, picked), picked
+
+    candidate_scores, picked = tf.cond(controls.do_sample > 0, drawn, likeliest)
+    parents, tokens = picked // vocabulary, picked % vocabulary
+    logprobs = tf.gather(tf.reshape(raw, [-1]), picked)
+
+    def extend(history: tf.Tensor, latest: tf.Tensor) -> tf.Tensor:
+        kept = tf.gather(history, parents)
+        return dynamic_update_slice(kept, latest[:, None], [0, state.count])
+
+    candidates, candidate_logprobs = extend(state.tokens, tokens), extend(state.logprobs, logprobs)
+    is_eos = decoder._is_eos(tokens)
+
+    # Candidates that ended cannot run on.
+    running_scores = candidate_scores + tf.cast(is_eos, tf.float32) * NO_BEAM
+    running = tf.math.top_k(running_scores, rows)[1]
+
+    # Only the better half may end a text, and none any more once enough have ended.
+    count = state.count + 1
+    length = tf.cast(count + decoder.forced_tokens, tf.float32)
+    just_ended = is_eos & (tf.range(2 * rows) < rows)
+    is_full = tf.reduce_all(state.ended) & (controls.early_stopping == STOP_WHEN_ENOUGH)
+    final_scores = candidate_scores / length**controls.length_penalty
+    final_scores += tf.cast(~just_ended | is_full, tf.float32) * NO_BEAM
+    all_scores = tf.concat([state.ended_scores, final_scores], 0)
+    best = tf.math.top_k(all_scores, rows)[1]
+
+    def keep_best(old: tf.Tensor, fresh: tf.Tensor) -> tf.Tensor:
+        return tf.gather(tf.concat([old, fresh], 0), best)
+
+    scores = tf.gather(running_scores, running)
+    ended_scores = tf.gather(all_scores, best)
+    ended = keep_best(state.ended, just_ended)
+
+    # Can a running text still beat the ended ones?
+    longest = tf.cast(controls.token_limit + decoder.forced_tokens, tf.float32)
+    optimistic = (controls.early_stopping == STOP_WHEN_IMPOSSIBLE) & (controls.length_penalty > 0.0)
+    best_possible = scores[0] / tf.where(optimistic, longest, length) ** controls.length_penalty
+    worst_ended = tf.where(ended, tf.reduce_min(ended_scores), NO_BEAM)
+    can_improve = tf.reduce_any(best_possible > worst_ended)
+    is_enough = tf.reduce_all(ended) & (controls.early_stopping == STOP_WHEN_ENOUGH)
+
+    parents_of_running = tf.gather(parents, running)
+    seen = tf.gather(state.seen, parents_of_running)
+    seen |= tf.range(vocabulary)[None, :] == tf.gather(tokens, running)[:, None]
+    return Beams(
+        tokens=tf.gather(candidates, running),
+        logprobs=tf.gather(candidate_logprobs, running),
+        scores=scores,
+        ended_tokens=keep_best(state.ended_tokens, candidates),
+        ended_logprobs=keep_best(state.ended_logprobs, candidate_logprobs),
+        ended_lengths=keep_best(state.ended_lengths, tf.fill([2 * rows], count)),
+        ended_scores=ended_scores,
+        ended=ended,
+        count=count,
+        done=(count >= controls.token_limit) | ~can_improve | is_enough | (count >= slots),
+        seen=seen,
+        new=state.new,
+    ), parents_of_running
+
+
+def chosen(state: Text | Beams) -> tuple[np.ndarray, np.ndarray]:
+    """The tokens and log-probabilities of the text that a state stands for.
+
+    For beams this is the best text that ended, or the best running one if none has.
+    """
+    if isinstance(state, Text):
+        count = int(state.count)
+        return state.tokens.numpy()[:count], state.logprobs.numpy()[:count]
+    if bool(tf.reduce_any(state.ended)):
+        length = int(state.ended_lengths[0])
+        return state.ended_tokens.numpy()[0, :length], state.ended_logprobs.numpy()[0, :length]
+    count = int(state.count)
+    return state.tokens.numpy()[0, :count], state.logprobs.numpy()[0, :count]

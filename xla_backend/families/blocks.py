@@ -1,0 +1,249 @@
+"""The parts that every transformer here is built of: projections, norms, attention, cached keys.
+
+Knows tensors and how XLA on a CPU likes them laid out. Must not know architectures, checkpoints or
+decoding. Axes in shapes: R rows decoded side by side (beams), P prompt or encoder positions, N
+slots for new tokens, H heads, D head size, E model width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla
+from transformers import PretrainedConfig
+
+from xla_backend.errors import ModelUnavailable
+
+# Finite, so that a row with every position masked gives a uniform distribution instead of NaN.
+MASKED = -1e9
+
+
+class Linear(NamedTuple):
+    """A projection. `kernel` is `[in, out]`: measured with XLA on CPUs, several rows then cost
+    hardly more than one, where `[out, in]` doubles the time at two rows."""
+
+    kernel: tf.Variable
+    bias: tf.Variable | None
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        """Projects the last axis: `[..., in] -> [..., out]`."""
+        y = tf.matmul(x, self.kernel)
+        return y if self.bias is None else y + self.bias
+
+
+class Norm(NamedTuple):
+    """Layer normalisation; without a bias, T5's root-mean-square form (no mean subtracted)."""
+
+    scale: tf.Variable
+    bias: tf.Variable | None
+    epsilon: float
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        """Normalises the last axis."""
+        if self.bias is None:
+            variance = tf.reduce_mean(tf.square(x), axis=-1, keepdims=True)
+            return x * tf.math.rsqrt(variance + self.epsilon) * self.scale
+        x = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(x), axis=-1, keepdims=True)
+        return x * tf.math.rsqrt(variance + self.epsilon) * self.scale + self.bias
+
+
+class KeysValues(NamedTuple):
+    """Keys and values of one attention layer.
+
+    `[H, P, D]` when all rows share them (a prompt, an encoder's output), `[R, H, N, D]` for the
+    tokens that each row added.
+    """
+
+    keys: tf.Tensor
+    values: tf.Tensor
+
+
+def split_heads(x: tf.Tensor, heads: int) -> tf.Tensor:
+    """`[positions, H * D] -> [H, positions, D]`."""
+    positions = tf.shape(x)[0]
+    return tf.transpose(tf.reshape(x, [positions, heads, x.shape[-1] // heads]), [1, 0, 2])
+
+
+def attend_all(q: tf.Tensor, shared: KeysValues, bias: tf.Tensor) -> tf.Tensor:
+    """Attention of many positions at once.
+
+    Args:
+        q: queries, scaled, `[H, Q, D]`.
+        shared: keys and values `[H, P, D]`.
+        bias: added to the scores, broadcastable to `[H, Q, P]`; `MASKED` hides a position.
+
+    Returns:
+        `[Q, H * D]`.
+    """
+    weights = tf.nn.softmax(tf.matmul(q, shared.keys, transpose_b=True) + bias)
+    mixed = tf.transpose(tf.matmul(weights, shared.values), [1, 0, 2])
+    return tf.reshape(mixed, [tf.shape(q)[1], q.shape[0] * q.shape[2]])
+
+
+def attend_shared(q: tf.Tensor, shared: KeysValues, bias: tf.Tensor) -> tf.Tensor:
+    """Attention of one query a row over positions that all rows share (cross-attention).
+
+    Args:
+        q: queries, scaled, `[R, H, D]`.
+        shared: keys and values `[H, P, D]`.
+        bias: broadcastable to `[R, H, P]`.
+
+    Returns:
+        `[R, H * D]`.
+    """
+    scores = tf.einsum("rhd,hpd->rhp", q, shared.keys) + bias
+    mixed = tf.einsum("rhp,hpd->rhd", tf.nn.softmax(scores), shared.values)
+    return tf.reshape(mixed, [q.shape[0], q.shape[1] * q.shape[2]])
+
+
+def attend_new(q: tf.Tensor, new: KeysValues, new_bias: tf.Tensor) -> tf.Tensor:
+    """Attention of one query a row over the tokens that the row itself added.
+
+    Args:
+        q: queries, scaled, `[R, H, D]`.
+        new: keys and values `[R, H, N, D]`.
+        new_bias: broadcastable to `[R, H, N]`.
+
+    Returns:
+        `[R, H * D]`.
+    """
+    scores = tf.einsum("rhd,rhnd->rhn", q, new.keys) + new_bias
+    mixed = tf.einsum("rhn,rhnd->rhd", tf.nn.softmax(scores), new.values)
+    return tf.reshape(mixed, [q.shape[0], q.shape[1] * q.shape[2]])
+
+
+def attend_prompt_and_new(
+    q: tf.Tensor,
+    prompt: KeysValues,
+    prompt_bias: tf.Tensor,
+    new: KeysValues,
+    new_bias: tf.Tensor,
+) -> tf.Tensor:
+    """Attention of one query a row over the shared prompt and the row's own new tokens.
+
+    The prompt is kept once for all rows: beams neither copy it nor reorder it.
+
+    Args:
+        q: queries, scaled, `[R, H, D]`.
+        prompt: keys and values `[H, P, D]`.
+        prompt_bias: broadcastable to `[R, H, P]`.
+        new: keys and values `[R, H, N, D]`.
+        new_bias: broadcastable to `[R, H, N]`.
+
+    Returns:
+        `[R, H * D]`.
+    """
+    on_prompt = tf.einsum("rhd,hpd->rhp", q, prompt.keys) + prompt_bias
+    on_new = tf.einsum("rhd,rhnd->rhn", q, new.keys) + new_bias
+    weights = tf.nn.softmax(tf.concat([on_prompt, on_new], axis=-1))
+    positions = tf.shape(prompt.keys)[1]
+    mixed = tf.einsum("rhp,hpd->rhd", weights[..., :positions], prompt.values)
+    mixed += tf.einsum("rhn,rhnd->rhd", weights[..., positions:], new.values)
+    return tf.reshape(mixed, [q.shape[0], q.shape[1] * q.shape[2]])
+
+
+def write_slot(new: KeysValues, k: tf.Tensor, v: tf.Tensor, slot: tf.Tensor) -> KeysValues:
+    """Writes one position, `[R, H, D]` each, into slot `slot` of the rows' own keys and values."""
+    return KeysValues(
+        *(
+            dynamic_update_slice(old, tf.expand_dims(fresh, 2), [0, 0, slot, 0])
+            for old, fresh in zip(new, (k, v), strict=True)
+        )
+    )
+
+
+def occurring(token_ids: tf.Tensor, counts: tf.Tensor, vocabulary_size: int) -> tf.Tensor:
+    """Which tokens occur, `[1, V]` bool, among ids `[P]` where `counts` `[P]` is true."""
+    times = tf.math.unsorted_segment_sum(tf.cast(counts, tf.int32), token_ids, vocabulary_size)
+    return (times > 0)[None, :]
+
+
+def dynamic_update_slice(target: tf.Tensor, update: tf.Tensor, start: list) -> tf.Tensor:
+    """XLA's in-place slice update; `tensor_scatter_nd_update` would become a slow scatter."""
+    return xla.dynamic_update_slice(target, update, tf.stack([tf.cast(i, tf.int32) for i in start]))
+
+
+def gelu_exact(x: tf.Tensor) -> tf.Tensor:
+    """Gaussian error linear unit through the error function."""
+    return tf.nn.gelu(x, approximate=False)
+
+
+def gelu_tanh(x: tf.Tensor) -> tf.Tensor:
+    """Gaussian error linear unit, tanh approximation (GPT-2's `gelu_new`)."""
+    return tf.nn.gelu(x, approximate=True)
+
+
+# Names as in Hugging Face configurations.
+ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+    "gelu": gelu_exact,
+    "gelu_new": gelu_tanh,
+    "gelu_pytorch_tanh": gelu_tanh,
+    "relu": tf.nn.relu,
+    "silu": tf.nn.silu,
+    "swish": tf.nn.silu,
+    "tanh": tf.nn.tanh,
+}
+
+
+class WeightReader:
+    """Turns a checkpoint's arrays into variables, by their PyTorch-format names.
+
+    Every method raises `ModelUnavailable` when the checkpoint has no such array.
+    """
+
+    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self._arrays = arrays
+        self.variables: dict[str, tf.Variable] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays
+
+    def array(self, name: str) -> np.ndarray:
+        """The array as the checkpoint has it."""
+        if name not in self._arrays:
+            raise ModelUnavailable(
+                f"the checkpoint has no weight called {name}: it is incomplete, or of another "
+                "architecture than its config.json says."
+            )
+        return self._arrays[name]
+
+    def variable(self, name: str) -> tf.Variable:
+        """The array as a variable."""
+        return self._keep(name, self.array(name))
+
+    def transposed(self, name: str) -> tf.Variable:
+        """A matrix as a variable, `[out, in]` in the checkpoint and `[in, out]` here."""
+        return self._keep(name, self.array(name).T)
+
+    def linears(self, names: Sequence[str]) -> Linear:
+        """Projections of one input side by side as one, each `[out, in]` in the checkpoint.
+
+        Where only some have a bias (Whisper's keys have none), the others' is zero.
+        """
+        kernels = [self.array(f"{name}.weight") for name in names]
+        label = names[0] if len(names) == 1 else "+".join(names)
+        kernel = self._keep(f"{label}.weight", np.concatenate(kernels).T)
+        if not any(f"{name}.bias" in self for name in names):
+            return Linear(kernel, None)
+        biases = [
+            self.array(f"{name}.bias")
+            if f"{name}.bias" in self
+            else np.zeros(len(weight), weight.dtype)
+            for name, weight in zip(names, kernels, strict=True)
+        ]
+        return Linear(kernel, self._keep(f"{label}.bias", np.concatenate(biases)))
+
+    def head(self, config: PretrainedConfig, embedding: tf.Variable) -> tf.Variable:
+        """The language model head `[E, V]`: the embedding itself when the two are tied."""
+        if config.tie_word_embeddings or "lm_head.weight" not in self:
+            return embedding
+        return self.transposed("lm_head.weight")
+
+    def _keep(self, name: str, array: np.ndarray) -> tf.Variable:
+        array = np.ascontiguousarray(array, dtype=np.float32)
+        self.variables[name] = tf.Variable(array, trainable=False)
+        return self.variables[name]

@@ -1,0 +1,256 @@
+"""Decoder-only models: GPT-2 and OPT.
+
+Knows their checkpoints and their forward pass, prompt at once (`prefill`) and token by token
+(`step`). The key's `padded_length` is the prompt's: padding stands on the left and is masked, and
+positions count from the first real token. Must not know how tokens are chosen. Axes: see `blocks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from transformers import GPT2Config, OPTConfig, PretrainedConfig
+
+from xla_backend.families import blocks
+from xla_backend.families.blocks import MASKED, KeysValues, Linear, Norm, WeightReader
+from xla_backend.families.model import Prefilled
+
+
+class Layer(NamedTuple):
+    """One block: causal self-attention and a feed-forward network."""
+
+    attention_norm: Norm
+    qkv: Linear
+    attention_out: Linear
+    feed_forward_norm: Norm
+    up: Linear
+    down: Linear
+    score_scale: float
+
+
+class Context(NamedTuple):
+    """What a step needs of the prompt: its padding, and keys and values `[H, P, D]` a layer."""
+
+    padding: tf.Tensor
+    prompt: list[KeysValues]
+
+
+@dataclass(frozen=True)
+class DecoderOnly:
+    """A GPT-2 or OPT model over its weights.
+
+    Attributes:
+        embedding: `[E_in, V]`, token embeddings and, when tied, the head at once. Columns are
+            tokens: the head reads it every step, an embedding is one column of it.
+        positions: `[max_positions + position_offset, E]`.
+        head: `[E_in, V]`.
+    """
+
+    layers: tuple[Layer, ...]
+    heads: int
+    embedding: tf.Variable
+    positions: tf.Variable
+    position_offset: int
+    project_in: Linear | None
+    project_out: Linear | None
+    final_norm: Norm | None
+    head: tf.Variable
+    pre_norm: bool
+    activation: str
+    context_length: int
+    variables: Mapping[str, tf.Variable]
+
+    @classmethod
+    def from_checkpoint(
+        cls, config: PretrainedConfig, arrays: Mapping[str, np.ndarray]
+    ) -> DecoderOnly:
+        """The model of a checkpoint.
+
+        Raises:
+            ModelUnavailable: a weight is missing or the architecture is not one of this family.
+        """
+        return {"gpt2": _from_gpt2, "opt": _from_opt}[config.model_type](
+            config, WeightReader(arrays)
+        )
+
+    @property
+    def vocabulary_size(self) -> int:
+        """How many logits a step yields."""
+        return self.head.shape[1]
+
+    def input_specs(self) -> list[tf.TensorSpec]:
+        """Token ids `[P]` and how many of them are padding, both int32."""
+        return [tf.TensorSpec([None], tf.int32), tf.TensorSpec([], tf.int32)]
+
+    def encode(self, token_ids: list[int], padded_length: int) -> list[tf.Tensor]:
+        """The prompt padded on the left; the padding's token is never seen by the model."""
+        padding = padded_length - len(token_ids)
+        return [tf.constant([0] * padding + token_ids, tf.int32), tf.constant(padding)]
+
+    def prefilled_structure(self) -> Prefilled:
+        """See `Model.prefilled_structure`."""
+        return Prefilled(0, 0, Context(0, [KeysValues(0, 0) for _ in self.layers]))
+
+    def prefill(self, token_ids: tf.Tensor, padding: tf.Tensor) -> Prefilled:
+        """Runs the whole prompt; see `Model.prefill`."""
+        length = tf.shape(token_ids)[0]
+        slots = tf.range(length)
+        x = self._embed(token_ids, tf.maximum(slots - padding, 0))
+        visible = (slots[None, :] <= slots[:, None]) & (slots[None, :] >= padding)
+        bias = tf.where(visible, 0.0, MASKED)
+        prompt = []
+
+        def attention(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
+            q, k, v = (blocks.split_heads(x, self.heads) for x in (q, k, v))
+            prompt.append(KeysValues(k, v))
+            return blocks.attend_all(q, prompt[-1], bias)
+
+        for layer in self.layers:
+            x = self._block(layer, x, attention)
+        return Prefilled(
+            # The head is the largest matrix: only the last position's logits are wanted.
+            logits=self._logits(x[-1][None, :]),
+            seen=blocks.occurring(token_ids, slots >= padding, self.vocabulary_size),
+            context=Context(padding, prompt),
+        )
+
+    def step(
+        self, token_ids: tf.Tensor, index: tf.Tensor, context: Context, new: list[KeysValues]
+    ) -> tuple[tf.Tensor, list[KeysValues]]:
+        """Runs one token a row; see `Model.step`."""
+        rows = token_ids.shape[0]
+        padding, prompt = context
+        length, slots = tf.shape(prompt[0].keys)[1], tf.shape(new[0].keys)[2]
+        x = self._embed(token_ids, tf.fill([rows], length - padding + index))
+        prompt_bias = tf.where(tf.range(length) >= padding, 0.0, MASKED)
+        new_bias = tf.where(tf.range(slots) <= index, 0.0, MASKED)
+        updated = []
+
+        def attention(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
+            q, k, v = (tf.reshape(x, [rows, self.heads, -1]) for x in (q, k, v))
+            layer = len(updated)
+            updated.append(blocks.write_slot(new[layer], k, v, index))
+            return blocks.attend_prompt_and_new(
+                q, prompt[layer], prompt_bias, updated[layer], new_bias
+            )
+
+        for layer in self.layers:
+            x = self._block(layer, x, attention)
+        return self._logits(x), updated
+
+    def empty_new(self, rows: int, slots: int) -> list[KeysValues]:
+        """Room for the keys and values of `slots` new tokens in each row."""
+        width = self.layers[0].qkv.kernel.shape[0]
+        zeros = tf.zeros([rows, self.heads, slots, width // self.heads])
+        return [KeysValues(zeros, zeros) for _ in self.layers]
+
+    def _embed(self, token_ids: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+        x = tf.transpose(tf.gather(self.embedding, token_ids, axis=1))
+        if self.project_in is not None:
+            x = self.project_in(x)
+        return x + tf.gather(self.positions, positions + self.position_offset)
+
+    def _block(self, layer: Layer, x: tf.Tensor, attention) -> tf.Tensor:
+        normed = layer.attention_norm(x) if self.pre_norm else x
+        q, k, v = tf.split(layer.qkv(normed), 3, axis=-1)
+        x += layer.attention_out(attention(q * layer.score_scale, k, v))
+        if not self.pre_norm:
+            x = layer.attention_norm(x)
+        normed = layer.feed_forward_norm(x) if self.pre_norm else x
+        x += layer.down(blocks.ACTIVATIONS[self.activation](layer.up(normed)))
+        return x if self.pre_norm else layer.feed_forward_norm(x)
+
+    def _logits(self, x: tf.Tensor) -> tf.Tensor:
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        if self.project_out is not None:
+            x = self.project_out(x)
+        return tf.matmul(x, self.head)
+
+
+def _from_gpt2(config: GPT2Config, read: WeightReader) -> DecoderOnly:
+    def norm(name: str) -> Norm:
+        return Norm(
+            read.variable(f"{name}.weight"),
+            read.variable(f"{name}.bias"),
+            config.layer_norm_epsilon,
+        )
+
+    def linear(name: str) -> Linear:
+        # GPT-2's Conv1D already stores `[in, out]`.
+        return Linear(read.variable(f"{name}.weight"), read.variable(f"{name}.bias"))
+
+    def layer(i: int) -> Layer:
+        at = f"transformer.h.{i}"
+        scale = (config.n_embd // config.n_head) ** -0.5 if config.scale_attn_weights else 1.0
+        if config.scale_attn_by_inverse_layer_idx:
+            scale /= i + 1
+        return Layer(
+            attention_norm=norm(f"{at}.ln_1"),
+            qkv=linear(f"{at}.attn.c_attn"),
+            attention_out=linear(f"{at}.attn.c_proj"),
+            feed_forward_norm=norm(f"{at}.ln_2"),
+            up=linear(f"{at}.mlp.c_fc"),
+            down=linear(f"{at}.mlp.c_proj"),
+            score_scale=scale,
+        )
+
+    embedding = read.transposed("transformer.wte.weight")
+    return DecoderOnly(
+        layers=tuple(layer(i) for i in range(config.n_layer)),
+        heads=config.n_head,
+        embedding=embedding,
+        positions=read.variable("transformer.wpe.weight"),
+        position_offset=0,
+        project_in=None,
+        project_out=None,
+        final_norm=norm("transformer.ln_f"),
+        head=read.head(config, embedding),
+        pre_norm=True,
+        activation=config.activation_function,
+        context_length=config.n_positions,
+        variables=read.variables,
+    )
+
+
+def _from_opt(config: OPTConfig, read: WeightReader) -> DecoderOnly:
+    at = "model.decoder"
+
+    def norm(name: str) -> Norm:
+        return Norm(read.variable(f"{name}.weight"), read.variable(f"{name}.bias"), 1e-5)
+
+    def layer(i: int) -> Layer:
+        attention = f"{at}.layers.{i}.self_attn"
+        return Layer(
+            attention_norm=norm(f"{attention}_layer_norm"),
+            qkv=read.linears([f"{attention}.{x}_proj" for x in "qkv"]),
+            attention_out=read.linears([f"{attention}.out_proj"]),
+            feed_forward_norm=norm(f"{at}.layers.{i}.final_layer_norm"),
+            up=read.linears([f"{at}.layers.{i}.fc1"]),
+            down=read.linears([f"{at}.layers.{i}.fc2"]),
+            score_scale=(config.hidden_size // config.num_attention_heads) ** -0.5,
+        )
+
+    projected = config.word_embed_proj_dim != config.hidden_size
+    has_final_norm = config.do_layer_norm_before and not config._remove_final_layer_norm
+    embedding = read.transposed(f"{at}.embed_tokens.weight")
+    return DecoderOnly(
+        layers=tuple(layer(i) for i in range(config.num_hidden_layers)),
+        heads=config.num_attention_heads,
+        embedding=embedding,
+        positions=read.variable(f"{at}.embed_positions.weight"),
+        # OPT's table keeps two rows for a padding index that is no longer used.
+        position_offset=2,
+        project_in=read.linears([f"{at}.project_in"]) if projected else None,
+        project_out=read.linears([f"{at}.project_out"]) if projected else None,
+        final_norm=norm(f"{at}.final_layer_norm") if has_final_norm else None,
+        head=read.head(config, embedding),
+        pre_norm=config.do_layer_norm_before,
+        activation=config.activation_function,
+        context_length=config.max_position_embeddings,
+        variables=read.variables,
+    )

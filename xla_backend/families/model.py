@@ -1,0 +1,73 @@
+"""`Model`: what every family offers to the decoding loops, and to nobody else.
+
+Knows the seam's shapes. Must not know any architecture. Axes: see `blocks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import tensorflow as tf
+
+from xla_backend.families.blocks import KeysValues
+
+
+class Prefilled(NamedTuple):
+    """What running the prompt leaves behind.
+
+    Attributes:
+        logits: of the first new token, `[1, V]`.
+        seen: tokens that the repetition penalty counts as repeated, `[1, V]` bool.
+        context: what `step` needs of the prompt, any nest of tensors, the same for all rows.
+    """
+
+    logits: tf.Tensor
+    seen: tf.Tensor
+    context: Any
+
+
+class Model(Protocol):
+    """A model with its weights, ready to be traced."""
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V, the number of logits."""
+
+    @property
+    def context_length(self) -> int | None:
+        """Most prompt and new tokens together; None where only memory bounds them."""
+
+    @property
+    def variables(self) -> Mapping[str, tf.Variable]:
+        """Every weight, by a name that stays the same from load to load."""
+
+    def input_specs(self) -> list[tf.TensorSpec]:
+        """The arguments of `prefill`. A None in a shape is the padded length."""
+
+    def encode(self, token_ids: list[int], padded_length: int) -> list[tf.Tensor]:
+        """A prompt as arguments of `prefill`, padded."""
+
+    def prefilled_structure(self) -> Prefilled:
+        """A nest shaped like `prefill`'s result; its leaves mean nothing."""
+
+    def prefill(self, *inputs: tf.Tensor) -> Prefilled:
+        """Runs the prompt."""
+
+    def step(
+        self, token_ids: tf.Tensor, index: tf.Tensor, context: Any, new: list[KeysValues]
+    ) -> tuple[tf.Tensor, list[KeysValues]]:
+        """Runs one token a row.
+
+        Args:
+            token_ids: `[R]` int32, the tokens to feed.
+            index: scalar int32, which new token of the text they are, from 0.
+            context: from `prefill`.
+            new: keys and values of the new tokens so far, `[R, H, N, D]` a layer.
+
+        Returns:
+            Logits `[R, V]` and `new` with slot `index` filled.
+        """
+
+    def empty_new(self, rows: int, slots: int) -> list[KeysValues]:
+        """Room for the keys and values of `slots` new tokens in each row."""

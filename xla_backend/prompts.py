@@ -1,0 +1,59 @@
+"""Prompts, from text to the tokens that a model reads, with every check that they must pass.
+
+Knows the rules for prompts and their sentences. Must not know TensorFlow: the engine and the page's
+process refuse the same prompts, in the same words.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xla_backend.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from xla_backend.tokenization import Tokenizer
+
+
+def encode_prompt(
+    tokenizer: Tokenizer,
+    prompt: str,
+    max_new_tokens: int,
+    model: str,
+    context_length: int | None,
+) -> list[int]:
+    """The prompt's tokens.
+
+    Args:
+        tokenizer: the model's.
+        prompt: the text to continue.
+        max_new_tokens: how many tokens shall follow, at most.
+        model: the model's name, for messages.
+        context_length: most tokens of prompt and text together; None where nothing bounds them.
+
+    Raises:
+        InvalidRequest: it is empty, blank, not text, or too long for the model.
+    """
+    if not isinstance(prompt, str):
+        raise InvalidRequest(f"The prompt must be text, not {type(prompt).__name__}.")
+    if not prompt.strip():
+        raise InvalidRequest("The prompt is empty. Write a few words for the model to continue.")
+    token_ids = tokenizer.encode(prompt)
+    if context_length is not None:
+        _check_length(len(token_ids), max_new_tokens, model, context_length)
+    return token_ids
+
+
+def _check_length(prompt_tokens: int, max_new_tokens: int, model: str, context: int) -> None:
+    if max_new_tokens >= context:
+        raise InvalidRequest(
+            f"max_new_tokens is {max_new_tokens}, but {model} reads at most {context} tokens, "
+            f"prompt included. Ask for at most {context - 1}."
+        )
+    room = context - max_new_tokens
+    if prompt_tokens > room:
+        over = prompt_tokens - room
+        raise InvalidRequest(
+            f"The prompt is {over} token{'s' * (over != 1)} too long: it has {prompt_tokens}, and "
+            f"{model} has room for {room} beside {max_new_tokens} new tokens (its context is "
+            f"{context}). Shorten the prompt or lower max_new_tokens."
+        )
