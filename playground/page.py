@@ -89,26 +89,29 @@ def create_app(backend: Backend | BackendProcess, models: Sequence[str] = ()) ->
         models: the names to offer, the first one chosen; empty for all that the engine knows.
     """
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as app:
-        with gr.Row(elem_id="top"):
-            gr.HTML(f"<h1>{TITLE}</h1>", apply_default_css=False, scale=0, min_width=200)
-            status = gr.HTML(status_line(backend.status), elem_id="status", apply_default_css=False)
-        gr.HTML(_INTRODUCTION, elem_id="introduction", apply_default_css=False)
-        page = PageContext(
-            backend=backend,
-            status=status,
-            timer=gr.Timer(1.0),
-            # Both keys are given: random ones would forget every visitor at a restart. The browser
-            # holds the secret anyway, so it hides nothing.
-            runs_of_visitor=gr.BrowserState(
-                [], storage_key="xla-playground-runs", secret="xla-playground"
-            ),
-            load=app.load,
-            offered=tuple(models),
-        )
-        with gr.Tabs():
-            for tab in TABS:
-                with gr.Tab(tab.name):
-                    tab(page)
+        with gr.Column(elem_id="page"):
+            with gr.Row(elem_id="top"):
+                gr.HTML(f"<h1>{TITLE}</h1>", apply_default_css=False, scale=0, min_width=200)
+                status = gr.HTML(
+                    status_line(backend.status), elem_id="status", apply_default_css=False
+                )
+            gr.HTML(_INTRODUCTION, elem_id="introduction", apply_default_css=False)
+            page = PageContext(
+                backend=backend,
+                status=status,
+                timer=gr.Timer(1.0),
+                # Both keys are given: random ones would forget every visitor at a restart.
+                # The browser holds the secret anyway, so it hides nothing.
+                runs_of_visitor=gr.BrowserState(
+                    [], storage_key="xla-playground-runs", secret="xla-playground"
+                ),
+                load=app.load,
+                offered=tuple(models),
+            )
+            with gr.Tabs():
+                for tab in TABS:
+                    with gr.Tab(tab.name):
+                        tab(page)
         add_endpoints(page)
 
         def leave(request: gr.Request) -> None:

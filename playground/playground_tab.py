@@ -6,6 +6,7 @@ the modules that write HTML and in the style sheet) nor how text is generated.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 # Events that only change what is on the page: never queued behind the engine, never in the API.
 _QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+
+_UNEXPECTED = "Something went wrong that should not have; the server's log says what. Try again."
+
+logger = logging.getLogger(__name__)
 
 Updates = dict[gr.components.Component, Any]
 
@@ -229,6 +234,10 @@ class PlaygroundTab:
             shown = run.shown()
         except BackendError as error:
             yield {**self._showing(before), self.notice: _notice(str(error))}
+        except Exception:
+            # Without this the page would wait for ever, with its buttons switched off.
+            logger.exception("A run failed unexpectedly")
+            yield {**self._showing(before), self.notice: _notice(_UNEXPECTED)}
         else:
             if shown is None:
                 yield {**self._showing(before), self.notice: _notice("Stopped before it began.")}
