@@ -47,10 +47,14 @@ def backend() -> Iterator[Backend]:
 
 @pytest.fixture(scope="session")
 def small_gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a tiny GPT-2 with random weights: loads and compiles fast, writes nonsense."""
+    """The folder of a small GPT-2 with random weights: loads and compiles fast, writes nonsense.
+
+    Wide and long enough that 1000 tokens take a good part of a second, to be stopped in.
+    """
     from tests.checkpoints import gpt2
 
-    return gpt2(tmp_path_factory.mktemp("models") / "small-gpt2")
+    folder = tmp_path_factory.mktemp("models") / "small-gpt2"
+    return gpt2(folder, n_positions=1100, n_embd=128, n_layer=3, n_head=4)
 
 
 @pytest.fixture(scope="session")

@@ -39,7 +39,8 @@ from xla_backend.models import Registry
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHORT = GenerationOptions(max_new_tokens=4)
-LONG = GenerationOptions(max_new_tokens=512)
+BEAMS = GenerationOptions(max_new_tokens=8, num_beams=2)
+LONG = GenerationOptions(max_new_tokens=1000)
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float = 60.0) -> None:
@@ -283,7 +284,7 @@ def test_the_parent_has_no_tensorflow_and_knows_the_entries(watched: Watched) ->
 
 
 def test_stream_passes_the_text_on_as_it_comes(watched: Watched) -> None:
-    options = GenerationOptions(max_new_tokens=32)
+    options = GenerationOptions(max_new_tokens=16)
     whole = watched.generate(options=options)
     stream = watched.stream(options=options)
     deltas = list(stream)
@@ -348,34 +349,38 @@ def test_errors_keep_their_class_and_sentence(watched: Watched) -> None:
         watched.process.generate("no-such-model", "hello")
     with pytest.raises(ModelUnavailable, match="no-such-model"):
         watched.process.predict("no-such-model", "hello")
+    for prompt in ("", "word " * 5000):  # the parent refuses what the engine refuses, alike
+        with pytest.raises(InvalidRequest) as from_engine:
+            watched.generate(prompt)
+        with pytest.raises(InvalidRequest) as from_parent:
+            watched.process.predict(watched.model, prompt)
+        assert str(from_engine.value) == str(from_parent.value)
     assert watched.generate().cache is CacheOutcome.HIT
+
+
+def test_prediction_is_what_happens(watched: Watched) -> None:
+    for prompt in ("Once", "Once upon a time there was a little fox who lived near the river."):
+        for _ in range(2):  # a miss, then a hit
+            predicted = watched.process.predict(watched.model, prompt, BEAMS)
+            result = watched.generate(prompt, BEAMS)
+            assert predicted.outcome is result.cache
+            assert predicted.key == result.key
+            assert predicted.prompt_tokens == result.prompt_tokens
+        assert predicted.outcome is CacheOutcome.HIT
+        assert predicted.expected_s is not None
 
 
 def test_prompts_may_hold_any_character(watched: Watched) -> None:
     for prompt in ("\udcff\ud800", "\x00", "🦊🏳️‍🌈", "שלום עולם"):
         with contextlib.suppress(InvalidRequest):
-            watched.generate(prompt)
+            watched.generate(prompt, BEAMS)
     assert watched.process.status.state == "ready"
-
-
-def test_prediction_is_what_happens(watched: Watched) -> None:
-    for prompt in ("Once", "Once upon a time there was a little fox who lived near the river."):
-        for num_beams in (1, 2):
-            options = GenerationOptions(max_new_tokens=8, num_beams=num_beams)
-            predicted = watched.process.predict(watched.model, prompt, options)
-            result = watched.generate(prompt, options)
-            assert predicted.outcome is result.cache
-            assert predicted.key == result.key
-            assert predicted.prompt_tokens == result.prompt_tokens
-            again = watched.process.predict(watched.model, prompt, options)
-            assert again.outcome is CacheOutcome.HIT
-            assert again.expected_s is not None
 
 
 def test_the_parent_answers_at_once_while_the_engine_compiles(watched: Watched) -> None:
     watched.process.predict(watched.model, "warm")
     del watched.statuses[:]
-    options = GenerationOptions(max_new_tokens=100, num_beams=3)
+    options = GenerationOptions(max_new_tokens=20, num_beams=3)
     thread = threading.Thread(target=watched.generate, kwargs={"options": options})
     thread.start()
     wait_until(lambda: watched.process.status.state in ("tracing", "compiling"))
@@ -430,14 +435,8 @@ def test_a_child_killed_while_idle_is_replaced(
 @pytest.mark.parametrize("state", ["compiling", "generating"])
 def test_a_child_killed_at_work_tells_its_callers(watched: Watched, state: str) -> None:
     watched.process.wait_ready(120)
-    options = GenerationOptions(max_new_tokens=300, seed=1)
-    waiting = watched.stream("Someone else's prompt", options)
-    with contextlib.suppress(StopIteration):
-        next(waiting)
-    waiting = None
-    del waiting
     watched.kill_at = state
-    stream = watched.stream(options=GenerationOptions(max_new_tokens=1000, num_beams=2))
+    stream = watched.stream(options=LONG)
     behind = watched.stream()
     with pytest.raises(EngineStopped, match=f"while {state} padded .* new engine"):
         list(stream)
