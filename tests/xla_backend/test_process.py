@@ -353,7 +353,7 @@ def test_errors_keep_their_class_and_sentence(watched: Watched) -> None:
         with pytest.raises(InvalidRequest) as from_engine:
             watched.generate(prompt)
         with pytest.raises(InvalidRequest) as from_parent:
-            watched.process.predict(watched.model, prompt)
+            watched.process.predict(watched.model, prompt, SHORT)
         assert str(from_engine.value) == str(from_parent.value)
     assert watched.generate().cache is CacheOutcome.HIT
 
