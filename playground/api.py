@@ -64,7 +64,8 @@ def add_endpoints(page: PageContext) -> None:
                 seed=seed,
             )
             page.check_model(model)
-            return backend.generate(model, prompt, options).to_json()
+            with page.runs.turn():
+                return backend.generate(model, prompt, options).to_json()
         except BackendError as error:
             # Only a gr.Error carries its sentence to the caller, and nothing went wrong here that
             # a traceback in the log would help with.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -163,6 +164,7 @@ class PlaygroundTab:
                 self.notice,
                 self.shown,
                 self.entries,
+                self._page.status,
                 self._page.runs_of_visitor,
                 self.history,
                 self.generate,
@@ -228,31 +230,32 @@ class PlaygroundTab:
         run = self._page.runs.take(session)
         if run is None:  # `_begin` found a mistake and has said so.
             return
+        shown, problem = None, "Stopped before it began."
         try:
-            for text in run.texts(self._backend):
-                yield {self.story: story(run.prompt, text, writing=True)}
+            with self._page.runs.turn():
+                for text in run.texts(self._backend, self._page.runs.engine_freed):
+                    yield {self.story: story(run.prompt, text, writing=True)}
             shown = run.shown()
         except BackendError as error:
-            yield {**self._showing(before), self.notice: _notice(str(error))}
+            problem = str(error)
         except Exception:
             # Without this the page would wait for ever, with its buttons switched off.
             logger.exception("A run failed unexpectedly")
-            yield {**self._showing(before), self.notice: _notice(_UNEXPECTED)}
-        else:
-            if shown is None:
-                yield {**self._showing(before), self.notice: _notice("Stopped before it began.")}
-            else:
-                runs = history.add(runs, shown)
-                yield {
-                    **self._showing(shown),
-                    self._page.runs_of_visitor: runs,
-                    self.history: history.history_table(runs),
-                }
+            problem = _UNEXPECTED
         finally:
             self._page.runs.end(session)
+        if shown is None:
+            yield {**self._at_rest(before), self.notice: _notice(problem)}
+        else:
+            runs = history.add(runs, shown)
+            yield {
+                **self._at_rest(shown),
+                self._page.runs_of_visitor: runs,
+                self.history: history.history_table(runs),
+            }
 
-    def _showing(self, shown: Shown | None) -> Updates:
-        """The result area and the buttons at rest."""
+    def _at_rest(self, shown: Shown | None) -> Updates:
+        """A result, or the page as it was before the first one, and the buttons as they start."""
         return {
             self.shown: shown,
             self.story: story(shown.prompt, shown.result.text) if shown else empty_story(),
@@ -261,6 +264,7 @@ class PlaygroundTab:
             self.stop: gr.update(value="Stop", interactive=False),
             self.notice: "",
             self.entries: entries_table(self._backend.entries()),
+            self._page.status: status_line(self._backend.status),
         }
 
     def _stop(self, request: gr.Request) -> tuple[Any, Any]:
@@ -275,8 +279,9 @@ class PlaygroundTab:
 
 
 def _model_label(model: ModelInfo) -> str:
-    where = {"bundled": "", "hub": " (downloaded when first used)", "folder": " (folder)"}
-    return model.name + where[model.source]
+    if model.source == "folder":
+        return f"{Path(model.name).name} (folder)"
+    return model.name + (" (downloaded when first used)" if model.source == "hub" else "")
 
 
 def _notice(message: str, kind: str = "problem") -> str:

@@ -31,7 +31,7 @@ def rate(value: float | None) -> str:
     """Tokens a second, or a dash when nothing was generated."""
     if value is None:
         return "–"
-    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}"
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}"
 
 
 def times(value: float) -> str:

@@ -163,7 +163,7 @@ def _comparison(result: GenerationResult) -> str:
         sentence = _faster(
             quantities.seconds(one_time), "of this went into making the function, once"
         )
-        rows = [("This call", one_time, run_s), ("Without making it", 0.0, run_s)]
+        rows = [("This call", one_time, run_s), ("Running alone", 0.0, run_s)]
     else:
         sentence = _faster(
             f"{quantities.times(speedup)} faster", "than the first call of this shape"
@@ -275,7 +275,7 @@ def _remarks(shown: Shown) -> str:
         "stopped": "You stopped it; what was written is kept.",
     }[result.finish]
     outside = []
-    if result.load_s > 0:
+    if result.load_s > 0.05:
         outside.append(f"loading the model ({quantities.seconds(result.load_s)})")
     if shown.other_s > 0.5:
         outside.append(f"waiting for the engine to start ({quantities.seconds(shown.other_s)})")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -47,11 +48,17 @@ class Run:
             if self._stream is not None:
                 self._stream.stop()
 
-    def texts(self, backend: Backend) -> Iterator[str]:
-        """Runs the request; yields the whole text so far, again and again. `shown` comes after."""
+    def texts(self, backend: Backend, engine_freed: float) -> Iterator[str]:
+        """Runs the request; yields the whole text so far, again and again. `shown` comes after.
+
+        Args:
+            backend: the engine.
+            engine_freed: when the engine's last request ended, as `time.perf_counter()` reads.
+        """
         if self._stopped:
             return
-        self._started = time.perf_counter()
+        # Not the time since the click: most of that is the way to the browser and back.
+        self._waited_s = max(0.0, engine_freed - self._pressed)
         self._engine_was_starting = backend.status.state in ("starting", "stopped")
         stream = backend.stream(self.model, self.prompt, self.options)
         with self._lock:
@@ -71,7 +78,7 @@ class Run:
         """What there is to show at the end; None when the run never began."""
         if self._stream is None or self._stream.result is None:
             return None
-        result = _with_waiting(self._stream.result, self._started - self._pressed)
+        result = _with_waiting(self._stream.result, self._waited_s)
         if not self._engine_was_starting:
             return Shown(self.prompt, result)
         took = time.perf_counter() - self._pressed
@@ -79,11 +86,24 @@ class Run:
 
 
 class Runs:
-    """All runs that have not ended, one for each session at most."""
+    """All runs that have not ended, one for each session at most.
+
+    Attributes:
+        engine_freed: when a turn last ended, as `time.perf_counter()` reads.
+    """
 
     def __init__(self) -> None:
+        self.engine_freed = 0.0
         self._by_session: dict[str, Run] = {}
         self._lock = threading.Lock()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """What runs inside has the engine; who comes next has waited for its end."""
+        try:
+            yield
+        finally:
+            self.engine_freed = time.perf_counter()
 
     def begin(self, session: str, run: Run) -> int:
         """Enters a run; returns how many others are before it.
