@@ -51,6 +51,11 @@ class EngineProcess:
         self._stop_active = False
         self._ending = False
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the engine has started."""
+        return self._ready_at > 0
+
     # --- the receiving thread -------------------------------------------------------------------
 
     def listen(self) -> None:
@@ -209,7 +214,8 @@ def _short(error: Exception, most: int = 300) -> str:
 def _listen_and_end(engine: EngineProcess) -> None:
     """Listens to the end, then ends the process if the engine's thread does not get to it."""
     engine.listen()
-    time.sleep(GOODBYE_S)  # a compilation cannot be interrupted
+    if engine.is_ready:  # else there is nothing to finish
+        time.sleep(GOODBYE_S)  # a compilation cannot be interrupted
     os._exit(0)
 
 
