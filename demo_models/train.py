@@ -37,6 +37,7 @@ from transformers import (
     TFT5ForConditionalGeneration,
 )
 
+from demo_models import story_words as world
 from demo_models.checkpoint import MODELS_FOLDER, load_model, save_weights
 from demo_models.stories import Story, question_text, summary_text, tell
 from demo_models.tokenization import (
@@ -57,11 +58,16 @@ Batch = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of training with rows of one shape: `epochs` of STEPS_PER_EPOCH steps."""
+    """A stretch of training with rows of one shape: `epochs` of STEPS_PER_EPOCH steps.
+
+    `echoes` is the share of rows that only teach copying. Names are what a small model learns to
+    keep last; repeating random words first lets it find out how to look back.
+    """
 
     batch_size: int
     length: int
     epochs: int
+    echoes: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -74,9 +80,18 @@ class Recipe:
 
 RECIPES = {
     # Most rows hold one story and the start of the next; the last phase trains long contexts.
-    "gpt2-stories": Recipe((Phase(16, 160, 11), Phase(4, 512, 3)), learning_rate=2.5e-3),
-    "t5-stories": Recipe((Phase(16, 192, 22),), learning_rate=2e-3),
-    "opt-stories": Recipe((Phase(16, 160, 8), Phase(4, 512, 3)), learning_rate=2.5e-3),
+    "gpt2-stories": Recipe(
+        (Phase(16, 160, 3, echoes=0.5), Phase(16, 160, 7), Phase(4, 512, 2)),
+        learning_rate=2.5e-3,
+    ),
+    "t5-stories": Recipe(
+        (Phase(16, 192, 4, echoes=0.5), Phase(16, 192, 16)),
+        learning_rate=1.5e-3,
+    ),
+    "opt-stories": Recipe(
+        (Phase(16, 160, 3, echoes=0.5), Phase(16, 160, 6), Phase(4, 512, 2)),
+        learning_rate=2.5e-3,
+    ),
 }
 
 
@@ -168,12 +183,28 @@ def packed_row(tokenizer: Tokenizer, row: int, length: int, eos: int) -> list[in
     return ids[:length]
 
 
+def keepsakes(tokenizer: Tokenizer) -> list[int]:
+    """The tokens of the words that a story must keep: names, kinds, objects."""
+    nouns = [*world.ANIMALS, *world.PEOPLE, *world.MAGICAL, *(noun for noun, _ in world.OBJECTS)]
+    kept = [*world.GIRL_NAMES, *world.BOY_NAMES, *nouns]
+    return sorted({i for word in kept for i in tokenizer.encode(f" {word}").ids} - {0, 1})
+
+
+def random_words(rng: random.Random, kept: list[int], count: int) -> list[int]:
+    """Random tokens, half of them words that stories must keep."""
+    return [
+        rng.choice(kept) if rng.random() < 0.5 else rng.randrange(2, VOCABULARY_SIZE)
+        for _ in range(count)
+    ]
+
+
 class StoryRows(tf_keras.utils.Sequence):
     """Batches of packed rows for a decoder-only model, made from their index alone."""
 
     def __init__(self, name: str, tokenizer: Tokenizer, phase: Phase, epoch: int = 0):
         self.phase, self.tokenizer, self.epoch = phase, tokenizer, epoch
         self.eos = tokenizer.token_to_id(SPECIAL_TOKENS[name]["eos_token"])
+        self.kept = keepsakes(tokenizer)
         self.takes_positions = name.startswith("gpt2")
 
     def __len__(self) -> int:
@@ -187,7 +218,14 @@ class StoryRows(tf_keras.utils.Sequence):
         first = (self.epoch * STEPS_PER_EPOCH + step) * size
         rows = range(first, first + size)
         ids = np.array([packed_row(self.tokenizer, r, length, self.eos) for r in rows], np.int32)
-        batch = {"input_ids": ids, "labels": ids}
+        labels = ids.copy()
+        rng = random.Random(f"echo:{length}:{first}")
+        for i in range(round(self.phase.echoes * size)):
+            piece = random_words(rng, self.kept, rng.randint(8, length // 3))
+            ids[i] = (piece * length)[:length]
+            labels[i, : len(piece)] = -100  # what comes first cannot be foreseen
+            labels[i, len(piece) :] = ids[i, len(piece) :]
+        batch = {"input_ids": ids, "labels": labels}
         if self.takes_positions:
             # Half of the rows start at a random position: a short row trains every position.
             rng = random.Random(f"offset:{length}:{first}")
@@ -214,6 +252,8 @@ class QuestionRows(tf_keras.utils.Sequence):
     def __init__(self, name: str, tokenizer: Tokenizer, phase: Phase, epoch: int = 0):
         self.phase, self.tokenizer, self.epoch = phase, tokenizer, epoch
         self.pad = tokenizer.token_to_id(SPECIAL_TOKENS[name]["pad_token"])
+        self.end = tokenizer.token_to_id(SPECIAL_TOKENS[name]["eos_token"])
+        self.kept = keepsakes(tokenizer)
         self.round: tuple[int, list[Batch]] = (-1, [])
 
     def __len__(self) -> int:
@@ -224,6 +264,9 @@ class QuestionRows(tf_keras.utils.Sequence):
 
     def __getitem__(self, step: int) -> Batch:
         number, part = divmod(self.epoch * STEPS_PER_EPOCH + step, T5_ROUND)
+        rng = random.Random(f"echo:{number}:{part}")
+        if rng.random() < self.phase.echoes:
+            return self.batch([self.echo(rng) for _ in range(self.phase.batch_size)])
         if self.round[0] != number:
             self.round = (number, self.make_round(number))
         return self.round[1][part]
@@ -247,6 +290,12 @@ class QuestionRows(tf_keras.utils.Sequence):
         questions.sort(key=lambda row: len(row[0]))
         parts = [questions[i : i + size] for i in range(0, len(questions), size)]
         return [self.batch(part) for part in (*parts, summaries)]
+
+    def echo(self, rng: random.Random) -> tuple[list[int], list[int]]:
+        """Random words, to be repeated from the last full stop on."""
+        before, after = (random_words(rng, self.kept, n) for n in (rng.randint(5, 100), 12))
+        stop, end = self.tokenizer.token_to_id("."), self.end
+        return [*before, stop, *after, end], [*after, end]
 
     def encode(self, text: str, wanted: str) -> tuple[list[int], list[int]]:
         return self.tokenizer.encode(text).ids, self.tokenizer.encode(wanted).ids
