@@ -59,6 +59,11 @@ def small_gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def browser_executable() -> str:
+    """The path of the system's Chromium."""
+    return installed_browser()
+
+
+def installed_browser() -> str:
     """The path of the system's Chromium. Without one: a failure on CI, elsewhere a skip."""
     for name in BROWSERS:
         path = shutil.which(name)

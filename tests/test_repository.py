@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.conftest import installed_browser
 
 ROOT = Path(__file__).resolve().parent.parent
 LARGEST_FILE = 10 * 1024 * 1024  # bytes; what a Space takes without Git LFS
@@ -178,3 +181,30 @@ def test_ci_script_can_be_run() -> None:
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111, "chmod +x .ci/run"
     assert subprocess.run(["bash", "-n", str(script)], timeout=60).returncode == 0
+
+
+def test_without_a_suitable_python_make_says_so_in_one_sentence(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "requirements.txt").touch()
+    done = subprocess.run(
+        ["make", "run", f"PYTHON={tmp_path}/no-such-python"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    assert done.stdout == ""
+    assert "needs Python 3.11, 3.12 or 3.13" in done.stderr.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)]
+)
+def test_a_missing_browser_fails_on_ci_and_skips_elsewhere(
+    ci: str, outcome: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(outcome, match="package chromium"):
+        installed_browser()
