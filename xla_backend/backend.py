@@ -6,23 +6,29 @@ Must not know TensorFlow's details (`engine`) nor who asks: no page, no process,
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from xla_backend.buckets import BucketRules, CacheKey
-from xla_backend.errors import InvalidRequest
 from xla_backend.startup import prepare_environment
 
 prepare_environment(quiet=False)  # before TensorFlow is imported, by this module or another
 
-from xla_backend import prediction  # noqa: E402
+from xla_backend import naming, prediction  # noqa: E402
+from xla_backend.background import Background  # noqa: E402
+from xla_backend.compiler import Compiler  # noqa: E402
 from xla_backend.engine import Engine, KeyFunctions, Run  # noqa: E402
-from xla_backend.function_cache import FunctionCache, Slot  # noqa: E402
+from xla_backend.function_cache import Built, FunctionCache, Slot  # noqa: E402
+from xla_backend.history import History, Past  # noqa: E402
 from xla_backend.models import Registry  # noqa: E402
 from xla_backend.options import GenerationOptions  # noqa: E402
+from xla_backend.prompts import encode_prompt  # noqa: E402
 from xla_backend.results import (  # noqa: E402
     CacheEntry,
     CacheOutcome,
@@ -32,7 +38,8 @@ from xla_backend.results import (  # noqa: E402
     Prediction,
     Token,
 )
-from xla_backend.timing import Stopwatch  # noqa: E402
+from xla_backend.store import open_store  # noqa: E402
+from xla_backend.timing import Stopwatch, Timing  # noqa: E402
 from xla_backend.tokenization import IncrementalDecoder  # noqa: E402
 
 DEFAULT_OPTIONS = GenerationOptions()
@@ -41,6 +48,9 @@ DEFAULT_OPTIONS = GenerationOptions()
 # that the cost of a call does not show.
 CHUNK_S = 0.06
 FIRST_CHUNK_STEPS = 4
+
+WARM_UP_KEYS = 8
+"""How many of the most used keys a start makes ready."""
 
 
 class Backend:
@@ -61,6 +71,8 @@ class Backend:
         registry: Registry | None = None,
         rules: BucketRules = BucketRules(),  # noqa: B008 (immutable)
         on_status: Callable[[EngineStatus], None] | None = None,
+        store: Path | str | None = None,
+        on_change: Callable[[], None] | None = None,
     ) -> None:
         """Starts empty: a model is loaded when it is first asked for.
 
@@ -68,6 +80,9 @@ class Backend:
             registry: the models that may be loaded; None for the default ones.
             rules: how lengths are rounded up.
             on_status: called with every new status, from the thread that works.
+            store: folder that keeps compiled functions; None for the environment variable
+                `XLA_BACKEND_STORE` or else the user's cache directory, "off" for none.
+            on_change: called when work in the background begins or ends.
         """
         self._registry = Registry() if registry is None else registry
         self._rules = rules
@@ -76,6 +91,10 @@ class Backend:
         self._running = threading.Lock()
         self._engines: dict[str, Engine] = {}
         self._cache: FunctionCache[KeyFunctions] = FunctionCache()
+        self._store = open_store(store)
+        self._compiler = Compiler(self._store)
+        self._history = History(self._store)
+        self._background = Background(on_change)
 
     @property
     def status(self) -> EngineStatus:
@@ -102,6 +121,7 @@ class Backend:
         prompt: str,
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
+        exact_key: bool = False,
         received: float | None = None,
     ) -> GenerationResult:
         """Generates the whole text.
@@ -110,6 +130,8 @@ class Backend:
             model: a name that `models` lists, or (where the registry allows it) a folder.
             prompt: the text to continue.
             options: how.
+            exact_key: forbids that a larger compiled function, if there is one, serves instead of
+                the one that fits best.
             received: when the request arrived, as `time.perf_counter()` of this machine; the time
                 since then counts as queue.
 
@@ -117,7 +139,7 @@ class Backend:
             InvalidRequest: the prompt is empty, too long or not text.
             ModelUnavailable: the model cannot be loaded.
         """
-        stream = TextStream(self, model, prompt, options, received, is_chunked=False)
+        stream = TextStream(self, model, prompt, options, exact_key, received, is_chunked=False)
         for _ in stream:
             pass
         assert stream.result is not None
@@ -129,6 +151,7 @@ class Backend:
         prompt: str,
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
+        exact_key: bool = False,
         received: float | None = None,
     ) -> TextStream:
         """Generates text that can be read as it comes; arguments and errors as for `generate`.
@@ -136,10 +159,15 @@ class Backend:
         Nothing runs before the first piece is asked for. Beam search knows its text at the end
         only, so it comes as one piece.
         """
-        return TextStream(self, model, prompt, options, received, is_chunked=True)
+        return TextStream(self, model, prompt, options, exact_key, received, is_chunked=True)
 
     def predict(
-        self, model: str, prompt: str, options: GenerationOptions = DEFAULT_OPTIONS
+        self,
+        model: str,
+        prompt: str,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        *,
+        exact_key: bool = False,
     ) -> Prediction:
         """What a request would meet if it were sent now; loads the model if need be.
 
@@ -148,11 +176,69 @@ class Backend:
         """
         with self._running:
             engine = self._engine(model)
-        token_ids = _encode(engine, prompt, options)
-        entries = self._cache.entries(engine.info.name)
+        prompt_tokens = len(_encode(engine, prompt, options))
         return prediction.predict(
-            entries, self._rules, len(token_ids), options, engine.context_length
+            wanted=self._key(engine, prompt_tokens, options),
+            prompt_tokens=prompt_tokens,
+            entries=self._cache.entries(engine.info.name),
+            past=self._history.past().get(engine.info.name, {}),
+            is_stored=lambda key: self._is_stored(engine, key),
+            exact_key=exact_key,
         )
+
+    def warm(
+        self,
+        model: str,
+        keys: Iterable[CacheKey],
+        on_progress: Callable[[CacheKey, CacheOutcome, float], None] | None = None,
+    ) -> None:
+        """Makes keys ready now, one after the other.
+
+        Args:
+            model: as for `generate`.
+            keys: which; those that are in memory cost nothing.
+            on_progress: told after each: the key, where it came from, and the seconds it took.
+
+        Raises:
+            ModelUnavailable: as for `generate`.
+        """
+        with self._running:
+            engine = self._engine(model)
+        for key in keys:
+            with self._background.request(), self._running:
+                start = time.perf_counter()
+                _, outcome = self._functions(engine, key, Stopwatch("queue"))
+                self._set_status("ready")
+            if on_progress is not None:
+                on_progress(key, outcome, time.perf_counter() - start)
+        self._history.save()
+
+    def warm_soon(self, model: str, keys: Iterable[CacheKey]) -> None:
+        """Makes keys ready in moments in which no request runs; the model must be loaded."""
+        engine = self._engines.get(model)
+        for key in keys if engine is not None else ():
+            self._warm_later(engine, key)
+
+    def warm_up(self, model: str) -> None:
+        """Makes the default key, then the most used ones of earlier runs, ready in idle moments."""
+        engine = self._engines.get(model)
+        if engine is None:
+            return
+        default = self._key(engine, 1, DEFAULT_OPTIONS)
+        used = self._history.most_used(engine.info.name)[:WARM_UP_KEYS]
+        self.warm_soon(model, dict.fromkeys([default, *used]))
+
+    def warming(self) -> list[tuple[str, CacheKey]]:
+        """Models and keys that are being made ready in the background, and those that wait."""
+        return self._background.pending()  # type: ignore[return-value]
+
+    def cancel_warming(self) -> None:
+        """Gives up what waits in the background; what XLA has begun it ends."""
+        self._background.cancel()
+
+    def past(self) -> Past:
+        """What each model's keys were asked for and took, in earlier runs too."""
+        return self._history.past()
 
     def entries(self) -> list[CacheEntry]:
         """The compiled functions in memory and what their calls took."""
@@ -160,6 +246,8 @@ class Backend:
 
     def close(self) -> None:
         """Lets go of the models. What XLA compiled stays in memory until the process ends."""
+        self._background.stop()
+        self._history.save()
         with self._running:
             self._engines.clear()
             self._set_status("stopped")
@@ -172,7 +260,7 @@ class Backend:
                 files = self._registry.locate(
                     model, on_progress=lambda sentence: self._set_status("loading", sentence)
                 )
-                self._engines[model] = Engine(files)
+                self._engines[model] = Engine(files, self._compiler)
             finally:
                 self._set_status("ready")
         return self._engines[model]
@@ -185,11 +273,69 @@ class Backend:
     def _functions(
         self, engine: Engine, key: CacheKey, watch: Stopwatch
     ) -> tuple[Slot[KeyFunctions], CacheOutcome]:
+        """The functions of a key, made ready if need be."""
+
         def on_step(step: Literal["trace", "compile"]) -> None:
             watch.enter(step)
             self._set_status("tracing" if step == "trace" else "compiling", str(key))
 
+        # Waiting for another thread that makes the same key ready is waiting in a queue.
+        watch.enter("queue")
         return self._cache.get(engine.info.name, key, lambda: engine.build(key, on_step))
+
+    def _choose(self, engine: Engine, wanted: CacheKey, exact_key: bool) -> prediction.Choice:
+        in_memory = self._cache.keys(engine.info.name)
+        choice = prediction.choose(
+            wanted, in_memory, lambda key: self._is_stored(engine, key), exact_key
+        )
+        if choice.outcome is CacheOutcome.REUSED:
+            self._warm_later(engine, wanted)
+        return choice
+
+    def _is_stored(self, engine: Engine, key: CacheKey) -> bool:
+        if self._store is None:
+            return False
+        in_memory = self._cache.keys(engine.info.name)
+        return naming.is_stored(engine.identity, key, in_memory, self._store.holds)
+
+    def _warm_later(self, engine: Engine, key: CacheKey) -> None:
+        name = (engine.info.name, key)
+        self._background.add(name, partial(self._warm_in_background, engine, key))
+
+    def _warm_in_background(
+        self, engine: Engine, key: CacheKey, wait_until_idle: Callable[[], None]
+    ) -> None:
+        wait_until_idle()
+        trace_s, is_restored = engine.trace(key)
+        wait_until_idle()
+
+        def build() -> Built[KeyFunctions]:
+            built = engine.build(key, lambda step: None)
+            return dataclasses.replace(
+                built,
+                trace_s=trace_s + built.trace_s,
+                outcome=built.outcome if is_restored else CacheOutcome.MISS,
+            )
+
+        slot, outcome = self._cache.get(engine.info.name, key, build)
+        if outcome is not CacheOutcome.HIT:
+            self._history.record_first_call(engine.info.name, key, slot.first_call)
+
+    def _record(
+        self,
+        engine: Engine,
+        slot: Slot[KeyFunctions],
+        key: CacheKey,
+        wanted: CacheKey,
+        outcome: CacheOutcome,
+        timing: Timing,
+    ) -> None:
+        name = engine.info.name
+        self._cache.record(slot, timing.run_s)
+        self._history.record_request(name, wanted)
+        self._history.record_run(name, key, timing.run_s)
+        if outcome in (CacheOutcome.MISS, CacheOutcome.DISK):
+            self._history.record_first_call(name, key, slot.first_call)
 
     @contextmanager
     def _turn(self, watch: Stopwatch) -> Iterator[None]:
@@ -221,6 +367,7 @@ class TextStream:
         model: str,
         prompt: str,
         options: GenerationOptions,
+        exact_key: bool,
         received: float | None,
         is_chunked: bool,
     ) -> None:
@@ -230,6 +377,7 @@ class TextStream:
         self._model = model
         self._prompt = prompt
         self._options = options
+        self._exact_key = exact_key
         self._is_chunked = is_chunked
         self._stop = threading.Event()
         self._pieces = self._generate(Stopwatch("queue", received))
@@ -247,6 +395,10 @@ class TextStream:
         self._stop.set()
 
     def _generate(self, watch: Stopwatch) -> Iterator[str]:
+        with self._backend._background.request():
+            yield from self._generate_now(watch)
+
+    def _generate_now(self, watch: Stopwatch) -> Iterator[str]:
         backend, options = self._backend, self._options
         with backend._turn(watch):
             watch.enter(None)
@@ -255,11 +407,14 @@ class TextStream:
             load_s = time.perf_counter() - loading
             watch.enter("tokenize")
             prompt_ids = _encode(engine, self._prompt, options)
-            key = backend._key(engine, len(prompt_ids), options)
-            slot, outcome = backend._functions(engine, key, watch)
+            wanted = backend._key(engine, len(prompt_ids), options)
+            choice = backend._choose(engine, wanted, self._exact_key)
+            slot, outcome = backend._functions(engine, choice.key, watch)
+            if choice.outcome is CacheOutcome.REUSED:
+                outcome = CacheOutcome.REUSED
             watch.enter("first_token")
-            backend._set_status("generating", str(key))
-            run = engine.start(slot.built.function, key, prompt_ids, options)
+            backend._set_status("generating", str(choice.key))
+            run = engine.start(slot.built.function, choice.key, prompt_ids, options)
             run.advance(1)
 
         decoder = IncrementalDecoder(engine.tokenizer)
@@ -292,14 +447,14 @@ class TextStream:
             for token_id, logprob in zip(ids, logprobs, strict=True)
         )
         timing = watch.read()
-        backend._cache.record(slot, timing.run_s)
+        backend._record(engine, slot, choice.key, wanted, outcome, timing)
         self.result = GenerationResult(
             model=self._model,
             text="".join(pieces),
             tokens=tokens,
             prompt_tokens=len(prompt_ids),
-            key=key,
-            requested_key=key,
+            key=choice.key,
+            requested_key=wanted,
             cache=outcome,
             finish=_finish(run, engine, ids),
             timing=timing,
@@ -313,18 +468,9 @@ class TextStream:
 
 
 def _encode(engine: Engine, prompt: str, options: GenerationOptions) -> list[int]:
-    """The prompt's tokens.
-
-    Raises:
-        InvalidRequest: it is empty, blank, not text, or too long for the model.
-    """
-    if not isinstance(prompt, str):
-        raise InvalidRequest(f"The prompt must be text, not {type(prompt).__name__}.")
-    if not prompt.strip():
-        raise InvalidRequest("The prompt is empty. Write a few words for the model to continue.")
-    token_ids = engine.tokenizer.encode(prompt)
-    engine.check_length(len(token_ids), options.max_new_tokens)
-    return token_ids
+    return encode_prompt(
+        engine.tokenizer, prompt, options.max_new_tokens, engine.info.name, engine.context_length
+    )
 
 
 def _finish(run: Run, engine: Engine, ids: list[int]) -> Literal["eos", "length", "stopped"]:

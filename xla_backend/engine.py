@@ -7,19 +7,20 @@ requests, queues or other models: `backend` brings those together.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
 
-from xla_backend import families, sampling
+from xla_backend import families, naming, sampling
 from xla_backend.buckets import CacheKey
+from xla_backend.compiler import Compiler
 from xla_backend.decoding import Beams, Decoder, Text, chosen
-from xla_backend.errors import InvalidRequest
 from xla_backend.function_cache import Built
 from xla_backend.jit import TracedFunction
 from xla_backend.models import ModelFiles
@@ -46,8 +47,8 @@ class KeyFunctions:
 class Engine:
     """A model ready to generate."""
 
-    def __init__(self, files: ModelFiles) -> None:
-        """Loads tokenizer and weights.
+    def __init__(self, files: ModelFiles, compiler: Compiler) -> None:
+        """Loads tokenizer and weights; functions are made later, by the compiler.
 
         Raises:
             ModelUnavailable: the files are broken or incomplete.
@@ -60,62 +61,65 @@ class Engine:
         self._decoder = Decoder(
             model, eos_token_ids=_as_tuple(files.generation_config.eos_token_id)
         )
-        identity = _identity(files, arrays)
-        self._identity = identity
+        self._identity = naming.identity(files.config, files.generation_config, arrays)
+        self._compiler = compiler
         self._prefill = TracedFunction(
-            name=f"xla_backend_prefill_{identity}",
+            name=naming.prefill_function(self._identity),
             function=self._decoder.prefill,
             specs=[tf.TensorSpec([], tf.bool), *model.input_specs()],
             variables=model.variables,
             structure=model.prefilled_structure(),
         )
         self._decodes: dict[int, TracedFunction] = {}
+        self._compiled_prefills: set[int] = set()
+        self._building = threading.Lock()
 
-    def check_length(self, prompt_tokens: int, max_new_tokens: int) -> None:
-        """Raises `InvalidRequest` when prompt and new tokens do not fit into the context."""
-        context = self.context_length
-        if context is None:
-            return
-        if max_new_tokens >= context:
-            raise InvalidRequest(
-                f"max_new_tokens is {max_new_tokens}, but {self.info.name} reads at most "
-                f"{context} tokens, prompt included. Ask for at most {context - 1}."
-            )
-        room = context - max_new_tokens
-        if prompt_tokens > room:
-            over = prompt_tokens - room
-            raise InvalidRequest(
-                f"The prompt is {over} token{'s' * (over != 1)} too long: it has {prompt_tokens}, "
-                f"and {self.info.name} has room for {room} beside {max_new_tokens} new tokens "
-                f"(its context is {context}). Shorten the prompt or lower max_new_tokens."
-            )
+    @property
+    def identity(self) -> str:
+        """See `naming.identity`."""
+        return self._identity
+
+    def trace(self, key: CacheKey) -> tuple[float, bool]:
+        """The first half of `build`, for work that goes in steps.
+
+        Returns:
+            The seconds it took, and whether nothing had to be traced.
+        """
+        with self._building:
+            start = time.perf_counter()
+            is_restored = self._compiler.trace(self._prefill)
+            is_restored &= self._compiler.trace(self._decode_for(key.num_beams))
+            return time.perf_counter() - start, is_restored
 
     def build(
         self, key: CacheKey, on_step: Callable[[Literal["trace", "compile"]], None]
     ) -> Built[KeyFunctions]:
-        """Traces and compiles the functions of a key.
+        """Makes the functions of a key ready to run, from the store or by tracing and compiling.
+
+        Prefill is compiled beside the tracing of decode: XLA does not need Python's lock.
 
         Args:
             key: which sizes.
-            on_step: told as they begin.
+            on_step: told when each step begins.
         """
-        on_step("trace")
-        start = time.perf_counter()
-        if not self._prefill.is_traced:
-            self._prefill.trace()
-        state = self._decoder.initial_state(key.num_beams, key.max_new_tokens)
-        decode = self._decode_for(key.num_beams)
-        trace_s = time.perf_counter() - start
+        # One key at a time: two would fight for the processor and for the shared prefill.
+        with self._building, ThreadPoolExecutor(1) as beside:
+            on_step("trace")
+            start = time.perf_counter()
+            is_restored = [self._compiler.trace(self._prefill)]
+            prefill = beside.submit(self._compile_prefill, key)
+            decode = self._decode_for(key.num_beams)
+            is_restored.append(self._compiler.trace(decode))
+            trace_s = time.perf_counter() - start
 
-        on_step("compile")
-        start = time.perf_counter()
-        inputs = self._decoder.model.encode([0], key.padded_length)
-        nothing = self._prefill(tf.constant(False), *inputs)
-        options = _packed(GenerationOptions())
-        decode(tf.constant(0), *options, nothing, state).count.numpy()
-        compile_s = time.perf_counter() - start
-        functions = KeyFunctions(self._prefill, decode, state)
-        return Built(functions, CacheOutcome.MISS, trace_s, compile_s)
+            on_step("compile")
+            start = time.perf_counter()
+            state = self._decoder.initial_state(key.num_beams, key.max_new_tokens)
+            is_restored.append(self._compile_decode(decode, key, state))
+            is_restored.append(prefill.result())
+            compile_s = time.perf_counter() - start
+        outcome = CacheOutcome.DISK if all(is_restored) else CacheOutcome.MISS
+        return Built(KeyFunctions(self._prefill, decode, state), outcome, trace_s, compile_s)
 
     def start(
         self,
@@ -133,12 +137,13 @@ class Engine:
         return token_id in self._decoder.eos_token_ids
 
     def _decode_for(self, num_beams: int) -> TracedFunction:
+        """The decode function for a number of beams; prefill has been traced."""
         if num_beams not in self._decodes:
             # In a graph nothing is allocated: only the shapes are wanted.
             with tf.Graph().as_default():
                 state = self._decoder.initial_state(num_beams, OPEN_SLOTS)
-            decode = TracedFunction(
-                name=f"xla_backend_decode_{num_beams}_{self._identity}",
+            self._decodes[num_beams] = TracedFunction(
+                name=naming.decode_function(self._identity, num_beams),
                 function=self._decoder.decode,
                 specs=[
                     tf.TensorSpec([], tf.int32),
@@ -150,9 +155,31 @@ class Engine:
                 variables=self._decoder.model.variables,
                 structure=state,
             )
-            decode.trace()
-            self._decodes[num_beams] = decode
         return self._decodes[num_beams]
+
+    def _compile_prefill(self, key: CacheKey) -> bool:
+        if key.padded_length in self._compiled_prefills:
+            return True
+        inputs = self._decoder.model.encode([0], key.padded_length)
+        is_restored = self._compiler.compile(
+            self._prefill,
+            naming.prefill_code_entry(self._identity, key.padded_length),
+            lambda: self._prefill(tf.constant(False), *inputs),
+        )
+        self._compiled_prefills.add(key.padded_length)
+        return is_restored
+
+    def _compile_decode(self, decode: TracedFunction, key: CacheKey, state: Text | Beams) -> bool:
+        def zeros(spec: tf.TensorSpec) -> tf.Tensor:
+            return tf.zeros([key.padded_length if d is None else d for d in spec.shape], spec.dtype)
+
+        prefilled = tf.nest.map_structure(zeros, self._prefill.output_specs)
+        options = _packed(GenerationOptions())
+        return self._compiler.compile(
+            decode,
+            naming.decode_code_entry(self._identity, key),
+            lambda: decode(tf.constant(0), *options, prefilled, state).count.numpy(),
+        )
 
 
 class Run:
@@ -193,19 +220,3 @@ def _as_tuple(token_ids: int | list[int] | None) -> tuple[int, ...]:
     if token_ids is None:
         return ()
     return (token_ids,) if isinstance(token_ids, int) else tuple(token_ids)
-
-
-def _identity(files: ModelFiles, arrays: Mapping[str, np.ndarray]) -> str:
-    """A name for what is compiled: the architecture, its special tokens, and these very weights.
-
-    Every array takes part with its name, shape and a sample of its values: hashing half a gigabyte
-    whole would cost more than restoring a function from disk.
-    """
-    digest = hashlib.blake2b(digest_size=10)
-    digest.update(files.config.to_json_string(use_diff=False).encode())
-    digest.update(files.generation_config.to_json_string(use_diff=False).encode())
-    for name in sorted(arrays):
-        flat = arrays[name].reshape(-1)
-        digest.update(f"{name}{arrays[name].shape}".encode())
-        digest.update(np.ascontiguousarray(flat[:: max(1, flat.size // 256)]).tobytes())
-    return digest.hexdigest()

@@ -95,6 +95,11 @@ class FunctionCache(Generic[Function]):
                 slot.cached_run_s.append(run_s)
                 del slot.cached_run_s[:-KEPT_RUNS]
 
+    def keys(self, model: str) -> set[CacheKey]:
+        """The keys of one model that are in memory."""
+        with self._lock:
+            return {key for of, key in self._slots if of == model}
+
     def entries(self, model: str | None = None) -> list[CacheEntry]:
         """The account of every entry, or of one model's, in the order of their first calls."""
         with self._lock:

@@ -34,6 +34,31 @@ class Definition:
     captures: tuple[str, ...]
     outputs: tuple[tf.TensorSpec, ...]
 
+    def describe(self) -> dict[str, Any]:
+        """What the store keeps beside `functions`, as JSON values."""
+        return {
+            "captures": list(self.captures),
+            "outputs": [[x.shape.as_list(), x.dtype.name] for x in self.outputs],
+        }
+
+    @classmethod
+    def from_description(
+        cls, description: Mapping[str, Any], functions: Sequence[bytes]
+    ) -> Definition:
+        """The inverse of `describe`.
+
+        Raises:
+            KeyError, TypeError, ValueError: it describes something else.
+        """
+        return cls(
+            functions=tuple(functions),
+            captures=tuple(description["captures"]),
+            outputs=tuple(
+                tf.TensorSpec(shape, tf.dtypes.as_dtype(dtype))
+                for shape, dtype in description["outputs"]
+            ),
+        )
+
 
 class TracedFunction:
     """A Python function of tensors, compiled by XLA under a stable name.

@@ -65,8 +65,8 @@ class CacheEntry:
     """One compiled function in memory: what it cost once, and what it costs since.
 
     Attributes:
-        cached: statistics of `Timing.run_s` over the calls that came after the first and ran as
-            many new tokens as the function can; None before there is one.
+        cached: statistics of `Timing.run_s` over the calls that came after the first, however
+            many tokens they asked for; None before there is one.
     """
 
     model: str
@@ -147,6 +147,7 @@ class Prediction:
     Attributes:
         outcome: HIT, MISS, DISK or REUSED.
         key: the compiled function that it would run on.
+        requested_key: the function that fits it best; differs from `key` when REUSED.
         prompt_tokens: tokens of the prompt, without padding.
         expected_s: seconds, from what this key (or on a miss, the likeliest other one) took
             before; None when nothing comparable was measured yet.
@@ -154,6 +155,7 @@ class Prediction:
 
     outcome: CacheOutcome
     key: CacheKey
+    requested_key: CacheKey
     prompt_tokens: int
     expected_s: float | None
 

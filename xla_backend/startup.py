@@ -14,6 +14,8 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 
+from xla_backend import xla_folder
+
 ENVIRONMENT = {
     # Transformers' TensorFlow models are Keras 2 models.
     "TF_USE_LEGACY_KERAS": "1",
@@ -33,6 +35,7 @@ QUIET_ENVIRONMENT = {
 def prepare_environment(quiet: bool) -> None:
     """Sets what the engine needs in this process, before TensorFlow is imported."""
     os.environ.update(ENVIRONMENT)
+    xla_folder.prepare()
     if quiet:
         for name, value in QUIET_ENVIRONMENT.items():
             os.environ.setdefault(name, value)

@@ -1,0 +1,127 @@
+"""`History`: how often each key was asked for, and what it took, in this run and earlier ones.
+
+Knows keys, counts and seconds, and how they travel through the store. Must not know TensorFlow: the
+page's process predicts from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from dataclasses import dataclass
+
+from xla_backend.buckets import CacheKey
+from xla_backend.results import CacheOutcome, FirstCall
+from xla_backend.store import Store
+
+SAVE_EVERY_S = 10.0
+
+
+@dataclass(frozen=True)
+class KeyHistory:
+    """One key's past, in seconds; None where it never happened.
+
+    Attributes:
+        times: requests that asked for it.
+        miss_s: the last first call that had to compile: trace, compile and run.
+        disk_s: the last first call that was restored from the store.
+        run_s: the last run of the compiled function.
+    """
+
+    times: int = 0
+    miss_s: float | None = None
+    disk_s: float | None = None
+    run_s: float | None = None
+
+
+Past = dict[str, dict[CacheKey, KeyHistory]]
+"""Model -> key -> its past."""
+
+
+class History:
+    """The past of all keys; thread-safe, saved now and then."""
+
+    def __init__(self, store: Store | None) -> None:
+        """Reads what earlier runs left in the store."""
+        self._store = store
+        self._lock = threading.Lock()
+        self._past = _from_json(store.read_history()) if store else {}
+        self._saved = time.monotonic()
+
+    def past(self) -> Past:
+        """A copy of everything."""
+        with self._lock:
+            return {model: dict(keys) for model, keys in self._past.items()}
+
+    def record_request(self, model: str, requested: CacheKey) -> None:
+        """Counts a request for a key, whichever function served it."""
+        with self._lock:
+            now = self._of(model, requested)
+            self._past[model][requested] = dataclasses.replace(now, times=now.times + 1)
+        self._save_now_and_then()
+
+    def record_run(self, model: str, key: CacheKey, run_s: float) -> None:
+        """Keeps what the latest run of a function took."""
+        with self._lock:
+            now = self._of(model, key)
+            self._past[model][key] = dataclasses.replace(now, run_s=run_s)
+
+    def record_first_call(self, model: str, key: CacheKey, first_call: FirstCall) -> None:
+        """Keeps what making a function available took, run included."""
+        is_disk = first_call.outcome is CacheOutcome.DISK
+        change = {"disk_s" if is_disk else "miss_s": first_call.total_s}
+        with self._lock:
+            self._past[model][key] = dataclasses.replace(self._of(model, key), **change)
+        self._save_now_and_then()
+
+    def most_used(self, model: str) -> list[CacheKey]:
+        """The keys that were asked for, most often first."""
+        with self._lock:
+            keys = self._past.get(model, {})
+            asked = [key for key in keys if keys[key].times > 0]
+            return sorted(asked, key=lambda key: (-keys[key].times, key))
+
+    def save(self) -> None:
+        """Writes to the store now."""
+        if self._store is not None:
+            self._saved = time.monotonic()
+            self._store.write_history(_to_json(self.past()))
+
+    def _save_now_and_then(self) -> None:
+        if time.monotonic() - self._saved > SAVE_EVERY_S:
+            self.save()
+
+    def _of(self, model: str, key: CacheKey) -> KeyHistory:
+        return self._past.setdefault(model, {}).get(key, KeyHistory())
+
+
+def _to_json(past: Past) -> dict[str, dict[str, dict[str, float | None]]]:
+    return {
+        model: {
+            f"{key.padded_length} {key.num_beams} {key.max_new_tokens}": dataclasses.asdict(entry)
+            for key, entry in keys.items()
+        }
+        for model, keys in past.items()
+    }
+
+
+def _from_json(values: object) -> Past:
+    """The inverse; whatever does not fit is left out: it is a memory, not a source of truth."""
+    past: Past = {}
+    if not isinstance(values, dict):
+        return past
+    for model, keys in values.items():
+        for text, entry in keys.items() if isinstance(keys, dict) else ():
+            try:
+                key = CacheKey(*(int(part) for part in text.split()))
+                past.setdefault(str(model), {})[key] = KeyHistory(
+                    times=int(entry["times"]),
+                    **{
+                        name: None if entry[name] is None else float(entry[name])
+                        for name in ("miss_s", "disk_s", "run_s")
+                    },
+                )
+            except (TypeError, ValueError, KeyError):
+                continue
+    return past

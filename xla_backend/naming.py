@@ -1,0 +1,88 @@
+"""What compiled functions are called: in TensorFlow, in XLA's cache and in the store.
+
+Knows how a model's identity and a key become names. Must not know TensorFlow: the page's process
+looks up in the store what the engine would find there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from xla_backend.buckets import CacheKey
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig, PretrainedConfig
+
+
+def identity(
+    config: PretrainedConfig,
+    generation_config: GenerationConfig,
+    arrays: Mapping[str, np.ndarray],
+) -> str:
+    """A name for what is compiled: the architecture, its special tokens, and these very weights.
+
+    Every array takes part with its name, shape and a sample of its values: hashing half a gigabyte
+    whole would cost more than restoring a function from disk.
+    """
+    digest = hashlib.blake2b(digest_size=10)
+    digest.update(config.to_json_string(use_diff=False).encode())
+    digest.update(generation_config.to_json_string(use_diff=False).encode())
+    for name in sorted(arrays):
+        flat = arrays[name].reshape(-1)
+        digest.update(f"{name}{arrays[name].shape}".encode())
+        digest.update(np.ascontiguousarray(flat[:: max(1, flat.size // 64)]).tobytes())
+    return digest.hexdigest()
+
+
+def prefill_function(model_identity: str) -> str:
+    """The function that runs a prompt of any padded length."""
+    return f"xla_backend_prefill_{model_identity}"
+
+
+def decode_function(model_identity: str, num_beams: int) -> str:
+    """The function that adds tokens to a text, for any padded length and number of tokens."""
+    return f"xla_backend_decode_{num_beams}_{model_identity}"
+
+
+def trace_entry(function: str) -> str:
+    """The store's entry with a function's definition."""
+    return f"{function}.trace"
+
+
+def prefill_code_entry(model_identity: str, padded_length: int) -> str:
+    """The store's entry with prefill's machine code for one padded length."""
+    return f"{prefill_function(model_identity)}.{padded_length}"
+
+
+def decode_code_entry(model_identity: str, key: CacheKey) -> str:
+    """The store's entry with decode's machine code for one key."""
+    function = decode_function(model_identity, key.num_beams)
+    return f"{function}.{key.padded_length}x{key.max_new_tokens}"
+
+
+def is_stored(
+    model_identity: str,
+    key: CacheKey,
+    in_memory: Collection[CacheKey],
+    holds: Callable[[str], bool],
+) -> bool:
+    """Whether a key can be had without tracing or compiling anything.
+
+    Args:
+        model_identity: from `identity`.
+        key: which compiled functions.
+        in_memory: the model's keys that are compiled; they may share functions with this one.
+        holds: whether the store holds an entry.
+    """
+    needed = [decode_code_entry(model_identity, key)]
+    if not in_memory:
+        needed.append(trace_entry(prefill_function(model_identity)))
+    if all(other.num_beams != key.num_beams for other in in_memory):
+        needed.append(trace_entry(decode_function(model_identity, key.num_beams)))
+    if all(other.padded_length != key.padded_length for other in in_memory):
+        needed.append(prefill_code_entry(model_identity, key.padded_length))
+    return all(holds(entry) for entry in needed)

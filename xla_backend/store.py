@@ -1,0 +1,249 @@
+"""The store: traced and compiled functions on disk, and what earlier runs asked for.
+
+Knows files: names, checksums, sizes, ages. Must not know TensorFlow (the page's process predicts
+from the store too) nor what the entries' bytes mean: `compiler` writes and reads them.
+
+Layout: one folder, in it one sub-folder a fingerprint of everything that compiled code depends on
+besides its own definition; in it one file an entry. Entries appear whole or not at all (written
+aside, then renamed), carry a checksum, and are set aside under `damaged/` when they do not match
+it. The least recently used ones go when the store outgrows its bound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import logging
+import os
+import platform
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+FOLDER_VARIABLE = "XLA_BACKEND_STORE"
+"""Environment variable: the store's folder, or "off" for none."""
+
+SIZE_BOUND = 4 * 2**30
+"""Default bound on the bytes of all entries."""
+
+_MAGIC = b"xla_backend entry 1\n"
+_HISTORY = "history.json"
+
+
+def default_folder() -> Path:
+    """`xla_backend` in the user's cache directory (`XDG_CACHE_HOME` honoured)."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "xla_backend"
+
+
+def fingerprint() -> str:
+    """What compiled code depends on besides its definition: versions, processor, XLA's flags."""
+    from xla_backend import __version__
+
+    parts = [f"xla_backend {__version__}"]
+    for package in ("tensorflow", "transformers"):
+        parts.append(f"{package} {importlib.metadata.version(package)}")
+    parts.append(f"{platform.machine()} {_cpu_features()}")
+    parts.append(os.environ.get("XLA_FLAGS", ""))
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
+
+
+def _cpu_features() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith(("flags", "Features")):
+                return " ".join(sorted(line.partition(":")[2].split()))
+    return platform.processor()
+
+
+class Store:
+    """Entries by name, for the code that runs here. Thread-safe; processes may share the folder."""
+
+    def __init__(self, folder: Path, size_bound: int = SIZE_BOUND) -> None:
+        """Takes a folder; `open_store` also checks that it can be used.
+
+        Args:
+            folder: of the whole store.
+            size_bound: bytes that all entries together may take.
+        """
+        self.root = folder
+        self.folder = folder / fingerprint()
+        self._size_bound = size_bound
+        self._lock = threading.Lock()
+        self._has_warned = False
+
+    def holds(self, name: str) -> bool:
+        """Whether there is an entry, without reading it."""
+        return self._path(name).is_file()
+
+    def names(self) -> list[str]:
+        """The names of all entries for the code that runs here."""
+        with contextlib.suppress(OSError):
+            return sorted(path.stem for path in self.folder.glob("*.entry"))
+        return []
+
+    def size(self) -> int:
+        """Bytes that all entries take, those of other fingerprints included."""
+        return sum(size for _, size, _ in self._files())
+
+    def load(self, name: str) -> tuple[dict[str, Any], list[bytes]] | None:
+        """An entry's description and blobs; None if there is none or it is damaged."""
+        path = self._path(name)
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._set_aside(path, f"it cannot be read ({error})")
+            return None
+        try:
+            entry = _unpack(content, name)
+        except (ValueError, KeyError, TypeError) as error:
+            self._set_aside(path, str(error))
+            return None
+        # The time of the last use; written explicitly because file systems stop counting reads.
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return entry
+
+    def save(self, name: str, description: Mapping[str, Any], blobs: Sequence[bytes]) -> bool:
+        """Writes an entry; False, after one warning for all, where the disk does not allow it."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _write_whole(self._path(name), _pack(name, description, blobs))
+        except OSError as error:
+            self._warn(error)
+            return False
+        with self._lock, contextlib.suppress(OSError):
+            self._make_room()
+        return True
+
+    def forget(self, names: Sequence[str] | None = None) -> int:
+        """Removes entries, or all of this fingerprint; returns how many there were."""
+        removed = 0
+        for name in self.names() if names is None else names:
+            with contextlib.suppress(OSError):
+                self._path(name).unlink()
+                removed += 1
+        return removed
+
+    def read_history(self) -> object:
+        """The JSON value that `write_history` wrote; None if there is none that can be read."""
+        with contextlib.suppress(OSError, ValueError):
+            return json.loads((self.folder / _HISTORY).read_text())
+        return None
+
+    def write_history(self, values: object) -> None:
+        """Replaces the history. Of two processes that write at once, the later one's stands."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _write_whole(self.folder / _HISTORY, json.dumps(values).encode())
+        except OSError as error:
+            self._warn(error)
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.entry"
+
+    def _set_aside(self, path: Path, reason: str) -> None:
+        logger.warning("Stored function %s is set aside: %s. It is made anew.", path.name, reason)
+        try:
+            aside = self.root / "damaged"
+            aside.mkdir(exist_ok=True)
+            path.replace(aside / f"{path.name}.{time.time_ns()}")
+        except OSError:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def _warn(self, error: OSError) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "Compiled functions cannot be stored in %s (%s). Everything works, but each start "
+                "compiles anew; free some space or choose another folder with --store.",
+                self.root,
+                error.strerror or error,
+            )
+
+    def _files(self) -> list[tuple[float, int, Path]]:
+        files = []
+        for pattern in ("*/*.entry", "damaged/*"):
+            for path in self.root.glob(pattern):
+                with contextlib.suppress(OSError):
+                    status = path.stat()
+                    files.append((status.st_mtime, status.st_size, path))
+        return files
+
+    def _make_room(self) -> None:
+        files = sorted(set(self._files()))
+        total = sum(size for _, size, _ in files)
+        for _, size, path in files[:-1]:  # never the newest, which was just written
+            if total <= self._size_bound:
+                return
+            path.unlink(missing_ok=True)
+            total -= size
+
+
+def open_store(folder: Path | str | None = None, size_bound: int = SIZE_BOUND) -> Store | None:
+    """The store in a folder, or None where there shall be or can be none.
+
+    Args:
+        folder: None for the environment variable's, or else the default one; "off" for none.
+        size_bound: see `Store`.
+    """
+    chosen = folder if folder is not None else os.environ.get(FOLDER_VARIABLE) or default_folder()
+    if str(chosen) == "off":
+        return None
+    store = Store(Path(chosen), size_bound)
+    try:
+        store.folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=store.folder) as probe:
+            probe.write(b"\0" * 4096)
+    except OSError as error:
+        store._warn(error)
+        return None
+    return store
+
+
+def _pack(name: str, description: Mapping[str, Any], blobs: Sequence[bytes]) -> bytes:
+    header = json.dumps(
+        {"name": name, "description": description, "sizes": [len(blob) for blob in blobs]}
+    ).encode()
+    body = len(header).to_bytes(8, "little") + header + b"".join(blobs)
+    return _MAGIC + hashlib.sha256(body).digest() + body
+
+
+def _unpack(content: bytes, name: str) -> tuple[dict[str, Any], list[bytes]]:
+    start = len(_MAGIC) + 32
+    if not content.startswith(_MAGIC):
+        raise ValueError("it is not an entry of this store")
+    if hashlib.sha256(memoryview(content)[start:]).digest() != content[len(_MAGIC) : start]:
+        raise ValueError("its checksum does not match")
+    end = start + 8 + int.from_bytes(content[start : start + 8], "little")
+    header = json.loads(content[start + 8 : end])
+    if header["name"] != name:
+        raise ValueError(f"it belongs to {header['name']}")
+    blobs = []
+    for size in header["sizes"]:
+        blobs.append(content[end : end + size])
+        end += size
+    return header["description"], blobs
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Writes a file that appears whole or not at all, whoever else writes it."""
+    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(aside).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(aside).unlink()
+        raise
