@@ -392,7 +392,7 @@ def test_the_parent_answers_at_once_while_the_engine_compiles(watched: Watched) 
     assert thread.is_alive(), "the engine was still busy"
     assert predicted.outcome is CacheOutcome.MISS
     assert watched.model in names
-    assert took < 0.5
+    assert took < 1.0
     thread.join()
 
 
