@@ -109,7 +109,7 @@ class Engine:
 
         on_step("compile")
         start = time.perf_counter()
-        inputs = self._decoder.model.encode([0], key.padded_length)
+        inputs = self._decoder.model.example(key.padded_length)
         nothing = self._prefill(tf.constant(False), *inputs)
         options = _packed(GenerationOptions())
         decode(tf.constant(0), *options, nothing, state).count.numpy()
