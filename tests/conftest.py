@@ -25,6 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
     cache = tempfile.TemporaryDirectory(prefix="xla-backend-tests-")
     config.add_cleanup(cache.cleanup)
     os.environ["XDG_CACHE_HOME"] = cache.name  # never the user's own
+    os.environ["XLA_BACKEND_STORE"] = "off"  # a miss is a miss; tests of the store name a folder
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # never a call home
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

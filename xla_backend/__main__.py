@@ -71,9 +71,8 @@ def generate(parsed: argparse.Namespace, out: IO[str]) -> int:
     quiet = contextlib.nullcontext() if parsed.verbose else native_noise_held_back()
     with quiet:
         from xla_backend.backend import Backend
-
-        backend = Backend(registry)
-        backend.load(parsed.model)
+    backend = Backend(registry)
+    backend.load(parsed.model)
     status = OK
     for prompt in parsed.prompts:
         try:

@@ -18,7 +18,7 @@ from typing import Literal
 from xla_backend.buckets import BucketRules, CacheKey
 from xla_backend.startup import prepare_environment
 
-prepare_environment(quiet=False)  # before TensorFlow is imported, by this module or another
+prepare_environment()  # before TensorFlow is imported, by this module or another
 
 from xla_backend import naming, prediction  # noqa: E402
 from xla_backend.background import Background  # noqa: E402

@@ -160,7 +160,7 @@ class Engine:
     def _compile_prefill(self, key: CacheKey) -> bool:
         if key.padded_length in self._compiled_prefills:
             return True
-        inputs = self._decoder.model.encode([0], key.padded_length)
+        inputs = self._decoder.model.example(key.padded_length)
         is_restored = self._compiler.compile(
             self._prefill,
             naming.prefill_code_entry(self._identity, key.padded_length),

@@ -21,6 +21,7 @@ from collections import deque
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from xla_backend import xla_folder
 from xla_backend.channel import Channel
 from xla_backend.errors import BackendError
 from xla_backend.messages import Request, Settings
@@ -69,6 +70,10 @@ class EngineProcess:
                         self._condition.notify()
                 elif kind == "stop":
                     self._stop(value)
+                elif kind == "warm" and self._backend is not None:
+                    self._backend.warm_soon(*value)
+                elif kind == "cancel_warming" and self._backend is not None:
+                    self._backend.cancel_warming()
                 elif kind == "close":
                     break
         except (EOFError, OSError):
@@ -122,7 +127,11 @@ class EngineProcess:
         from xla_backend.backend import Backend  # imports TensorFlow: seconds
 
         backend = Backend(
-            registry=self._settings.registry, rules=self._settings.rules, on_status=self._tell
+            registry=self._settings.registry,
+            rules=self._settings.rules,
+            on_status=self._tell,
+            store=self._settings.store,
+            on_change=self._mirror_background,
         )
         if self._settings.preload is not None:
             try:
@@ -140,6 +149,12 @@ class EngineProcess:
     def _mirror(self, backend: Backend) -> None:
         self._channel.send(("entries", None, backend.entries()))
         self._channel.send(("models", None, backend.models()))
+        self._channel.send(("past", None, backend.past()))
+        self._channel.send(("warming", None, backend.warming()))
+
+    def _mirror_background(self) -> None:
+        if self._backend is not None:
+            self._mirror(self._backend)
 
     def _next_request(self) -> Request | None:
         with self._condition:
@@ -241,6 +256,7 @@ def main() -> None:
         logger.exception("The engine ended")
         status = 1
     channel.flush(timeout_s=1.0)
+    xla_folder.remove()
     # Not sys.exit: there is nothing left to unwind that is worth waiting for TensorFlow's threads.
     os._exit(status)
 

@@ -9,6 +9,8 @@ To the child: first one `Settings`; then tuples (kind, value):
 | --- | --- |
 | "request" | a `Request` |
 | "stop" | number of the request that shall end now |
+| "warm" | (model, keys): make them ready in idle moments |
+| "cancel_warming" | None: give up what waits |
 | "close" | None: end the process |
 
 To the parent: tuples (kind, number of the request or None, value):
@@ -17,6 +19,8 @@ To the parent: tuples (kind, number of the request or None, value):
 | --- | --- |
 | "status" | an `EngineStatus` |
 | "models", "entries" | the engine's `ModelInfo`s and `CacheEntry`s, for the parent's mirrors |
+| "past" | the engine's `History.past`, for the parent's predictions |
+| "warming" | models and keys that are being made ready in the background |
 | "ready" | None: the engine takes requests, the default model was tried |
 | "failed" | why the engine cannot start; the process ends |
 | "log" | (logger, level, text) |
@@ -46,12 +50,16 @@ class Settings:
         registry: the models that may be loaded.
         rules: how lengths are rounded up.
         preload: model to load before the first request, None for none.
+        store: folder that keeps compiled functions; "off" for none.
+        warm_up: whether to make the usual keys ready in idle moments after the start.
         log_level: records of this package from this level on are sent to the parent.
     """
 
     registry: Registry
     rules: BucketRules
     preload: str | None
+    store: str
+    warm_up: bool
     log_level: int
 
 
@@ -65,6 +73,7 @@ class Request:
         received: `time.perf_counter()` in the parent when its caller asked. That clock is the
             system's monotonic one, which all processes of a machine share, so the time in the
             queue counts from the caller's call.
+        exact_key: see `Backend.generate`.
     """
 
     number: int
@@ -73,3 +82,4 @@ class Request:
     prompt: str = ""
     options: GenerationOptions = field(default_factory=GenerationOptions)
     received: float = 0.0
+    exact_key: bool = False

@@ -23,15 +23,17 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xla_backend import errors, prediction
-from xla_backend.buckets import BucketRules
+from xla_backend import errors, naming, prediction
+from xla_backend.buckets import BucketRules, CacheKey
 from xla_backend.channel import Channel
 from xla_backend.errors import BackendError, EngineStopped, ModelUnavailable
+from xla_backend.history import Past
 from xla_backend.messages import Request, Settings
 from xla_backend.models import DEFAULT_MODEL, Registry
 from xla_backend.options import GenerationOptions
@@ -44,11 +46,14 @@ from xla_backend.results import (
     Prediction,
 )
 from xla_backend.startup import ENVIRONMENT, QUIET_ENVIRONMENT
+from xla_backend.store import open_store
+from xla_backend.weights import read_weights
 
 if TYPE_CHECKING:
     from xla_backend.tokenization import Tokenizer
 
 DEFAULT_OPTIONS = GenerationOptions()
+CLOSED = "The engine was closed; it takes no more requests."
 CLOSE_S = 5.0
 """Seconds that the child gets to end when it is told to, before it is killed."""
 LAST_LINES = 20
@@ -74,6 +79,8 @@ class BackendProcess:
         rules: BucketRules = BucketRules(),  # noqa: B008 (immutable)
         on_status: Callable[[EngineStatus], None] | None = None,
         default_model: str | None = DEFAULT_MODEL,
+        store: Path | str | None = None,
+        warm_up: bool = True,
     ) -> None:
         """Starts the child and returns.
 
@@ -83,18 +90,23 @@ class BackendProcess:
             on_status: called with every new status, from a thread of this object; it must return
                 soon and must not call `generate` or `stream`.
             default_model: the model that the child loads before the first request; None for none.
+            store: folder that keeps compiled functions; see `Backend`.
+            warm_up: whether the child makes the usual keys of the default model ready in idle
+                moments after its start.
         """
         self._registry = Registry() if registry is None else registry
         self._rules = rules
         self._on_status = on_status
         self._default_model = default_model
-        self._texts: dict[str, tuple[Tokenizer, int | None]] = {}
+        self._store = open_store(store)
+        self._texts: dict[str, _Vocabulary] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self._engine = self._start()
+        self._engine = self._start(warm_up)
+        self._warm_up = warm_up
         if default_model is not None:
             # So that the first prediction does not wait for an import and a vocabulary.
-            threading.Thread(target=self._warm_up, args=(default_model,), daemon=True).start()
+            threading.Thread(target=self._read_ahead, args=(default_model,), daemon=True).start()
 
     # --- what needs the engine ------------------------------------------------------------------
 
@@ -108,9 +120,14 @@ class BackendProcess:
         return self._submit("load", model).wait()
 
     def generate(
-        self, model: str, prompt: str, options: GenerationOptions = DEFAULT_OPTIONS
+        self,
+        model: str,
+        prompt: str,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        *,
+        exact_key: bool = False,
     ) -> GenerationResult:
-        """Generates the whole text.
+        """Generates the whole text; arguments as for `Backend.generate`.
 
         Raises:
             InvalidRequest: the prompt is empty or too long.
@@ -118,17 +135,24 @@ class BackendProcess:
             EngineStopped: the engine's process ended meanwhile.
         """
         received = time.perf_counter()
-        return self._submit("generate", model, prompt, options, received).wait()
+        return self._submit("generate", model, prompt, options, received, exact_key).wait()
 
     def stream(
-        self, model: str, prompt: str, options: GenerationOptions = DEFAULT_OPTIONS
+        self,
+        model: str,
+        prompt: str,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        *,
+        exact_key: bool = False,
     ) -> ProcessTextStream:
         """Generates text that can be read as it comes. Returns at once.
 
         What `generate` raises, the iterator raises, before its first chunk where possible.
         """
         received = time.perf_counter()
-        return ProcessTextStream(self._submit("stream", model, prompt, options, received))
+        return ProcessTextStream(
+            self._submit("stream", model, prompt, options, received, exact_key)
+        )
 
     def wait_ready(self, timeout_s: float | None = None) -> bool:
         """Waits until the engine has started and tried to load the default model.
@@ -163,18 +187,83 @@ class BackendProcess:
         return list(self._engine.entries)
 
     def predict(
-        self, model: str, prompt: str, options: GenerationOptions = DEFAULT_OPTIONS
+        self,
+        model: str,
+        prompt: str,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        *,
+        exact_key: bool = False,
     ) -> Prediction:
-        """What this request would meet now, counted in this process.
+        """What this request would meet now, decided in this process.
 
         Raises:
             InvalidRequest: the prompt is empty or too long.
             ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.
         """
-        tokenizer, context_length = self._read_vocabulary(model)
-        token_ids = encode_prompt(tokenizer, prompt, options.max_new_tokens, model, context_length)
-        entries = [entry for entry in self._engine.entries if entry.model == model]
-        return prediction.predict(entries, self._rules, len(token_ids), options, context_length)
+        vocabulary = self._read_vocabulary(model)
+        context = vocabulary.context_length
+        token_ids = encode_prompt(
+            vocabulary.tokenizer, prompt, options.max_new_tokens, model, context
+        )
+        engine = self._engine
+        entries = [entry for entry in engine.entries if entry.model == vocabulary.name]
+        in_memory = {entry.key for entry in entries}
+
+        def is_stored(key: CacheKey) -> bool:
+            return self._store is not None and naming.is_stored(
+                vocabulary.identity, key, in_memory, self._store.holds
+            )
+
+        return prediction.predict(
+            wanted=self._rules.key_for(
+                len(token_ids), options.num_beams, options.max_new_tokens, context
+            ),
+            prompt_tokens=len(token_ids),
+            entries=entries,
+            past=engine.past.get(vocabulary.name, {}),
+            is_stored=is_stored,
+            exact_key=exact_key,
+        )
+
+    def warm_soon(self, model: str, keys: Iterable[CacheKey]) -> None:
+        """Makes keys ready in idle moments; the model must be loaded. Returns at once."""
+        self._current().send("warm", (model, list(keys)))
+
+    def warming(self) -> list[tuple[str, CacheKey]]:
+        """Models and keys that are being made ready in the background, and those that wait."""
+        return list(self._engine.warming)
+
+    def cancel_warming(self) -> None:
+        """Gives up what waits in the background; what XLA has begun it ends."""
+        self._engine.send("cancel_warming", None)
+
+    def forget(
+        self, model: str | None = None, key: CacheKey | None = None, disk: bool = True
+    ) -> None:
+        """Forgets compiled functions, so that a cold call can be seen again.
+
+        XLA never frees a function inside a process: the child ends and a new one starts, which
+        takes seconds and forgets all that was in memory. Nothing is made ready by itself then.
+
+        Args:
+            model, key: with `disk`, removes this one key's code from the store, or everything when
+                they are None.
+            disk: also forget what the store holds; without it, functions will be restored.
+        """
+        if disk and self._store is not None:
+            names = None
+            if model is not None and key is not None:
+                identity = self._read_vocabulary(model).identity
+                names = [
+                    naming.decode_code_entry(identity, key),
+                    naming.prefill_code_entry(identity, key.padded_length),
+                ]
+            self._store.forget(names)
+        with self._lock:
+            if self._closed:
+                raise EngineStopped(CLOSED)
+            self._engine.end_soon()
+            self._engine = self._start(warm_up=False)
 
     def close(self) -> None:
         """Ends the child. Requests that wait get `EngineStopped`; later calls raise it too."""
@@ -189,12 +278,14 @@ class BackendProcess:
 
     # --- inside ---------------------------------------------------------------------------------
 
-    def _start(self) -> _Engine:
+    def _start(self, warm_up: bool) -> _Engine:
         return _Engine(
             Settings(
                 registry=self._registry,
                 rules=self._rules,
                 preload=self._default_model,
+                store="off" if self._store is None else str(self._store.root),
+                warm_up=warm_up,
                 log_level=logging.getLogger("xla_backend").getEffectiveLevel(),
             ),
             self._on_status,
@@ -204,9 +295,9 @@ class BackendProcess:
         """The running child; a new one if the last one ended."""
         with self._lock:
             if self._closed:
-                raise EngineStopped("The engine was closed; it takes no more requests.")
+                raise EngineStopped(CLOSED)
             if self._engine.has_ended():
-                self._engine = self._start()
+                self._engine = self._start(self._warm_up)
             return self._engine
 
     def _submit(
@@ -216,18 +307,19 @@ class BackendProcess:
         prompt: str = "",
         options: GenerationOptions = DEFAULT_OPTIONS,
         received: float = 0.0,
+        exact_key: bool = False,
     ) -> _Call:
         while True:
-            call = self._current().submit(kind, model, prompt, options, received)
+            call = self._current().submit(kind, model, prompt, options, received, exact_key)
             if call is not None:
                 return call
 
-    def _warm_up(self, model: str) -> None:
+    def _read_ahead(self, model: str) -> None:
         with contextlib.suppress(BackendError):  # a request for it will say so
             self._read_vocabulary(model)
 
-    def _read_vocabulary(self, model: str) -> tuple[Tokenizer, int | None]:
-        """Tokenizer and context length of a model, read from its folder once."""
+    def _read_vocabulary(self, model: str) -> _Vocabulary:
+        """What predictions need of a model, read from its folder once."""
         if model not in self._texts:
             if any(
                 info.source == "hub" and not info.loaded
@@ -242,8 +334,25 @@ class BackendProcess:
             from xla_backend.tokenization import Tokenizer
 
             files = self._registry.locate(model)
-            self._texts[model] = (Tokenizer.load(files.folder), files.info.context_length)
+            self._texts[model] = _Vocabulary(
+                name=files.info.name,
+                tokenizer=Tokenizer.load(files.folder),
+                context_length=files.info.context_length,
+                identity=naming.identity(
+                    files.config, files.generation_config, read_weights(files.folder)
+                ),
+            )
         return self._texts[model]
+
+
+@dataclass(frozen=True)
+class _Vocabulary:
+    """What predictions need of a model. `name` and `identity`: as the engine has them."""
+
+    name: str
+    tokenizer: Tokenizer
+    context_length: int | None
+    identity: str
 
 
 class ProcessTextStream:
@@ -335,6 +444,8 @@ class _Engine:
         self.status = EngineStatus("starting", since=time.perf_counter())
         self.entries: tuple[CacheEntry, ...] = ()
         self.models: tuple[ModelInfo, ...] | None = None
+        self.past: Past = {}
+        self.warming: tuple[tuple[str, CacheKey], ...] = ()
         self._on_status = on_status
         self._numbers = itertools.count()
         self._lock = threading.Lock()
@@ -398,6 +509,10 @@ class _Engine:
             self._calls[call.number] = call
         return call
 
+    def send(self, kind: str, value: Any) -> None:
+        """Sends what gets no reply."""
+        self._channel.send((kind, value))
+
     def stop(self, call: _Call) -> None:
         if call.number in self._calls:
             self._channel.send(("stop", call.number))
@@ -443,6 +558,10 @@ class _Engine:
             self.entries = tuple(value)
         elif kind == "models":
             self.models = tuple(value)
+        elif kind == "past":
+            self.past = value
+        elif kind == "warming":
+            self.warming = tuple(value)
         elif kind == "ready":
             self._ready.set()
         elif kind == "failed":
@@ -486,6 +605,7 @@ class _Engine:
         if not self._closing:
             logger.error("%s", "\n".join([sentence, *self._last_lines]))
         self.entries = ()
+        self.warming = ()
         self.models = None
         self._set_status(EngineStatus("stopped", sentence, time.perf_counter()))
         with self._lock:

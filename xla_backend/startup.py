@@ -11,7 +11,6 @@ import faulthandler
 import os
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterator
 
 from xla_backend import xla_folder
@@ -32,14 +31,23 @@ QUIET_ENVIRONMENT = {
 """What makes the libraries silent about everything but failures."""
 
 
-def prepare_environment(quiet: bool) -> None:
-    """Sets what the engine needs in this process, before TensorFlow is imported."""
+_is_prepared = False
+
+
+def prepare_environment(quiet: bool = True) -> None:
+    """Sets what the engine needs in this process, before TensorFlow is imported.
+
+    Only the first call counts: the program's own comes before the library's.
+    """
+    global _is_prepared
+    if _is_prepared:
+        return
+    _is_prepared = True
     os.environ.update(ENVIRONMENT)
     xla_folder.prepare()
     if quiet:
         for name, value in QUIET_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-        warnings.simplefilter("ignore")
 
 
 @contextlib.contextmanager

@@ -54,7 +54,7 @@ def prepare() -> None:
     else:
         logger.warning("No temporary folder has room: compiled functions will not be stored.")
         return
-    atexit.register(shutil.rmtree, _folder, ignore_errors=True)
+    atexit.register(remove)
     # A child process inherits its parent's flag, but must not share the parent's folder.
     flags = [f for f in os.environ.get("TF_XLA_FLAGS", "").split() if not f.startswith(_FLAG)]
     os.environ["TF_XLA_FLAGS"] = " ".join([*flags, f"{_FLAG}={_folder}"])
@@ -89,6 +89,12 @@ def clear() -> None:
     if _folder is not None:
         for path in _folder.iterdir():
             path.unlink(missing_ok=True)
+
+
+def remove() -> None:
+    """Removes the folder; for a process that is about to end."""
+    if _folder is not None:
+        shutil.rmtree(_folder, ignore_errors=True)
 
 
 def _remove_leftovers(place: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,16 @@ def test_text_with_one_readable_line_a_prompt(small_gpt2: Path) -> None:
     assert "compile" in summaries[0]
     assert summaries[1].startswith("[HIT · ")
     assert "times faster than its first call" in summaries[1]
+
+
+def test_a_model_whose_weights_are_broken(small_gpt2: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "broken"
+    shutil.copytree(small_gpt2, folder)
+    (folder / "model.safetensors").write_bytes(b"no such thing")
+    done = run("generate", "--model", str(folder), "hello")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1, "and no noise of any library"
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ import numpy as np
 from transformers import PretrainedConfig
 
 from xla_backend.families.decoder_only import DecoderOnly
+from xla_backend.families.encoder_decoder import EncoderDecoder
 from xla_backend.families.model import Model
 
-_BUILDERS = {"gpt2": DecoderOnly, "opt": DecoderOnly}
+_BUILDERS = {"gpt2": DecoderOnly, "opt": DecoderOnly, "t5": EncoderDecoder}
 
 
 def build(config: PretrainedConfig, arrays: Mapping[str, np.ndarray]) -> Model:

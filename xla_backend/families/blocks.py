@@ -62,6 +62,31 @@ class KeysValues(NamedTuple):
     values: tf.Tensor
 
 
+class FeedForward(NamedTuple):
+    """Two projections with a non-linearity between them.
+
+    Where gated, `up` yields two halves: the second, as it is, is what the first lets through.
+    """
+
+    up: Linear
+    down: Linear
+    activation: Callable[[tf.Tensor], tf.Tensor]
+    is_gated: bool = False
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        """`[..., E] -> [..., E]`."""
+        y = self.up(x)
+        if self.is_gated:
+            y, let_through = tf.split(y, 2, axis=-1)
+            return self.down(self.activation(y) * let_through)
+        return self.down(self.activation(y))
+
+
+def embed(embedding: tf.Tensor, token_ids: tf.Tensor) -> tf.Tensor:
+    """Columns of `[E, V]` for token ids `[positions]`: `[positions, E]`."""
+    return tf.transpose(tf.gather(embedding, token_ids, axis=1))
+
+
 def split_heads(x: tf.Tensor, heads: int) -> tf.Tensor:
     """`[positions, H * D] -> [H, positions, D]`."""
     positions = tf.shape(x)[0]
@@ -187,6 +212,20 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "swish": tf.nn.silu,
     "tanh": tf.nn.tanh,
 }
+
+
+def activation(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
+    """The non-linearity that a configuration names.
+
+    Raises:
+        ModelUnavailable: it is not one that is known here.
+    """
+    if name not in ACTIVATIONS:
+        raise ModelUnavailable(
+            f"the model's config.json names the activation {name!r}; known are "
+            f"{', '.join(ACTIVATIONS)}."
+        )
+    return ACTIVATIONS[name]
 
 
 class WeightReader:

@@ -91,6 +91,10 @@ class DecoderOnly:
         padding = padded_length - len(token_ids)
         return [tf.constant([0] * padding + token_ids, tf.int32), tf.constant(padding)]
 
+    def example(self, padded_length: int) -> list[tf.Tensor]:
+        """See `Model.example`."""
+        return self.encode([0], padded_length)
+
     def prefilled_structure(self) -> Prefilled:
         """See `Model.prefilled_structure`."""
         return Prefilled(0, 0, Context(0, [KeysValues(0, 0) for _ in self.layers]))
@@ -149,7 +153,7 @@ class DecoderOnly:
         return [KeysValues(zeros, zeros) for _ in self.layers]
 
     def _embed(self, token_ids: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-        x = tf.transpose(tf.gather(self.embedding, token_ids, axis=1))
+        x = blocks.embed(self.embedding, token_ids)
         if self.project_in is not None:
             x = self.project_in(x)
         return x + tf.gather(self.positions, positions + self.position_offset)

@@ -45,8 +45,11 @@ class Model(Protocol):
     def input_specs(self) -> list[tf.TensorSpec]:
         """The arguments of `prefill`. A None in a shape is the padded length."""
 
-    def encode(self, token_ids: list[int], padded_length: int) -> list[tf.Tensor]:
-        """A prompt as arguments of `prefill`, padded."""
+    def encode(self, prompt: Any, padded_length: int) -> list[tf.Tensor]:
+        """A prompt (token ids; what speech models hear) as arguments of `prefill`, padded."""
+
+    def example(self, padded_length: int) -> list[tf.Tensor]:
+        """Arguments of `prefill` that have a prompt's sizes; their values mean nothing."""
 
     def prefilled_structure(self) -> Prefilled:
         """A nest shaped like `prefill`'s result; its leaves mean nothing."""

@@ -1,0 +1,176 @@
+"""Encoder and decoder stacks with cross-attention, as T5 and Whisper are built of them.
+
+Knows pre-norm layers, and which keys and values a decoder keeps: those of the encoder's output and
+of the decoder prompt are shared by all rows, those of new tokens are each row's own. Must not know
+embeddings, positions, heads or checkpoints: the families bring those. Axes: see `blocks`; L is the
+length of the decoder prompt, the tokens that are given before the first new one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from xla_backend.families import blocks
+from xla_backend.families.blocks import FeedForward, KeysValues, Linear, Norm
+
+
+class EncoderLayer(NamedTuple):
+    """Self-attention over the whole input, and a feed-forward network."""
+
+    attention_norm: Norm
+    qkv: Linear
+    attention_out: Linear
+    feed_forward_norm: Norm
+    feed_forward: FeedForward
+
+
+class DecoderLayer(NamedTuple):
+    """Causal self-attention, attention to the encoder's output, and a feed-forward network."""
+
+    attention_norm: Norm
+    qkv: Linear
+    attention_out: Linear
+    cross_norm: Norm
+    cross_query: Linear
+    cross_keys_values: Linear
+    cross_out: Linear
+    feed_forward_norm: Norm
+    feed_forward: FeedForward
+
+
+class Context(NamedTuple):
+    """What a step needs of the input.
+
+    Attributes:
+        cross_bias: `[P]`, hides the encoder's padding.
+        cross: keys and values of the encoder's output, `[H, P, D]` a layer.
+        prompt: keys and values of the decoder prompt, `[H, L, D]` a layer.
+    """
+
+    cross_bias: tf.Tensor
+    cross: list[KeysValues]
+    prompt: list[KeysValues]
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Layers over an embedded input.
+
+    Attributes:
+        score_scale: what queries are multiplied with; T5's are not.
+    """
+
+    layers: tuple[EncoderLayer, ...]
+    heads: int
+    score_scale: float
+    final_norm: Norm
+
+    def __call__(self, x: tf.Tensor, bias: tf.Tensor | float) -> tf.Tensor:
+        """Runs the whole input, `[P, E] -> [P, E]`; `bias` is broadcastable to `[H, P, P]`."""
+        for layer in self.layers:
+            q, k, v = tf.split(layer.qkv(layer.attention_norm(x)), 3, axis=-1)
+            q, k, v = (blocks.split_heads(y, self.heads) for y in (q * self.score_scale, k, v))
+            x += layer.attention_out(blocks.attend_all(q, KeysValues(k, v), bias))
+            x += layer.feed_forward(layer.feed_forward_norm(x))
+        return self.final_norm(x)
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Layers over the text, prompt at once (`prefill`) and then token by token (`step`).
+
+    Attributes:
+        score_scale: what queries are multiplied with; T5's are not.
+    """
+
+    layers: tuple[DecoderLayer, ...]
+    heads: int
+    score_scale: float
+    final_norm: Norm
+
+    def prefill(
+        self, x: tf.Tensor, bias: tf.Tensor | float, encoded: tf.Tensor, cross_bias: tf.Tensor
+    ) -> tuple[tf.Tensor, Context]:
+        """Runs the decoder prompt.
+
+        Args:
+            x: its embeddings, `[L, E]`.
+            bias: of its positions for one another, broadcastable to `[H, L, L]`; must be causal.
+            encoded: the encoder's output, `[P, E]`.
+            cross_bias: `[P]`, hides the encoder's padding.
+
+        Returns:
+            The last position, `[1, E]`, and what steps need.
+        """
+        context = Context(cross_bias, [], [])
+        for layer in self.layers:
+            q, k, v = self._self_attention_inputs(layer, x)
+            q, k, v = (blocks.split_heads(y, self.heads) for y in (q, k, v))
+            context.prompt.append(KeysValues(k, v))
+            x += layer.attention_out(blocks.attend_all(q, context.prompt[-1], bias))
+
+            k, v = tf.split(layer.cross_keys_values(encoded), 2, axis=-1)
+            context.cross.append(KeysValues(*(blocks.split_heads(y, self.heads) for y in (k, v))))
+            q = blocks.split_heads(self._cross_query(layer, x), self.heads)
+            x += layer.cross_out(blocks.attend_all(q, context.cross[-1], cross_bias))
+            x += layer.feed_forward(layer.feed_forward_norm(x))
+        return self.final_norm(x[-1:]), context
+
+    def step(
+        self,
+        x: tf.Tensor,
+        index: tf.Tensor,
+        context: Context,
+        new: list[KeysValues],
+        prompt_bias: tf.Tensor | float,
+        new_bias: tf.Tensor,
+    ) -> tuple[tf.Tensor, list[KeysValues]]:
+        """Runs one token a row.
+
+        Args:
+            x: embeddings of the tokens, `[R, E]`.
+            index: scalar int32, which new token of the text they are, from 0.
+            context: from `prefill`.
+            new: keys and values of the new tokens so far, `[R, H, N, D]` a layer.
+            prompt_bias: broadcastable to `[R, H, L]`.
+            new_bias: broadcastable to `[R, H, N]`; must hide the slots after `index`.
+
+        Returns:
+            `[R, E]`, and `new` with slot `index` filled.
+        """
+        rows = x.shape[0]
+        new = list(new)
+        for i, layer in enumerate(self.layers):
+            q, k, v = (
+                tf.reshape(y, [rows, self.heads, -1]) for y in self._self_attention_inputs(layer, x)
+            )
+            new[i] = blocks.write_slot(new[i], k, v, index)
+            x += layer.attention_out(
+                blocks.attend_prompt_and_new(q, context.prompt[i], prompt_bias, new[i], new_bias)
+            )
+            q = tf.reshape(self._cross_query(layer, x), [rows, self.heads, -1])
+            x += layer.cross_out(blocks.attend_shared(q, context.cross[i], context.cross_bias))
+            x += layer.feed_forward(layer.feed_forward_norm(x))
+        return self.final_norm(x), new
+
+    def context_structure(self) -> Context:
+        """A nest shaped like a `Context`; its leaves mean nothing."""
+        leaves = [KeysValues(0, 0) for _ in self.layers]
+        return Context(0, leaves, list(leaves))
+
+    def empty_new(self, rows: int, slots: int) -> list[KeysValues]:
+        """See `Model.empty_new`."""
+        width = self.layers[0].qkv.kernel.shape[1] // 3
+        empty = tf.zeros([rows, self.heads, slots, width // self.heads])
+        return [KeysValues(empty, empty) for _ in self.layers]
+
+    def _self_attention_inputs(self, layer: DecoderLayer, x: tf.Tensor) -> list[tf.Tensor]:
+        """Scaled queries, keys and values, `[..., H * D]` each."""
+        q, k, v = tf.split(layer.qkv(layer.attention_norm(x)), 3, axis=-1)
+        return [q * self.score_scale, k, v]
+
+    def _cross_query(self, layer: DecoderLayer, x: tf.Tensor) -> tf.Tensor:
+        return layer.cross_query(layer.cross_norm(x)) * self.score_scale
