@@ -118,9 +118,9 @@ def the_site(config: pytest.Config, fast: Path, tmp_path_factory: pytest.TempPat
         slow = gpt2(
             tmp_path_factory.mktemp("models") / "slow-gpt2",
             n_positions=512,
-            n_embd=512,
-            n_layer=12,
-            n_head=8,
+            n_embd=768,
+            n_layer=6,
+            n_head=12,
         )
         served = serve("--models", f"{fast},{slow}")
         config.add_cleanup(lambda: served.process.poll() is None and served.end())
