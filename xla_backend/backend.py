@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+from xla_backend.audio import DEFAULT_MAX_SECONDS, AudioInput
 from xla_backend.buckets import BucketRules, CacheKey
-from xla_backend.errors import InvalidRequest
 from xla_backend.startup import prepare_environment
 
 prepare_environment(quiet=False)  # before TensorFlow is imported, by this module or another
@@ -23,6 +23,7 @@ from xla_backend.engine import Engine, KeyFunctions, Run  # noqa: E402
 from xla_backend.function_cache import FunctionCache, Slot  # noqa: E402
 from xla_backend.models import Registry  # noqa: E402
 from xla_backend.options import GenerationOptions  # noqa: E402
+from xla_backend.prompts import encode_prompt  # noqa: E402
 from xla_backend.results import (  # noqa: E402
     CacheEntry,
     CacheOutcome,
@@ -31,9 +32,11 @@ from xla_backend.results import (  # noqa: E402
     ModelInfo,
     Prediction,
     Token,
+    Transcription,
 )
 from xla_backend.timing import Stopwatch  # noqa: E402
 from xla_backend.tokenization import IncrementalDecoder  # noqa: E402
+from xla_backend.transcription import WindowStream  # noqa: E402
 
 DEFAULT_OPTIONS = GenerationOptions()
 
@@ -137,6 +140,66 @@ class Backend:
         only, so it comes as one piece.
         """
         return TextStream(self, model, prompt, options, received, is_chunked=True)
+
+    def transcribe(
+        self,
+        model: str,
+        recording: AudioInput,
+        options: GenerationOptions | None = None,
+        *,
+        language: str | None = None,
+        max_seconds: float = DEFAULT_MAX_SECONDS,
+        received: float | None = None,
+    ) -> Transcription:
+        """Writes down what is said in a recording.
+
+        A recording that is longer than the model's window is cut into windows, which all run on
+        one compiled function. Windows without any sound are not run.
+
+        Args:
+            model: as for `generate`, but a speech model.
+            recording: a file's path, or (rate in Hz, samples) with samples shaped (n,) or
+                (n, channels).
+            options: how; `max_new_tokens` counts for each window. None for the likeliest text, as
+                long as the model can write.
+            language: what is spoken ("en", "German"); None to let the model hear it, or for a model
+                that knows one only.
+            max_seconds: longer recordings are refused.
+            received: as for `generate`.
+
+        Raises:
+            InvalidRequest: the recording cannot be read, is silent, too short or too long, or the
+                model does not know the language.
+            ModelUnavailable: the model cannot be loaded.
+        """
+        stream = self.transcribe_windows(
+            model,
+            recording,
+            options,
+            language=language,
+            max_seconds=max_seconds,
+            received=received,
+        )
+        for _ in stream:
+            pass
+        assert stream.result is not None
+        return stream.result
+
+    def transcribe_windows(
+        self,
+        model: str,
+        recording: AudioInput,
+        options: GenerationOptions | None = None,
+        *,
+        language: str | None = None,
+        max_seconds: float = DEFAULT_MAX_SECONDS,
+        received: float | None = None,
+    ) -> WindowStream:
+        """Writes down a recording window by window; arguments and errors as for `transcribe`.
+
+        Nothing runs before the first window is asked for.
+        """
+        return WindowStream(self, model, recording, options, language, max_seconds, received)
 
     def predict(
         self, model: str, prompt: str, options: GenerationOptions = DEFAULT_OPTIONS
@@ -313,18 +376,7 @@ class TextStream:
 
 
 def _encode(engine: Engine, prompt: str, options: GenerationOptions) -> list[int]:
-    """The prompt's tokens.
-
-    Raises:
-        InvalidRequest: it is empty, blank, not text, or too long for the model.
-    """
-    if not isinstance(prompt, str):
-        raise InvalidRequest(f"The prompt must be text, not {type(prompt).__name__}.")
-    if not prompt.strip():
-        raise InvalidRequest("The prompt is empty. Write a few words for the model to continue.")
-    token_ids = engine.tokenizer.encode(prompt)
-    engine.check_length(len(token_ids), options.max_new_tokens)
-    return token_ids
+    return encode_prompt(engine.tokenizer, prompt, options.max_new_tokens, engine.info)
 
 
 def _finish(run: Run, engine: Engine, ids: list[int]) -> Literal["eos", "length", "stopped"]:

@@ -19,14 +19,13 @@ import tensorflow as tf
 from xla_backend import families, sampling
 from xla_backend.buckets import CacheKey
 from xla_backend.decoding import Beams, Decoder, Text, chosen
-from xla_backend.errors import InvalidRequest
 from xla_backend.families.model import Prefilled
 from xla_backend.function_cache import Built
 from xla_backend.jit import TracedFunction
 from xla_backend.models import ModelFiles
 from xla_backend.options import GenerationOptions
 from xla_backend.results import CacheOutcome
-from xla_backend.speech_input import SpeechInput
+from xla_backend.speech_input import Heard, SpeechInput
 from xla_backend.tokenization import Tokenizer
 from xla_backend.weights import read_weights
 
@@ -81,25 +80,6 @@ class Engine:
         )
         self._decodes: dict[int, TracedFunction] = {}
 
-    def check_length(self, prompt_tokens: int, max_new_tokens: int) -> None:
-        """Raises `InvalidRequest` when prompt and new tokens do not fit into the context."""
-        context = self.context_length
-        if context is None:
-            return
-        if max_new_tokens >= context:
-            raise InvalidRequest(
-                f"max_new_tokens is {max_new_tokens}, but {self.info.name} reads at most "
-                f"{context} tokens, prompt included. Ask for at most {context - 1}."
-            )
-        room = context - max_new_tokens
-        if prompt_tokens > room:
-            over = prompt_tokens - room
-            raise InvalidRequest(
-                f"The prompt is {over} token{'s' * (over != 1)} too long: it has {prompt_tokens}, "
-                f"and {self.info.name} has room for {room} beside {max_new_tokens} new tokens "
-                f"(its context is {context}). Shorten the prompt or lower max_new_tokens."
-            )
-
     def build(
         self, key: CacheKey, on_step: Callable[[Literal["trace", "compile"]], None]
     ) -> Built[KeyFunctions]:
@@ -131,7 +111,7 @@ class Engine:
         self,
         functions: KeyFunctions,
         key: CacheKey,
-        prompt: list[int] | families.Heard,
+        prompt: list[int] | Heard,
         options: GenerationOptions,
     ) -> Run:
         """Runs the prompt: token ids, or what a speech model hears."""
@@ -141,6 +121,12 @@ class Engine:
     def is_eos(self, token_id: int) -> bool:
         """Whether a token ends the text."""
         return token_id in self._decoder.eos_token_ids
+
+    def language_heard(self, run: Run) -> str:
+        """Code of the language that a speech model thinks it hears."""
+        languages = self.speech.decoder_prompt.languages
+        logits = run.prefilled.context.language_logits.numpy()[0]
+        return max(languages, key=lambda code: logits[languages[code]])
 
     def _decode_for(self, num_beams: int) -> TracedFunction:
         if num_beams not in self._decodes:

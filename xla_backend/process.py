@@ -88,7 +88,7 @@ class BackendProcess:
         self._rules = rules
         self._on_status = on_status
         self._default_model = default_model
-        self._texts: dict[str, tuple[Tokenizer, int | None]] = {}
+        self._texts: dict[str, tuple[Tokenizer, ModelInfo]] = {}
         self._lock = threading.Lock()
         self._closed = False
         self._engine = self._start()
@@ -171,10 +171,12 @@ class BackendProcess:
             InvalidRequest: the prompt is empty or too long.
             ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.
         """
-        tokenizer, context_length = self._read_vocabulary(model)
-        token_ids = encode_prompt(tokenizer, prompt, options.max_new_tokens, model, context_length)
+        tokenizer, info = self._read_vocabulary(model)
+        token_ids = encode_prompt(tokenizer, prompt, options.max_new_tokens, info)
         entries = [entry for entry in self._engine.entries if entry.model == model]
-        return prediction.predict(entries, self._rules, len(token_ids), options, context_length)
+        return prediction.predict(
+            entries, self._rules, len(token_ids), options, info.context_length
+        )
 
     def close(self) -> None:
         """Ends the child. Requests that wait get `EngineStopped`; later calls raise it too."""
@@ -226,8 +228,8 @@ class BackendProcess:
         with contextlib.suppress(BackendError):  # a request for it will say so
             self._read_vocabulary(model)
 
-    def _read_vocabulary(self, model: str) -> tuple[Tokenizer, int | None]:
-        """Tokenizer and context length of a model, read from its folder once."""
+    def _read_vocabulary(self, model: str) -> tuple[Tokenizer, ModelInfo]:
+        """Tokenizer and description of a model, read from its folder once."""
         if model not in self._texts:
             if any(
                 info.source == "hub" and not info.loaded
@@ -242,7 +244,7 @@ class BackendProcess:
             from xla_backend.tokenization import Tokenizer
 
             files = self._registry.locate(model)
-            self._texts[model] = (Tokenizer.load(files.folder), files.info.context_length)
+            self._texts[model] = (Tokenizer.load(files.folder), files.info)
         return self._texts[model]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,12 +18,25 @@ if TYPE_CHECKING:
     from transformers import GenerationConfig, WhisperConfig, WhisperFeatureExtractor
 
 
+class Heard(NamedTuple):
+    """The prompt of a speech model.
+
+    Attributes:
+        features: log-mel spectrogram of a whole window, (frames, mel bands) float32.
+        decoder_prompt: the tokens before the first new one, for one model always as many.
+    """
+
+    features: np.ndarray
+    decoder_prompt: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class DecoderPrompt:
     """The tokens that a text starts with: start, language, task, "no timestamps".
 
     Attributes:
-        tokens: for the first language. An English-only model has no language and no task.
+        tokens: for English, or else the first language. An English-only model has no language and
+            no task.
         languages: token of each language by its code ("en"), empty for an English-only model.
     """
 
@@ -45,7 +58,8 @@ class DecoderPrompt:
         no_timestamps = getattr(generation_config, "no_timestamps_token_id", None)
         languages = {name.strip("<|>"): token for name, token in by_name.items()}
         if languages:
-            asked = [next(iter(languages.values())), tasks.get("transcribe"), no_timestamps]
+            first = languages.get("en", next(iter(languages.values())))
+            asked = [first, tasks.get("transcribe"), no_timestamps]
         else:
             asked = [token for _, token in sorted(forced.items()) if token is not None]
             if no_timestamps is not None and no_timestamps not in asked:

@@ -13,9 +13,7 @@ from transformers import PretrainedConfig
 from xla_backend.families.decoder_only import DecoderOnly
 from xla_backend.families.encoder_decoder import EncoderDecoder
 from xla_backend.families.model import Model
-from xla_backend.families.speech import Heard, Speech
-
-__all__ = ["Heard", "Model", "build"]
+from xla_backend.families.speech import Speech
 
 _BUILDERS = {"gpt2": DecoderOnly, "opt": DecoderOnly, "t5": EncoderDecoder, "whisper": Speech}
 

@@ -22,18 +22,7 @@ from xla_backend.families import blocks
 from xla_backend.families.blocks import MASKED, FeedForward, KeysValues, Linear, Norm, WeightReader
 from xla_backend.families.model import Prefilled
 from xla_backend.families.stacks import Context, Decoder, DecoderLayer, Encoder, EncoderLayer
-
-
-class Heard(NamedTuple):
-    """The prompt of a speech model.
-
-    Attributes:
-        features: log-mel spectrogram of a whole window, `[F, M]` float32.
-        decoder_prompt: the tokens before the first new one, always as many.
-    """
-
-    features: np.ndarray
-    decoder_prompt: tuple[int, ...]
+from xla_backend.speech_input import Heard
 
 
 class SpeechContext(NamedTuple):
