@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Sequence
@@ -30,17 +31,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     backend = None
     try:
+        check_port(flags.host, flags.port)
         backend = start_engine(flags.models)
         serve(backend, flags)
     except KeyboardInterrupt:
         return 0
     except (OSError, ValueError) as error:
-        print(f"The page cannot be served: {error}", file=sys.stderr)
+        where = f"{flags.host}:{flags.port}"
+        print(f"The page cannot be served at {where}: {error}", file=sys.stderr)
         return 1
     finally:
         if backend is not None:
             backend.close()
     return 0
+
+
+def check_port(host: str, port: int) -> None:
+    """Raises OSError when the page could not listen there, before anything slow has begun."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family):
+        pass
 
 
 def start_engine(models: Sequence[str]) -> BackendProcess:

@@ -55,6 +55,12 @@ def save_weights(model: TFPreTrainedModel, folder: Path) -> None:
         raise ValueError(f"{path} is {path.stat().st_size} bytes; the limit is {MAX_BYTES}")
 
 
+def load_weights(model: TFPreTrainedModel, weights: dict[str, np.ndarray]) -> None:
+    """Put weights under PyTorch's names into a TensorFlow model; every one must find its place."""
+    tensors = {name: tf.constant(array) for name, array in weights.items()}
+    load_pytorch_state_dict_in_tf2_model(model, tensors, tf_inputs=False, allow_missing_keys=True)
+
+
 def load_model(folder: Path) -> TFPreTrainedModel:
     """The model of a folder, through the loader that works with PyTorch-format weights."""
     import transformers
@@ -62,10 +68,7 @@ def load_model(folder: Path) -> TFPreTrainedModel:
     config = AutoConfig.from_pretrained(folder)
     model = getattr(transformers, "TF" + config.architectures[0])(config)
     model.build_in_name_scope()
-    weights = {
-        name: tf.constant(array) for name, array in load_file(folder / "model.safetensors").items()
-    }
-    load_pytorch_state_dict_in_tf2_model(model, weights, tf_inputs=False, allow_missing_keys=True)
+    load_weights(model, load_file(folder / "model.safetensors"))
     model.generation_config = type(model.generation_config).from_pretrained(folder)
     return model
 

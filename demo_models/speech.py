@@ -3,8 +3,9 @@
 Knows phrases, voices, rooms' noise and where each word and phone lies in a recording. Must not know
 models, tokens or TensorFlow: `train_whisper` turns what is made here into training rows.
 
-Everything is drawn from seeds, so a corpus can be made again bit by bit. A phrase is held out by
-the hash of its words, a voice by its name: no training clip has either.
+Phrases, voices and noise are drawn from seeds; espeak-ng itself lets a voice flutter a little, so
+a clip made again is the same to the ear, not to the bit. A phrase is held out by the hash of its
+words, a voice by its name: no training clip has either.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import tensorflow as tf
 import tf_keras
+from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 from transformers import (
     GPT2Config,
@@ -38,8 +39,8 @@ from transformers import (
 )
 
 from demo_models import story_words as world
-from demo_models.checkpoint import MODELS_FOLDER, load_model, save_weights
-from demo_models.stories import Story, question_text, summary_text, tell
+from demo_models.checkpoint import MODELS_FOLDER, load_model, load_weights, save_weights
+from demo_models.stories import question_text, summary_text, tell
 from demo_models.tokenization import (
     POSITIONS,
     SPECIAL_TOKENS,
@@ -47,11 +48,12 @@ from demo_models.tokenization import (
     save_tokenizer,
     train_tokenizer,
 )
+from demo_models.transplant import opt_from_gpt2
 
 STEPS_PER_EPOCH = 250
-WARMUP_STEPS = 300
-T5_LENGTHS = (128, 160, 192)  # padded lengths of T5's input
-T5_ANSWER_LENGTHS = (20, 48)  # and of its output: an answer, a summary
+WARMUP_STEPS = 150
+T5_SHORT_LENGTH = 160  # T5's input is padded to this where it fits, else to the phase's length
+T5_WANTED_LENGTH = 40  # and its output to this
 T5_ROUND = 5  # batches: four of questions, one of summaries
 Batch = dict[str, np.ndarray]
 
@@ -62,12 +64,15 @@ class Phase:
 
     `echoes` is the share of rows that only teach copying. Names are what a small model learns to
     keep last; repeating random words first lets it find out how to look back.
+
+    `questions` is how many T5 may be asked at once: more of them say more about each story read.
     """
 
     batch_size: int
     length: int
     epochs: int
     echoes: float = 0.0
+    questions: int = 1
 
 
 @dataclass(frozen=True)
@@ -76,21 +81,28 @@ class Recipe:
 
     phases: tuple[Phase, ...]
     learning_rate: float
+    starts_as: str | None = None  # the finished model whose weights it starts with
 
 
 RECIPES = {
     # Most rows hold one story and the start of the next; the last phase trains long contexts.
     "gpt2-stories": Recipe(
-        (Phase(16, 160, 3, echoes=0.5), Phase(16, 160, 7), Phase(4, 512, 2)),
+        (Phase(8, 160, 4, echoes=0.5), Phase(8, 160, 10), Phase(2, 512, 2)),
         learning_rate=2.5e-3,
     ),
     "t5-stories": Recipe(
-        (Phase(16, 192, 4, echoes=0.5), Phase(16, 192, 16)),
+        (
+            Phase(8, 224, 3, echoes=0.4, questions=6),
+            Phase(8, 224, 9, questions=6),
+            Phase(8, 224, 5),
+        ),
         learning_rate=1.5e-3,
     ),
+    # OPT can hold GPT-2's weights: it starts there and gets used to its own activation.
     "opt-stories": Recipe(
-        (Phase(16, 160, 3, echoes=0.5), Phase(16, 160, 6), Phase(4, 512, 2)),
-        learning_rate=2.5e-3,
+        (Phase(16, 160, 1), Phase(4, 512, 1)),
+        learning_rate=1e-3,
+        starts_as="gpt2-stories",
     ),
 }
 
@@ -110,6 +122,7 @@ def build_model(name: str) -> TFPreTrainedModel:
                 resid_pdrop=0.0,
                 embd_pdrop=0.0,
                 attn_pdrop=0.0,
+                initializer_range=0.06,  # the usual 0.02 is for models four times as wide
                 bos_token_id=eos,
                 eos_token_id=eos,
                 pad_token_id=eos,
@@ -154,7 +167,20 @@ def build_model(name: str) -> TFPreTrainedModel:
             )
         )
     model.build_in_name_scope()
+    if name == "gpt2-stories":
+        model.transformer.wpe.embeddings.assign(0.08 * sinusoids(POSITIONS, model.config.n_embd))
     return model
+
+
+def sinusoids(positions: int, width: int) -> np.ndarray:
+    """A (positions, width) table of sines and cosines of falling frequency.
+
+    Trained from there, "the token before" is one and the same turn at every position, which a
+    small model finds far sooner than from random positions.
+    """
+    frequencies = 10_000.0 ** -(np.arange(width // 2) / (width // 2))
+    angles = np.arange(positions)[:, None] * frequencies
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
 # --- rows ---------------------------------------------------------------------------------------
@@ -237,16 +263,11 @@ class StoryRows(tf_keras.utils.Sequence):
         return batch
 
 
-def fits(tokenizer: Tokenizer, story: Story) -> bool:
-    """Whether a story leaves room for a question in T5's longest rows."""
-    return len(tokenizer.encode(story.text).ids) <= T5_LENGTHS[-1] - 20
-
-
 class QuestionRows(tf_keras.utils.Sequence):
     """Batches of (text, wanted text) for T5: four of questions, then one of summaries.
 
     The questions of one round are sorted by length over its four batches, so that little of a
-    batch is padding; every padded length comes from T5_LENGTHS, because XLA compiles for each.
+    batch is padding; there are only two padded lengths, because XLA compiles for each.
     """
 
     def __init__(self, name: str, tokenizer: Tokenizer, phase: Phase, epoch: int = 0):
@@ -278,15 +299,17 @@ class QuestionRows(tf_keras.utils.Sequence):
         summaries: list[tuple[list[int], list[int]]] = []
         while len(questions) < size * (T5_ROUND - 1):
             story = tell(rng.randrange(2**40))
-            if not fits(self.tokenizer, story):
-                continue
-            # Two questions about one story teach that the question matters.
-            for question in rng.sample(story.questions, 2):
-                text = question_text(rng.choice(question.forms), story.text)
-                questions.append(self.encode(text, question.answer))
-            if len(summaries) < size:
-                text = summary_text(story.text)
-                summaries.append(self.encode(text, story.summaries[0]))
+            # Two rows about one story teach that the question matters.
+            for _ in range(2):
+                asked = rng.sample(story.questions, rng.randint(1, self.phase.questions))
+                text = question_text(" ".join(rng.choice(q.forms) for q in asked), story.text)
+                row = self.encode(text, "; ".join(question.answer for question in asked))
+                if self.fits(row):
+                    questions.append(row)
+            row = self.encode(summary_text(story.text), story.summaries[0])
+            if len(summaries) < size and self.fits(row):
+                summaries.append(row)
+        questions = questions[: size * (T5_ROUND - 1)]
         questions.sort(key=lambda row: len(row[0]))
         parts = [questions[i : i + size] for i in range(0, len(questions), size)]
         return [self.batch(part) for part in (*parts, summaries)]
@@ -300,13 +323,14 @@ class QuestionRows(tf_keras.utils.Sequence):
     def encode(self, text: str, wanted: str) -> tuple[list[int], list[int]]:
         return self.tokenizer.encode(text).ids, self.tokenizer.encode(wanted).ids
 
+    def fits(self, row: tuple[list[int], list[int]]) -> bool:
+        return len(row[0]) <= self.phase.length and len(row[1]) <= T5_WANTED_LENGTH
+
     def batch(self, rows: list[tuple[list[int], list[int]]]) -> Batch:
-        longest = max(len(ids) for ids, _ in rows)
-        length = next(length for length in T5_LENGTHS if length >= longest)
-        wanted = max(len(labels) for _, labels in rows)
-        wanted = next(length for length in T5_ANSWER_LENGTHS if length >= wanted)
+        is_short = max(len(ids) for ids, _ in rows) <= T5_SHORT_LENGTH
+        length = T5_SHORT_LENGTH if is_short else self.phase.length
         ids = np.full((len(rows), length), self.pad, np.int32)
-        labels = np.full((len(rows), wanted), -100, np.int32)
+        labels = np.full((len(rows), T5_WANTED_LENGTH), -100, np.int32)
         for i, (text_ids, label_ids) in enumerate(rows):
             ids[i, : len(text_ids)] = text_ids
             labels[i, : len(label_ids)] = label_ids
@@ -371,6 +395,13 @@ def train(name: str, folder: Path, work: Path) -> None:
     tokenizer = train_tokenizer(name)
     model = build_model(name)
     print(f"{name}: {model.count_params():,} parameters", flush=True)
+    if recipe.starts_as:
+        gpt2 = MODELS_FOLDER / recipe.starts_as
+        gpt2_ids = Tokenizer.from_file(str(gpt2 / "tokenizer.json")).get_vocab()
+        gpt2_end = SPECIAL_TOKENS[recipe.starts_as]["eos_token"]
+        gpt2_ids[SPECIAL_TOKENS[name]["eos_token"]] = gpt2_ids[gpt2_end]
+        weights = load_file(gpt2 / "model.safetensors")
+        load_weights(model, opt_from_gpt2(weights, gpt2_ids, tokenizer.get_vocab()))
 
     steps = sum(phase.epochs for phase in recipe.phases) * STEPS_PER_EPOCH
     optimizer = tf_keras.optimizers.AdamW(
@@ -395,7 +426,7 @@ def train(name: str, folder: Path, work: Path) -> None:
         if done < last:
             start = max(done, first)
             rows_of = QuestionRows if name.startswith("t5") else StoryRows
-            rows = rows_of(name, tokenizer, phase, epoch=start - first)
+            rows = rows_of(name, tokenizer, phase, epoch=start)
             model.fit(
                 rows,
                 initial_epoch=start,

@@ -229,6 +229,7 @@ class PlaygroundTab:
         session = str(request.session_hash)
         run = self._page.runs.take(session)
         if run is None:  # `_begin` found a mistake and has said so.
+            yield {self.notice: gr.skip()}  # A generator that yields nothing empties its outputs.
             return
         shown, problem = None, "Stopped before it began."
         try:

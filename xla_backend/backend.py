@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from xla_backend.audio import DEFAULT_MAX_SECONDS, AudioInput
 from xla_backend.buckets import BucketRules, CacheKey
 from xla_backend.startup import prepare_environment
 
@@ -37,10 +38,12 @@ from xla_backend.results import (  # noqa: E402
     ModelInfo,
     Prediction,
     Token,
+    Transcription,
 )
 from xla_backend.store import open_store  # noqa: E402
 from xla_backend.timing import Stopwatch, Timing  # noqa: E402
 from xla_backend.tokenization import IncrementalDecoder  # noqa: E402
+from xla_backend.transcription import WindowStream  # noqa: E402
 
 DEFAULT_OPTIONS = GenerationOptions()
 
@@ -160,6 +163,66 @@ class Backend:
         only, so it comes as one piece.
         """
         return TextStream(self, model, prompt, options, exact_key, received, is_chunked=True)
+
+    def transcribe(
+        self,
+        model: str,
+        recording: AudioInput,
+        options: GenerationOptions | None = None,
+        *,
+        language: str | None = None,
+        max_seconds: float = DEFAULT_MAX_SECONDS,
+        received: float | None = None,
+    ) -> Transcription:
+        """Writes down what is said in a recording.
+
+        A recording that is longer than the model's window is cut into windows, which all run on
+        one compiled function. Windows without any sound are not run.
+
+        Args:
+            model: as for `generate`, but a speech model.
+            recording: a file's path, or (rate in Hz, samples) with samples shaped (n,) or
+                (n, channels).
+            options: how; `max_new_tokens` counts for each window. None for the likeliest text, as
+                long as the model can write.
+            language: what is spoken ("en", "German"); None to let the model hear it, or for a model
+                that knows one only.
+            max_seconds: longer recordings are refused.
+            received: as for `generate`.
+
+        Raises:
+            InvalidRequest: the recording cannot be read, is silent, too short or too long, or the
+                model does not know the language.
+            ModelUnavailable: the model cannot be loaded.
+        """
+        stream = self.transcribe_windows(
+            model,
+            recording,
+            options,
+            language=language,
+            max_seconds=max_seconds,
+            received=received,
+        )
+        for _ in stream:
+            pass
+        assert stream.result is not None
+        return stream.result
+
+    def transcribe_windows(
+        self,
+        model: str,
+        recording: AudioInput,
+        options: GenerationOptions | None = None,
+        *,
+        language: str | None = None,
+        max_seconds: float = DEFAULT_MAX_SECONDS,
+        received: float | None = None,
+    ) -> WindowStream:
+        """Writes down a recording window by window; arguments and errors as for `transcribe`.
+
+        Nothing runs before the first window is asked for.
+        """
+        return WindowStream(self, model, recording, options, language, max_seconds, received)
 
     def predict(
         self,
@@ -283,14 +346,20 @@ class Backend:
         watch.enter("queue")
         return self._cache.get(engine.info.name, key, lambda: engine.build(key, on_step))
 
-    def _choose(self, engine: Engine, wanted: CacheKey, exact_key: bool) -> prediction.Choice:
+    def _serve(
+        self, engine: Engine, wanted: CacheKey, exact_key: bool, watch: Stopwatch
+    ) -> tuple[Slot[KeyFunctions], prediction.Choice]:
+        """The functions that serve a request, and which key's they are and where they came from."""
         in_memory = self._cache.keys(engine.info.name)
         choice = prediction.choose(
             wanted, in_memory, lambda key: self._is_stored(engine, key), exact_key
         )
+        slot, outcome = self._functions(engine, choice.key, watch)
         if choice.outcome is CacheOutcome.REUSED:
             self._warm_later(engine, wanted)
-        return choice
+            return slot, choice
+        # What happened counts, not what was expected: an entry on disk may have been damaged.
+        return slot, dataclasses.replace(choice, outcome=outcome)
 
     def _is_stored(self, engine: Engine, key: CacheKey) -> bool:
         if self._store is None:
@@ -408,10 +477,7 @@ class TextStream:
             watch.enter("tokenize")
             prompt_ids = _encode(engine, self._prompt, options)
             wanted = backend._key(engine, len(prompt_ids), options)
-            choice = backend._choose(engine, wanted, self._exact_key)
-            slot, outcome = backend._functions(engine, choice.key, watch)
-            if choice.outcome is CacheOutcome.REUSED:
-                outcome = CacheOutcome.REUSED
+            slot, choice = backend._serve(engine, wanted, self._exact_key, watch)
             watch.enter("first_token")
             backend._set_status("generating", str(choice.key))
             run = engine.start(slot.built.function, choice.key, prompt_ids, options)
@@ -447,7 +513,7 @@ class TextStream:
             for token_id, logprob in zip(ids, logprobs, strict=True)
         )
         timing = watch.read()
-        backend._record(engine, slot, choice.key, wanted, outcome, timing)
+        backend._record(engine, slot, choice.key, wanted, choice.outcome, timing)
         self.result = GenerationResult(
             model=self._model,
             text="".join(pieces),
@@ -455,7 +521,7 @@ class TextStream:
             prompt_tokens=len(prompt_ids),
             key=choice.key,
             requested_key=wanted,
-            cache=outcome,
+            cache=choice.outcome,
             finish=_finish(run, engine, ids),
             timing=timing,
             first_call=slot.first_call,
@@ -468,9 +534,7 @@ class TextStream:
 
 
 def _encode(engine: Engine, prompt: str, options: GenerationOptions) -> list[int]:
-    return encode_prompt(
-        engine.tokenizer, prompt, options.max_new_tokens, engine.info.name, engine.context_length
-    )
+    return encode_prompt(engine.tokenizer, prompt, options.max_new_tokens, engine.info)
 
 
 def _finish(run: Run, engine: Engine, ids: list[int]) -> Literal["eos", "length", "stopped"]:

@@ -162,8 +162,7 @@ class Decoder:
                 return logits, tf.nest.flatten(updated)
 
             def take_prefilled() -> tuple[tf.Tensor, list[tf.Tensor]]:
-                logits = self._suppress(prefilled.logits, self.suppressed_first)
-                return tf.broadcast_to(logits, [rows, vocabulary]), new
+                return tf.broadcast_to(prefilled.logits, [rows, vocabulary]), new
 
             # Choosing stands in the loop once, for the first token too: it is a quarter of what
             # XLA compiles.
@@ -172,7 +171,7 @@ class Decoder:
                 seen=state.seen | (is_first & prefilled.seen),
             )
             logits, new = tf.cond(is_first, take_prefilled, run_model)
-            state, parents = choose(self, logits, state, controls)
+            state, parents = choose(self, logits, self._suppression(is_first), state, controls)
             if parents is not None:
                 new = [tf.gather(x, parents) for x in new]
             return step + 1, state, new
@@ -182,13 +181,18 @@ class Decoder:
         )
         return state._replace(new=tf.nest.pack_sequence_as(structure, new))
 
-    def _suppress(self, scores: tf.Tensor, tokens: tuple[int, ...]) -> tf.Tensor:
-        if not tokens:
-            return scores
-        allowed = np.zeros(self.model.vocabulary_size, np.float32)
+    def _suppression(self, is_first: tf.Tensor) -> tf.Tensor | float:
+        """What is added to scores `[R, V]` so that suppressed tokens are not chosen."""
+        if not self.suppressed and not self.suppressed_first:
+            return 0.0
+        always, first = (
+            np.zeros(self.model.vocabulary_size, np.float32),
+            np.zeros(self.model.vocabulary_size, np.float32),
+        )
         # A checkpoint may list tokens beyond its own vocabulary.
-        allowed[[token for token in tokens if token < len(allowed)]] = FILTERED
-        return scores + allowed
+        for tokens, added in ((self.suppressed, always), (self.suppressed_first, first)):
+            added[[token for token in tokens if 0 <= token < len(added)]] = FILTERED
+        return tf.where(is_first, np.minimum(always, first), always)
 
     def _is_eos(self, tokens: tf.Tensor) -> tf.Tensor:
         hits = [tf.equal(tokens, eos) for eos in self.eos_token_ids]
@@ -196,11 +200,13 @@ class Decoder:
 
 
 def _choose_text(
-    decoder: Decoder, logits: tf.Tensor, state: Text, controls: Controls
+    decoder: Decoder,
+    logits: tf.Tensor,
+    suppression: tf.Tensor | float,
+    state: Text,
+    controls: Controls,
 ) -> tuple[Text, None]:
-    scores = sampling.penalize(
-        decoder._suppress(logits, decoder.suppressed), state.seen, controls.repetition_penalty
-    )
+    scores = sampling.penalize(logits, state.seen, controls.repetition_penalty) + suppression
 
     def sampled() -> tf.Tensor:
         uniform = sampling.noise(controls.seed, state.count, 1)
@@ -223,7 +229,11 @@ def _choose_text(
 
 
 def _choose_beams(
-    decoder: Decoder, logits: tf.Tensor, state: Beams, controls: Controls
+    decoder: Decoder,
+    logits: tf.Tensor,
+    suppression: tf.Tensor | float,
+    state: Beams,
+    controls: Controls,
 ) -> tuple[Beams, tf.Tensor]:
     """One step of beam search, rule for rule as `generate` does it in Transformers 4.57.
 
@@ -234,11 +244,7 @@ def _choose_beams(
     vocabulary = logits.shape[1]
     raw = tf.nn.log_softmax(logits)
     # Hugging Face penalises log-probabilities here, where it penalises logits without beams.
-    scores = sampling.penalize(
-        decoder._suppress(raw, decoder.suppressed),
-        state.seen,
-        controls.repetition_penalty,
-    )
+    scores = sampling.penalize(raw, state.seen, controls.repetition_penalty) + suppression
     scores = tf.cond(
         controls.do_sample > 0, lambda: sampling.filter_scores(scores, controls), lambda: scores
     )

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import tensorflow as tf
@@ -21,11 +21,13 @@ from xla_backend import families, naming, sampling
 from xla_backend.buckets import CacheKey
 from xla_backend.compiler import Compiler
 from xla_backend.decoding import Beams, Decoder, Text, chosen
+from xla_backend.families.model import Prefilled
 from xla_backend.function_cache import Built
 from xla_backend.jit import TracedFunction
 from xla_backend.models import ModelFiles
 from xla_backend.options import GenerationOptions
 from xla_backend.results import CacheOutcome
+from xla_backend.speech_input import Heard, SpeechInput
 from xla_backend.tokenization import Tokenizer
 from xla_backend.weights import read_weights
 
@@ -56,10 +58,18 @@ class Engine:
         self.info = dataclasses.replace(files.info, loaded=True)
         self.tokenizer = Tokenizer.load(files.folder)
         arrays = read_weights(files.folder)
-        model = families.build(files.config, arrays)
+        self.speech, sizes = None, {}
+        if files.info.family == "speech":
+            self.speech = SpeechInput.load(files.folder, files.generation_config, files.config)
+            sizes["prompt_length"] = len(self.speech.decoder_prompt.tokens)
+        model = families.build(files.config, arrays, **sizes)
         self.context_length = model.context_length
         self._decoder = Decoder(
-            model, eos_token_ids=_as_tuple(files.generation_config.eos_token_id)
+            model,
+            eos_token_ids=_as_tuple(files.generation_config.eos_token_id),
+            suppressed=_as_tuple(files.generation_config.suppress_tokens),
+            suppressed_first=_as_tuple(files.generation_config.begin_suppress_tokens),
+            forced_tokens=sizes.get("prompt_length", 1) - 1,
         )
         self._identity = naming.identity(files.config, files.generation_config, arrays)
         self._compiler = compiler
@@ -125,16 +135,22 @@ class Engine:
         self,
         functions: KeyFunctions,
         key: CacheKey,
-        token_ids: list[int],
+        prompt: list[int] | Heard,
         options: GenerationOptions,
     ) -> Run:
-        """Runs the prompt and chooses the first token."""
-        inputs = self._decoder.model.encode(token_ids, key.padded_length)
+        """Runs the prompt: token ids, or what a speech model hears."""
+        inputs = self._decoder.model.encode(prompt, key.padded_length)
         return Run(functions, functions.prefill(tf.constant(True), *inputs), _packed(options))
 
     def is_eos(self, token_id: int) -> bool:
         """Whether a token ends the text."""
         return token_id in self._decoder.eos_token_ids
+
+    def language_heard(self, run: Run) -> str:
+        """Code of the language that a speech model thinks it hears."""
+        languages = self.speech.decoder_prompt.languages
+        logits = run.prefilled.context.language_logits.numpy()[0]
+        return max(languages, key=lambda code: logits[languages[code]])
 
     def _decode_for(self, num_beams: int) -> TracedFunction:
         """The decode function for a number of beams; prefill has been traced."""
@@ -183,18 +199,22 @@ class Engine:
 
 
 class Run:
-    """One text under way."""
+    """One text under way.
 
-    def __init__(self, functions: KeyFunctions, prefilled: Any, options: tuple) -> None:
+    Attributes:
+        prefilled: what running the prompt left behind.
+    """
+
+    def __init__(self, functions: KeyFunctions, prefilled: Prefilled, options: tuple) -> None:
         self._decode = functions.decode
-        self._prefilled = prefilled
+        self.prefilled = prefilled
         self._options = options
         self._state = functions.state
         self.is_done = False
 
     def advance(self, steps: int) -> None:
         """Adds up to `steps` tokens and waits for them."""
-        self._state = self._decode(tf.constant(steps), *self._options, self._prefilled, self._state)
+        self._state = self._decode(tf.constant(steps), *self._options, self.prefilled, self._state)
         self.is_done = bool(self._state.done.numpy())
 
     def tokens(self) -> tuple[np.ndarray, np.ndarray]:

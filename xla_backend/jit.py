@@ -10,6 +10,7 @@ stable name an entry is found again whatever was traced before it.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -122,11 +123,7 @@ class TracedFunction:
         try:
             self.adopt(_define(self.name, concrete, self._variables))
         except Exception:
-            logger.warning(
-                "This TensorFlow does not let functions be renamed: compiled functions will not "
-                "be found again on disk.",
-                exc_info=True,
-            )
+            _warn_of_numbered_names()
             self._run = lambda arguments: concrete(*arguments)
 
     def adopt(self, definition: Definition) -> None:
@@ -160,6 +157,16 @@ class TracedFunction:
         assert self._run is not None, "trace() or adopt() comes first"
         results = self._run(tf.nest.flatten(arguments))
         return tf.nest.pack_sequence_as(self._structure, list(results))
+
+
+@functools.cache
+def _warn_of_numbered_names() -> None:
+    """Once a process: what is wrong with one function is wrong with all."""
+    logger.warning(
+        "This TensorFlow does not let functions be renamed: compiled functions will not be found "
+        "again on disk.",
+        exc_info=True,
+    )
 
 
 def _define(name: str, concrete: Any, variables: Mapping[str, tf.Variable]) -> Definition:

@@ -114,7 +114,10 @@ class GenerationOptions:
 
 def _shown(value: object) -> str:
     """A value for a message: short whatever was sent."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to print whole numbers of thousands of digits.
+        return "a number of thousands of digits"
     return text if len(text) <= 40 else text[:37] + "..."
 
 

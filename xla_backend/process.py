@@ -201,12 +201,11 @@ class BackendProcess:
             ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.
         """
         vocabulary = self._read_vocabulary(model)
-        context = vocabulary.context_length
         token_ids = encode_prompt(
-            vocabulary.tokenizer, prompt, options.max_new_tokens, model, context
+            vocabulary.tokenizer, prompt, options.max_new_tokens, vocabulary.info
         )
         engine = self._engine
-        entries = [entry for entry in engine.entries if entry.model == vocabulary.name]
+        entries = [entry for entry in engine.entries if entry.model == vocabulary.info.name]
         in_memory = {entry.key for entry in entries}
 
         def is_stored(key: CacheKey) -> bool:
@@ -216,11 +215,14 @@ class BackendProcess:
 
         return prediction.predict(
             wanted=self._rules.key_for(
-                len(token_ids), options.num_beams, options.max_new_tokens, context
+                len(token_ids),
+                options.num_beams,
+                options.max_new_tokens,
+                vocabulary.info.context_length,
             ),
             prompt_tokens=len(token_ids),
             entries=entries,
-            past=engine.past.get(vocabulary.name, {}),
+            past=engine.past.get(vocabulary.info.name, {}),
             is_stored=is_stored,
             exact_key=exact_key,
         )
@@ -335,9 +337,8 @@ class BackendProcess:
 
             files = self._registry.locate(model)
             self._texts[model] = _Vocabulary(
-                name=files.info.name,
+                info=files.info,
                 tokenizer=Tokenizer.load(files.folder),
-                context_length=files.info.context_length,
                 identity=naming.identity(
                     files.config, files.generation_config, read_weights(files.folder)
                 ),
@@ -347,11 +348,10 @@ class BackendProcess:
 
 @dataclass(frozen=True)
 class _Vocabulary:
-    """What predictions need of a model. `name` and `identity`: as the engine has them."""
+    """What predictions need of a model; `identity`: see `naming`."""
 
-    name: str
+    info: ModelInfo
     tokenizer: Tokenizer
-    context_length: int | None
     identity: str
 
 

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 from xla_backend.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from xla_backend.results import ModelInfo
     from xla_backend.tokenization import Tokenizer
+
+UNBOUNDED_PROMPT_TOKENS = 2048
+"""Longest prompt of a model with relative positions (T5), which by itself bounds nothing: four
+times what T5 was trained on, and at twice as much attention would take gigabytes."""
 
 
 def encode_prompt(
-    tokenizer: Tokenizer,
-    prompt: str,
-    max_new_tokens: int,
-    model: str,
-    context_length: int | None,
+    tokenizer: Tokenizer, prompt: str, max_new_tokens: int, info: ModelInfo
 ) -> list[int]:
     """The prompt's tokens.
 
@@ -27,19 +28,29 @@ def encode_prompt(
         tokenizer: the model's.
         prompt: the text to continue.
         max_new_tokens: how many tokens shall follow, at most.
-        model: the model's name, for messages.
-        context_length: most tokens of prompt and text together; None where nothing bounds them.
+        info: the model.
 
     Raises:
-        InvalidRequest: it is empty, blank, not text, or too long for the model.
+        InvalidRequest: it is empty, blank, not text, too long for the model, or the model wants
+            no text.
     """
+    if info.family == "speech":
+        raise InvalidRequest(
+            f"{info.name} writes down speech: give it a recording to transcribe, or choose another "
+            "model to generate text."
+        )
     if not isinstance(prompt, str):
         raise InvalidRequest(f"The prompt must be text, not {type(prompt).__name__}.")
     if not prompt.strip():
         raise InvalidRequest("The prompt is empty. Write a few words for the model to continue.")
     token_ids = tokenizer.encode(prompt)
-    if context_length is not None:
-        _check_length(len(token_ids), max_new_tokens, model, context_length)
+    if info.context_length is not None:
+        _check_length(len(token_ids), max_new_tokens, info.name, info.context_length)
+    elif (over := len(token_ids) - UNBOUNDED_PROMPT_TOKENS) > 0:
+        raise InvalidRequest(
+            f"The prompt is {over} token{'s' * (over != 1)} too long: it has {len(token_ids)}, and "
+            f"at most {UNBOUNDED_PROMPT_TOKENS} are taken. Shorten the prompt."
+        )
     return token_ids
 
 

@@ -141,6 +141,72 @@ class GenerationResult:
 
 
 @dataclass(frozen=True)
+class TranscribedWindow:
+    """What was said in one window of a recording.
+
+    Attributes:
+        start_s, end_s: where in the recording it lies.
+        new_tokens: how many tokens were generated.
+        cache: where the compiled function came from; None for a silent window, which no function
+            was asked about.
+        timing: the window's share of the request's; they add up to it.
+    """
+
+    start_s: float
+    end_s: float
+    text: str
+    new_tokens: int
+    cache: CacheOutcome | None
+    timing: Timing
+
+
+@dataclass(frozen=True)
+class Transcription(GenerationResult):
+    """What was said in a recording.
+
+    The fields of `GenerationResult` are about the whole recording: `text` and `tokens` are all
+    windows' in their order, `prompt_tokens` the frames of the spectrogram that sound fills, `cache`
+    and `first_call` those of the first window that was run, `timing` all windows' together.
+
+    Attributes:
+        audio_s: seconds of the recording; when stopped, up to the last window that was run.
+        language: code of the language, as asked for or as heard; None where the model knows only
+            one and has no name for it.
+        windows: what was said when.
+    """
+
+    audio_s: float = 0.0
+    language: str | None = None
+    windows: tuple[TranscribedWindow, ...] = ()
+
+    @property
+    def real_time_factor(self) -> float:
+        """`timing.total_s` over `audio_s`, waiting, tracing and compiling included.
+
+        Below 1 is faster than real time: 0.25 is 4 times faster.
+        """
+        return self.timing.total_s / self.audio_s
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times longer the first call of this function took than a window's run here.
+
+        None when the first window was that first call: there is nothing to compare yet.
+        """
+        of_all_windows = super().speedup
+        runs = sum(window.cache is not None for window in self.windows)
+        return of_all_windows * runs if of_all_windows is not None else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of the command line and the API."""
+        return {
+            **super().to_json(),
+            "audio_s": self.audio_s,
+            "real_time_factor": self.real_time_factor,
+        }
+
+
+@dataclass(frozen=True)
 class Prediction:
     """What a request would meet if it were sent now.
 

@@ -167,7 +167,8 @@ def _smallest_with_less_above(
 
 def _ordered_bits(x: tf.Tensor) -> tf.Tensor:
     """float32 to int32 such that the order is the same."""
-    bits = tf.bitcast(x + 0.0, tf.int32)
+    # Minus zero equals zero, but not in its bits. (XLA would strike out an addition of 0.)
+    bits = tf.bitcast(tf.where(tf.equal(x, 0.0), 0.0, x), tf.int32)
     return tf.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
 
 

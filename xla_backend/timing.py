@@ -46,6 +46,12 @@ class Timing:
         """Seconds of running compiled code: what a cached call costs besides text handling."""
         return self.first_token_s + self.decode_s
 
+    def since(self, earlier: Timing) -> Timing:
+        """What was added after an earlier reading of the same stopwatch."""
+        return Timing(
+            **{name: value - getattr(earlier, name) for name, value in self.to_dict().items()}
+        )
+
     def to_dict(self) -> dict[str, float]:
         """The phases as JSON values."""
         return dataclasses.asdict(self)

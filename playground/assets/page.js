@@ -11,12 +11,14 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") press("stop");
 });
 
-// On a narrow screen the text begins below the fold: bring it into sight once it is being written.
+// On a narrow screen the text begins below the fold: bring it into sight, unless the request was
+// refused, for then the reason beside the button is what matters.
 document.addEventListener("click", (event) => {
   if (!event.target.closest("#generate")) return;
   setTimeout(() => {
-    const story = document.querySelector("#story .caret")?.closest(".story");
+    if (document.querySelector("#notice .problem")) return;
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    story?.scrollIntoView({ block: "nearest", behavior: calm ? "auto" : "smooth" });
+    const story = document.querySelector("#story .story");
+    story.scrollIntoView({ block: "nearest", behavior: calm ? "auto" : "smooth" });
   }, 400);
 });

@@ -6,8 +6,9 @@ import pytest
 from demo_models.tokenization import POSITIONS, train_tokenizer
 from demo_models.train import (
     RECIPES,
-    T5_LENGTHS,
     T5_ROUND,
+    T5_SHORT_LENGTH,
+    T5_WANTED_LENGTH,
     Phase,
     QuestionRows,
     StoryRows,
@@ -62,17 +63,19 @@ def test_packed_rows_hold_training_stories(gpt2_tokenizer):
 
 
 def test_question_rows(t5_tokenizer):
-    rows = QuestionRows("t5-stories", t5_tokenizer, PHASE)
+    phase = Phase(4, 224, 1, questions=4)
+    rows = QuestionRows("t5-stories", t5_tokenizer, phase)
     for step in range(2 * T5_ROUND):
         batch = rows[step]
-        assert batch["input_ids"].shape[1] in T5_LENGTHS
+        assert batch["input_ids"].shape[1] in (T5_SHORT_LENGTH, 224)
+        assert batch["labels"].shape == (4, T5_WANTED_LENGTH)
         assert np.array_equal(batch["attention_mask"], batch["input_ids"] != 0)
         ends = [row[row >= 0][-1] for row in batch["labels"]]
-        assert ends == [1] * PHASE.batch_size, "every wanted text closes with the end token"
+        assert ends == [1] * phase.batch_size, "every wanted text closes with the end token"
         start = "summarize:" if step % T5_ROUND == T5_ROUND - 1 else "question:"
         for row in batch["input_ids"]:
             assert t5_tokenizer.decode(row).startswith(start)
-    assert equal(rows[7], QuestionRows("t5-stories", t5_tokenizer, PHASE)[7])
+    assert equal(rows[7], QuestionRows("t5-stories", t5_tokenizer, phase)[7])
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -85,3 +88,17 @@ def test_learning_rate_warms_up_and_cools_down():
     rates = [float(schedule(step)) for step in (0, 299, 1500, 3000)]
     assert rates[0] < 0.01 < rates[3] < 0.05
     assert rates[1] > rates[2] > rates[3]
+
+
+def test_echoes_teach_to_copy(gpt2_tokenizer, t5_tokenizer):
+    batch = StoryRows("gpt2-stories", gpt2_tokenizer, Phase(4, 160, 1, echoes=0.5))[0]
+    for row, labels in zip(batch["input_ids"][:2], batch["labels"][:2], strict=True):
+        piece = int((labels == -100).sum())
+        assert 8 <= piece <= 160 // 3
+        assert np.array_equal(row[piece:], row[:-piece])
+        assert np.array_equal(labels[piece:], row[piece:])
+    assert np.array_equal(batch["labels"][2:], batch["input_ids"][2:])
+    batch = QuestionRows("t5-stories", t5_tokenizer, Phase(4, 224, 1, echoes=1.0))[0]
+    for row, labels in zip(batch["input_ids"], batch["labels"], strict=True):
+        wanted = labels[labels >= 0]
+        assert t5_tokenizer.decode(row).endswith(t5_tokenizer.decode(wanted))

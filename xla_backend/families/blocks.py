@@ -276,6 +276,15 @@ class WeightReader:
         ]
         return Linear(kernel, self._keep(f"{label}.bias", np.concatenate(biases)))
 
+    def convolution(self, name: str) -> Linear:
+        """A convolution over K neighbours as one projection of them side by side.
+
+        `[out, in, K]` in the checkpoint, `[K * in, out]` here.
+        """
+        array = self.array(f"{name}.weight")
+        kernel = self._keep(f"{name}.weight", array.transpose(2, 1, 0).reshape(-1, len(array)))
+        return Linear(kernel, self.variable(f"{name}.bias"))
+
     def head(self, config: PretrainedConfig, embedding: tf.Variable) -> tf.Variable:
         """The language model head `[E, V]`: the embedding itself when the two are tied."""
         if config.tie_word_embeddings or "lm_head.weight" not in self:

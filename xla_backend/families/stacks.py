@@ -103,7 +103,7 @@ class Decoder:
             cross_bias: `[P]`, hides the encoder's padding.
 
         Returns:
-            The last position, `[1, E]`, and what steps need.
+            `[L, E]`, and what steps need.
         """
         context = Context(cross_bias, [], [])
         for layer in self.layers:
@@ -117,7 +117,7 @@ class Decoder:
             q = blocks.split_heads(self._cross_query(layer, x), self.heads)
             x += layer.cross_out(blocks.attend_all(q, context.cross[-1], cross_bias))
             x += layer.feed_forward(layer.feed_forward_norm(x))
-        return self.final_norm(x[-1:]), context
+        return self.final_norm(x), context
 
     def step(
         self,

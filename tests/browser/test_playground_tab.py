@@ -1,0 +1,246 @@
+"""The Playground tab, used as a visitor uses it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.browser.visit import Visit
+from tests.playground.samples import INJECTIONS
+from tests.playground.served import Site
+
+Open = Callable[..., Visit]
+
+
+@pytest.mark.parametrize(("width", "new_tokens"), [(1280, 100), (390, 200)])
+def test_the_first_call_compiles_and_the_second_runs(
+    visit: Open, width: int, new_tokens: int
+) -> None:
+    window = visit(width, 844)
+    window.write("Once upon a time")
+    window.set_number("max_new_tokens", new_tokens)
+    window.at("#prediction .outcome-miss").wait_for()
+    window.watch_story()
+
+    window.at("#generate").click()
+    window.at("#status .status-compiling, #status .status-tracing").first.wait_for()
+    window.wait_for_result()
+    assert window.text("#report .badge") == "MISS"
+    assert "went into making the function" in window.text("#report")
+    texts = [text for text in window.seen() if text]
+    assert len(texts) >= 2, "the text came in one piece"
+    assert texts[-1].startswith(texts[0])
+
+    window.at("#prediction .outcome-hit").wait_for()
+    window.generate()
+    assert window.text("#report .badge") == "HIT"
+    assert re.search(r"[\d,.]+× faster than the first call", window.text("#report"))
+    assert window.text("#story .story-new") == texts[-1], "the same seed draws the same text"
+    assert window.overflow() == 0
+
+
+def test_stop_keeps_what_was_written(visit: Open) -> None:
+    window = visit()
+    window.choose_model("slow-gpt2")
+    window.set_number("max_new_tokens", 256)
+    window.at("#generate").click()
+    window.page.wait_for_function(
+        "document.querySelector('#story .story-new')?.textContent.length > 10"
+    )
+    window.at("#stop").click()
+    window.wait_for_result()
+    assert "You stopped it" in window.text("#report")
+    assert len(window.text("#story .story-new")) > 10
+    assert window.at("#stop").is_disabled()
+    unused = re.search(r"(\d+)\s+unused", window.text("#report"))
+    assert unused is not None
+    assert int(unused[1]) > 0
+
+
+def test_the_keyboard_is_enough(visit: Open, site: Site) -> None:
+    window = visit()
+    window.choose_model("slow-gpt2")
+    window.set_number("max_new_tokens", 256)
+    window.at("#prompt textarea").focus()
+    window.page.keyboard.press("Control+Enter")
+    window.page.wait_for_function(
+        "document.querySelector('#story .story-new')?.textContent.length > 10"
+    )
+    window.page.keyboard.press("Escape")
+    window.wait_for_result()
+    assert "You stopped it" in window.text("#report")
+    window.at("#prompt textarea").focus()
+    for _ in range(30):
+        window.page.keyboard.press("Tab")
+        if window.page.evaluate("document.activeElement.id") == "generate":
+            break
+    outline = window.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert (window.page.evaluate("document.activeElement.id"), outline) == ("generate", "solid")
+
+
+def test_a_mistake_is_told_beside_the_button_and_keeps_the_last_result(visit: Open) -> None:
+    window = visit()
+    window.write("The old owl")
+    window.generate()
+    story, report = window.text("#story"), window.text("#report")
+
+    window.write("   ")
+    window.at("#generate").click()
+    window.page.wait_for_function(
+        "document.querySelector('#notice').innerText.includes('prompt is empty')"
+    )
+
+    window.write("Once " * 3000)
+    window.at("#generate").click()
+    window.page.wait_for_function(
+        "document.querySelector('#notice').innerText.includes('too long')"
+    )
+    assert re.search(r"[\d,]+ tokens too long", window.text("#notice"))
+    assert (window.text("#story"), window.text("#report")) == (story, report)
+    assert window.at("#generate").is_enabled()
+
+    window.write("The old owl")
+    window.generate()
+    assert window.text("#notice") == ""
+
+
+def test_text_of_visitors_never_becomes_markup(visit: Open) -> None:
+    window = visit()
+    prompt = " ".join(INJECTIONS) + " <img src=x onerror='window.hacked=1'>"
+    window.write(prompt)
+    window.generate()
+    assert window.text("#story .story-prompt") == prompt
+    assert "${7*7}" in window.text("#history")
+    assert window.at("#story img, #story script, #history img, #history script").count() == 0
+    assert window.page.evaluate("window.hacked") is None
+
+
+def test_a_reload_finds_the_history_again(visit: Open) -> None:
+    window = visit()
+    window.write("A run to remember")
+    window.generate()
+    window.generate()
+    assert window.at("#history tbody tr").count() == 2
+    window.page.reload()
+    window.settle()
+    window.at("#history tbody tr").first.wait_for()
+    assert window.at("#history tbody tr").count() == 2
+    assert "A run to remember" in window.text("#history")
+    window.at("#clear").click()
+    window.at("#history .nothing").wait_for()
+    window.page.reload()
+    window.settle()
+    assert "Your runs appear here" in window.text("#history")
+
+
+def test_the_page_stays_live_while_something_compiles(visit: Open) -> None:
+    window = visit()
+    window.choose_model("slow-gpt2")
+    window.write("A new shape " * 8)
+    window.set_number("num_beams", 3)
+    window.at("#prediction .outcome-miss").wait_for()
+    window.at("#generate").click()
+    window.at("#status .status-compiling, #status .status-tracing").first.wait_for()
+
+    started = time.monotonic()
+    window.set_number("max_new_tokens", 33)
+    window.page.wait_for_function(
+        "document.querySelector('.prediction-key').innerText.includes('up to 64 new')"
+    )
+    took = time.monotonic() - started
+    busy = window.at("#report .busy").count()
+    window.at("#stop").click()
+    window.wait_for_result()
+    assert busy, "the compile was over too soon to tell"
+    assert took < 5
+
+
+def test_a_second_visitor_waits_and_is_told_so(visit: Open) -> None:
+    first, second = visit(), visit()
+    first.choose_model("slow-gpt2")
+    first.set_number("max_new_tokens", 256)
+    first.at("#generate").click()
+    first.at("#report .busy").wait_for()
+    second.at("#generate").click()
+    second.page.wait_for_function(
+        "document.querySelector('#report').innerText.includes('Waiting for 1 other run')"
+    )
+    first.at("#stop").click()
+    first.wait_for_result()
+    second.wait_for_result()
+    waited = re.search(r"Queue\s+([\d.]+ m?s)", second.text("#report .legend >> nth=0"))
+    assert waited is not None, "the wait for the first visitor is part of the second one's time"
+
+
+def test_a_run_that_is_stopped_while_it_waits_never_begins(visit: Open) -> None:
+    first, second = visit(), visit()
+    first.choose_model("slow-gpt2")
+    first.set_number("max_new_tokens", 256)
+    first.at("#generate").click()
+    first.at("#report .busy").wait_for()
+    second.at("#generate").click()
+    second.at("#report .busy").wait_for()
+    second.at("#stop").click()
+    second.page.wait_for_function("document.querySelector('#stop').disabled")
+    first.at("#stop").click()
+    first.wait_for_result()
+    second.wait_for_result()
+    assert "Stopped before it began" in second.text("#notice")
+    assert "Press Generate twice" in second.text("#report")
+
+
+def test_an_example_fills_in_prompt_and_options(visit: Open) -> None:
+    window = visit()
+    window.at("#examples button", has_text="Four beams").click()
+    window.page.wait_for_function(
+        "document.querySelector('.prediction-key').innerText.includes('4 beams')"
+    )
+    window.at("button", has_text="More options").click()
+    assert window.at('#length_penalty input[type="range"]').is_enabled()
+    assert window.at('#top_k input[type="range"]').is_disabled()
+
+
+def test_on_a_phone_the_text_is_brought_into_sight(visit: Open) -> None:
+    window = visit(390, 700)
+    window.at("#generate").scroll_into_view_if_needed()
+    window.generate()
+    window.page.wait_for_function(
+        """() => { const box = document.querySelector('#story .story').getBoundingClientRect();
+        return box.top >= 0 && box.top < innerHeight - 100; }"""
+    )
+    assert window.overflow() == 0
+
+
+def test_the_layout_does_not_jump_while_text_streams(visit: Open) -> None:
+    window = visit()
+    window.write("The layout")
+    window.generate()
+    places = "['#story', '#report', '#entries'].map(s => document.querySelector(s).offsetTop)"
+    before = window.page.evaluate(places)
+    window.at("#generate").click()
+    window.at("#report .busy").wait_for(state="attached")
+    during = window.page.evaluate(places)
+    window.wait_for_result()
+    assert before == during == window.page.evaluate(places)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_follows_the_system_s_colours(visit: Open, scheme: str) -> None:
+    window = visit(color_scheme=scheme)
+    ground = window.page.evaluate(
+        "getComputedStyle(document.querySelector('.area-request')).backgroundColor"
+    )
+    assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(22, 26, 35)"}[scheme]
+
+
+def test_reduced_motion_is_honoured(visit: Open) -> None:
+    window = visit(reduced_motion="reduce")
+    assert (
+        window.page.evaluate(
+            "getComputedStyle(document.querySelector('.status-dot')).animationName"
+        )
+        == "none"
+    )

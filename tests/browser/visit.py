@@ -1,0 +1,112 @@
+"""One visitor's browser window, and what a visitor does in it.
+
+Knows the page's element ids. Must not know what any test expects.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
+CHROMIUM_ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+# A compile on a busy machine with two cores.
+PATIENCE_MS = 90_000
+
+# Notes every text that the story box ever showed: a fast model writes between two looks of a test.
+_WATCH_STORY = """() => {
+  window.seen = [];
+  const look = () => {
+    const text = document.querySelector("#story .story-new")?.textContent ?? "";
+    if (text !== window.seen.at(-1)) window.seen.push(text);
+  };
+  const box = document.getElementById("story");
+  new MutationObserver(look).observe(box, {childList: true, subtree: true, characterData: true});
+}"""
+
+
+class Visit:
+    """A page that was opened; `complaints` are the errors that its console showed."""
+
+    def __init__(self, browser: Browser, url: str, width: int, height: int, **options: Any) -> None:
+        self._context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        self.complaints: list[str] = []
+        self.page: Page = self._context.new_page()
+        self.page.set_default_timeout(PATIENCE_MS)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on(
+            "console",
+            lambda message: (
+                self.complaints.append(message.text) if message.type == "error" else None
+            ),
+        )
+        self.page.goto(url)
+        self.settle()
+
+    def settle(self) -> None:
+        """Waits until the page is built and the prediction has answered for the first time."""
+        self.page.locator("#generate").wait_for()
+        self.page.locator("#prediction .prediction-key").wait_for()
+
+    def close(self) -> None:
+        """Leaves."""
+        self._context.close()
+
+    def at(self, selector: str, has_text: str | None = None) -> Locator:
+        """An element, where wanted one with a text in it."""
+        return self.page.locator(selector, has_text=has_text)
+
+    def text(self, selector: str) -> str:
+        """What an element says."""
+        return self.at(selector).inner_text()
+
+    def write(self, prompt: str) -> None:
+        """Replaces the prompt."""
+        self.at("#prompt textarea").fill(prompt)
+
+    def choose_model(self, label: str) -> None:
+        """Picks a model from the list."""
+        self.at("#model input").click()
+        self.page.get_by_role("option", name=label).click()
+
+    def set_number(self, option: str, value: float) -> None:
+        """Types a value into an option's number field."""
+        field = self.at(f'#{option} input[type="number"]')
+        field.fill(str(value))
+        field.press("Tab")
+
+    def watch_story(self) -> None:
+        """Begins to note every text of the story box."""
+        self.page.evaluate(_WATCH_STORY)
+
+    def seen(self) -> list[str]:
+        """The texts that were noted."""
+        return self.page.evaluate("window.seen")
+
+    def generate(self) -> None:
+        """Presses the button and waits until the run has joined the history."""
+        newest = "document.querySelector('#history tbody td')?.innerText ?? ''"
+        before = self.page.evaluate(newest)
+        self.at("#generate").click()
+        self.page.wait_for_function(f"before => ({newest}) !== before", arg=before)
+        self.wait_for_result()
+
+    def wait_for_result(self) -> None:
+        """Waits until a run that has begun is over."""
+        self.page.locator("#report .busy").wait_for(state="detached")
+        self.page.locator("#generate:enabled").wait_for()
+
+    def overflow(self) -> int:
+        """Pixels by which the page is wider than the window."""
+        return self.page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )

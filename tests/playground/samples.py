@@ -1,0 +1,69 @@
+"""Made-up results for tests of what writes HTML: plain values, no engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xla_backend import (
+    CacheEntry,
+    CacheKey,
+    CacheOutcome,
+    FirstCall,
+    GenerationOptions,
+    GenerationResult,
+    Statistics,
+    Timing,
+    Token,
+)
+
+KEY = CacheKey(padded_length=16, num_beams=1, max_new_tokens=32)
+FIRST_CALL = FirstCall(CacheOutcome.MISS, trace_s=1.0, compile_s=2.0, run_s=0.2)
+INJECTIONS = (
+    "${7*7}",
+    "{{7*7}}",
+    "<img src=x onerror=alert(1)>",
+    "</span><script>alert(1)</script>",
+    '" autofocus onfocus=alert(1) x="',
+    "'; alert(1) //",
+    "<!-- &lt;b&gt; -->",
+)
+
+
+def result(**changes: Any) -> GenerationResult:
+    """A cached call: 5 prompt tokens, 3 new ones, 0.1 s of running."""
+    values: dict[str, Any] = {
+        "model": "gpt2-stories",
+        "text": " there was a fox",
+        "tokens": tuple(Token(i, text, -0.5) for i, text in enumerate((" there", " was", " a"))),
+        "prompt_tokens": 5,
+        "key": KEY,
+        "requested_key": KEY,
+        "cache": CacheOutcome.HIT,
+        "finish": "length",
+        "timing": Timing(
+            tokenize_s=0.001, first_token_s=0.02, decode_s=0.08, detokenize_s=0.001, total_s=0.102
+        ),
+        "first_call": FIRST_CALL,
+        "options": GenerationOptions(),
+    }
+    return GenerationResult(**{**values, **changes})
+
+
+def miss(**changes: Any) -> GenerationResult:
+    """A first call of the same request."""
+    timing = Timing(
+        trace_s=1.0, compile_s=2.0, first_token_s=0.1, decode_s=0.1, total_s=3.2, tokenize_s=0.001
+    )
+    return result(**{"cache": CacheOutcome.MISS, "timing": timing, **changes})
+
+
+def entry(**changes: Any) -> CacheEntry:
+    """A compiled function that served three calls since its first."""
+    values: dict[str, Any] = {
+        "model": "gpt2-stories",
+        "key": KEY,
+        "first_call": FIRST_CALL,
+        "hits": 3,
+        "cached": Statistics(n=3, min_s=0.09, p50_s=0.1, mean_s=0.1, p95_s=None),
+    }
+    return CacheEntry(**{**values, **changes})

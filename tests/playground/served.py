@@ -1,0 +1,128 @@
+"""The app as a visitor meets it: `app.py` in a process of its own, started once per session.
+
+Knows how to start it, wait for it and end it. Must not know what is tested against it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STARTS_WITHIN_S = 90.0
+ENDS_WITHIN_S = 20.0
+
+
+@dataclass
+class Served:
+    """A running app.
+
+    Attributes:
+        url: where its page is.
+        first_page: the first HTML that it served.
+        up_cpu_s: seconds of processor time that its process had used by then.
+    """
+
+    process: subprocess.Popen[str]
+    url: str
+    first_page: str = ""
+    up_cpu_s: float = 0.0
+    output: list[str] = field(default_factory=list)
+
+    def end(self, with_signal: int = signal.SIGTERM) -> int:
+        """Ends it like a container does; returns the exit status."""
+        self.process.send_signal(with_signal)
+        try:
+            return self.process.wait(ENDS_WITHIN_S)
+        finally:
+            self.process.kill()
+
+
+def serve(*arguments: str, **environment: str) -> Served:
+    """Starts the app on a free port and waits for its page."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "app.py", "--port", str(port), *arguments],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    served = Served(process, f"http://127.0.0.1:{port}")
+    threading.Thread(target=_read, args=(served,), daemon=True).start()
+    deadline = time.monotonic() + STARTS_WITHIN_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(served.url, timeout=10) as answer:
+                served.first_page = answer.read().decode()
+            served.up_cpu_s = _cpu_seconds(process.pid)
+            return served
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    process.kill()
+    raise AssertionError("the page did not come up:\n" + "\n".join(served.output))
+
+
+def _read(served: Served) -> None:
+    assert served.process.stdout is not None
+    for line in served.process.stdout:
+        served.output.append(line.rstrip())
+
+
+def _cpu_seconds(pid: int) -> float:
+    """User and system time of a process without its children, from Linux's own accounts."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Site:
+    """The app with two random models, and what they are called.
+
+    Attributes:
+        fast, slow: model names. The slow one takes seconds to write what a browser test stops.
+    """
+
+    served: Served
+    fast: str
+    slow: str
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        return self.served.url
+
+
+_sites: list[Site] = []
+
+
+def the_site(config: pytest.Config, fast: Path, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """The one app of this session, for fixtures of several folders; ended with the session."""
+    if not _sites:
+        from tests.checkpoints import gpt2
+
+        slow = gpt2(
+            tmp_path_factory.mktemp("models") / "slow-gpt2",
+            n_positions=512,
+            n_embd=768,
+            n_layer=6,
+            n_head=12,
+        )
+        served = serve("--models", f"{fast},{slow}")
+        config.add_cleanup(lambda: served.process.poll() is None and served.end())
+        _sites.append(Site(served, str(fast), str(slow)))
+    return _sites[0]

@@ -1,0 +1,45 @@
+"""`app.py` as it is started and ended."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.playground.served import ROOT, Site, serve
+
+
+def test_the_page_is_up_before_tensorflow_and_costs_little(site: Site) -> None:
+    # Processor time, since wall time on a shared machine measures the neighbours.
+    assert site.served.up_cpu_s < 8.0
+    assert "Starting the engine" in site.served.first_page
+
+
+def test_it_ends_cleanly_when_it_is_told_to() -> None:
+    served = serve(PLAYGROUND_MODELS="gpt2-stories")
+    assert served.end() == 0
+    assert "Traceback" not in "\n".join(served.output)
+
+
+def test_a_port_in_use_is_said_in_one_sentence(site: Site) -> None:
+    port = site.url.rpartition(":")[2]
+    done = subprocess.run(
+        [sys.executable, "app.py", "--port", port],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert f"{port}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("flag", ["--host", "--port", "--models", "--share"])
+def test_every_flag_names_its_environment_variable(flag: str) -> None:
+    help_text = subprocess.run(
+        [sys.executable, "app.py", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    ).stdout
+    assert flag in help_text
+    assert f"PLAYGROUND_{flag[2:].upper()}" in help_text

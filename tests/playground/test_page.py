@@ -1,0 +1,77 @@
+"""What the page is built of: tabs, endpoints, and what it needs at launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from playground import create_app, launch_options
+from playground.page import TABS
+from xla_backend import EngineStatus, ModelInfo
+
+
+class IdleEngine:
+    """Lists models and does nothing."""
+
+    status = EngineStatus("starting")
+
+    def models(self) -> list[ModelInfo]:
+        return [
+            ModelInfo("gpt2-stories", "decoder-only", "bundled", "Stories."),
+            ModelInfo("openai/whisper-tiny", "speech", "hub", "Writes down speech."),
+            ModelInfo("openai-community/gpt2", "decoder-only", "hub", "GPT-2."),
+        ]
+
+    def entries(self) -> list[Any]:
+        return []
+
+
+def a_page(**options: Any) -> gr.Blocks:
+    return create_app(IdleEngine(), **options)  # type: ignore[arg-type]
+
+
+def dropdown_values(page: gr.Blocks) -> list[str]:
+    [dropdown] = [b for b in page.blocks.values() if getattr(b, "elem_id", None) == "model"]
+    return [value for _, value in dropdown.choices]
+
+
+def test_every_tab_is_there_and_none_is_built_twice() -> None:
+    labels = [block.label for block in a_page().blocks.values() if isinstance(block, gr.Tab)]
+    assert labels == [tab.name for tab in TABS]
+
+
+def test_generate_is_the_only_public_endpoint() -> None:
+    page = a_page()
+    public = {fn.api_name for fn in page.fns.values() if fn.api_visibility == "public"}
+    assert public == {"generate"}
+    assert {fn.api_visibility for fn in page.fns.values()} == {"public", "private"}
+
+
+def test_what_runs_the_engine_shares_one_queue_and_nothing_else_waits_in_it() -> None:
+    # Gradio calls the unload event itself, when a visitor has left; it queues nowhere.
+    running = [fn for fn in a_page().fns.values() if fn.queue and fn.name != "leave"]
+    assert {fn.concurrency_id for fn in running} == {"engine"}
+    assert {fn.concurrency_limit for fn in running} == {1}
+
+
+def test_only_models_that_take_text_are_offered() -> None:
+    assert dropdown_values(a_page()) == ["gpt2-stories", "openai-community/gpt2"]
+
+
+def test_the_offer_can_be_narrowed_and_ordered() -> None:
+    page = a_page(models=["/somewhere/else", "gpt2-stories"])
+    assert dropdown_values(page) == ["/somewhere/else", "gpt2-stories"]
+
+
+def test_nothing_of_the_page_comes_from_another_server() -> None:
+    options = launch_options()
+    assert "http" not in options["css"]
+    assert "http" not in options["head"]
+    assert options["theme"]._stylesheets == []
+
+
+@pytest.mark.parametrize("name", ["ssr_mode", "enable_monitoring", "pwa"])
+def test_what_nobody_asked_for_is_off(name: str) -> None:
+    assert launch_options()[name] is False

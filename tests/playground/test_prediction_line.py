@@ -1,0 +1,43 @@
+"""What the page says before the click."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from playground.prediction_line import no_prediction_line, prediction_line
+from tests.playground.samples import KEY
+from xla_backend import CacheOutcome, Prediction
+
+
+def words(markup: str) -> str:
+    """What a reader sees of some HTML."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", markup)).strip()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected_s", "sentence"),
+    [
+        (CacheOutcome.HIT, 0.3, "HIT Already compiled: about 300 ms."),
+        (CacheOutcome.HIT, None, "HIT Already compiled; not measured yet."),
+        (
+            CacheOutcome.MISS,
+            6.0,
+            "MISS New shape, must be compiled first: about 6.00 s, judging by the last one.",
+        ),
+        (CacheOutcome.MISS, None, "MISS New shape, must be compiled first; not measured yet."),
+        (CacheOutcome.DISK, 1.0, "DISK On disk, will be restored: about 1.00 s."),
+        (CacheOutcome.REUSED, 0.4, "REUSED A larger compiled function fits: about 400 ms."),
+    ],
+)
+def test_the_sentence(outcome: CacheOutcome, expected_s: float | None, sentence: str) -> None:
+    line = words(prediction_line(Prediction(outcome, KEY, 5, expected_s)))
+    assert line.startswith(sentence)
+    assert line.endswith("5 prompt tokens + 11 padding = 16 · 1 beam · up to 32 new")
+
+
+def test_without_a_prediction_the_line_gives_the_reason_as_text() -> None:
+    line = no_prediction_line("There is no model <b>'x'</b>.")
+    assert "<b>" not in line
+    assert "There is no model" in words(line)

@@ -1,0 +1,132 @@
+"""Who may run, who stops what, and which waiting counts as waiting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from playground.runs import Run, Runs
+from tests.playground.samples import result
+from xla_backend import EngineStatus, GenerationOptions, InvalidRequest, Timing
+
+
+class Stream:
+    """Yields words until it is stopped."""
+
+    def __init__(self, words: list[str]) -> None:
+        self._words = iter(words)
+        self.stopped = False
+        self.result: Any = None
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        word = None if self.stopped else next(self._words, None)
+        if word is None:
+            self.result = result(timing=Timing(first_token_s=0.1, total_s=0.1))
+            raise StopIteration
+        return word
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class Engine:
+    """The two attributes of a backend that a run uses."""
+
+    def __init__(self, words: list[str], state: Any = "ready") -> None:
+        self.status = EngineStatus(state)
+        self.last = Stream(words)
+
+    def stream(self, model: str, prompt: str, options: GenerationOptions) -> Stream:
+        return self.last
+
+
+def a_run() -> Run:
+    return Run("gpt2-stories", "Once", GenerationOptions())
+
+
+def test_a_run_yields_the_text_so_far_and_ends_with_a_result() -> None:
+    run = a_run()
+    texts = list(run.texts(Engine([" upon", " a", " time"]), engine_freed=0.0))
+    assert texts[0] == " upon"
+    shown = run.shown()
+    assert shown is not None
+    assert (shown.prompt, shown.other_s) == ("Once", 0.0)
+    assert shown.result.timing.queue_s == 0.0
+
+
+def test_stop_ends_the_stream_and_keeps_its_result() -> None:
+    engine = Engine([" a"] * 1000)
+    run = a_run()
+    texts = run.texts(engine, engine_freed=0.0)
+    next(texts)
+    run.stop()
+    list(texts)
+    assert engine.last.stopped
+    assert run.shown() is not None
+
+
+def test_a_run_that_was_stopped_while_it_waited_never_reaches_the_engine() -> None:
+    run = a_run()
+    run.stop()
+    assert list(run.texts(Engine([" a"]), engine_freed=0.0)) == []
+    assert run.shown() is None
+
+
+def test_waiting_for_another_run_counts_as_queue() -> None:
+    run = a_run()
+    list(run.texts(Engine([]), engine_freed=time.perf_counter() + 2.0))
+    shown = run.shown()
+    assert shown is not None
+    assert shown.result.timing.queue_s == pytest.approx(2.0, abs=0.1)
+    assert shown.result.timing.total_s == pytest.approx(shown.result.timing.queue_s + 0.1)
+
+
+def test_a_start_of_the_engine_is_named_apart() -> None:
+    run = a_run()
+    time.sleep(0.12)
+    list(run.texts(Engine([], state="starting"), engine_freed=0.0))
+    shown = run.shown()
+    assert shown is not None
+    assert shown.other_s > 0.0
+
+
+def test_a_visitor_has_one_run_at_a_time_and_several_visitors_queue() -> None:
+    runs = Runs()
+    assert runs.begin("one", a_run()) == 0
+    with pytest.raises(InvalidRequest, match="has not ended yet"):
+        runs.begin("one", a_run())
+    assert runs.begin("two", a_run()) == 1
+    runs.end("one")
+    assert runs.begin("three", a_run()) == 1
+
+
+def test_only_one_event_carries_a_run_out() -> None:
+    runs = Runs()
+    run = a_run()
+    runs.begin("one", run)
+    assert runs.take("one") is run
+    assert runs.take("one") is None
+    assert runs.take("nobody") is None
+
+
+def test_a_visitor_who_leaves_stops_the_run() -> None:
+    runs = Runs()
+    run = a_run()
+    runs.begin("one", run)
+    runs.end("one")
+    runs.end("one")
+    assert run.stopped
+    assert runs.of("one") is None
+
+
+def test_the_end_of_a_turn_is_remembered_also_after_an_error() -> None:
+    runs = Runs()
+    with pytest.raises(ValueError, match="x"), runs.turn():
+        raise ValueError("x")
+    assert time.perf_counter() - runs.engine_freed < 1.0

@@ -1,0 +1,42 @@
+"""What the page says about the engine."""
+
+from __future__ import annotations
+
+import re
+from typing import get_args, get_type_hints
+
+import pytest
+
+from playground.status_line import status_line
+from xla_backend import EngineStatus
+
+STATES = get_args(get_type_hints(EngineStatus)["state"])
+
+
+def words(markup: str) -> str:
+    """What a reader sees of some HTML."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", markup)).strip()
+
+
+def test_work_shows_what_it_concerns_and_how_long_it_has_taken() -> None:
+    status = EngineStatus("compiling", "padded 16 · beams 1 · new 32", since=100.0)
+    assert words(status_line(status, now=104.2)) == "Compiling padded 16 · beams 1 · new 32 4 s"
+
+
+def test_rest_shows_no_clock() -> None:
+    assert words(status_line(EngineStatus("ready", "x", since=100.0), now=900.0)) == "Engine ready"
+
+
+def test_while_it_starts_the_visitor_may_already_ask() -> None:
+    line = words(status_line(EngineStatus("starting", "", since=100.0), now=103.0))
+    assert "you can already press Generate" in line
+    assert line.endswith("3 s")
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_every_state_has_words(state: str) -> None:
+    assert words(status_line(EngineStatus(state, "detail")))  # type: ignore[arg-type]
+
+
+def test_a_detail_stays_text() -> None:
+    assert "<b>" not in status_line(EngineStatus("loading", "<b>x</b>"))
