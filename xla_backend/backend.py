@@ -386,6 +386,8 @@ class Backend:
                 outcome=built.outcome if is_restored else CacheOutcome.MISS,
             )
 
+        if key in self._cache.keys(engine.info.name):
+            return  # a request was faster
         slot, outcome = self._cache.get(engine.info.name, key, build)
         if outcome is not CacheOutcome.HIT:
             self._history.record_first_call(engine.info.name, key, slot.first_call)
