@@ -20,6 +20,8 @@ from xla_backend.results import (
     ModelInfo,
     Prediction,
     Token,
+    TranscribedWindow,
+    Transcription,
 )
 from xla_backend.timing import Statistics, Timing
 
@@ -56,6 +58,8 @@ __all__ = [
     "TextStream",
     "Timing",
     "Token",
+    "TranscribedWindow",
+    "Transcription",
 ]
 
 

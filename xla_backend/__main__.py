@@ -1,7 +1,7 @@
-"""The command line: `python -m xla_backend generate PROMPT ...` and `python -m xla_backend models`.
+"""The command line: `python -m xla_backend generate PROMPT ...`, `transcribe FILE ...`, `models`.
 
 Knows arguments, what is printed where, and exit statuses. Must not know how text is generated.
-Results go to stdout, everything else to stderr. Exit status: 0 when every prompt was answered, 2
+Results go to stdout, everything else to stderr. Exit status: 0 when every request was answered, 2
 when a request was at fault (the others are answered all the same), 1 when this program was.
 """
 
@@ -14,15 +14,18 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from typing import IO, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from xla_backend.errors import BackendError
-from xla_backend.models import DEFAULT_MODEL, Registry
-from xla_backend.options import GenerationOptions
-from xla_backend.results import GenerationResult, ModelInfo
+from xla_backend.models import DEFAULT_MODEL, DEFAULT_SPEECH_MODEL, Registry
+from xla_backend.options import MAX_NEW_TOKENS, GenerationOptions
+from xla_backend.results import GenerationResult, ModelInfo, Transcription
 from xla_backend.startup import native_noise_held_back, prepare_environment
 from xla_backend.timing import PHASES
+
+if TYPE_CHECKING:
+    from xla_backend.backend import Backend
 
 OK, PROGRAM_FAULT, REQUEST_FAULT, INTERRUPTED = 0, 1, 2, 130
 
@@ -60,12 +63,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def generate(parsed: argparse.Namespace, out: IO[str]) -> int:
-    """Answers the prompts one after the other; one that is at fault does not stop the rest.
+    """Answers the prompts one after the other.
 
     Raises:
         BackendError: the options or the model are at fault, so that no prompt can be answered.
     """
     options = _options(parsed)
+    return _answer_all(
+        parsed,
+        out,
+        parsed.prompts,
+        lambda backend, prompt: backend.generate(parsed.model, prompt, options),
+    )
+
+
+def transcribe(parsed: argparse.Namespace, out: IO[str]) -> int:
+    """Writes down the recordings one after the other.
+
+    Raises:
+        BackendError: the options or the model are at fault, so that nothing can be transcribed.
+    """
+    # Unless told otherwise, as much as the model can write: the backend lowers it to that.
+    options = _options(parsed, max_new_tokens=MAX_NEW_TOKENS)
+    return _answer_all(
+        parsed,
+        out,
+        parsed.files,
+        lambda backend, file: backend.transcribe(
+            parsed.model, file, options, language=parsed.language
+        ),
+    )
+
+
+def _answer_all(
+    parsed: argparse.Namespace,
+    out: IO[str],
+    requests: Sequence[str],
+    answer: Callable[[Backend, str], GenerationResult],
+) -> int:
+    """Prints every answer; a request that is at fault does not stop the rest."""
     registry = Registry()
     registry.locate(parsed.model)  # a wrong name is told before the seconds that TensorFlow takes
     quiet = contextlib.nullcontext() if parsed.verbose else native_noise_held_back()
@@ -74,9 +110,9 @@ def generate(parsed: argparse.Namespace, out: IO[str]) -> int:
     backend = Backend(registry)
     backend.load(parsed.model)
     status = OK
-    for prompt in parsed.prompts:
+    for request in requests:
         try:
-            result = backend.generate(parsed.model, prompt, options)
+            result = answer(backend, request)
         except BackendError as error:
             status = _complain(error)
             continue
@@ -111,13 +147,43 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.set_defaults(run=generate)
     command.add_argument("prompts", nargs="+", metavar="PROMPT")
+    _add_model_and_options(command, DEFAULT_MODEL, OPTIONS)
+    _add_output_flags(command)
+
+    command = commands.add_parser(
+        "transcribe", help="write down recordings, one after the other", allow_abbrev=False
+    )
+    command.set_defaults(run=transcribe)
+    command.add_argument("files", nargs="+", metavar="FILE")
+    _add_model_and_options(
+        command,
+        DEFAULT_SPEECH_MODEL,
+        OPTIONS
+        | {"max_new_tokens": ("N", "most tokens a window (default: what the model can write)")},
+    )
+    command.add_argument(
+        "--language",
+        metavar="L",
+        help='what is spoken, as "de" or "German" (default: the model hears it)',
+    )
+    _add_output_flags(command)
+
+    command = commands.add_parser("models", help="list the models", allow_abbrev=False)
+    command.set_defaults(run=models)
+    _add_output_flags(command)
+    return parser
+
+
+def _add_model_and_options(
+    command: argparse.ArgumentParser, model: str, options: dict[str, tuple[str, str]]
+) -> None:
     command.add_argument(
         "--model",
-        default=DEFAULT_MODEL,
+        default=model,
         metavar="NAME",
         help="a name that `models` lists, or a folder (default: %(default)s)",
     )
-    for name, (placeholder, text) in OPTIONS.items():
+    for name, (placeholder, text) in options.items():
         # Kept as text: numbers are checked by GenerationOptions, whose sentences say more.
         command.add_argument(f"--{name.replace('_', '-')}", metavar=placeholder, help=text)
     command.add_argument(
@@ -127,12 +193,6 @@ def _parser() -> argparse.ArgumentParser:
         help="beams: stop as soon as enough texts are finished; with =never, only when no "
         "better one is possible",
     )
-    _add_output_flags(command)
-
-    command = commands.add_parser("models", help="list the models", allow_abbrev=False)
-    command.set_defaults(run=models)
-    _add_output_flags(command)
-    return parser
 
 
 def _add_output_flags(command: argparse.ArgumentParser) -> None:
@@ -149,13 +209,13 @@ def _spell_out(arguments: Sequence[str]) -> list[str]:
     )
 
 
-def _options(parsed: argparse.Namespace) -> GenerationOptions:
-    """The options that were given.
+def _options(parsed: argparse.Namespace, **defaults: int) -> GenerationOptions:
+    """The options that were given, and for others the defaults.
 
     Raises:
         InvalidRequest: one is of the wrong type or out of range.
     """
-    values = {
+    values: dict[str, Any] = defaults | {
         name: _number(getattr(parsed, name))
         for name in OPTIONS
         if getattr(parsed, name) is not None
@@ -204,7 +264,7 @@ def _describe_result(result: GenerationResult) -> str:
     parts = [
         result.cache.value.upper(),
         str(result.key),
-        f"{result.prompt_tokens} + {result.new_tokens} tokens",
+        _describe_sizes(result),
         f"{result.timing.total_s:.3f} s ({phases})",
     ]
     if result.tokens_per_second is not None:
@@ -212,6 +272,16 @@ def _describe_result(result: GenerationResult) -> str:
     if result.speedup is not None:
         parts.append(f"{result.speedup:.0f} times faster than its first call")
     return f"{result.text}\n[{' · '.join(parts)}]"
+
+
+def _describe_sizes(result: GenerationResult) -> str:
+    if isinstance(result, Transcription):
+        windows = len(result.windows)
+        return (
+            f"{result.audio_s:.1f} s of sound in {windows} window{'s' * (windows != 1)}, "
+            f"{1 / result.real_time_factor:.1f} times real time"
+        )
+    return f"{result.prompt_tokens} + {result.new_tokens} tokens"
 
 
 def _describe_model(info: ModelInfo) -> str:

@@ -116,6 +116,8 @@ def _read_file(path: Path, max_seconds: float) -> tuple[int, np.ndarray]:
             raise InvalidRequest(f"There is no audio file {path.name!r}: choose another file.")
         if path.stat().st_size == 0:
             raise InvalidRequest(f"The file {path.name!r} is empty: choose another file.")
+    except InvalidRequest:  # which is a ValueError, too
+        raise
     except (OSError, ValueError) as error:  # a name too long, a null byte, a folder out of bounds
         raise InvalidRequest(f"The audio file cannot be opened: {error}.") from error
     try:

@@ -29,6 +29,7 @@ from xla_backend.results import EngineStatus
 
 if TYPE_CHECKING:
     from xla_backend.backend import Backend, TextStream
+    from xla_backend.transcription import WindowStream
 
 GOODBYE_S = 2.0
 """Seconds that the engine gets to finish its step when it is told to end."""
@@ -48,7 +49,7 @@ class EngineProcess:
         # Guarded by the condition:
         self._waiting: deque[Request] = deque()
         self._active: Request | None = None
-        self._stream: TextStream | None = None
+        self._stream: TextStream | WindowStream | None = None
         self._stop_active = False
         self._ending = False
 
@@ -175,16 +176,19 @@ class EngineProcess:
             if request.kind == "load":
                 value: Any = backend.load(request.model)
             elif request.kind == "generate":
-                value = backend.generate(
-                    request.model, request.prompt, request.options, received=received
+                value = backend.generate(*self._text(request), **self._how(request, received))
+            elif request.kind == "transcribe":
+                value = backend.transcribe(
+                    request.model, request.recording, **self._speech(request, received)
                 )
+            elif request.kind == "transcribe_windows":
+                stream = backend.transcribe_windows(
+                    request.model, request.recording, **self._speech(request, received)
+                )
+                value = self._pass_on(stream, request.number)
             else:
-                value = self._pass_on(
-                    backend.stream(
-                        request.model, request.prompt, request.options, received=received
-                    ),
-                    request.number,
-                )
+                stream = backend.stream(*self._text(request), **self._how(request, received))
+                value = self._pass_on(stream, request.number)
         except BackendError as error:
             return ("error", request.number, (type(error).__name__, str(error)))
         except Exception as error:
@@ -197,13 +201,30 @@ class EngineProcess:
             return ("error", request.number, (BackendError.__name__, sentence))
         return ("result", request.number, value)
 
-    def _pass_on(self, stream: TextStream, number: int) -> Any:
+    @staticmethod
+    def _text(request: Request) -> tuple[str, str, Any]:
+        return request.model, request.prompt, request.options
+
+    @staticmethod
+    def _how(request: Request, received: float) -> dict[str, Any]:
+        return {"exact_key": request.exact_key, "received": received}
+
+    @staticmethod
+    def _speech(request: Request, received: float) -> dict[str, Any]:
+        return {
+            "options": request.options,
+            "language": request.language,
+            "max_seconds": request.max_seconds,
+            "received": received,
+        }
+
+    def _pass_on(self, stream: TextStream | WindowStream, number: int) -> Any:
         with self._condition:
             self._stream = stream
             if self._stop_active:  # the stop came while the model was loading
                 stream.stop()
-        for delta in stream:
-            self._channel.send(("chunk", number, delta))
+        for piece in stream:
+            self._channel.send(("chunk", number, piece))
         return stream.result
 
 

@@ -24,8 +24,8 @@ To the parent: tuples (kind, number of the request or None, value):
 | "ready" | None: the engine takes requests, the default model was tried |
 | "failed" | why the engine cannot start; the process ends |
 | "log" | (logger, level, text) |
-| "chunk" | the next piece of a stream's text |
-| "result" | the last reply: what the method returns; a stream's `GenerationResult` |
+| "chunk" | the next piece of a stream: text, or a `TranscribedWindow` |
+| "result" | the last reply: what the method returns; a stream's `result` |
 | "error" | the last reply: (class name in `errors`, sentence) |
 | "dropped" | the last reply: it was stopped before the engine took it up |
 """
@@ -35,6 +35,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from xla_backend.audio import DEFAULT_MAX_SECONDS, AudioInput
 from xla_backend.buckets import BucketRules
 from xla_backend.options import GenerationOptions
 
@@ -70,6 +71,7 @@ class Request:
     Attributes:
         number: the parent's number for it; every reply carries it.
         kind: the method of `Backend` to call.
+        options: None, for the model's own choice, only where there is a recording.
         received: `time.perf_counter()` in the parent when its caller asked. That clock is the
             system's monotonic one, which all processes of a machine share, so the time in the
             queue counts from the caller's call.
@@ -77,9 +79,12 @@ class Request:
     """
 
     number: int
-    kind: Literal["load", "generate", "stream"]
+    kind: Literal["load", "generate", "stream", "transcribe", "transcribe_windows"]
     model: str
     prompt: str = ""
-    options: GenerationOptions = field(default_factory=GenerationOptions)
+    options: GenerationOptions | None = field(default_factory=GenerationOptions)
     received: float = 0.0
     exact_key: bool = False
+    recording: AudioInput = ""
+    language: str | None = None
+    max_seconds: float = DEFAULT_MAX_SECONDS

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from transformers import GenerationConfig, PretrainedConfig
 
 DEFAULT_MODEL = "gpt2-stories"
+DEFAULT_SPEECH_MODEL = "whisper-commands"
 
 BUNDLED_FOLDER = Path(__file__).resolve().parent.parent / "demo_models"
 

@@ -27,9 +27,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from xla_backend import errors, naming, prediction
+from xla_backend.audio import DEFAULT_MAX_SECONDS, AudioInput
 from xla_backend.buckets import BucketRules, CacheKey
 from xla_backend.channel import Channel
 from xla_backend.errors import BackendError, EngineStopped, ModelUnavailable
@@ -44,6 +45,8 @@ from xla_backend.results import (
     GenerationResult,
     ModelInfo,
     Prediction,
+    TranscribedWindow,
+    Transcription,
 )
 from xla_backend.startup import ENVIRONMENT, QUIET_ENVIRONMENT
 from xla_backend.store import open_store
@@ -58,6 +61,9 @@ CLOSE_S = 5.0
 """Seconds that the child gets to end when it is told to, before it is killed."""
 LAST_LINES = 20
 """Lines of the child's own output that the log shows when it dies."""
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
 
@@ -152,6 +158,45 @@ class BackendProcess:
         received = time.perf_counter()
         return ProcessTextStream(
             self._submit("stream", model, prompt, options, received, exact_key)
+        )
+
+    def transcribe(
+        self,
+        model: str,
+        recording: AudioInput,
+        options: GenerationOptions | None = None,
+        *,
+        language: str | None = None,
+        max_seconds: float = DEFAULT_MAX_SECONDS,
+    ) -> Transcription:
+        """Writes down what is said in a recording; see `Backend.transcribe`.
+
+        Raises:
+            InvalidRequest: the recording cannot be used, or the model is none for speech.
+            ModelUnavailable: the model cannot be loaded.
+            EngineStopped: the engine's process ended meanwhile.
+        """
+        return self._submit_speech(
+            "transcribe", model, recording, options, language, max_seconds
+        ).wait()
+
+    def transcribe_windows(
+        self,
+        model: str,
+        recording: AudioInput,
+        options: GenerationOptions | None = None,
+        *,
+        language: str | None = None,
+        max_seconds: float = DEFAULT_MAX_SECONDS,
+    ) -> ProcessWindowStream:
+        """Writes down a recording window by window. Returns at once.
+
+        What `transcribe` raises, the iterator raises.
+        """
+        return ProcessWindowStream(
+            self._submit_speech(
+                "transcribe_windows", model, recording, options, language, max_seconds
+            )
         )
 
     def wait_ready(self, timeout_s: float | None = None) -> bool:
@@ -307,14 +352,41 @@ class BackendProcess:
         kind: str,
         model: str,
         prompt: str = "",
-        options: GenerationOptions = DEFAULT_OPTIONS,
+        options: GenerationOptions | None = DEFAULT_OPTIONS,
         received: float = 0.0,
         exact_key: bool = False,
+        **speech: Any,
     ) -> _Call:
         while True:
-            call = self._current().submit(kind, model, prompt, options, received, exact_key)
+            call = self._current().submit(
+                kind, model, prompt, options, received, exact_key, **speech
+            )
             if call is not None:
                 return call
+
+    def _submit_speech(
+        self,
+        kind: str,
+        model: str,
+        recording: AudioInput,
+        options: GenerationOptions | None,
+        language: str | None,
+        max_seconds: float,
+    ) -> _Call:
+        received = time.perf_counter()
+        if isinstance(recording, str | os.PathLike) and recording:
+            # The child stays in the folder in which it was started.
+            recording = os.path.abspath(recording)  # noqa: PTH100 (keeps links, takes any string)
+        return self._submit(
+            kind,
+            model,
+            "",
+            options,
+            received,
+            recording=recording,
+            language=language,
+            max_seconds=max_seconds,
+        )
 
     def _read_ahead(self, model: str) -> None:
         with contextlib.suppress(BackendError):  # a request for it will say so
@@ -355,10 +427,10 @@ class _Vocabulary:
     identity: str
 
 
-class ProcessTextStream:
-    """The text of one request as it comes: an iterator of strings.
+class _ProcessStream(Generic[Piece, Result]):
+    """What one request sends as it comes.
 
-    Dropping it, or closing it, before its end stops the generation and frees the engine.
+    Dropping it, or closing it, before its end stops the work and frees the engine.
 
     Attributes:
         result: set when the iterator has ended, also after `stop`. It stays None in two cases: an
@@ -370,12 +442,12 @@ class ProcessTextStream:
         """Wraps a request that was sent."""
         self._call = call
         self._ended = False
-        self.result: GenerationResult | None = None
+        self.result: Result | None = None
 
-    def __iter__(self) -> ProcessTextStream:
+    def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> str:
+    def __next__(self) -> Piece:
         if self._ended:
             raise StopIteration
         kind, value = self._call.next_reply()
@@ -388,7 +460,7 @@ class ProcessTextStream:
         raise StopIteration
 
     def stop(self) -> None:
-        """Ends the text after the chunk that is being made; what was written is kept.
+        """Ends after the piece that is being made; what was made is kept.
 
         May be called from another thread. Returns at once; a compilation that has begun is
         finished first, because XLA cannot be interrupted.
@@ -403,6 +475,14 @@ class ProcessTextStream:
 
     def __del__(self) -> None:
         self.close()
+
+
+class ProcessTextStream(_ProcessStream[str, GenerationResult]):
+    """The text of one request as it comes: an iterator of strings."""
+
+
+class ProcessWindowStream(_ProcessStream[TranscribedWindow, Transcription]):
+    """A recording's text as it comes: an iterator of windows."""
 
 
 class _Call:
@@ -499,13 +579,13 @@ class _Engine:
             self._ended.wait()
         return self._ended.is_set()
 
-    def submit(self, kind: str, *arguments: Any) -> _Call | None:
+    def submit(self, kind: str, *arguments: Any, **speech: Any) -> _Call | None:
         """Sends a request; None if the child is gone. Calls are served in this order."""
         with self._lock:
             if self._end is not None:
                 return None
             call = _Call(self, next(self._numbers))
-            self._channel.send(("request", Request(call.number, kind, *arguments)))
+            self._channel.send(("request", Request(call.number, kind, *arguments, **speech)))
             self._calls[call.number] = call
         return call
 
