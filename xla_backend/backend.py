@@ -309,8 +309,8 @@ class Backend:
 
     def close(self) -> None:
         """Lets go of the models. What XLA compiled stays in memory until the process ends."""
-        self._background.stop()
         self._history.save()
+        self._background.stop()
         with self._running:
             self._engines.clear()
             self._set_status("stopped")

@@ -309,8 +309,10 @@ class BackendProcess:
         with self._lock:
             if self._closed:
                 raise EngineStopped(CLOSED)
+            past = self._engine.past
             self._engine.end_soon()
             self._engine = self._start(warm_up=False)
+            self._engine.past = past  # what calls took before is still the best guess
 
     def close(self) -> None:
         """Ends the child. Requests that wait get `EngineStopped`; later calls raise it too."""
