@@ -322,6 +322,7 @@ class TextStream:
             slot, outcome = backend._functions(engine, key, watch)
             watch.enter("first_token")
             backend._set_status("generating", str(key))
+            status = backend._status
             run = engine.start(slot.built.function, key, prompt_ids, options)
             run.advance(1)
 
@@ -338,7 +339,12 @@ class TextStream:
                 if piece := decoder.push(new_ids):
                     pieces.append(piece)
                     watch.enter(None)
-                    yield piece
+                    try:
+                        yield piece
+                    except GeneratorExit:  # nobody reads on
+                        if backend._status is status:
+                            backend._set_status("ready")
+                        raise
             with backend._turn(watch):
                 watch.enter("decode")
                 started = time.perf_counter()
