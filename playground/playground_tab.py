@@ -136,6 +136,15 @@ class PlaygroundTab:
             [self.prompt, *self.controls.inputs],
             **_QUIET,
         )
+        # In the browser alone: what was wrong with the last request need not be with the next.
+        gr.on(
+            [component.change for component in self._request],
+            None,
+            None,
+            self.notice,
+            js="() => ''",
+            **_QUIET,
+        )
         gr.on(
             [
                 self._page.load,

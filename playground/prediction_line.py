@@ -23,7 +23,7 @@ def prediction_line(prediction: Prediction) -> str:
 def no_prediction_line(reason: str) -> str:
     """The same line when there is nothing to predict: it says why."""
     return (
-        '<div class="prediction"><span class="badge outcome-none">…</span>'
+        '<div class="prediction unknown"><span class="badge outcome-none">…</span>'
         f'<div><p class="prediction-what">{escape(reason)}</p></div></div>'
     )
 
@@ -41,6 +41,6 @@ def _shape(prediction: Prediction) -> str:
     key = prediction.key
     padding = max(0, key.padded_length - prediction.prompt_tokens)
     return (
-        f"{count(prediction.prompt_tokens, 'prompt token')} + {padding} padding = "
-        f"{key.padded_length} · {count(key.num_beams, 'beam')} · up to {key.max_new_tokens} new"
+        f"{prediction.prompt_tokens} prompt + {padding} padding = {key.padded_length} slots"
+        f" · {count(key.num_beams, 'beam')} · {key.max_new_tokens} new"
     )

@@ -482,6 +482,7 @@ class TextStream:
             slot, choice = backend._serve(engine, wanted, self._exact_key, watch)
             watch.enter("first_token")
             backend._set_status("generating", str(choice.key))
+            status = backend._status
             run = engine.start(slot.built.function, choice.key, prompt_ids, options)
             run.advance(1)
 
@@ -498,7 +499,12 @@ class TextStream:
                 if piece := decoder.push(new_ids):
                     pieces.append(piece)
                     watch.enter(None)
-                    yield piece
+                    try:
+                        yield piece
+                    except GeneratorExit:  # nobody reads on
+                        if backend._status is status:
+                            backend._set_status("ready")
+                        raise
             with backend._turn(watch):
                 watch.enter("decode")
                 started = time.perf_counter()

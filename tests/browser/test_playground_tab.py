@@ -85,7 +85,7 @@ def test_a_mistake_is_told_beside_the_button_and_keeps_the_last_result(visit: Op
     window = visit()
     window.write("The old owl")
     window.generate()
-    story, report = window.text("#story"), window.text("#report")
+    story, report = window.text(".story"), window.text(".report")
 
     window.write("   ")
     window.at("#generate").click()
@@ -99,7 +99,7 @@ def test_a_mistake_is_told_beside_the_button_and_keeps_the_last_result(visit: Op
         "document.querySelector('#notice').innerText.includes('too long')"
     )
     assert re.search(r"[\d,]+ tokens too long", window.text("#notice"))
-    assert (window.text("#story"), window.text("#report")) == (story, report)
+    assert (window.text(".story"), window.text(".report")) == (story, report)
     assert window.at("#generate").is_enabled()
 
     window.write("The old owl")
@@ -148,7 +148,7 @@ def test_the_page_stays_live_while_something_compiles(visit: Open) -> None:
     started = time.monotonic()
     window.set_number("max_new_tokens", 33)
     window.page.wait_for_function(
-        "document.querySelector('.prediction-key').innerText.includes('up to 64 new')"
+        "document.querySelector('.prediction-key').innerText.includes('64 new')"
     )
     took = time.monotonic() - started
     busy = window.at("#report .busy").count()
@@ -158,17 +158,23 @@ def test_the_page_stays_live_while_something_compiles(visit: Open) -> None:
     assert took < 5
 
 
+def keep_the_engine_busy(window: Visit, num_beams: int) -> None:
+    """Asks for a shape that no test has had, whose compile and run take seconds."""
+    window.choose_model("slow-gpt2")
+    window.set_number("num_beams", num_beams)
+    window.set_number("max_new_tokens", 128)
+    window.at("#prediction .outcome-miss").wait_for()
+    window.at("#generate").click()
+    window.at("#report .busy").wait_for()
+
+
 def test_a_second_visitor_waits_and_is_told_so(visit: Open) -> None:
     first, second = visit(), visit()
-    first.choose_model("slow-gpt2")
-    first.set_number("max_new_tokens", 256)
-    first.at("#generate").click()
-    first.at("#report .busy").wait_for()
+    keep_the_engine_busy(first, num_beams=5)
     second.at("#generate").click()
     second.page.wait_for_function(
         "document.querySelector('#report').innerText.includes('Waiting for 1 other run')"
     )
-    first.at("#stop").click()
     first.wait_for_result()
     second.wait_for_result()
     waited = re.search(r"Queue\s+([\d.]+ m?s)", second.text("#report .legend >> nth=0"))
@@ -177,15 +183,11 @@ def test_a_second_visitor_waits_and_is_told_so(visit: Open) -> None:
 
 def test_a_run_that_is_stopped_while_it_waits_never_begins(visit: Open) -> None:
     first, second = visit(), visit()
-    first.choose_model("slow-gpt2")
-    first.set_number("max_new_tokens", 256)
-    first.at("#generate").click()
-    first.at("#report .busy").wait_for()
+    keep_the_engine_busy(first, num_beams=6)
     second.at("#generate").click()
     second.at("#report .busy").wait_for()
     second.at("#stop").click()
     second.page.wait_for_function("document.querySelector('#stop').disabled")
-    first.at("#stop").click()
     first.wait_for_result()
     second.wait_for_result()
     assert "Stopped before it began" in second.text("#notice")

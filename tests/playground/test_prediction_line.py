@@ -34,7 +34,7 @@ def words(markup: str) -> str:
 def test_the_sentence(outcome: CacheOutcome, expected_s: float | None, sentence: str) -> None:
     line = words(prediction_line(Prediction(outcome, KEY, 5, expected_s)))
     assert line.startswith(sentence)
-    assert line.endswith("5 prompt tokens + 11 padding = 16 · 1 beam · up to 32 new")
+    assert line.endswith("5 prompt + 11 padding = 16 slots · 1 beam · 32 new")
 
 
 def test_without_a_prediction_the_line_gives_the_reason_as_text() -> None:

@@ -1,0 +1,81 @@
+"""Takes the README's pictures: `make screenshots`, or `python tests/browser/screenshots.py`.
+
+Knows which moments are worth a picture. Serves the page itself, on the bundled model or, with
+`--model`, on another one, and writes to `docs/images/`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[2]
+# Run as a script, Python finds this folder but not the checkout.
+sys.path.insert(0, str(ROOT))
+
+from tests.browser.visit import CHROMIUM_ARGUMENTS, Visit  # noqa: E402
+from tests.conftest import BROWSERS  # noqa: E402
+from tests.playground.served import serve  # noqa: E402
+
+FOLDER = ROOT / "docs" / "images"
+
+
+def main() -> int:
+    """Takes all pictures; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="gpt2-stories", help="name or folder to show")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the pictures go")
+    flags = parser.parse_args()
+    executable = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if executable is None:
+        print("No browser: install the Debian package chromium.", file=sys.stderr)
+        return 1
+    flags.folder.mkdir(parents=True, exist_ok=True)
+    served = serve("--models", flags.model)
+    try:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path=executable, args=CHROMIUM_ARGUMENTS
+            )
+            take_pictures(browser, served.url, flags.folder)
+    finally:
+        served.end()
+    return 0
+
+
+def take_pictures(browser: Browser, url: str, folder: Path) -> None:
+    """A first call, then a later one, then the same in the dark and on a phone."""
+    wide = Visit(browser, url, 1280, 960, color_scheme="light")
+    wide.generate()
+    _save(wide, folder / "first-call.png")
+    wide.generate()
+    _save(wide, folder / "playground.png")
+    wide.close()
+
+    dark = Visit(browser, url, 1280, 960, color_scheme="dark")
+    dark.generate()
+    _save(dark, folder / "playground-dark.png")
+    dark.close()
+
+    phone = Visit(browser, url, 390, 844, color_scheme="light", device_scale_factor=2)
+    phone.generate()
+    _save(phone, folder / "phone.png")
+    phone.close()
+
+
+def _save(visit: Visit, path: Path) -> None:
+    visit.at("#prediction .outcome-hit").wait_for()
+    visit.at("#status .status-ready").wait_for()
+    visit.page.evaluate("document.activeElement.blur()")
+    visit.page.mouse.move(0, 0)
+    visit.page.wait_for_timeout(700)
+    visit.page.screenshot(path=path)
+    print(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
