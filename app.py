@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import threading
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,6 +74,8 @@ def serve(backend: BackendProcess, flags: argparse.Namespace) -> None:
     """Builds the page, serves it and waits."""
     from playground import create_app, launch_options
 
+    # Gradio uses a name that Starlette has renamed; whoever reads this terminal cannot help it.
+    warnings.filterwarnings("ignore", message="'HTTP_422_UNPROCESSABLE_ENTITY' is deprecated")
     app = create_app(backend, flags.models)
     try:
         app.launch(

@@ -128,6 +128,7 @@ def launch_options() -> dict[str, Any]:
         "theme": theme(),
         "css": css_variables() + (_ASSETS / "page.css").read_text(encoding="utf-8"),
         "head": f"<script>{script}</script>",
+        "favicon_path": _ASSETS / "favicon.svg",
         "footer_links": ["api", "settings"],
         "enable_monitoring": False,
         "ssr_mode": False,

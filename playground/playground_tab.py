@@ -111,6 +111,7 @@ class PlaygroundTab:
                 apply_default_css=False,
             )
             self.entries = gr.HTML(entries_table([]), elem_id="entries", apply_default_css=False)
+            self.entries_sent = gr.State(None)
         with gr.Column(elem_classes="card"):
             with gr.Row(elem_classes="card-head"):
                 gr.HTML(
@@ -189,9 +190,9 @@ class PlaygroundTab:
     def _connect_tables(self) -> None:
         gr.on(
             [self._page.load, self._page.timer.tick],
-            lambda: (status_line(self._backend.status), entries_table(self._backend.entries())),
-            None,
-            [self._page.status, self.entries],
+            self._look_at_engine,
+            self.entries_sent,
+            [self._page.status, self.entries, self.entries_sent],
             **_QUIET,
         )
         self._page.load(history.history_table, self._page.runs_of_visitor, self.history, **_QUIET)
@@ -201,6 +202,13 @@ class PlaygroundTab:
             [self._page.runs_of_visitor, self.history],
             **_QUIET,
         )
+
+    def _look_at_engine(self, sent: int | None) -> tuple[Any, Any, int]:
+        """The status, every second; the table only when it is another than the one last sent."""
+        entries = tuple(self._backend.entries())
+        new = hash(entries)
+        table = gr.skip() if new == sent else entries_table(entries)
+        return status_line(self._backend.status), table, new
 
     def _predict(self, model: str, prompt: str, *options: Any) -> str:
         try:
