@@ -173,7 +173,8 @@ def test_a_build_that_fails_leaves_everything_usable(
 
 
 IN_A_NEW_PROCESS = """
-import json, os, sys
+import json, sys
+from pathlib import Path
 from xla_backend import Backend, GenerationOptions
 
 model, compiled, order = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
@@ -181,18 +182,19 @@ backend, report = Backend(), []
 for options in order:
     result = backend.generate(model, "Once upon a time", GenerationOptions(**options))
     tokens = [token.id for token in result.tokens]
-    report.append([result.cache.value, tokens, len(os.listdir(compiled))])
+    entries = Path(compiled).glob("*/*.entry")
+    code = [entry for entry in entries if not entry.name.endswith(".trace.entry")]
+    report.append([result.cache.value, tokens, len(code)])
 print(json.dumps(report))
 """
 
 
 def in_a_new_process(model: str, compiled: Path, order: list[dict]) -> list[tuple]:
-    """Cache outcome, token ids, and how many functions XLA has kept in `compiled` by then."""
-    flags = f"--tf_xla_persistent_cache_directory={compiled}"
+    """Cache outcome, token ids, and how much of XLA's code the store in `compiled` has by then."""
     done = subprocess.run(
         [sys.executable, "-c", IN_A_NEW_PROCESS, model, str(compiled), json.dumps(order)],
         cwd=ROOT,
-        env={**os.environ, "TF_XLA_FLAGS": flags},
+        env={**os.environ, "XLA_BACKEND_STORE": str(compiled)},
         capture_output=True,
         text=True,
         timeout=300,
@@ -204,7 +206,7 @@ def in_a_new_process(model: str, compiled: Path, order: list[dict]) -> list[tupl
 def test_in_new_processes_seeds_mean_the_same_and_xla_compiles_each_function_once(
     backend: Backend, model: str, tmp_path: Path
 ) -> None:
-    """XLA's own cache on disk counts here: it gains a file with each function that it compiles."""
+    """The store counts here: it gains an entry with each function that XLA compiles."""
     greedy = {"max_new_tokens": 8}
     drawn = {"max_new_tokens": 8, "temperature": 0.9, "seed": 5}
     others = [{**greedy, **changes} for changes in OTHER_OPTIONS]
@@ -216,7 +218,7 @@ def test_in_new_processes_seeds_mean_the_same_and_xla_compiles_each_function_onc
     assert texts[0] == texts[1] == ids(backend.generate(model, PROMPT, GenerationOptions(**drawn)))
     # Traced in another order, the same functions have the same names: nothing is compiled anew.
     second = in_a_new_process(model, tmp_path, [beams, greedy, drawn])
-    assert [row[2] for row in second] == [3, 3, 3]
+    assert [(row[0], row[2]) for row in second] == [("disk", 3), ("disk", 3), ("hit", 3)]
     assert second[0][1] == texts[-1]
     assert second[2][1] == texts[0]
 
