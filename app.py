@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     backend = None
     try:
         check_port(flags.host, flags.port)
-        backend = start_engine(flags.models)
+        backend = start_engine(flags.models, flags.store)
         serve(backend, flags)
     except KeyboardInterrupt:
         return 0
@@ -54,12 +54,13 @@ def check_port(host: str, port: int) -> None:
         pass
 
 
-def start_engine(models: Sequence[str]) -> BackendProcess:
+def start_engine(models: Sequence[str], store: str | None) -> BackendProcess:
     """Starts the engine's process, without waiting for it.
 
     Args:
         models: what may be used: bundled names, Hub ids, folders; empty for the default list. A
             page is open to strangers, so no folder can be named that is not among them.
+        store: the folder that keeps compiled functions, "off" for none, None for the default one.
     """
     from xla_backend.models import DEFAULT_MODEL, HUB_MODELS, Registry
     from xla_backend.process import BackendProcess
@@ -67,7 +68,8 @@ def start_engine(models: Sequence[str]) -> BackendProcess:
     folders = [name for name in models if Path(name).is_dir()]
     hub_models = [name for name in models if "/" in name and name not in folders]
     registry = Registry(hub_models if models else HUB_MODELS, allow_folders=bool(folders))
-    return BackendProcess(registry, default_model=models[0] if models else DEFAULT_MODEL)
+    default_model = models[0] if models else DEFAULT_MODEL
+    return BackendProcess(registry, default_model=default_model, store=store)
 
 
 def serve(backend: BackendProcess, flags: argparse.Namespace) -> None:
@@ -119,6 +121,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME,NAME",
         help="models to offer, the first one chosen: bundled names, Hub ids or folders "
         "(PLAYGROUND_MODELS; default: all that are known)",
+    )
+    parser.add_argument(
+        "--store",
+        default=os.environ.get("PLAYGROUND_STORE"),
+        metavar="FOLDER",
+        help="folder that keeps compiled functions, or off (PLAYGROUND_STORE; default: "
+        "XLA_BACKEND_STORE, or else the user's cache directory)",
     )
     parser.add_argument(
         "--share",

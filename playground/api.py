@@ -33,6 +33,7 @@ def add_endpoints(page: PageContext) -> None:
         length_penalty: float = 1.0,
         early_stopping: bool | Literal["never"] = False,
         seed: int = 0,
+        exact_key: bool = False,
     ) -> dict[str, Any]:
         """Continue a prompt, and say whether a compiled function was there and where time went.
 
@@ -48,6 +49,7 @@ def add_endpoints(page: PageContext) -> None:
             length_penalty: above 0 favours longer texts in beam search.
             early_stopping: when beam search ends: true, false or "never".
             seed: the same seed draws the same text.
+            exact_key: a larger compiled function, if there is one, may not serve instead.
         Returns:
             An object with model, text, prompt_tokens, new_tokens, key, cache and timing (seconds).
         """
@@ -65,7 +67,7 @@ def add_endpoints(page: PageContext) -> None:
             )
             page.check_model(model)
             with page.runs.turn():
-                return backend.generate(model, prompt, options).to_json()
+                return backend.generate(model, prompt, options, exact_key=exact_key).to_json()
         except BackendError as error:
             # Only a gr.Error carries its sentence to the caller, and nothing went wrong here that
             # a traceback in the log would help with.

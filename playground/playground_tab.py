@@ -59,6 +59,11 @@ class PlaygroundTab:
                 self._build_result()
             with gr.Column(elem_classes="card area-options"):
                 self.controls = OptionControls(DEFAULTS)
+                self.exact_key = gr.Checkbox(
+                    label="Exact shape only",
+                    info="A larger function that is there may not serve. To see a first call.",
+                    elem_id="exact_key",
+                )
         self._build_tables()
         self._connect_request()
         self._connect_run()
@@ -128,7 +133,7 @@ class PlaygroundTab:
 
     @property
     def _request(self) -> list[gr.components.Component]:
-        return [self.model, self.prompt, *self.controls.inputs]
+        return [self.model, self.prompt, self.exact_key, *self.controls.inputs]
 
     def _connect_request(self) -> None:
         self.examples.click(
@@ -208,20 +213,27 @@ class PlaygroundTab:
         entries = tuple(self._backend.entries())
         new = hash(entries)
         table = gr.skip() if new == sent else entries_table(entries)
-        return status_line(self._backend.status), table, new
+        return self._status(), table, new
 
-    def _predict(self, model: str, prompt: str, *options: Any) -> str:
+    def _status(self) -> str:
+        return status_line(self._backend.status, len(self._backend.warming()))
+
+    def _predict(self, model: str, prompt: str, exact_key: bool, *options: Any) -> str:
         try:
             self._page.check_model(model)
-            return prediction_line(self._backend.predict(model, prompt, options_from(options)))
+            return prediction_line(
+                self._backend.predict(model, prompt, options_from(options), exact_key=exact_key)
+            )
         except BackendError as error:
             return no_prediction_line(str(error))
 
-    def _begin(self, request: gr.Request, model: str, prompt: str, *options: Any) -> Updates:
+    def _begin(
+        self, request: gr.Request, model: str, prompt: str, exact_key: bool, *options: Any
+    ) -> Updates:
         """Checks the request at once, so that a mistake need not wait for somebody's compile."""
         try:
             self._page.check_model(model)
-            run = Run(model, prompt, options_from(options))
+            run = Run(model, prompt, options_from(options), exact_key)
             prediction = self._prediction_of(run)
             ahead = self._page.runs.begin(str(request.session_hash), run)
         except BackendError as error:
@@ -237,7 +249,9 @@ class PlaygroundTab:
     def _prediction_of(self, run: Run) -> Prediction | None:
         """None while the model's vocabulary is not here: the run itself will fetch it."""
         try:
-            return self._backend.predict(run.model, run.prompt, run.options)
+            return self._backend.predict(
+                run.model, run.prompt, run.options, exact_key=run.exact_key
+            )
         except ModelUnavailable:
             return None
 
@@ -282,7 +296,7 @@ class PlaygroundTab:
             self.stop: gr.update(value="Stop", interactive=False),
             self.notice: "",
             self.entries: entries_table(self._backend.entries()),
-            self._page.status: status_line(self._backend.status),
+            self._page.status: self._status(),
         }
 
     def _stop(self, request: gr.Request) -> tuple[Any, Any]:

@@ -40,7 +40,11 @@ def _expectation(prediction: Prediction) -> str:
 def _shape(prediction: Prediction) -> str:
     key = prediction.key
     padding = max(0, key.padded_length - prediction.prompt_tokens)
+    own = prediction.requested_key
+    instead = ""
+    if key != own:
+        instead = f" (your own shape: {own.padded_length} slots, {own.max_new_tokens} new)"
     return (
         f"{prediction.prompt_tokens} prompt + {padding} padding = {key.padded_length} slots"
-        f" · {count(key.num_beams, 'beam')} · {key.max_new_tokens} new"
+        f" · {count(key.num_beams, 'beam')} · {key.max_new_tokens} new{instead}"
     )

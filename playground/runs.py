@@ -26,10 +26,13 @@ _BETWEEN_UPDATES_S = 0.05
 class Run:
     """One request of one visitor, from the click to the result."""
 
-    def __init__(self, model: str, prompt: str, options: GenerationOptions) -> None:
+    def __init__(
+        self, model: str, prompt: str, options: GenerationOptions, exact_key: bool = False
+    ) -> None:
         self.model = model
         self.prompt = prompt
         self.options = options
+        self.exact_key = exact_key
         self._pressed = time.perf_counter()
         self.taken = False
         self._stream: TextStream | None = None
@@ -60,7 +63,7 @@ class Run:
         # Not the time since the click: most of that is the way to the browser and back.
         self._waited_s = max(0.0, engine_freed - self._pressed)
         self._engine_was_starting = backend.status.state in ("starting", "stopped")
-        stream = backend.stream(self.model, self.prompt, self.options)
+        stream = backend.stream(self.model, self.prompt, self.options, exact_key=self.exact_key)
         with self._lock:
             self._stream = stream
             if self._stopped:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from playground.markup import escape
-from playground.quantities import elapsed
+from playground.quantities import count, elapsed
 from xla_backend import EngineStatus
 
 _ACTIVITY = {
@@ -23,16 +23,19 @@ _ACTIVITY = {
 _AT_REST = ("ready", "stopped")
 
 
-def status_line(status: EngineStatus, now: float | None = None) -> str:
+def status_line(status: EngineStatus, warming: int = 0, now: float | None = None) -> str:
     """The status as HTML: a dot, the activity, what it concerns and for how long it has run.
 
     Args:
         status: what the engine reports.
+        warming: how many functions it makes ready while nobody waits.
         now: a `time.perf_counter()` reading; the present by default.
     """
     activity = _ACTIVITY[status.state]
     at_rest = status.state in _AT_REST
     detail = "" if at_rest else escape(status.detail)
+    if status.state == "ready" and warming:
+        detail = f"making {count(warming, 'shape')} ready in the background"
     if status.state == "starting":
         detail = "TensorFlow is loading; you can already press Generate"
     clock = ""

@@ -36,7 +36,7 @@ def test_a_port_in_use_is_said_in_one_sentence(site: Site) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("flag", ["--host", "--port", "--models", "--share"])
+@pytest.mark.parametrize("flag", ["--host", "--port", "--models", "--store", "--share"])
 def test_every_flag_names_its_environment_variable(flag: str) -> None:
     help_text = subprocess.run(
         [sys.executable, "app.py", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60

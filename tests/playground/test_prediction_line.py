@@ -8,7 +8,7 @@ import pytest
 
 from playground.prediction_line import no_prediction_line, prediction_line
 from tests.playground.samples import KEY
-from xla_backend import CacheOutcome, Prediction
+from xla_backend import CacheKey, CacheOutcome, Prediction
 
 
 def words(markup: str) -> str:
@@ -32,9 +32,15 @@ def words(markup: str) -> str:
     ],
 )
 def test_the_sentence(outcome: CacheOutcome, expected_s: float | None, sentence: str) -> None:
-    line = words(prediction_line(Prediction(outcome, KEY, 5, expected_s)))
+    line = words(prediction_line(Prediction(outcome, KEY, KEY, 5, expected_s)))
     assert line.startswith(sentence)
     assert line.endswith("5 prompt + 11 padding = 16 slots · 1 beam · 32 new")
+
+
+def test_a_larger_function_is_named_beside_the_shape_that_was_asked_for() -> None:
+    prediction = Prediction(CacheOutcome.REUSED, CacheKey(32, 1, 64), KEY, 5, 0.1)
+    line = words(prediction_line(prediction))
+    assert line.endswith("= 32 slots · 1 beam · 64 new (your own shape: 16 slots, 32 new)")
 
 
 def test_without_a_prediction_the_line_gives_the_reason_as_text() -> None:

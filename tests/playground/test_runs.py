@@ -42,7 +42,9 @@ class Engine:
         self.status = EngineStatus(state)
         self.last = Stream(words)
 
-    def stream(self, model: str, prompt: str, options: GenerationOptions) -> Stream:
+    def stream(
+        self, model: str, prompt: str, options: GenerationOptions, exact_key: bool
+    ) -> Stream:
         return self.last
 
 

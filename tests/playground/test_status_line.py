@@ -27,6 +27,11 @@ def test_rest_shows_no_clock() -> None:
     assert words(status_line(EngineStatus("ready", "x", since=100.0), now=900.0)) == "Engine ready"
 
 
+def test_work_in_the_background_is_told() -> None:
+    line = words(status_line(EngineStatus("ready"), warming=2))
+    assert line == "Engine ready making 2 shapes ready in the background"
+
+
 def test_while_it_starts_the_visitor_may_already_ask() -> None:
     line = words(status_line(EngineStatus("starting", "", since=100.0), now=103.0))
     assert "you can already press Generate" in line
