@@ -43,7 +43,11 @@ from xla_backend.results import (  # noqa: E402
 from xla_backend.store import open_store  # noqa: E402
 from xla_backend.timing import Stopwatch, Timing  # noqa: E402
 from xla_backend.tokenization import IncrementalDecoder  # noqa: E402
-from xla_backend.transcription import WindowStream  # noqa: E402
+from xla_backend.transcription import (  # noqa: E402
+    WindowStream,
+    fitting_options,
+    speech_key,
+)
 
 DEFAULT_OPTIONS = GenerationOptions()
 
@@ -287,7 +291,8 @@ class Backend:
         engine = self._engines.get(model)
         if engine is None:
             return
-        default = self._key(engine, 1, DEFAULT_OPTIONS)
+        options = DEFAULT_OPTIONS if engine.speech is None else fitting_options(None, engine)
+        default = self._key(engine, 1, options)
         used = self._history.most_used(engine.info.name)[:WARM_UP_KEYS]
         self.warm_soon(model, dict.fromkeys([default, *used]))
 
@@ -329,6 +334,8 @@ class Backend:
         return self._engines[model]
 
     def _key(self, engine: Engine, prompt_tokens: int, options: GenerationOptions) -> CacheKey:
+        if engine.speech is not None:
+            return speech_key(self._rules, engine.speech, options)
         return self._rules.key_for(
             prompt_tokens, options.num_beams, options.max_new_tokens, engine.context_length
         )

@@ -106,7 +106,8 @@ class WindowStream:
         samples = audio.read(self._recording, speech.rate, self._max_seconds)
         _check_sound(samples, speech.rate)
         self._language = speech.language_code(self._language)
-        options = _fitting(self._options, engine)
+        options = fitting_options(self._options, engine)
+        wanted = backend._key(engine, speech.frames, options)
 
         heard: list[_HeardWindow] = []
         windows: list[TranscribedWindow] = []
@@ -116,7 +117,7 @@ class WindowStream:
                 break
             said = None
             if not _is_silent(window.samples, speech.rate):
-                said = self._hear(engine, options, window.samples, watch)
+                said = self._hear(engine, wanted, options, window.samples, watch)
                 heard.append(said)
                 frames += speech.frames_of(window.samples)
             # The first window's share includes reading the recording.
@@ -132,7 +133,6 @@ class WindowStream:
                 )
             )
             if said:
-                wanted = speech_key(backend._rules, speech, options)
                 spent = windows[-1].timing
                 backend._record(engine, said.slot, said.key, wanted, said.outcome, spent)
             before = timing
@@ -150,7 +150,7 @@ class WindowStream:
             tokens=tuple(token for said in heard for token in said.tokens),
             prompt_tokens=frames,
             key=heard[0].key,
-            requested_key=speech_key(backend._rules, speech, options),
+            requested_key=wanted,
             cache=heard[0].outcome,
             finish=_finish(heard, is_whole=windows[-1].end_s * speech.rate >= len(samples) - 1),
             timing=watch.read(),
@@ -163,7 +163,12 @@ class WindowStream:
         )
 
     def _hear(
-        self, engine: Engine, options: GenerationOptions, samples: np.ndarray, watch: Stopwatch
+        self,
+        engine: Engine,
+        wanted: CacheKey,
+        options: GenerationOptions,
+        samples: np.ndarray,
+        watch: Stopwatch,
     ) -> _HeardWindow:
         """What is said in one window; finds out the language if it is not known yet."""
         backend, speech = self._backend, engine.speech
@@ -171,7 +176,6 @@ class WindowStream:
         features, prompt = speech.features(samples), speech.decoder_prompt
         tokens = prompt.for_language(self._language) if self._language else prompt.tokens
         with backend._turn(watch):
-            wanted = speech_key(backend._rules, speech, options)
             slot, choice = backend._serve(engine, wanted, False, watch)
             key = choice.key
             watch.enter("first_token")
@@ -213,7 +217,7 @@ class _HeardWindow:
     slot: Slot[KeyFunctions]
 
 
-def _fitting(options: GenerationOptions | None, engine: Engine) -> GenerationOptions:
+def fitting_options(options: GenerationOptions | None, engine: Engine) -> GenerationOptions:
     """The options with as many new tokens a window as the model has positions for, at most."""
     room = engine.context_length - len(engine.speech.decoder_prompt.tokens)
     if options is None:
