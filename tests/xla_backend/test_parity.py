@@ -198,6 +198,12 @@ def test_gpt2_length_penalty_and_early_stopping(gpt2: Pair) -> None:
     assert any(len(found) > 1 for name, found in texts.items() if "early" in name)
 
 
+@pytest.mark.parametrize("length_penalty", [-10.0, 10.0])
+def test_gpt2_length_penalty_at_its_limits(gpt2: Pair, length_penalty: float) -> None:
+    for length in (5, SHORT):
+        gpt2.assert_same_text(gpt2.prompts[length], num_beams=4, length_penalty=length_penalty)
+
+
 def test_gpt2_all_penalties_at_once_with_8_beams(gpt2: Pair) -> None:
     options = {"num_beams": 8, "repetition_penalty": 1.2, "length_penalty": 1.7}
     gpt2.assert_same_text(gpt2.prompts[17], **options, early_stopping="never")
@@ -251,6 +257,10 @@ def test_reported_log_probabilities_are_the_models_own(gpt2: Pair, options: dict
         )
 
 
+@pytest.mark.skipif(
+    not (BUNDLED_FOLDER / DEFAULT_MODEL / "model.safetensors").exists(),
+    reason=f"demo_models/{DEFAULT_MODEL} has no weights: python -m demo_models.train {DEFAULT_MODEL}",
+)
 def test_the_bundled_model() -> None:
     folder = BUNDLED_FOLDER / DEFAULT_MODEL
     tokenizer, oracle = Tokenizer.load(folder), checkpoints.oracle(folder)
@@ -259,3 +269,4 @@ def test_the_bundled_model() -> None:
         for num_beams in (1, 2, 4, 8):
             pair.assert_same_text(prompt, num_beams=num_beams)
         pair.assert_same_text(prompt, num_beams=4, length_penalty=2.0, repetition_penalty=1.3)
+    pair.assert_same_text("Once upon a time", max_new_tokens=60)
