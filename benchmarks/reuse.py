@@ -1,0 +1,68 @@
+"""What it costs to run a request on a larger compiled function than it needs.
+
+Knows the engine from outside. Run as
+
+    python -m benchmarks.reuse [--model 124m] [--num-beams 1]
+
+The same request (a short prompt, 32 new tokens) runs on ever larger functions, in turn; the table
+gives medians and what each costs over the exact one. `prediction.REUSE_PADDED_LENGTH` and
+`REUSE_MAX_NEW_TOKENS` follow from it: the dearest function that they allow must stay far below the
+seconds that making the exact one takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.checkpoints import gpt2_124m
+
+EXACT = (16, 32)
+SIZES = [EXACT, (32, 32), (64, 32), (128, 32), (256, 32), (16, 128), (16, 512), (128, 512)]
+CALLS = 7
+
+
+def main() -> None:
+    """Measures and prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--model", default="124m")
+    parser.add_argument("--num-beams", type=int, default=1)
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "xla-bench")
+    arguments = parser.parse_args()
+    from xla_backend import Backend, CacheKey, GenerationOptions, prediction
+
+    model = str(gpt2_124m(arguments.work)) if arguments.model == "124m" else arguments.model
+    options = GenerationOptions(max_new_tokens=EXACT[1], num_beams=arguments.num_beams)
+    # Measures beyond the bounds, too.
+    prediction.REUSE_PADDED_LENGTH = prediction.REUSE_MAX_NEW_TOKENS = 1000
+    backends, first_s = {}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        for size in SIZES:
+            backends[size] = Backend(store=folder)
+            start = time.perf_counter()
+            key = CacheKey(size[0], arguments.num_beams, size[1])
+            backends[size].warm(model, [key])
+            first_s[size] = time.perf_counter() - start
+        taken = {size: [] for size in SIZES}
+        for _ in range(CALLS):
+            for size, backend in backends.items():
+                result = backend.generate(model, "Once upon", options)
+                assert (result.key.padded_length, result.key.max_new_tokens) == size
+                backend.cancel_warming()
+                taken[size].append(result.timing.run_s)
+    exact = statistics.median(taken[EXACT])
+    print(f"\npython -m benchmarks.reuse {' '.join(sys.argv[1:])}\n")
+    print("| padded length | max_new_tokens | run ms | over the exact function |")
+    print("| --- | --- | --- | --- |")
+    for size, seconds in taken.items():
+        median = statistics.median(seconds)
+        print(f"| {size[0]} | {size[1]} | {1000 * median:.1f} | {median / exact:.2f} |")
+    print(f"\nMaking the exact function ready with nothing stored took {first_s[EXACT]:.1f} s.")
+
+
+if __name__ == "__main__":
+    main()
