@@ -12,6 +12,7 @@ it. The least recently used ones go when the store outgrows its bound.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -44,15 +45,23 @@ def default_folder() -> Path:
 
 
 def fingerprint() -> str:
-    """What compiled code depends on besides its definition: versions, processor, XLA's flags."""
-    from xla_backend import __version__
-
-    parts = [f"xla_backend {__version__}"]
+    """What stored functions depend on: this package, TensorFlow, the processor, XLA's flags."""
+    parts = [f"xla_backend {_source_digest()}"]
     for package in ("tensorflow", "transformers"):
         parts.append(f"{package} {importlib.metadata.version(package)}")
     parts.append(f"{platform.machine()} {_cpu_features()}")
     parts.append(os.environ.get("XLA_FLAGS", ""))
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
+
+
+@functools.cache
+def _source_digest() -> str:
+    """This package's own code: a stored definition must not outlive the source it was traced from,
+    whether or not anyone remembered to change the version."""
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _cpu_features() -> str:
