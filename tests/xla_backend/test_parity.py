@@ -259,7 +259,7 @@ def test_reported_log_probabilities_are_the_models_own(gpt2: Pair, options: dict
 
 @pytest.mark.skipif(
     not (BUNDLED_FOLDER / DEFAULT_MODEL / "model.safetensors").exists(),
-    reason=f"demo_models/{DEFAULT_MODEL} has no weights: python -m demo_models.train {DEFAULT_MODEL}",
+    reason=f"{DEFAULT_MODEL} has no weights: python -m demo_models.train {DEFAULT_MODEL}",
 )
 def test_the_bundled_model() -> None:
     folder = BUNDLED_FOLDER / DEFAULT_MODEL
