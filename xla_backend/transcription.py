@@ -125,7 +125,8 @@ class WindowStream:
             windows.append(
                 TranscribedWindow(
                     start_s=window.start_s,
-                    end_s=window.start_s + len(window.samples) / speech.rate,
+                    # Over samples, so that it is the next window's start to the last bit.
+                    end_s=(round(window.start_s * speech.rate) + len(window.samples)) / speech.rate,
                     text=said.text if said else "",
                     new_tokens=len(said.tokens) if said else 0,
                     cache=said.outcome if said else None,
