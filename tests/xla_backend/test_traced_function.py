@@ -1,4 +1,4 @@
-"""Tests of `xla_backend.jit`: definitions that look the same whatever was traced before them."""
+"""Tests of `xla_backend.traced_function`: definitions that look the same whatever was traced before them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.core.framework.function_pb2 import FunctionDef
 
 from xla_backend import Backend, GenerationOptions, jit
-from xla_backend.jit import TracedFunction
+from xla_backend.traced_function import TracedFunction
 
 
 class Pair(NamedTuple):
@@ -160,7 +160,7 @@ def no_renaming(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_renaming_everything_works_and_one_warning_says_so(
     no_renaming: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="xla_backend.jit")
+    caplog.set_level(logging.WARNING, logger="xla_backend.traced_function")
     for name in ("jit_test_plain", "jit_test_plain_too"):
         function = traced(name, weights())
         assert function.definition is None
@@ -168,7 +168,9 @@ def test_without_renaming_everything_works_and_one_warning_says_so(
         assert_computes(function)
         assert_computes(function, 5)
         assert function.output_specs.sums.shape.as_list() == [None]
-    assert [record.message for record in caplog.records if record.name == "xla_backend.jit"] == [
+    assert [
+        record.message for record in caplog.records if record.name == "xla_backend.traced_function"
+    ] == [
         "This TensorFlow does not let functions be renamed: compiled functions will not be found "
         "again on disk."
     ]
