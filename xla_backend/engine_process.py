@@ -45,6 +45,8 @@ class EngineProcess:
         self._channel = channel
         self._settings = settings
         self._ready_at = 0.0
+        self._backend: Backend | None = None
+        self._mirroring = threading.Lock()
         self._condition = threading.Condition()
         # Guarded by the condition:
         self._waiting: deque[Request] = deque()
@@ -71,12 +73,14 @@ class EngineProcess:
                         self._condition.notify()
                 elif kind == "stop":
                     self._stop(value)
-                elif kind == "warm" and self._backend is not None:
-                    self._backend.warm_soon(*value)
-                elif kind == "cancel_warming" and self._backend is not None:
-                    self._backend.cancel_warming()
                 elif kind == "close":
                     break
+                elif self._backend is None:
+                    pass  # nothing to warm yet, and nothing to cancel
+                elif kind == "warm":
+                    self._backend.warm_soon(*value)
+                elif kind == "cancel_warming":
+                    self._backend.cancel_warming()
         except (EOFError, OSError):
             pass  # the parent is gone
         with self._condition:
@@ -114,9 +118,12 @@ class EngineProcess:
         except BaseException as error:
             self._channel.send(("failed", None, f"{type(error).__name__}: {error}"))
             raise
+        self._backend = backend
         self._mirror(backend)
         self._ready_at = time.perf_counter()
         self._channel.send(("ready", None, None))
+        if self._settings.warm_up and self._settings.preload is not None:
+            backend.warm_up(self._settings.preload)
         while (request := self._next_request()) is not None:
             reply = self._serve(backend, request)
             # Before the reply: whoever holds the result can trust the next prediction.
@@ -148,10 +155,12 @@ class EngineProcess:
         self._channel.send(("status", None, status))
 
     def _mirror(self, backend: Backend) -> None:
-        self._channel.send(("entries", None, backend.entries()))
-        self._channel.send(("models", None, backend.models()))
-        self._channel.send(("past", None, backend.past()))
-        self._channel.send(("warming", None, backend.warming()))
+        # The background's thread mirrors too: what was read first must not be sent last.
+        with self._mirroring:
+            self._channel.send(("entries", None, backend.entries()))
+            self._channel.send(("models", None, backend.models()))
+            self._channel.send(("past", None, backend.past()))
+            self._channel.send(("warming", None, backend.warming()))
 
     def _mirror_background(self) -> None:
         if self._backend is not None:
