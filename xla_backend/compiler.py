@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from xla_backend import xla_folder
-from xla_backend.traced_function import Definition, TracedFunction
 from xla_backend.naming import trace_entry
 from xla_backend.store import Store
+from xla_backend.traced_function import Definition, TracedFunction
 
 logger = logging.getLogger(__name__)
 

@@ -23,12 +23,12 @@ from xla_backend.compiler import Compiler
 from xla_backend.decoding import Beams, Decoder, Text, chosen
 from xla_backend.families.model import Prefilled
 from xla_backend.function_cache import Built
-from xla_backend.traced_function import TracedFunction
 from xla_backend.models import ModelFiles
 from xla_backend.options import GenerationOptions
 from xla_backend.results import CacheOutcome
 from xla_backend.speech_input import Heard, SpeechInput
 from xla_backend.tokenization import Tokenizer
+from xla_backend.traced_function import TracedFunction
 from xla_backend.weights import read_weights
 
 

@@ -1,4 +1,4 @@
-"""Tests of `xla_backend.traced_function`: definitions that look the same whatever was traced before them."""
+"""Tests of `TracedFunction`: definitions that look the same whatever was traced before them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework.function_pb2 import FunctionDef
 
-from xla_backend import Backend, GenerationOptions, jit
+from xla_backend import Backend, GenerationOptions, traced_function
 from xla_backend.traced_function import TracedFunction
 
 
@@ -153,8 +153,8 @@ def no_renaming(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: Any) -> Any:
         raise AttributeError("'Context' object has no attribute 'add_function_def'")
 
-    monkeypatch.setattr(jit.TracedFunction, "adopt", gone)
-    jit._warn_of_numbered_names.cache_clear()
+    monkeypatch.setattr(TracedFunction, "adopt", gone)
+    traced_function._warn_of_numbered_names.cache_clear()
 
 
 def test_without_renaming_everything_works_and_one_warning_says_so(
