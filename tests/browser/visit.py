@@ -97,7 +97,11 @@ class Visit:
         newest = "document.querySelector('#history tbody td')?.innerText ?? ''"
         before = self.page.evaluate(newest)
         self.at("#generate").click()
-        self.page.wait_for_function(f"before => ({newest}) !== before", arg=before)
+        try:
+            self.page.wait_for_function(f"before => ({newest}) !== before", arg=before)
+        except Exception as error:
+            shown = [self.text(part) for part in ("#status", "#notice", "#prediction", "#report")]
+            raise AssertionError(f"no result; the page shows {shown}") from error
         self.wait_for_result()
 
     def wait_for_result(self) -> None:
