@@ -261,6 +261,7 @@ def _listen_and_end(engine: EngineProcess) -> None:
     engine.listen()
     if engine.is_ready:  # else there is nothing to finish
         time.sleep(GOODBYE_S)  # a compilation cannot be interrupted
+    xla_folder.remove()
     os._exit(0)
 
 

@@ -297,20 +297,21 @@ class BackendProcess:
                 they are None.
             disk: also forget what the store holds; without it, functions will be restored.
         """
-        if disk and self._store is not None:
-            names = None
-            if model is not None and key is not None:
-                identity = self._read_vocabulary(model).identity
-                names = [
-                    naming.decode_code_entry(identity, key),
-                    naming.prefill_code_entry(identity, key.padded_length),
-                ]
-            self._store.forget(names)
+        names = None
+        if disk and model is not None and key is not None:
+            identity = self._read_vocabulary(model).identity
+            names = [
+                naming.decode_code_entry(identity, key),
+                naming.prefill_code_entry(identity, key.padded_length),
+            ]
         with self._lock:
             if self._closed:
                 raise EngineStopped(CLOSED)
             past = self._engine.past
-            self._engine.end_soon()
+            # It goes first: what it is compiling would be written to the store afterwards.
+            self._engine.close()
+            if disk and self._store is not None:
+                self._store.forget(names)
             self._engine = self._start(warm_up=False)
             self._engine.past = past  # what calls took before is still the best guess
 

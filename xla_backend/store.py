@@ -19,12 +19,15 @@ import json
 import logging
 import os
 import platform
+import shutil
 import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from xla_backend import xla_folder
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +37,12 @@ FOLDER_VARIABLE = "XLA_BACKEND_STORE"
 SIZE_BOUND = 4 * 2**30
 """Default bound on the bytes of all entries."""
 
+LEFTOVER_S = 3600.0
+"""A file still unfinished after this long belongs to a process that was killed."""
+
 _MAGIC = b"xla_backend entry 1\n"
 _HISTORY = "history.json"
+_UNFINISHED = ".writing-"
 
 
 def default_folder() -> Path:
@@ -51,6 +58,7 @@ def fingerprint() -> str:
         parts.append(f"{package} {importlib.metadata.version(package)}")
     parts.append(f"{platform.machine()} {_cpu_features()}")
     parts.append(os.environ.get("XLA_FLAGS", ""))
+    parts.append(xla_folder.flags_of_others())
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
 
 
@@ -168,7 +176,7 @@ class Store:
             path.replace(aside / f"{path.name}.{time.time_ns()}")
         except OSError:
             with contextlib.suppress(OSError):
-                path.unlink()
+                _remove(path)
 
     def _warn(self, error: OSError) -> None:
         if not self._has_warned:
@@ -190,12 +198,15 @@ class Store:
         return files
 
     def _make_room(self) -> None:
+        for path in self.folder.glob(f"{_UNFINISHED}*"):
+            if time.time() - path.stat().st_mtime > LEFTOVER_S:
+                path.unlink()
         files = sorted(set(self._files()))
         total = sum(size for _, size, _ in files)
         for _, size, path in files[:-1]:  # never the newest, which was just written
             if total <= self._size_bound:
                 return
-            path.unlink(missing_ok=True)
+            _remove(path)
             total -= size
 
 
@@ -245,9 +256,17 @@ def _unpack(content: bytes, name: str) -> tuple[dict[str, Any], list[bytes]]:
     return header["description"], blobs
 
 
+def _remove(path: Path) -> None:
+    """Removes what lies there, be it gone already or a folder that has no business there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def _write_whole(path: Path, content: bytes) -> None:
     """Writes a file that appears whole or not at all, whoever else writes it."""
-    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=_UNFINISHED)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

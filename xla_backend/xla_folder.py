@@ -56,8 +56,13 @@ def prepare() -> None:
         return
     atexit.register(remove)
     # A child process inherits its parent's flag, but must not share the parent's folder.
-    flags = [f for f in os.environ.get("TF_XLA_FLAGS", "").split() if not f.startswith(_FLAG)]
-    os.environ["TF_XLA_FLAGS"] = " ".join([*flags, f"{_FLAG}={_folder}"])
+    os.environ["TF_XLA_FLAGS"] = f"{flags_of_others()} {_FLAG}={_folder}".strip()
+
+
+def flags_of_others() -> str:
+    """What else TensorFlow's flags for XLA say; compiled code depends on it."""
+    flags = os.environ.get("TF_XLA_FLAGS", "").split()
+    return " ".join(flag for flag in flags if not flag.startswith(_FLAG))
 
 
 def is_ready() -> bool:
@@ -76,17 +81,21 @@ def collect(function: str) -> dict[str, bytes]:
     """Takes the files of one function away, by the name that TensorFlow wrote into them."""
     assert _folder is not None
     found = {}
-    for path in _folder.iterdir():
-        content = path.read_bytes()
-        if f"{function}[".encode() in content:
-            found[path.name] = content
-            path.unlink()
+    # What is gone meanwhile was another function's: two may be compiled at once.
+    with contextlib.suppress(FileNotFoundError):
+        for path in _folder.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                content = path.read_bytes()
+                if f"{function}[".encode() in content:
+                    found[path.name] = content
+                    path.unlink()
     return found
 
 
 def clear() -> None:
     """Removes what lies there; TensorFlow then compiles, and writes anew."""
     if _folder is not None:
+        _folder.mkdir(exist_ok=True)  # someone may have tidied up
         for path in _folder.iterdir():
             path.unlink(missing_ok=True)
 
