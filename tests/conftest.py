@@ -30,6 +30,10 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    # Before any test module imports TensorFlow, which reads only once where compiled code goes.
+    from xla_backend import xla_folder
+
+    xla_folder.prepare()
 
 
 @pytest.fixture(scope="session")
