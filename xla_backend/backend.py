@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -253,6 +253,23 @@ class Backend:
             exact_key=exact_key,
         )
 
+    def key_for(self, model: str, prompt_tokens: int, options: GenerationOptions) -> CacheKey:
+        """The key that fits a request best; loads the model if need be.
+
+        Args:
+            model: as for `generate`.
+            prompt_tokens: how long the prompt is; a speech model's windows are all as long.
+            options: how many beams, and new tokens (of a speech model, at most what it can write).
+
+        Raises:
+            ModelUnavailable: as for `generate`.
+        """
+        with self._running:
+            engine = self._engine(model)
+        if engine.speech is not None:
+            options = fitting_options(options, engine)
+        return self._key(engine, prompt_tokens, options)
+
     def warm(
         self,
         model: str,
@@ -472,11 +489,15 @@ class TextStream:
         """Ends the text after the chunk under way. May be called from any thread."""
         self._stop.set()
 
-    def _generate(self, watch: Stopwatch) -> Iterator[str]:
+    def close(self) -> None:
+        """Gives up a text that nobody reads on; without it, that waits for garbage collection."""
+        self._pieces.close()
+
+    def _generate(self, watch: Stopwatch) -> Generator[str, None, None]:
         with self._backend._background.request():
             yield from self._generate_now(watch)
 
-    def _generate_now(self, watch: Stopwatch) -> Iterator[str]:
+    def _generate_now(self, watch: Stopwatch) -> Generator[str, None, None]:
         backend, options = self._backend, self._options
         with backend._turn(watch):
             watch.enter(None)

@@ -294,6 +294,16 @@ def test_a_stream_that_nobody_reads_on_keeps_nobody_waiting(backend: Backend, mo
     assert abandoned.result is None
 
 
+def test_a_closed_stream_lets_work_in_the_background_go_on(backend: Backend, model: str) -> None:
+    stream = backend.stream(model, PROMPT, LONG)
+    next(stream)
+    assert backend._background._busy == 1
+    stream.close()
+    assert backend._background._busy == 0
+    assert list(stream) == []
+    assert stream.result is None
+
+
 def test_an_abandoned_stream_does_not_look_like_one_that_runs(backend: Backend, model: str) -> None:
     abandoned = backend.stream(model, PROMPT, LONG)
     next(abandoned)
