@@ -1,4 +1,5 @@
-"""The command line: `python -m xla_backend generate PROMPT ...`, `transcribe FILE ...`, `models`.
+"""The command line: `python -m xla_backend generate PROMPT ...`, `transcribe FILE ...`, `warm`,
+`models`.
 
 Knows arguments, what is printed where, and exit statuses. Must not know how text is generated.
 Results go to stdout, everything else to stderr. Exit status: 0 when every request was answered, 2
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import itertools
 import json
 import logging
 import os
@@ -17,11 +19,14 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from xla_backend.errors import BackendError
+from xla_backend.buckets import CacheKey
+from xla_backend.errors import BackendError, InvalidRequest
 from xla_backend.models import DEFAULT_MODEL, DEFAULT_SPEECH_MODEL, Registry
 from xla_backend.options import MAX_NEW_TOKENS, GenerationOptions
-from xla_backend.results import GenerationResult, ModelInfo, Transcription
+from xla_backend.prompts import UNBOUNDED_PROMPT_TOKENS
+from xla_backend.results import CacheOutcome, GenerationResult, ModelInfo, Transcription
 from xla_backend.startup import native_noise_held_back, prepare_environment
+from xla_backend.store import FOLDER_VARIABLE, open_store
 from xla_backend.timing import PHASES
 
 if TYPE_CHECKING:
@@ -73,7 +78,9 @@ def generate(parsed: argparse.Namespace, out: IO[str]) -> int:
         parsed,
         out,
         parsed.prompts,
-        lambda backend, prompt: backend.generate(parsed.model, prompt, options),
+        lambda backend, prompt: backend.generate(
+            parsed.model, prompt, options, exact_key=parsed.exact_key
+        ),
     )
 
 
@@ -102,13 +109,7 @@ def _answer_all(
     answer: Callable[[Backend, str], GenerationResult],
 ) -> int:
     """Prints every answer; a request that is at fault does not stop the rest."""
-    registry = Registry()
-    registry.locate(parsed.model)  # a wrong name is told before the seconds that TensorFlow takes
-    quiet = contextlib.nullcontext() if parsed.verbose else native_noise_held_back()
-    with quiet:
-        from xla_backend.backend import Backend
-    backend = Backend(registry)
-    backend.load(parsed.model)
+    backend = _open_backend(parsed)
     status = OK
     for request in requests:
         try:
@@ -120,6 +121,116 @@ def _answer_all(
         print(line, file=out, flush=True)
     backend.close()
     return status
+
+
+def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
+    """Fills the store with every combination of the sizes.
+
+    Raises:
+        BackendError: the sizes or the model are at fault, or there is no store to fill.
+    """
+    is_speech = Registry().locate(parsed.model).info.family == "speech"
+    lengths = _numbers("padded_lengths", parsed.padded_lengths)
+    if any(length < 1 for length in lengths):
+        raise InvalidRequest(f"padded_lengths must be at least 1, not {min(lengths)}.")
+    default = MAX_NEW_TOKENS if is_speech else GenerationOptions().max_new_tokens
+    options = [
+        GenerationOptions(num_beams=num_beams, max_new_tokens=max_new_tokens)
+        for num_beams, max_new_tokens in itertools.product(
+            _numbers("num_beams", parsed.num_beams),
+            _numbers("max_new_tokens", parsed.max_new_tokens) or [default],
+        )
+    ]
+    if open_store(parsed.store) is None:
+        raise InvalidRequest(
+            f"There is no store to fill. Name a folder that can be written with --store or in "
+            f"{FOLDER_VARIABLE}."
+        )
+    backend = _open_backend(parsed)
+    keys = _keys(backend, parsed.model, lengths, options)
+    from tqdm import tqdm
+
+    # Silent unless someone watches; the lines on stdout are for the rest.
+    with tqdm(total=len(keys), unit="key", file=sys.stderr, disable=None) as bar:
+
+        def tell(key: CacheKey, outcome: CacheOutcome, seconds: float) -> None:
+            line = f"{outcome.value.upper()} · {key} · {seconds:.3f} s"
+            if parsed.json:
+                values = {"key": key.to_dict(), "cache": outcome.value, "total_s": seconds}
+                line = json.dumps({"model": parsed.model, **values})
+            bar.clear()
+            print(line, file=out, flush=True)
+            bar.update()
+
+        backend.warm(parsed.model, keys, tell)
+    backend.close()
+    return OK
+
+
+def _numbers(name: str, text: str | None) -> list[int]:
+    """A list as the command line takes it; empty if it was not given.
+
+    Raises:
+        InvalidRequest: it is none.
+    """
+    try:
+        return [] if text is None else [int(word) for word in text.split(",")]
+    except ValueError:
+        raise InvalidRequest(
+            f"{name} must be whole numbers with commas between them, like 16,64, not {text!r}."
+        ) from None
+
+
+def _keys(
+    backend: Backend, model: str, lengths: list[int], options: list[GenerationOptions]
+) -> list[CacheKey]:
+    """The keys that requests of these sizes ask for.
+
+    Raises:
+        InvalidRequest: no request can be as large.
+    """
+    info = backend.load(model)
+    if info.family == "speech":
+        if lengths:
+            raise InvalidRequest(
+                f"{model} hears windows of one length: there are no padded_lengths to choose."
+            )
+        return list(dict.fromkeys(backend.key_for(model, 1, one) for one in options))
+    context = info.context_length
+    keys = []
+    for length, one in itertools.product(lengths or [1], options):
+        most = UNBOUNDED_PROMPT_TOKENS if context is None else context
+        if length > most:
+            raise InvalidRequest(
+                f"padded_lengths must be at most {most} for {model}, not {length}."
+            )
+        key = backend.key_for(model, length, one)
+        shortest = length  # that asks for this key
+        while shortest > 1 and backend.key_for(model, shortest - 1, one) == key:
+            shortest -= 1
+        if context is not None and shortest + one.max_new_tokens > context:
+            raise InvalidRequest(
+                f"No request can ask for {key}: the context of {model} is {context} tokens, "
+                "prompt and new ones together."
+            )
+        keys.append(key)
+    return list(dict.fromkeys(keys))
+
+
+def _open_backend(parsed: argparse.Namespace) -> Backend:
+    """An engine with the model loaded.
+
+    Raises:
+        ModelUnavailable: it cannot be.
+    """
+    registry = Registry()
+    registry.locate(parsed.model)  # a wrong name is told before the seconds that TensorFlow takes
+    quiet = contextlib.nullcontext() if parsed.verbose else native_noise_held_back()
+    with quiet:
+        from xla_backend.backend import Backend
+    backend = Backend(registry, store=parsed.store)
+    backend.load(parsed.model)
+    return backend
 
 
 def models(parsed: argparse.Namespace, out: IO[str]) -> int:
@@ -148,6 +259,12 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(run=generate)
     command.add_argument("prompts", nargs="+", metavar="PROMPT")
     _add_model_and_options(command, DEFAULT_MODEL, OPTIONS)
+    command.add_argument(
+        "--exact-key",
+        action="store_true",
+        help="never run on a larger compiled function: show the cold call",
+    )
+    _add_store_flags(command)
     _add_output_flags(command)
 
     command = commands.add_parser(
@@ -166,6 +283,21 @@ def _parser() -> argparse.ArgumentParser:
         metavar="L",
         help='what is spoken, as "de" or "German" (default: the model hears it)',
     )
+    _add_store_flags(command)
+    _add_output_flags(command)
+
+    command = commands.add_parser(
+        "warm", help="compile ahead of the first request, into the store", allow_abbrev=False
+    )
+    command.set_defaults(run=warm)
+    _add_model(command, DEFAULT_MODEL)
+    for flag, default, text in (
+        ("--padded-lengths", None, "prompt lengths in tokens, rounded up as prompts are"),
+        ("--num-beams", "1", "numbers of beams (default: 1)"),
+        ("--max-new-tokens", None, "numbers of new tokens, rounded up likewise"),
+    ):
+        command.add_argument(flag, default=default, metavar="N,N,...", help=text)
+    _add_store_flags(command, may_be_off=False)
     _add_output_flags(command)
 
     command = commands.add_parser("models", help="list the models", allow_abbrev=False)
@@ -177,12 +309,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_model_and_options(
     command: argparse.ArgumentParser, model: str, options: dict[str, tuple[str, str]]
 ) -> None:
-    command.add_argument(
-        "--model",
-        default=model,
-        metavar="NAME",
-        help="a name that `models` lists, or a folder (default: %(default)s)",
-    )
+    _add_model(command, model)
     for name, (placeholder, text) in options.items():
         # Kept as text: numbers are checked by GenerationOptions, whose sentences say more.
         command.add_argument(f"--{name.replace('_', '-')}", metavar=placeholder, help=text)
@@ -193,6 +320,32 @@ def _add_model_and_options(
         help="beams: stop as soon as enough texts are finished; with =never, only when no "
         "better one is possible",
     )
+
+
+def _add_model(command: argparse.ArgumentParser, default: str) -> None:
+    command.add_argument(
+        "--model",
+        default=default,
+        metavar="NAME",
+        help="a name that `models` lists, or a folder (default: %(default)s)",
+    )
+
+
+def _add_store_flags(command: argparse.ArgumentParser, may_be_off: bool = True) -> None:
+    either = command.add_mutually_exclusive_group()
+    either.add_argument(
+        "--store",
+        metavar="FOLDER",
+        help=f"keeps compiled functions (default: ${FOLDER_VARIABLE}, or the user's cache)",
+    )
+    if may_be_off:
+        either.add_argument(
+            "--no-store",
+            dest="store",
+            action="store_const",
+            const="off",
+            help="compile anew, keep nothing",
+        )
 
 
 def _add_output_flags(command: argparse.ArgumentParser) -> None:
