@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from xla_backend import GenerationOptions
 
-DEFAULTS = GenerationOptions(max_new_tokens=64, temperature=0.7)
+DEFAULTS = GenerationOptions(max_new_tokens=96, temperature=0.7)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
@@ -35,28 +36,30 @@ def main() -> int:
         print("No browser: install the Debian package chromium.", file=sys.stderr)
         return 1
     flags.folder.mkdir(parents=True, exist_ok=True)
-    served = serve("--models", flags.model)
-    try:
-        with sync_playwright() as playwright:
+    # A store of its own, or the first call would be restored from an earlier day's.
+    with tempfile.TemporaryDirectory() as store, sync_playwright() as playwright:
+        served = serve("--models", flags.model, "--store", store)
+        try:
             browser = playwright.chromium.launch(
                 executable_path=executable, args=CHROMIUM_ARGUMENTS
             )
             take_pictures(browser, served.url, flags.folder)
-    finally:
-        served.end()
+        finally:
+            served.end()
     return 0
 
 
 def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     """A first call, then a later one, then the same in the dark and on a phone."""
-    wide = Visit(browser, url, 1280, 960, color_scheme="light")
+    wide = Visit(browser, url, 1280, 1010, color_scheme="light")
+    _wait_until_idle(wide)
     wide.generate()
     _save(wide, folder / "first-call.png")
     wide.generate()
     _save(wide, folder / "playground.png")
     wide.close()
 
-    dark = Visit(browser, url, 1280, 960, color_scheme="dark")
+    dark = Visit(browser, url, 1280, 1010, color_scheme="dark")
     dark.generate()
     _save(dark, folder / "playground-dark.png")
     dark.close()
@@ -67,9 +70,15 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     phone.close()
 
 
+def _wait_until_idle(visit: Visit) -> None:
+    visit.page.wait_for_function(
+        "document.querySelector('#status').innerText.trim() === 'Engine ready'"
+    )
+
+
 def _save(visit: Visit, path: Path) -> None:
     visit.at("#prediction .outcome-hit").wait_for()
-    visit.at("#status .status-ready").wait_for()
+    _wait_until_idle(visit)
     visit.page.evaluate("document.activeElement.blur()")
     visit.page.mouse.move(0, 0)
     visit.page.wait_for_timeout(700)
