@@ -126,8 +126,15 @@ def _parser() -> argparse.ArgumentParser:
         "--store",
         default=os.environ.get("PLAYGROUND_STORE"),
         metavar="FOLDER",
-        help="folder that keeps compiled functions, or off (PLAYGROUND_STORE; default: "
-        "XLA_BACKEND_STORE, or else the user's cache directory)",
+        help="folder that keeps compiled functions (PLAYGROUND_STORE, where off means none; "
+        "default: XLA_BACKEND_STORE, or else the user's cache directory)",
+    )
+    parser.add_argument(
+        "--no-store",
+        dest="store",
+        action="store_const",
+        const="off",
+        help="keep no compiled functions (PLAYGROUND_STORE=off)",
     )
     parser.add_argument(
         "--share",

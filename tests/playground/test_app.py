@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -43,3 +44,18 @@ def test_every_flag_names_its_environment_variable(flag: str) -> None:
     ).stdout
     assert flag in help_text
     assert f"PLAYGROUND_{flag[2:].upper()}" in help_text
+
+
+@pytest.mark.parametrize(
+    ("environment", "address"), [({}, "127.0.0.1"), ({"SYSTEM": "spaces"}, "0.0.0.0")]
+)
+def test_on_spaces_it_listens_to_everybody(environment: dict[str, str], address: str) -> None:
+    help_text = subprocess.run(
+        [sys.executable, "app.py", "--help"],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    ).stdout
+    assert f"PLAYGROUND_HOST; default: {address}" in " ".join(help_text.split())
