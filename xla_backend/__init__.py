@@ -19,6 +19,7 @@ from xla_backend.results import (
     GenerationResult,
     ModelInfo,
     Prediction,
+    Signature,
     Token,
     TranscribedWindow,
     Transcription,
@@ -26,6 +27,7 @@ from xla_backend.results import (
 from xla_backend.timing import Statistics, Timing
 
 if TYPE_CHECKING:
+    from xla_backend.any_function import CallResult, CallTiming, CompiledFunction, jit
     from xla_backend.backend import Backend, TextStream
     from xla_backend.process import BackendProcess
 
@@ -35,6 +37,10 @@ _LAZY = {
     "Backend": "xla_backend.backend",
     "TextStream": "xla_backend.backend",
     "BackendProcess": "xla_backend.process",
+    "CallResult": "xla_backend.any_function",
+    "CallTiming": "xla_backend.any_function",
+    "CompiledFunction": "xla_backend.any_function",
+    "jit": "xla_backend.any_function",
 }
 
 __all__ = [
@@ -45,6 +51,9 @@ __all__ = [
     "CacheEntry",
     "CacheKey",
     "CacheOutcome",
+    "CallResult",
+    "CallTiming",
+    "CompiledFunction",
     "EngineStatus",
     "EngineStopped",
     "FirstCall",
@@ -54,12 +63,14 @@ __all__ = [
     "ModelInfo",
     "ModelUnavailable",
     "Prediction",
+    "Signature",
     "Statistics",
     "TextStream",
     "Timing",
     "Token",
     "TranscribedWindow",
     "Transcription",
+    "jit",
 ]
 
 

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from xla_backend.buckets import CacheKey
-from xla_backend.results import CacheEntry, CacheOutcome, FirstCall
+from xla_backend.results import AnyKey, CacheEntry, CacheOutcome, FirstCall
 from xla_backend.timing import summarize
 
 KEPT_RUNS = 1000
@@ -58,12 +57,12 @@ class FunctionCache(Generic[Function]):
     """Functions by (model, key). Thread-safe; two callers of one missing key build it once."""
 
     def __init__(self) -> None:
-        self._slots: dict[tuple[str, CacheKey], Slot[Function]] = {}
+        self._slots: dict[tuple[str, AnyKey], Slot[Function]] = {}
         self._lock = threading.Lock()
-        self._building: dict[tuple[str, CacheKey], threading.Lock] = {}
+        self._building: dict[tuple[str, AnyKey], threading.Lock] = {}
 
     def get(
-        self, model: str, key: CacheKey, build: Callable[[], Built[Function]]
+        self, model: str, key: AnyKey, build: Callable[[], Built[Function]]
     ) -> tuple[Slot[Function], CacheOutcome]:
         """The entry of a key, built by the first caller; later callers wait and then hit.
 
@@ -95,7 +94,7 @@ class FunctionCache(Generic[Function]):
                 slot.cached_run_s.append(run_s)
                 del slot.cached_run_s[:-KEPT_RUNS]
 
-    def keys(self, model: str) -> set[CacheKey]:
+    def keys(self, model: str) -> set[AnyKey]:
         """The keys of one model that are in memory."""
         with self._lock:
             return {key for of, key in self._slots if of == model}
@@ -115,7 +114,7 @@ class FunctionCache(Generic[Function]):
                 if model is None or of == model
             ]
 
-    def _hit(self, name: tuple[str, CacheKey]) -> tuple[Slot[Function], CacheOutcome]:
+    def _hit(self, name: tuple[str, AnyKey]) -> tuple[Slot[Function], CacheOutcome]:
         slot = self._slots[name]
         slot.hits += 1
         return slot, CacheOutcome.HIT

@@ -61,16 +61,32 @@ class FirstCall:
 
 
 @dataclass(frozen=True)
+class Signature:
+    """What a function made by `jit` is kept under: its arguments' types, as `float32[8, 4]`."""
+
+    arguments: str
+
+    def __str__(self) -> str:
+        return self.arguments
+
+
+AnyKey = CacheKey | Signature
+"""What a compiled function is kept under: of a language model, or of a function of any kind."""
+
+
+@dataclass(frozen=True)
 class CacheEntry:
     """One compiled function in memory: what it cost once, and what it costs since.
 
     Attributes:
+        model: the model, or the function that `jit` was given.
+        key: which function.
         cached: statistics of `Timing.run_s` over the calls that came after the first, however
             many tokens they asked for; None before there is one.
     """
 
     model: str
-    key: CacheKey
+    key: AnyKey
     first_call: FirstCall
     hits: int
     cached: Statistics | None
