@@ -6,10 +6,13 @@ page's process predicts from it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 import threading
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from xla_backend.buckets import CacheKey
 from xla_backend.results import CacheOutcome, FirstCall
@@ -113,15 +116,20 @@ def _from_json(values: object) -> Past:
         return past
     for model, keys in values.items():
         for text, entry in keys.items() if isinstance(keys, dict) else ():
-            try:
-                key = CacheKey(*(int(part) for part in text.split()))
+            with contextlib.suppress(TypeError, ValueError, KeyError, OverflowError):
+                key = CacheKey(*(_at_least(1, int(part)) for part in text.split()))
+                seconds = {name: entry[name] for name in ("miss_s", "disk_s", "run_s")}
                 past.setdefault(str(model), {})[key] = KeyHistory(
-                    times=int(entry["times"]),
+                    times=_at_least(0, int(entry["times"])),
                     **{
-                        name: None if entry[name] is None else float(entry[name])
-                        for name in ("miss_s", "disk_s", "run_s")
+                        name: None if value is None else _at_least(0.0, float(value))
+                        for name, value in seconds.items()
                     },
                 )
-            except (TypeError, ValueError, KeyError):
-                continue
     return past
+
+
+def _at_least(low: float, value: float) -> Any:
+    if not low <= value < math.inf:
+        raise ValueError(f"{value} is no count, size or duration")
+    return value
