@@ -62,6 +62,7 @@ def start_engine(models: Sequence[str], store: str | None) -> BackendProcess:
             page is open to strangers, so no folder can be named that is not among them.
         store: the folder that keeps compiled functions, "off" for none, None for the default one.
     """
+    from playground import DEFAULTS
     from xla_backend.models import DEFAULT_MODEL, HUB_MODELS, Registry
     from xla_backend.process import BackendProcess
 
@@ -69,7 +70,7 @@ def start_engine(models: Sequence[str], store: str | None) -> BackendProcess:
     hub_models = [name for name in models if "/" in name and name not in folders]
     registry = Registry(hub_models if models else HUB_MODELS, allow_folders=bool(folders))
     default_model = models[0] if models else DEFAULT_MODEL
-    return BackendProcess(registry, default_model=default_model, store=store)
+    return BackendProcess(registry, default_model=default_model, store=store, warm_up=DEFAULTS)
 
 
 def serve(backend: BackendProcess, flags: argparse.Namespace) -> None:

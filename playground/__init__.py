@@ -1,10 +1,25 @@
 """The web page, on Gradio: `create_app` builds it, `launch_options` is what serving it needs.
 
 Knows the engine's interface and plain values only; never imports TensorFlow or Transformers.
+Importing this package does not import Gradio yet: the engine's process is started first.
 """
 
 from __future__ import annotations
 
-from playground.page import create_app, launch_options
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["create_app", "launch_options"]
+from playground.examples import DEFAULTS
+
+if TYPE_CHECKING:
+    from playground.page import create_app, launch_options
+
+__all__ = ["DEFAULTS", "create_app", "launch_options"]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the page when one of its functions is first asked for."""
+    if name in ("create_app", "launch_options"):
+        from playground import page
+
+        return getattr(page, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -303,12 +303,18 @@ class Backend:
         for key in keys if engine is not None else ():
             self._warm_later(engine, key)
 
-    def warm_up(self, model: str) -> None:
-        """Makes the default key, then the most used ones of earlier runs, ready in idle moments."""
+    def warm_up(self, model: str, options: GenerationOptions = DEFAULT_OPTIONS) -> None:
+        """Makes keys ready in idle moments: a short prompt's, then those that were used most.
+
+        Args:
+            model: must be loaded.
+            options: of the short prompt; speech models have only one length.
+        """
         engine = self._engines.get(model)
         if engine is None:
             return
-        options = DEFAULT_OPTIONS if engine.speech is None else fitting_options(None, engine)
+        if engine.speech is not None:
+            options = fitting_options(None, engine)
         default = self._key(engine, 1, options)
         used = self._history.most_used(engine.info.name)[:WARM_UP_KEYS]
         self.warm_soon(model, dict.fromkeys([default, *used]))

@@ -52,7 +52,8 @@ class Settings:
         rules: how lengths are rounded up.
         preload: model to load before the first request, None for none.
         store: folder that keeps compiled functions; "off" for none.
-        warm_up: whether to make the usual keys ready in idle moments after the start.
+        warm_up: options whose key is made ready first in idle moments after the start, before
+            those that earlier runs used most; None to make nothing ready.
         log_level: records of this package from this level on are sent to the parent.
     """
 
@@ -60,7 +61,7 @@ class Settings:
     rules: BucketRules
     preload: str | None
     store: str
-    warm_up: bool
+    warm_up: GenerationOptions | None
     log_level: int
 
 

@@ -86,7 +86,7 @@ class BackendProcess:
         on_status: Callable[[EngineStatus], None] | None = None,
         default_model: str | None = DEFAULT_MODEL,
         store: Path | str | None = None,
-        warm_up: bool = True,
+        warm_up: GenerationOptions | None = DEFAULT_OPTIONS,
     ) -> None:
         """Starts the child and returns.
 
@@ -97,8 +97,8 @@ class BackendProcess:
                 soon and must not call `generate` or `stream`.
             default_model: the model that the child loads before the first request; None for none.
             store: folder that keeps compiled functions; see `Backend`.
-            warm_up: whether the child makes the usual keys of the default model ready in idle
-                moments after its start.
+            warm_up: options whose key the child makes ready first in idle moments after its start,
+                before those that earlier runs used most; None to make nothing ready by itself.
         """
         self._registry = Registry() if registry is None else registry
         self._rules = rules
@@ -312,7 +312,7 @@ class BackendProcess:
             self._engine.close()
             if disk and self._store is not None:
                 self._store.forget(names)
-            self._engine = self._start(warm_up=False)
+            self._engine = self._start(warm_up=None)
             self._engine.past = past  # what calls took before is still the best guess
 
     def close(self) -> None:
@@ -328,7 +328,7 @@ class BackendProcess:
 
     # --- inside ---------------------------------------------------------------------------------
 
-    def _start(self, warm_up: bool) -> _Engine:
+    def _start(self, warm_up: GenerationOptions | None) -> _Engine:
         return _Engine(
             Settings(
                 registry=self._registry,

@@ -128,7 +128,7 @@ class ParentSide:
         ours, theirs = Pipe()
         self.channel = Channel(ours)
         settings = Settings(
-            Registry(), BucketRules(), preload="unknown", store="off", warm_up=False, log_level=0
+            Registry(), BucketRules(), preload="unknown", store="off", warm_up=None, log_level=0
         )
         engine = EngineProcess(Channel(theirs), settings)
         self.threads = [
@@ -241,7 +241,7 @@ class Watched:
         self.statuses: list[EngineStatus] = []
         self.kill_at: str | None = None
         self.process = BackendProcess(
-            on_status=self._take, default_model=self.model, store="off", warm_up=False
+            on_status=self._take, default_model=self.model, store="off", warm_up=None
         )
 
     def _take(self, status: EngineStatus) -> None:
