@@ -23,6 +23,7 @@ import numpy as np
 import tensorflow as tf
 from transformers import PreTrainedTokenizerFast, TFPreTrainedModel
 
+from demo_models.card import EVALUATION_FILE, write_card
 from demo_models.checkpoint import MODELS_FOLDER, load_model, load_tokenizer
 from demo_models.reading import contradictions, unknown_words
 from demo_models.stories import Story, question_text, summary_text, tell
@@ -31,6 +32,7 @@ BATCH = 50
 TEMPERATURE = 0.7
 NEW_TOKENS = 64
 QUESTIONS_PER_STORY = 3
+EXAMPLES_IN_CARD = 5
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class ReaderScore:
         answers_by_fact: the same for each kind of fact.
         summaries: summaries equal to one of the equivalent forms.
         misses: what was wanted and what came instead, for a look at the mistakes.
+        samples: questions with their stories, and what was answered.
     """
 
     stories: int
@@ -69,6 +72,7 @@ class ReaderScore:
     answers_by_fact: dict[str, float]
     summaries: float
     misses: list[tuple[str, str]]
+    samples: list[tuple[str, str]]
 
 
 def batches(items: list, size: int = BATCH) -> Iterator[list]:
@@ -171,6 +175,7 @@ def score_reader(folder: Path, stories: int = 300) -> ReaderScore:
         answers_by_fact={fact: round(sum(ok) / len(ok), 3) for fact, ok in sorted(by_fact.items())},
         summaries=sum(right) / stories,
         misses=misses,
+        samples=list(zip(texts, answers, strict=True)),
     )
 
 
@@ -179,19 +184,22 @@ def main() -> None:
     parser.add_argument("model", help="a folder, or the name of a model that ships")
     parser.add_argument("--stories", type=int, help="held-out stories to score")
     parser.add_argument("--show", type=int, default=5, help="samples or mistakes to print")
-    parser.add_argument("--save", action="store_true", help="write the numbers to evaluation.json")
+    parser.add_argument("--save", action="store_true", help="write evaluation.json and the card")
     arguments = parser.parse_args()
     folder = Path(arguments.model)
     folder = folder if folder.is_dir() else MODELS_FOLDER / arguments.model
     config = json.loads((folder / "config.json").read_text())
     score = score_reader if config.get("is_encoder_decoder") else score_storyteller
     numbers = asdict(score(folder, **({"stories": arguments.stories} if arguments.stories else {})))
-    examples = numbers.pop("samples", None) or numbers.pop("misses", [])
-    for first, second in examples[: arguments.show]:
+    examples = numbers.pop("samples")
+    for first, second in numbers.pop("misses", examples)[: arguments.show]:
         print(f"  {first}\n    => {second}\n")
     print(json.dumps(numbers, indent=2))
     if arguments.save:
-        (folder / "evaluation.json").write_text(json.dumps(numbers, indent=2) + "\n")
+        saved = numbers | {"examples": examples[:EXAMPLES_IN_CARD]}
+        text = json.dumps(saved, indent=2, ensure_ascii=False)
+        (folder / EVALUATION_FILE).write_text(text + "\n")
+        write_card(folder.name, folder)
 
 
 if __name__ == "__main__":

@@ -38,8 +38,9 @@ from transformers import (
     TFT5ForConditionalGeneration,
 )
 
-from demo_models import story_words as world
+from demo_models.card import TRAINING_FILE
 from demo_models.checkpoint import MODELS_FOLDER, load_model, load_weights, save_weights
+from demo_models.first_weights import start_reader, start_storyteller
 from demo_models.stories import question_text, summary_text, tell
 from demo_models.tokenization import (
     POSITIONS,
@@ -62,16 +63,12 @@ Batch = dict[str, np.ndarray]
 class Phase:
     """A stretch of training with rows of one shape: `epochs` of STEPS_PER_EPOCH steps.
 
-    `echoes` is the share of rows that only teach copying. Names are what a small model learns to
-    keep last; repeating random words first lets it find out how to look back.
-
     `questions` is how many T5 may be asked at once: more of them say more about each story read.
     """
 
     batch_size: int
     length: int
     epochs: int
-    echoes: float = 0.0
     questions: int = 1
 
 
@@ -87,20 +84,16 @@ class Recipe:
 RECIPES = {
     # Most rows hold one story and the start of the next; the last phase trains long contexts.
     "gpt2-stories": Recipe(
-        (Phase(8, 160, 4, echoes=0.5), Phase(8, 160, 10), Phase(2, 512, 2)),
-        learning_rate=2.5e-3,
+        (Phase(8, 160, 19), Phase(2, 512, 1)),
+        learning_rate=1.5e-3,
     ),
     "t5-stories": Recipe(
-        (
-            Phase(8, 224, 3, echoes=0.4, questions=6),
-            Phase(8, 224, 9, questions=6),
-            Phase(8, 224, 5),
-        ),
+        (Phase(8, 224, 10, questions=6), Phase(8, 224, 4)),
         learning_rate=1.5e-3,
     ),
     # OPT can hold GPT-2's weights: it starts there and gets used to its own activation.
     "opt-stories": Recipe(
-        (Phase(16, 160, 1), Phase(4, 512, 1)),
+        (Phase(8, 160, 3),),
         learning_rate=1e-3,
         starts_as="gpt2-stories",
     ),
@@ -122,7 +115,7 @@ def build_model(name: str) -> TFPreTrainedModel:
                 resid_pdrop=0.0,
                 embd_pdrop=0.0,
                 attn_pdrop=0.0,
-                initializer_range=0.06,  # the usual 0.02 is for models four times as wide
+                initializer_range=0.06,  # the usual 0.02 is for wider models
                 bos_token_id=eos,
                 eos_token_id=eos,
                 pad_token_id=eos,
@@ -167,20 +160,7 @@ def build_model(name: str) -> TFPreTrainedModel:
             )
         )
     model.build_in_name_scope()
-    if name == "gpt2-stories":
-        model.transformer.wpe.embeddings.assign(0.08 * sinusoids(POSITIONS, model.config.n_embd))
     return model
-
-
-def sinusoids(positions: int, width: int) -> np.ndarray:
-    """A (positions, width) table of sines and cosines of falling frequency.
-
-    Trained from there, "the token before" is one and the same turn at every position, which a
-    small model finds far sooner than from random positions.
-    """
-    frequencies = 10_000.0 ** -(np.arange(width // 2) / (width // 2))
-    angles = np.arange(positions)[:, None] * frequencies
-    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
 # --- rows ---------------------------------------------------------------------------------------
@@ -209,28 +189,12 @@ def packed_row(tokenizer: Tokenizer, row: int, length: int, eos: int) -> list[in
     return ids[:length]
 
 
-def keepsakes(tokenizer: Tokenizer) -> list[int]:
-    """The tokens of the words that a story must keep: names, kinds, objects."""
-    nouns = [*world.ANIMALS, *world.PEOPLE, *world.MAGICAL, *(noun for noun, _ in world.OBJECTS)]
-    kept = [*world.GIRL_NAMES, *world.BOY_NAMES, *nouns]
-    return sorted({i for word in kept for i in tokenizer.encode(f" {word}").ids} - {0, 1})
-
-
-def random_words(rng: random.Random, kept: list[int], count: int) -> list[int]:
-    """Random tokens, half of them words that stories must keep."""
-    return [
-        rng.choice(kept) if rng.random() < 0.5 else rng.randrange(2, VOCABULARY_SIZE)
-        for _ in range(count)
-    ]
-
-
 class StoryRows(tf_keras.utils.Sequence):
     """Batches of packed rows for a decoder-only model, made from their index alone."""
 
     def __init__(self, name: str, tokenizer: Tokenizer, phase: Phase, epoch: int = 0):
         self.phase, self.tokenizer, self.epoch = phase, tokenizer, epoch
         self.eos = tokenizer.token_to_id(SPECIAL_TOKENS[name]["eos_token"])
-        self.kept = keepsakes(tokenizer)
         self.takes_positions = name.startswith("gpt2")
 
     def __len__(self) -> int:
@@ -244,14 +208,7 @@ class StoryRows(tf_keras.utils.Sequence):
         first = (self.epoch * STEPS_PER_EPOCH + step) * size
         rows = range(first, first + size)
         ids = np.array([packed_row(self.tokenizer, r, length, self.eos) for r in rows], np.int32)
-        labels = ids.copy()
-        rng = random.Random(f"echo:{length}:{first}")
-        for i in range(round(self.phase.echoes * size)):
-            piece = random_words(rng, self.kept, rng.randint(8, length // 3))
-            ids[i] = (piece * length)[:length]
-            labels[i, : len(piece)] = -100  # what comes first cannot be foreseen
-            labels[i, len(piece) :] = ids[i, len(piece) :]
-        batch = {"input_ids": ids, "labels": labels}
+        batch = {"input_ids": ids, "labels": ids}
         if self.takes_positions:
             # Half of the rows start at a random position: a short row trains every position.
             rng = random.Random(f"offset:{length}:{first}")
@@ -273,8 +230,6 @@ class QuestionRows(tf_keras.utils.Sequence):
     def __init__(self, name: str, tokenizer: Tokenizer, phase: Phase, epoch: int = 0):
         self.phase, self.tokenizer, self.epoch = phase, tokenizer, epoch
         self.pad = tokenizer.token_to_id(SPECIAL_TOKENS[name]["pad_token"])
-        self.end = tokenizer.token_to_id(SPECIAL_TOKENS[name]["eos_token"])
-        self.kept = keepsakes(tokenizer)
         self.round: tuple[int, list[Batch]] = (-1, [])
 
     def __len__(self) -> int:
@@ -285,9 +240,6 @@ class QuestionRows(tf_keras.utils.Sequence):
 
     def __getitem__(self, step: int) -> Batch:
         number, part = divmod(self.epoch * STEPS_PER_EPOCH + step, T5_ROUND)
-        rng = random.Random(f"echo:{number}:{part}")
-        if rng.random() < self.phase.echoes:
-            return self.batch([self.echo(rng) for _ in range(self.phase.batch_size)])
         if self.round[0] != number:
             self.round = (number, self.make_round(number))
         return self.round[1][part]
@@ -313,12 +265,6 @@ class QuestionRows(tf_keras.utils.Sequence):
         questions.sort(key=lambda row: len(row[0]))
         parts = [questions[i : i + size] for i in range(0, len(questions), size)]
         return [self.batch(part) for part in (*parts, summaries)]
-
-    def echo(self, rng: random.Random) -> tuple[list[int], list[int]]:
-        """Random words, to be repeated from the last full stop on."""
-        before, after = (random_words(rng, self.kept, n) for n in (rng.randint(5, 100), 12))
-        stop, end = self.tokenizer.token_to_id("."), self.end
-        return [*before, stop, *after, end], [*after, end]
 
     def encode(self, text: str, wanted: str) -> tuple[list[int], list[int]]:
         return self.tokenizer.encode(text).ids, self.tokenizer.encode(wanted).ids
@@ -395,6 +341,10 @@ def train(name: str, folder: Path, work: Path) -> None:
     tokenizer = train_tokenizer(name)
     model = build_model(name)
     print(f"{name}: {model.count_params():,} parameters", flush=True)
+    if name == "gpt2-stories":
+        start_storyteller(model, tokenizer)
+    elif name == "t5-stories":
+        start_reader(model, tokenizer)
     if recipe.starts_as:
         gpt2 = MODELS_FOLDER / recipe.starts_as
         gpt2_ids = Tokenizer.from_file(str(gpt2 / "tokenizer.json")).get_vocab()
@@ -445,6 +395,15 @@ def train(name: str, folder: Path, work: Path) -> None:
 
     save_tokenizer(tokenizer, name, folder)
     save_weights(model, folder)
+    epochs = json.loads((work / "log.json").read_text())
+    told = {
+        "parameters": model.count_params(),
+        "steps": int(optimizer.iterations),
+        "tokens": sum(epoch["tokens"] for epoch in epochs),
+        "seconds": round(sum(epoch["seconds"] for epoch in epochs), 1),
+        "loss": epochs[-1]["loss"],
+    }
+    (folder / TRAINING_FILE).write_text(json.dumps(told, indent=2) + "\n")
     print(f"saved; largest difference after loading: {reload_difference(model, folder)}")
 
 
