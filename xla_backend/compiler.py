@@ -57,20 +57,22 @@ class Compiler:
             provided = self._provide(entry) if function.definition is not None else {}
             try:
                 call()
-            except Exception:
+            except Exception as error:
                 # A full folder, or an entry that XLA refuses in spite of its checksum.
-                logger.warning(
-                    "Compiling with the stored code failed; compiling anew.", exc_info=True
-                )
                 xla_folder.clear()
-                provided = {}
+                if provided:
+                    self._store.set_aside(entry, f"XLA refuses it ({_first_line(error)})")
+                    function.start_afresh()
+                    provided = {}
+                else:
+                    logger.warning("Compiling failed; trying once more.", exc_info=True)
                 call()
             found = xla_folder.collect(function.name)
             # XLA writes a file only for what it compiled itself.
             if provided and found.keys() == provided.keys():
                 return True
             fresh = {name: code for name, code in found.items() if name not in provided}
-            if self._store is not None and fresh:
+            if self._store is not None and function.definition is not None and fresh:
                 self._store.save(entry, {"files": list(fresh)}, list(fresh.values()))
             return False
 
@@ -98,3 +100,7 @@ class Compiler:
             logger.warning("Stored code %s cannot be used (%s); compiling anew.", entry, error)
             return {}
         return files
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

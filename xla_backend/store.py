@@ -142,6 +142,10 @@ class Store:
             self._make_room()
         return True
 
+    def set_aside(self, name: str, reason: str) -> None:
+        """Puts an entry that turned out to be of no use where nobody looks for it."""
+        self._set_aside(self._path(name), reason)
+
     def forget(self, names: Sequence[str] | None = None) -> int:
         """Removes entries, or all of this fingerprint; returns how many there were."""
         removed = 0

@@ -10,6 +10,7 @@ stable name an entry is found again whatever was traced before it.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -51,6 +52,8 @@ class Definition:
         Raises:
             KeyError, TypeError, ValueError: it describes something else.
         """
+        if not functions:
+            raise ValueError("it defines no function")
         return cls(
             functions=tuple(functions),
             captures=tuple(description["captures"]),
@@ -151,6 +154,21 @@ class TracedFunction:
         self._outputs = definition.outputs
         self._run = run
         self.definition = definition
+
+    def start_afresh(self) -> None:
+        """Goes on under another name, for the rest of this process, without a definition.
+
+        For when XLA refused stored code: TensorFlow remembers that as the outcome of compiling for
+        those sizes under that name. Other sizes are compiled once more too.
+        """
+        from tensorflow.core.framework.function_pb2 import FunctionDef
+
+        assert self.definition is not None
+        root = FunctionDef.FromString(self.definition.functions[0])
+        self.name = root.signature.name = f"{self.name}_afresh"
+        functions = (root.SerializeToString(), *self.definition.functions[1:])
+        self.adopt(dataclasses.replace(self.definition, functions=functions))
+        self.definition = None
 
     def __call__(self, *arguments: Any) -> Any:
         """Runs the function; compiles it first if these sizes are new."""

@@ -1,0 +1,280 @@
+"""Tests of `xla_backend.compiler`: what is taken from the store, what goes there, and that the two
+calls of TensorFlow's which are not public still do what that takes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework.function_pb2 import FunctionDef
+
+from tests import checkpoints
+from xla_backend import Backend, CacheOutcome, GenerationOptions, traced_function, xla_folder
+from xla_backend.compiler import Compiler
+from xla_backend.store import Store
+from xla_backend.traced_function import TracedFunction
+
+WEIGHTS = {"factor": tf.Variable(3.0)}
+
+
+def square(x: tf.Tensor) -> tf.Tensor:
+    return WEIGHTS["factor"] * x * x
+
+
+def function(name: str, python: Callable[[tf.Tensor], tf.Tensor] = square) -> TracedFunction:
+    """Whatever has the same name must do the same: every test takes names of its own."""
+    return TracedFunction(
+        name, python, [tf.TensorSpec([None], tf.float32)], WEIGHTS, structure=tf.constant(0)
+    )
+
+
+def numbers(size: int) -> tf.Tensor:
+    return tf.range(size, dtype=tf.float32)
+
+
+def compiles(compiler: Compiler, traced: TracedFunction, size: int) -> bool:
+    """Whether the machine code came from the store."""
+    entry = f"{traced.name}.{size}"
+    restored = compiler.compile(traced, entry, lambda: traced(numbers(size)))
+    assert traced(numbers(size)).numpy().tolist() == [3.0 * i * i for i in range(size)]
+    return restored
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def test_what_is_made_is_stored_and_then_taken_from_there(store: Store) -> None:
+    compiler = Compiler(store)
+    first = function("compiler_test_stored")
+    assert not compiler.trace(first)
+    assert compiler.trace(first), "it is traced already"
+    assert not compiles(compiler, first, 3)
+    assert not compiles(compiler, first, 5)
+    names = ["compiler_test_stored.3", "compiler_test_stored.5", "compiler_test_stored.trace"]
+    assert store.names() == names
+
+    def never(x: tf.Tensor) -> tf.Tensor:
+        raise AssertionError("it was traced")
+
+    second = function("compiler_test_stored", never)
+    other = Compiler(Store(store.root))
+    assert other.trace(second)
+    assert compiles(other, second, 5)
+    assert compiles(other, second, 3)
+    assert store.names() == names
+    assert xla_folder.collect("compiler_test_stored") == {}
+
+
+def test_without_a_store_everything_is_made_anew() -> None:
+    compiler = Compiler(None)
+    traced = function("compiler_test_no_store")
+    assert not compiler.trace(traced)
+    assert not compiles(compiler, traced, 3)
+    assert xla_folder.collect("compiler_test_no_store") == {}, "nothing is left behind"
+
+
+def test_without_xla_s_folder_definitions_are_stored_all_the_same(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(xla_folder, "is_ready", lambda: False)
+    compiler = Compiler(store)
+    traced = function("compiler_test_no_folder")
+    assert not compiler.trace(traced)
+    assert not compiles(compiler, traced, 3)
+    assert store.names() == ["compiler_test_no_folder.trace"]
+    monkeypatch.undo()
+    xla_folder.collect("compiler_test_no_folder")
+
+
+@pytest.mark.parametrize(
+    ("description", "blobs"),
+    [
+        ({}, [b""]),
+        ({"captures": [], "outputs": []}, []),
+        ({"captures": ["unknown"], "outputs": [[[None], "float32"]]}, [b""]),
+        ({"captures": ["factor"], "outputs": [[[None], "no dtype"]]}, [b""]),
+        ({"captures": ["factor"], "outputs": [[[None], "float32"]]}, [b"no function"]),
+        ({"captures": 5, "outputs": 5}, [b""]),
+    ],
+)
+def test_a_definition_that_does_not_fit_is_made_anew(
+    store: Store,
+    description: dict,
+    blobs: list[bytes],
+    request: pytest.FixtureRequest,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    name = f"compiler_test_unfit_{abs(hash(request.node.name))}"
+    compiler = Compiler(store)
+    store.save(f"{name}.trace", description, blobs)
+    traced = function(name)
+    with caplog.at_level(logging.WARNING, logger="xla_backend"):
+        assert not compiler.trace(traced)
+    assert "does not fit" in caplog.text
+    assert not compiles(compiler, traced, 3)
+    assert Compiler(store).trace(function(name)), "what was made anew took its place"
+
+
+@pytest.mark.parametrize("description", [{}, {"files": 5}, {"files": []}, {"files": ["a", "b"]}])
+def test_code_that_does_not_fit_is_made_anew(
+    store: Store,
+    description: dict,
+    request: pytest.FixtureRequest,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    name = f"compiler_test_code_{abs(hash(request.node.name))}"
+    compiler = Compiler(store)
+    traced = function(name)
+    compiler.trace(traced)
+    store.save(f"{name}.3", description, [b"code"])
+    with caplog.at_level(logging.WARNING, logger="xla_backend"):
+        assert not compiles(compiler, traced, 3)
+    assert "cannot be used" in caplog.text
+    assert compiles(Compiler(store), traced, 3)
+
+
+def test_code_that_xla_refuses_is_set_aside_and_the_function_goes_on(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TensorFlow remembers the refusal: without another name, the function would stay broken."""
+    compiler = Compiler(store)
+    traced = function("compiler_test_refused")
+    compiler.trace(traced)
+    assert not compiles(compiler, traced, 3)
+    description, blobs = store.load("compiler_test_refused.3")
+    # The file's name tells XLA for which function and sizes it is: find out the one for 4.
+    assert not compiles(compiler, traced, 4)
+    other, _ = store.load("compiler_test_refused.4")
+    assert other != description
+    assert len(blobs) == 1
+
+    again = function("compiler_test_refused_2")
+    compiler.trace(again)
+    names: list[str] = []
+
+    def call() -> None:
+        """Stands for XLA: refuses once whatever lies there."""
+        if not names:
+            names.append(again.name)
+            raise tf.errors.DataLossError(None, None, "Can't parse it\nat all")
+        again(numbers(3))
+
+    store.save("compiler_test_refused_2.3", description, blobs)
+    with caplog.at_level(logging.WARNING, logger="xla_backend"):
+        assert not compiler.compile(again, "compiler_test_refused_2.3", call)
+    (record,) = caplog.records
+    assert "compiler_test_refused_2.3.entry is set aside" in record.getMessage()
+    assert record.getMessage().count("\n") == 0
+    assert again.name != names[0]
+    assert not compiles(compiler, again, 3)
+    assert not compiles(compiler, again, 6), "nothing under the new name goes to the store"
+    assert [n for n in store.names() if "refused_2" in n] == ["compiler_test_refused_2.trace"]
+    assert xla_folder.collect("compiler_test_refused_2") == {}
+
+
+def test_what_fails_twice_fails(store: Store) -> None:
+    compiler = Compiler(store)
+    traced = function("compiler_test_fails")
+    compiler.trace(traced)
+    calls = []
+
+    def call() -> None:
+        calls.append(1)
+        raise tf.errors.ResourceExhaustedError(None, None, "no memory")
+
+    with pytest.raises(tf.errors.ResourceExhaustedError):
+        compiler.compile(traced, "compiler_test_fails.3", call)
+    assert len(calls) == 2
+    assert not compiles(compiler, traced, 3)
+
+
+def test_one_function_is_worked_on_once_at_a_time(store: Store) -> None:
+    compiler = Compiler(store)
+    count = []
+
+    def slow(x: tf.Tensor) -> tf.Tensor:
+        count.append(1)
+        time.sleep(0.2)
+        return square(x)
+
+    traced = function("compiler_test_threads", slow)
+    results: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(compiler.trace(traced))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [False, True, True, True]
+    assert len(count) == 1
+
+
+# --- TensorFlow's calls that are not public -------------------------------------------------------
+
+
+def test_tensorflow_still_has_what_the_store_is_built_on() -> None:
+    """Fails when an upgrade of TensorFlow takes away what restoring needs: see
+    `TracedFunction.adopt`. Everything else goes on then, but every start compiles anew.
+    """
+    from tensorflow.python.eager import context
+
+    running = context.context()
+    for name in ("add_function_def", "has_function", "call_function"):
+        assert callable(getattr(running, name, None)), f"TensorFlow's context lost {name}"
+
+    @tf.function(autograph=False)
+    def twice(x: tf.Tensor) -> tf.Tensor:
+        return 2.0 * x * WEIGHTS["factor"]
+
+    concrete = twice.get_concrete_function(tf.TensorSpec([None], tf.float32))
+    definition = FunctionDef()
+    definition.CopyFrom(concrete.function_def)
+    definition.signature.name = "compiler_test_named_by_us"
+    assert not running.has_function("compiler_test_named_by_us")
+    running.add_function_def(definition)
+    assert running.has_function("compiler_test_named_by_us")
+    (result,) = running.call_function(
+        b"compiler_test_named_by_us", [tf.constant([1.0, 2.0]), WEIGHTS["factor"].handle], 1
+    )
+    assert result.numpy().tolist() == [6.0, 12.0]
+
+    # And XLA writes its code where it is told to, under a name that does not change.
+    traced = function("compiler_test_upgrade")
+    traced.trace()
+    assert traced.definition is not None, "functions cannot be renamed any more"
+    traced(numbers(2))
+    assert xla_folder.collect("compiler_test_upgrade"), (
+        "XLA left no code that names the function: its persistent cache has changed"
+    )
+
+
+def test_without_those_calls_everything_works_but_restoring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from tensorflow.python.eager.context import Context
+
+    model = str(checkpoints.gpt2(tmp_path / "m", seed=51, n_layer=1, n_embd=32, n_head=2))
+    options = GenerationOptions(max_new_tokens=4)
+    traced_function._warn_of_numbered_names.cache_clear()
+    with monkeypatch.context() as upgraded, caplog.at_level(logging.WARNING, logger="xla_backend"):
+        upgraded.delattr(Context, "add_function_def")
+        backend = Backend(store=tmp_path / "store")
+        result = backend.generate(model, "The owl", options)
+        assert result.cache is CacheOutcome.MISS
+        assert backend.generate(model, "The owl", options).cache is CacheOutcome.HIT
+        backend.close()
+    traced_function._warn_of_numbered_names.cache_clear()
+    (record,) = caplog.records
+    assert "does not let functions be renamed" in record.getMessage()
+    assert Store(tmp_path / "store").names() == []
+    right = Backend(store="off").generate(model, "The owl", options)
+    assert [token.id for token in result.tokens] == [token.id for token in right.tokens]
