@@ -4,8 +4,8 @@ Knows the engine from outside. Run as
 
     python -m benchmarks.random_requests [--model gpt2-stories]
 
-Makes 40 keys ready as `python -m xla_backend warm` does, then sends 300 random requests that fall on
-them and prints where their functions came from and how long they took.
+Makes 40 keys ready as `python -m xla_backend warm` does, then sends 300 random requests that fall
+on them and prints where their functions came from and how long they took.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Knows the program from outside: its command and its HTTP address. Run as
 
     python -m benchmarks.start_up [--rounds 3]
 
-Each round starts `app.py` twice: with an empty store and with the store that the first start filled.
-For comparison it also times importing TensorFlow alone, in the same turn.
+Each round starts `app.py` twice: with an empty store and with the store that the first start
+filled. For comparison it also times importing TensorFlow alone, in the same turn.
 """
 
 from __future__ import annotations
