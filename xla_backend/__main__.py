@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 from xla_backend.buckets import CacheKey
 from xla_backend.errors import BackendError, InvalidRequest
 from xla_backend.models import DEFAULT_MODEL, DEFAULT_SPEECH_MODEL, Registry
-from xla_backend.options import MAX_NEW_TOKENS, GenerationOptions
+from xla_backend.options import WINDOW_TOKENS, GenerationOptions
 from xla_backend.prompts import UNBOUNDED_PROMPT_TOKENS
 from xla_backend.results import CacheOutcome, GenerationResult, ModelInfo, Transcription
 from xla_backend.startup import native_noise_held_back, prepare_environment
@@ -90,8 +90,7 @@ def transcribe(parsed: argparse.Namespace, out: IO[str]) -> int:
     Raises:
         BackendError: the options or the model are at fault, so that nothing can be transcribed.
     """
-    # Unless told otherwise, as much as the model can write: the backend lowers it to that.
-    options = _options(parsed, max_new_tokens=MAX_NEW_TOKENS)
+    options = _options(parsed, max_new_tokens=WINDOW_TOKENS)
     return _answer_all(
         parsed,
         out,
@@ -133,7 +132,7 @@ def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
     lengths = _numbers("padded_lengths", parsed.padded_lengths)
     if any(length < 1 for length in lengths):
         raise InvalidRequest(f"padded_lengths must be at least 1, not {min(lengths)}.")
-    default = MAX_NEW_TOKENS if is_speech else GenerationOptions().max_new_tokens
+    default = WINDOW_TOKENS if is_speech else GenerationOptions().max_new_tokens
     options = [
         GenerationOptions(num_beams=num_beams, max_new_tokens=max_new_tokens)
         for num_beams, max_new_tokens in itertools.product(
@@ -275,8 +274,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_model_and_options(
         command,
         DEFAULT_SPEECH_MODEL,
-        OPTIONS
-        | {"max_new_tokens": ("N", "most tokens a window (default: what the model can write)")},
+        OPTIONS | {"max_new_tokens": ("N", "most tokens a window, 1 to 1024 (default: 224)")},
     )
     command.add_argument(
         "--language",

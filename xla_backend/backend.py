@@ -187,8 +187,8 @@ class Backend:
             model: as for `generate`, but a speech model.
             recording: a file's path, or (rate in Hz, samples) with samples shaped (n,) or
                 (n, channels).
-            options: how; `max_new_tokens` counts for each window. None for the likeliest text, as
-                long as the model can write.
+            options: how; `max_new_tokens` counts for each window, and for no more than the model
+                has positions for. None for the likeliest text, of `options.WINDOW_TOKENS`.
             language: what is spoken ("en", "German"); None to let the model hear it, or for a model
                 that knows one only.
             max_seconds: longer recordings are refused.

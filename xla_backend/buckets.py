@@ -18,7 +18,8 @@ class CacheKey:
     """What a compiled function is kept under, for each model.
 
     Attributes:
-        padded_length: tokens of the prompt with its padding (encoder input for encoder-decoders).
+        padded_length: tokens of the prompt with its padding (encoder input for encoder-decoders);
+            for speech models, frames of the spectrogram of a whole window.
         num_beams: rows decoded side by side.
         max_new_tokens: most tokens that the function can add.
     """

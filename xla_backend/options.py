@@ -16,6 +16,9 @@ from typing import Any, Literal
 from xla_backend.errors import InvalidRequest
 
 MAX_NEW_TOKENS = 1024
+WINDOW_TOKENS = 224
+"""For a window of a recording, unless a caller says otherwise: what Whisper's own program allows
+for half a minute of speech. Room for more costs time with every token."""
 MAX_NUM_BEAMS = 8
 MAX_TOP_K = 1_000_000
 MAX_SEED = 2**31 - 1

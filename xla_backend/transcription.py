@@ -20,7 +20,7 @@ from xla_backend import audio
 from xla_backend.audio import AudioInput
 from xla_backend.buckets import BucketRules, CacheKey
 from xla_backend.errors import InvalidRequest
-from xla_backend.options import MAX_NEW_TOKENS, GenerationOptions
+from xla_backend.options import WINDOW_TOKENS, GenerationOptions
 from xla_backend.results import CacheOutcome, Token, TranscribedWindow, Transcription
 from xla_backend.speech_input import Heard, SpeechInput
 from xla_backend.timing import Stopwatch, Timing
@@ -219,10 +219,10 @@ class _HeardWindow:
 
 
 def fitting_options(options: GenerationOptions | None, engine: Engine) -> GenerationOptions:
-    """The options with as many new tokens a window as the model has positions for, at most."""
+    """The options with no more new tokens a window than the model has positions for."""
     room = engine.context_length - len(engine.speech.decoder_prompt.tokens)
     if options is None:
-        return GenerationOptions(max_new_tokens=min(room, MAX_NEW_TOKENS))
+        return GenerationOptions(max_new_tokens=min(room, WINDOW_TOKENS))
     return options.replace(max_new_tokens=min(room, options.max_new_tokens))
 
 
