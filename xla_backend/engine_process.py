@@ -119,11 +119,12 @@ class EngineProcess:
             self._channel.send(("failed", None, f"{type(error).__name__}: {error}"))
             raise
         self._backend = backend
+        if self._settings.warm_up is not None and self._settings.preload is not None:
+            # It only lists the keys; their work waits for idle moments.
+            backend.warm_up(self._settings.preload, self._settings.warm_up)
         self._mirror(backend)
         self._ready_at = time.perf_counter()
         self._channel.send(("ready", None, None))
-        if self._settings.warm_up is not None and self._settings.preload is not None:
-            backend.warm_up(self._settings.preload, self._settings.warm_up)
         while (request := self._next_request()) is not None:
             reply = self._serve(backend, request)
             # Before the reply: whoever holds the result can trust the next prediction.
