@@ -1,0 +1,271 @@
+"""Tests of making keys ready before anybody asks: `Backend.warm`, the warm-up after a start, and
+`python -m xla_backend warm`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import checkpoints
+from tests.xla_backend.new_process import LONG, SHORT
+from xla_backend import Backend, BucketRules, CacheKey, CacheOutcome, GenerationOptions, background
+from xla_backend.__main__ import main
+from xla_backend.store import Store
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = BucketRules((8, 16), (4, 8))
+HIT, MISS, DISK = CacheOutcome.HIT, CacheOutcome.MISS, CacheOutcome.DISK
+KEYS = [CacheKey(8, 1, 4), CacheKey(16, 1, 4)]
+SMALL = GenerationOptions(max_new_tokens=4)
+TINY = {"n_layer": 1, "n_embd": 32, "n_head": 2, "n_positions": 64}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(checkpoints.gpt2(tmp_path_factory.mktemp("models") / "tiny", seed=81, **TINY))
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for all tests: a process compiles, and so stores, each function once only."""
+    return tmp_path_factory.mktemp("kept") / "store"
+
+
+def wait_until(condition: Callable[[], object], timeout_s: float = 60) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+# --- Backend --------------------------------------------------------------------------------------
+
+
+def test_warm_makes_keys_ready_and_tells_of_each(model: str, kept: Path) -> None:
+    told: list[tuple[CacheKey, CacheOutcome]] = []
+
+    def tell(key: CacheKey, outcome: CacheOutcome, seconds: float) -> None:
+        assert key in {entry.key for entry in backend.entries()}, "it is ready when it is told"
+        assert (seconds > 0.001) == (outcome is not HIT)
+        told.append((key, outcome))
+
+    backend = Backend(rules=RULES, store=kept)
+    backend.warm(model, KEYS, tell)
+    backend.warm(model, KEYS[:1], tell)
+    assert told == [(KEYS[0], MISS), (KEYS[1], MISS), (KEYS[0], HIT)]
+    result = backend.generate(model, SHORT, SMALL)
+    assert (result.cache, result.key) == (HIT, KEYS[0])
+    assert backend.status.state == "ready"
+    backend.close()
+
+    told.clear()
+    backend = Backend(rules=RULES, store=kept)
+    backend.warm(model, KEYS[::-1], tell)
+    assert told == [(KEYS[1], DISK), (KEYS[0], DISK)]
+    backend.close()
+
+
+def test_the_key_that_a_request_asks_for(model: str) -> None:
+    backend = Backend(rules=RULES, store="off")
+    assert backend.key_for(model, 3, SMALL) == KEYS[0]
+    assert backend.key_for(model, 9, SMALL.replace(num_beams=2)) == CacheKey(16, 2, 4)
+    assert backend.key_for(model, 60, SMALL).padded_length == 64
+
+
+def test_after_a_start_the_default_key_comes_first_then_the_most_used_ones(
+    model: str, tmp_path: Path
+) -> None:
+    first = Backend(rules=RULES, store=tmp_path)
+    for requests, prompt in ((1, SHORT), (2, LONG)):
+        for _ in range(requests):
+            first.generate(model, prompt, SMALL, exact_key=True)
+    first.close()
+
+    second = Backend(rules=RULES, store=tmp_path)
+    second.load(model)
+    with second._background.request():  # nothing begins meanwhile
+        second.warm_up(model)
+        default = CacheKey(8, 1, 32)
+        assert second.warming() == [(model, key) for key in (default, KEYS[1], KEYS[0])]
+        second.warm_soon(model, [KEYS[0], CacheKey(16, 1, 8)])
+        assert second.warming()[-1] == (model, CacheKey(16, 1, 8)), "each once"
+        assert len(second.warming()) == 4
+        second.cancel_warming()
+        wait_until(lambda: not second.warming())
+    assert second.entries() == []
+    second.warm_up("not loaded")
+    assert second.warming() == []
+    second.close()
+
+
+def test_a_visitor_s_request_goes_before(
+    model: str, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Backend(rules=RULES, store=kept)
+    backend.load(model)
+    monkeypatch.setattr(background, "IDLE_S", 600.0)
+    with backend._background.request():
+        backend.warm_soon(model, KEYS)
+    other = backend.generate(model, SHORT, SMALL.replace(num_beams=2))
+    assert [entry.key for entry in backend.entries()] == [other.key]
+    assert len(backend.warming()) == 2
+    monkeypatch.setattr(background, "IDLE_S", 0.05)
+    backend.generate(model, SHORT, SMALL.replace(num_beams=2))  # its end wakes the background
+    wait_until(lambda: not backend.warming())
+    assert [entry.key for entry in backend.entries()] == [other.key, *KEYS]
+    assert backend.generate(model, SHORT, SMALL).cache is HIT
+    assert backend.past()[model][KEYS[0]].disk_s is not None
+    backend.close()
+
+
+def test_close_waits_for_no_work_that_has_not_begun(model: str) -> None:
+    backend = Backend(rules=RULES, store="off")
+    backend.load(model)
+    with backend._background.request():
+        backend.warm_soon(model, [CacheKey(16, 1, 4 * n) for n in range(1, 9)])
+        start = time.monotonic()
+        backend.close()
+        assert time.monotonic() - start < 5
+    assert backend.entries() == []
+
+
+# --- the command line -----------------------------------------------------------------------------
+
+
+def run(*arguments: str) -> int:
+    """The command line in this process; like a program that ends, it gives nothing back."""
+    stdout = os.dup(1)
+    try:
+        return main(arguments)
+    finally:
+        sys.stdout.flush()
+        os.dup2(stdout, 1)
+        os.close(stdout)
+
+
+def warm(*arguments: str) -> int:
+    return run("warm", *arguments)
+
+
+def test_every_combination_has_its_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = str(checkpoints.gpt2(tmp_path / "tiny", seed=82, **TINY))
+    sizes = ["--padded-lengths", "16,10,32", "--num-beams", "1", "--max-new-tokens", "5"]
+    assert warm("--model", model, "--store", str(tmp_path), *sizes) == 0
+    out, err = capfd.readouterr()
+    assert err == "", "nobody watches: no progress bar"
+    lines = out.splitlines()
+    assert [line.rpartition(" · ")[0] for line in lines] == [
+        "MISS · padded 16 · beams 1 · new 16",
+        "MISS · padded 32 · beams 1 · new 16",
+    ]
+    assert all(float(line.split()[-2]) > 0 and line.endswith(" s") for line in lines)
+
+    assert warm("--model", model, "--store", str(tmp_path), "--json", *sizes[:2], *sizes[4:]) == 0
+    found = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [set(value) for value in found] == [{"model", "key", "cache", "total_s"}] * 2
+    assert [value["cache"] for value in found] == ["disk", "disk"]
+    assert found[1]["key"] == {"padded_length": 32, "num_beams": 1, "max_new_tokens": 16}
+    assert found[0]["model"] == model
+
+    sizes = ["--max-new-tokens", "3"]
+    generate = ["generate", "--model", model, "--store", str(tmp_path), "--json", *sizes]
+    assert run(*generate, SHORT, LONG) == 0
+    found = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [value["cache"] for value in found] == ["disk", "hit"]
+
+
+def test_someone_who_watches_sees_a_progress_bar(model: str, tmp_path: Path) -> None:
+    """In a process and a terminal of its own: also what `XLA_BACKEND_STORE` is for."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    command = [sys.executable, "-m", "xla_backend", "warm", "--model", model]
+    done = subprocess.run(
+        [*command, "--padded-lengths", "16,64", "--max-new-tokens", "16"],
+        cwd=ROOT,
+        env={**os.environ, "XLA_BACKEND_STORE": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+        timeout=120,
+    )
+    os.close(theirs)
+    seen = ""
+    with contextlib.suppress(OSError):  # that is how a terminal's output ends
+        while True:
+            seen += os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert done.returncode == 0
+    assert "0/2" in seen
+    assert "2/2" in seen
+    assert [line[:4] for line in done.stdout.splitlines()] == ["MISS", "MISS"]
+    assert len(Store(tmp_path).names()) == 2 + 2 + 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--padded-lengths", "16,x"], "padded_lengths must be whole numbers with commas"),
+        (["--padded-lengths", "16,,64"], "padded_lengths must be whole numbers with commas"),
+        (["--padded-lengths", ""], "padded_lengths must be whole numbers with commas"),
+        (["--padded-lengths", "1.5"], "padded_lengths must be whole numbers with commas"),
+        (["--padded-lengths", "16,0"], "padded_lengths must be at least 1, not 0."),
+        (["--num-beams", "1;4"], "num_beams must be whole numbers with commas between them, like"),
+        (["--num-beams", "1,9"], "num_beams must be from 1 to 8, not 9."),
+        (["--max-new-tokens", "0"], "max_new_tokens must be from 1 to 1024, not 0."),
+        (["--model", "no-such-model"], "there is no model 'no-such-model'."),
+        (["--store", "off"], "There is no store to fill."),
+        (["--store", "/proc/none"], "There is no store to fill."),
+        (["--padded-lengths", "16,65"], "padded_lengths must be at most 64 for "),
+        (
+            ["--padded-lengths", "64", "--max-new-tokens", "32"],
+            "No request can ask for padded 64 · beams 1 · new 32: the context of ",
+        ),
+        (["--max-new-tokens", "64"], "No request can ask for padded 16 · beams 1 · new 64"),
+    ],
+)
+def test_what_cannot_be_is_told(
+    arguments: list[str],
+    sentence: str,
+    model: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert warm("--model", model, "--store", str(tmp_path), *arguments) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert f"error: {sentence}" in err.splitlines()[-1]
+    assert Store(tmp_path).names() == [], "nothing was compiled before it was told"
+
+
+def test_a_speech_model_has_one_length(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = str(checkpoints.whisper(tmp_path / "whisper"))
+    where = ["--model", model, "--store", str(tmp_path / "store")]
+    assert warm(*where, "--padded-lengths", "16") == 2
+    assert "hears windows of one length" in capfd.readouterr().err
+
+
+def test_no_store_and_the_exact_key(
+    model: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XLA_BACKEND_STORE", str(tmp_path / "store"))
+    longer = "owl " * 20
+    arguments = ["generate", "--model", model, "--no-store", "--json", "--max-new-tokens", "3"]
+    for flags, outcomes in (([], ["miss", "reused"]), (["--exact-key"], ["miss", "miss"])):
+        assert run(*arguments, *flags, longer, SHORT) == 0
+        found = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+        assert [value["cache"] for value in found] == outcomes
+    assert not (tmp_path / "store").exists()
+    with pytest.raises(SystemExit):
+        run(*arguments, "--store", "folder", SHORT)
+    assert "not allowed with" in capfd.readouterr().err
