@@ -54,7 +54,6 @@ def write_card(name: str, folder: Path) -> None:
         "training data": f"invented stories (`demo_models.stories`), {tokens:,} tokens of rows",
         "training": f"{training['steps']:,} steps of AdamW, {seconds / 60:.0f} minutes",
         "training speed": f"{tokens / seconds:,.0f} tokens/s on two CPU cores in shared use",
-        "last training loss": f"{training['loss']:.3f}",
         **(_reader_numbers(evaluation) if is_reader else _storyteller_numbers(evaluation)),
     }
     table = "\n".join(f"| {label} | {value} |" for label, value in numbers.items())
