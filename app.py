@@ -26,7 +26,7 @@ DEFAULT_PORT = 7860
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serves the page until it is told to end; returns the exit status."""
-    flags = _parser().parse_args(arguments)
+    flags = flags_from(arguments)
     # A container is ended with SIGTERM; as an exception it passes through the same clean-up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
@@ -45,6 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if backend is not None:
             backend.close()
     return 0
+
+
+def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The flags, with what the environment says in place of those that are not given."""
+    return _parser().parse_args(arguments)
 
 
 def check_port(host: str, port: int) -> None:
@@ -79,7 +84,7 @@ def serve(backend: BackendProcess, flags: argparse.Namespace) -> None:
 
     # Gradio uses a name that Starlette has renamed; whoever reads this terminal cannot help it.
     warnings.filterwarnings("ignore", message="'HTTP_422_UNPROCESSABLE_ENTITY' is deprecated")
-    app = create_app(backend, flags.models)
+    app = create_app(backend, flags.models, admin=is_admin(flags))
     try:
         app.launch(
             server_name=flags.host,
@@ -96,6 +101,14 @@ def serve(backend: BackendProcess, flags: argparse.Namespace) -> None:
         threading.Event().wait()
     finally:
         app.close(verbose=False)
+
+
+def is_admin(flags: argparse.Namespace) -> bool:
+    """Whether the page gets the tabs that change the engine for everybody.
+
+    Where strangers come (on Spaces, through a public link), only when that is said expressly.
+    """
+    return not (flags.on_spaces or flags.share) if flags.admin is None else flags.admin
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -143,7 +156,19 @@ def _parser() -> argparse.ArgumentParser:
         default=os.environ.get("PLAYGROUND_SHARE", "").lower() in ("1", "true", "yes"),
         help="also make a public link through Gradio's servers (PLAYGROUND_SHARE=1)",
     )
+    parser.add_argument(
+        "--admin",
+        action=argparse.BooleanOptionalAction,
+        default=_switch(os.environ.get("PLAYGROUND_ADMIN")),
+        help="whether visitors may make shapes ready and forget them, for everybody "
+        "(PLAYGROUND_ADMIN=1 or 0; default: yes, but not on Spaces and not with --share)",
+    )
+    parser.set_defaults(on_spaces=on_spaces)
     return parser
+
+
+def _switch(text: str | None) -> bool | None:
+    return None if not text else text.lower() in ("1", "true", "yes")
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from playground.about_tab import AboutTab
 from playground.api import add_endpoints
 from playground.playground_tab import PlaygroundTab
 from playground.runs import Runs
+from playground.shapes_tab import ShapesTab
 from playground.status_line import status_line
 from playground.theme import css_variables, theme
 from xla_backend import ModelInfo, ModelUnavailable
@@ -24,7 +25,9 @@ from xla_backend import ModelInfo, ModelUnavailable
 if TYPE_CHECKING:
     from xla_backend import Backend, BackendProcess
 
-TABS = (PlaygroundTab, AboutTab)
+TABS = (PlaygroundTab, ShapesTab, AboutTab)
+ADMIN_TABS = (ShapesTab,)
+"""Tabs that change the engine for everybody."""
 TITLE = "XLA Playground"
 TEXT_FAMILIES = ("decoder-only",)
 _ASSETS = Path(__file__).parent / "assets"
@@ -48,6 +51,7 @@ class PageContext:
         runs: the runs that are going on, of all visitors.
         engine_queue: the `concurrency_id` of every event that runs the engine: one at a time, or
             their timings would contaminate each other.
+        times_forgotten: how often compiled functions were forgotten on this page.
     """
 
     backend: Backend | BackendProcess
@@ -58,6 +62,7 @@ class PageContext:
     offered: tuple[str, ...] = ()
     runs: Runs = field(default_factory=Runs)
     engine_queue: str = "engine"
+    times_forgotten: int = 0
 
     def models(self) -> list[ModelInfo]:
         """The models that visitors may choose from."""
@@ -81,12 +86,15 @@ class PageContext:
             )
 
 
-def create_app(backend: Backend | BackendProcess, models: Sequence[str] = ()) -> gr.Blocks:
+def create_app(
+    backend: Backend | BackendProcess, models: Sequence[str] = (), admin: bool = False
+) -> gr.Blocks:
     """Builds the page without serving it; `launch(**launch_options())` serves it as designed.
 
     Args:
         backend: the engine, or anything with its methods.
         models: the names to offer, the first one chosen; empty for all that the engine knows.
+        admin: also builds the tabs that change the engine for everybody who uses the page.
     """
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as app:
         with gr.Column(elem_id="page"):
@@ -109,7 +117,7 @@ def create_app(backend: Backend | BackendProcess, models: Sequence[str] = ()) ->
                 offered=tuple(models),
             )
             with gr.Tabs():
-                for tab in TABS:
+                for tab in tabs(admin):
                     with gr.Tab(tab.name):
                         tab(page)
         add_endpoints(page)
@@ -119,6 +127,11 @@ def create_app(backend: Backend | BackendProcess, models: Sequence[str] = ()) ->
 
         app.unload(leave)
     return app
+
+
+def tabs(admin: bool) -> list[Any]:
+    """The tabs of the page. What is not built has no events that could be called either."""
+    return [tab for tab in TABS if admin or tab not in ADMIN_TABS]
 
 
 def launch_options() -> dict[str, Any]:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from playground import history
+from playground.components import QUIET, model_dropdown, notice
 from playground.entries_table import entries_table
 from playground.examples import DEFAULTS, EXAMPLES
-from playground.markup import escape
 from playground.option_controls import OptionControls, options_from, values_for
 from playground.prediction_line import no_prediction_line, prediction_line
 from playground.result_panel import (
@@ -29,13 +28,10 @@ from playground.result_panel import (
 )
 from playground.runs import Run
 from playground.status_line import status_line
-from xla_backend import BackendError, ModelInfo, ModelUnavailable, Prediction
+from xla_backend import BackendError, ModelUnavailable, Prediction
 
 if TYPE_CHECKING:
     from playground.page import PageContext
-
-# Events that only change what is on the page: never queued behind the engine, never in the API.
-_QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 _UNEXPECTED = "Something went wrong that should not have; the server's log says what. Try again."
 
@@ -72,13 +68,7 @@ class PlaygroundTab:
     # ---- what is on the tab
 
     def _build_request(self) -> None:
-        models = self._page.models()
-        self.model = gr.Dropdown(
-            [(_model_label(model), model.name) for model in models],
-            value=models[0].name if models else None,
-            label="Model",
-            elem_id="model",
-        )
+        self.model = model_dropdown(self._page.models(), "model")
         self.prompt = gr.Textbox(
             value=EXAMPLES[0].prompt,
             label="Prompt",
@@ -140,7 +130,7 @@ class PlaygroundTab:
             lambda index: [EXAMPLES[index].prompt, *values_for(EXAMPLES[index].options)],
             self.examples,
             [self.prompt, *self.controls.inputs],
-            **_QUIET,
+            **QUIET,
         )
         # In the browser alone: what was wrong with the last request need not be with the next.
         gr.on(
@@ -149,7 +139,7 @@ class PlaygroundTab:
             None,
             self.notice,
             js="() => ''",
-            **_QUIET,
+            **QUIET,
         )
         gr.on(
             [
@@ -161,7 +151,7 @@ class PlaygroundTab:
             self._request,
             self.prediction,
             trigger_mode="always_last",
-            **_QUIET,
+            **QUIET,
         )
 
     def _connect_run(self) -> None:
@@ -169,7 +159,7 @@ class PlaygroundTab:
             self._begin,
             self._request,
             [self.notice, self.story, self.report, self.generate, self.stop],
-            **_QUIET,
+            **QUIET,
         ).then(
             self._run,
             [self.shown, self._page.runs_of_visitor],
@@ -190,7 +180,7 @@ class PlaygroundTab:
             concurrency_id=self._page.engine_queue,
             concurrency_limit=1,
         )
-        self.stop.click(self._stop, None, [self.stop, self.notice], **_QUIET)
+        self.stop.click(self._stop, None, [self.stop, self.notice], **QUIET)
 
     def _connect_tables(self) -> None:
         gr.on(
@@ -198,22 +188,28 @@ class PlaygroundTab:
             self._look_at_engine,
             self.entries_sent,
             [self._page.status, self.entries, self.entries_sent],
-            **_QUIET,
+            **QUIET,
         )
-        self._page.load(history.history_table, self._page.runs_of_visitor, self.history, **_QUIET)
+        self._page.load(history.history_table, self._page.runs_of_visitor, self.history, **QUIET)
         self.clear.click(
             lambda: ([], history.history_table([])),
             None,
             [self._page.runs_of_visitor, self.history],
-            **_QUIET,
+            **QUIET,
         )
 
     def _look_at_engine(self, sent: int | None) -> tuple[Any, Any, int]:
         """The status, every second; the table only when it is another than the one last sent."""
         entries = tuple(self._backend.entries())
-        new = hash(entries)
-        table = gr.skip() if new == sent else entries_table(entries)
+        new = hash((entries, self._page.times_forgotten))
+        table = gr.skip() if new == sent else self._entries_table()
         return self._status(), table, new
+
+    def _entries_table(self) -> str:
+        # The table's change is what has the next request predicted anew, so it must also change
+        # when only the disk has forgotten something.
+        mark = f"<!-- {self._page.times_forgotten} -->"
+        return entries_table(self._backend.entries()) + mark
 
     def _status(self) -> str:
         return status_line(self._backend.status, len(self._backend.warming()))
@@ -237,7 +233,7 @@ class PlaygroundTab:
             prediction = self._prediction_of(run)
             ahead = self._page.runs.begin(str(request.session_hash), run)
         except BackendError as error:
-            return {self.notice: _notice(str(error))}
+            return {self.notice: notice(str(error))}
         return {
             self.notice: "",
             self.story: story(prompt, "", writing=True),
@@ -277,7 +273,7 @@ class PlaygroundTab:
         finally:
             self._page.runs.end(session)
         if shown is None:
-            yield {**self._at_rest(before), self.notice: _notice(problem)}
+            yield {**self._at_rest(before), self.notice: notice(problem)}
         else:
             runs = history.add(runs, shown)
             yield {
@@ -295,7 +291,7 @@ class PlaygroundTab:
             self.generate: gr.update(value="Generate", interactive=True),
             self.stop: gr.update(value="Stop", interactive=False),
             self.notice: "",
-            self.entries: entries_table(self._backend.entries()),
+            self.entries: self._entries_table(),
             self._page.status: self._status(),
         }
 
@@ -306,16 +302,5 @@ class PlaygroundTab:
         run.stop()
         note = ""
         if self._backend.status.state in ("tracing", "compiling"):
-            note = _notice("Stopping. XLA finishes the compile first, and keeps it.", "calm")
+            note = notice("Stopping. XLA finishes the compile first, and keeps it.", "calm")
         return gr.update(value="Stopping", interactive=False), note
-
-
-def _model_label(model: ModelInfo) -> str:
-    if model.source == "folder":
-        return f"{Path(model.name).name} (folder)"
-    return model.name + (" (downloaded when first used)" if model.source == "hub" else "")
-
-
-def _notice(message: str, kind: str = "problem") -> str:
-    role = "alert" if kind == "problem" else "status"
-    return f'<div class="notice {kind}" role="{role}">{escape(message)}</div>'

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import app
 from tests.playground.served import ROOT, Site, serve
 
 
@@ -37,7 +38,7 @@ def test_a_port_in_use_is_said_in_one_sentence(site: Site) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("flag", ["--host", "--port", "--models", "--store", "--share"])
+@pytest.mark.parametrize("flag", ["--host", "--port", "--models", "--store", "--share", "--admin"])
 def test_every_flag_names_its_environment_variable(flag: str) -> None:
     help_text = subprocess.run(
         [sys.executable, "app.py", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60
@@ -59,3 +60,26 @@ def test_on_spaces_it_listens_to_everybody(environment: dict[str, str], address:
         timeout=60,
     ).stdout
     assert f"PLAYGROUND_HOST; default: {address}" in " ".join(help_text.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "admin"),
+    [
+        ([], {}, True),
+        ([], {"SYSTEM": "spaces"}, False),
+        ([], {"SPACE_ID": "somebody/playground"}, False),
+        ([], {"SYSTEM": "spaces", "PLAYGROUND_ADMIN": "1"}, True),
+        ([], {"PLAYGROUND_ADMIN": "0"}, False),
+        (["--share"], {}, False),
+        (["--share", "--admin"], {}, True),
+        (["--no-admin"], {"PLAYGROUND_ADMIN": "1"}, False),
+    ],
+)
+def test_strangers_may_forget_nothing_unless_they_are_let(
+    arguments: list[str], environment: dict[str, str], admin: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SYSTEM", "SPACE_ID", "PLAYGROUND_ADMIN", "PLAYGROUND_SHARE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert app.is_admin(app.flags_from(arguments)) is admin

@@ -8,7 +8,7 @@ import gradio as gr
 import pytest
 
 from playground import create_app, launch_options
-from playground.page import TABS
+from playground.page import ADMIN_TABS, TABS, tabs
 from xla_backend import EngineStatus, ModelInfo
 
 
@@ -37,21 +37,35 @@ def dropdown_values(page: gr.Blocks) -> list[str]:
     return [value for _, value in dropdown.choices]
 
 
+def labels(page: gr.Blocks) -> list[str]:
+    return [str(block.label) for block in page.blocks.values() if isinstance(block, gr.Tab)]
+
+
 def test_every_tab_is_there_and_none_is_built_twice() -> None:
-    labels = [block.label for block in a_page().blocks.values() if isinstance(block, gr.Tab)]
-    assert labels == [tab.name for tab in TABS]
+    assert labels(a_page(admin=True)) == [tab.name for tab in TABS]
 
 
-def test_generate_is_the_only_public_endpoint() -> None:
+def test_what_changes_the_engine_for_everybody_does_not_exist_unless_it_is_asked_for() -> None:
     page = a_page()
+    assert labels(page) == [tab.name for tab in tabs(admin=False)]
+    assert not {tab.name for tab in ADMIN_TABS} & set(labels(page))
+    names = {fn.name for fn in page.fns.values()}
+    assert not names & {"_make", "_cancel", "_forget", "_ask"}
+    assert {"_make", "_cancel", "_forget"} <= {fn.name for fn in a_page(admin=True).fns.values()}
+
+
+@pytest.mark.parametrize("admin", [False, True])
+def test_generate_is_the_only_public_endpoint(admin: bool) -> None:
+    page = a_page(admin=admin)
     public = {fn.api_name for fn in page.fns.values() if fn.api_visibility == "public"}
     assert public == {"generate"}
     assert {fn.api_visibility for fn in page.fns.values()} == {"public", "private"}
 
 
-def test_what_runs_the_engine_shares_one_queue_and_nothing_else_waits_in_it() -> None:
+@pytest.mark.parametrize("admin", [False, True])
+def test_what_runs_the_engine_shares_one_queue_and_nothing_else_waits_in_it(admin: bool) -> None:
     # Gradio calls the unload event itself, when a visitor has left; it queues nowhere.
-    running = [fn for fn in a_page().fns.values() if fn.queue and fn.name != "leave"]
+    running = [fn for fn in a_page(admin=admin).fns.values() if fn.queue and fn.name != "leave"]
     assert {fn.concurrency_id for fn in running} == {"engine"}
     assert {fn.concurrency_limit for fn in running} == {1}
 
