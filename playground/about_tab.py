@@ -30,9 +30,10 @@ seconds.</p>
 <dt><span class="badge outcome-hit">HIT</span></dt>
 <dd>The function was in memory: the call only ran.</dd>
 <dt><span class="badge outcome-reused">REUSED</span></dt>
-<dd>A larger function that was in memory served the request.</dd>
+<dd>A larger function that was in memory served the request. Its own shape is made afterwards, in an
+idle moment. “Exact shape only” forbids this.</dd>
 <dt><span class="badge outcome-disk">DISK</span></dt>
-<dd>The function was restored from disk, where an earlier process had left it.</dd>
+<dd>The function was restored from disk, where this or an earlier process had left it.</dd>
 <dt><span class="badge outcome-miss">MISS</span></dt>
 <dd>The function was traced and compiled for this very call.</dd>
 </dl>

@@ -16,7 +16,7 @@ from xla_backend import CacheKey
 
 MEMORY, ONE, ALL = "memory", "one", "all"
 _WHAT = [
-    ("From memory: next calls restore from disk (DISK)", MEMORY),
+    ("From memory: next calls restore what is on disk (DISK)", MEMORY),
     ("One shape, from disk too: its next call compiles (MISS)", ONE),
     ("Everything, from disk too: all next calls compile (MISS)", ALL),
 ]

@@ -7,7 +7,6 @@ none of its events exist on the server.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from playground.page import PageContext
 
 Updates = dict[gr.components.Component, Any]
-
-logger = logging.getLogger(__name__)
 
 
 class ShapesTab:
@@ -232,14 +229,20 @@ class ShapesTab:
             [controls.what.change, controls.shape.change],
             self._describe,
             [controls.what, controls.shape],
-            [controls.sentence, controls.asked],
+            [controls.sentence, controls.asked, controls.confirm],
             trigger_mode="always_last",
             **QUIET,
         )
         controls.ask.click(
             self._ask,
             [controls.what, controls.shape],
-            [controls.sentence, controls.asked, controls.confirmation, controls.notice],
+            [
+                controls.sentence,
+                controls.asked,
+                controls.confirm,
+                controls.confirmation,
+                controls.notice,
+            ],
             **QUIET,
         )
         controls.keep.click(lambda: gr.update(visible=False), None, controls.confirmation, **QUIET)
@@ -261,14 +264,19 @@ class ShapesTab:
             concurrency_limit=1,
         )
 
-    def _describe(self, what: str, shape: str | None) -> tuple[str, Any]:
-        """The sentence, and what "Forget now" does then."""
+    def _describe(self, what: str, shape: str | None) -> tuple[str, Any, Any]:
+        """The sentence, what "Forget now" does then, and whether it can be pressed."""
         if what == forget_controls.ONE and not shape:
-            return notice("Nothing is there that could be forgotten."), None
+            return (
+                notice("Nothing is there that could be forgotten."),
+                None,
+                gr.update(interactive=False),
+            )
         in_memory = len(self._backend.entries())
-        return forget_controls.confirmation(what, shape, in_memory), [what, shape]
+        sentence = forget_controls.confirmation(what, shape, in_memory)
+        return sentence, [what, shape], gr.update(interactive=True)
 
-    def _ask(self, what: str, shape: str | None) -> tuple[str, Any, Any, str]:
+    def _ask(self, what: str, shape: str | None) -> tuple[Any, ...]:
         return *self._describe(what, shape), gr.update(visible=True), ""
 
     def _forget(self, asked: list[Any] | None) -> tuple[str, str]:

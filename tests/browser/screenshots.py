@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def take_pictures(browser: Browser, url: str, folder: Path) -> None:
-    """A first call, then a later one, then the same in the dark and on a phone."""
+    """A first call, then a later one, the same in the dark and on a phone, shapes in the making."""
     wide = Visit(browser, url, 1280, 1010, color_scheme="light")
     _wait_until_idle(wide)
     wide.generate()
@@ -69,6 +69,20 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     _save(phone, folder / "phone.png")
     phone.close()
 
+    shapes = Visit(browser, url, 1280, 1010, color_scheme="light")
+    shapes.page.get_by_role("tab", name="Shapes").click()
+    for name, size in {"padded_lengths": "64", "beams": "4", "new_slots": "32"}.items():
+        shapes.at(f"#{name} label", has_text=size).first.click()
+    shapes.at("#shapes_summary", has_text="12 shapes").wait_for()
+    shapes.at("#make_ready").click()
+    # Some are ready, one is being made, the others wait.
+    shapes.page.wait_for_function(
+        "document.querySelectorAll('#shape_map .outcome-hit').length >= 4"
+    )
+    _shoot(shapes, folder / "shapes.png")
+    shapes.at("#cancel_making").click()
+    shapes.close()
+
 
 def _wait_until_idle(visit: Visit) -> None:
     visit.page.wait_for_function(
@@ -79,6 +93,10 @@ def _wait_until_idle(visit: Visit) -> None:
 def _save(visit: Visit, path: Path) -> None:
     visit.at("#prediction .outcome-hit").wait_for()
     _wait_until_idle(visit)
+    _shoot(visit, path)
+
+
+def _shoot(visit: Visit, path: Path) -> None:
     visit.page.evaluate("document.activeElement.blur()")
     visit.page.mouse.move(0, 0)
     visit.page.wait_for_timeout(700)
