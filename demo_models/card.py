@@ -20,7 +20,8 @@ PIPELINES = {
 ABOUT = {
     "gpt2-stories": """A small GPT-2 that goes on with a children's story. Where the heads of its
 first attention layer look was set by hand (`first_weights`), so that names and things are found
-again; all other weights were trained from scratch.""",
+again; all other weights were trained from scratch. This one was trained in two sittings: its first
+ten epochs followed a learning rate meant for fourteen, the other ten the recipe's.""",
     "opt-stories": """A small OPT that goes on with a children's story. It started as
 `gpt2-stories`, whose weights the OPT architecture can hold (`transplant`), and was then trained
 on, to get used to OPT's ReLU. Its tokenizer adds no beginning-of-text token, and training used

@@ -71,11 +71,13 @@ def save_tokenizer(tokenizer: Tokenizer, name: str, folder: Path) -> None:
     special = SPECIAL_TOKENS[name]
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
-    # Without a pad token of its own, GPT-2 pads with its end token.
+    # Without a pad token of its own, GPT-2 pads with its end token. Transformers takes a leading
+    # space away again unless it is told here.
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": POSITIONS,
         "clean_up_tokenization_spaces": False,
+        "add_prefix_space": name.startswith("t5"),
         "padding_side": "right" if name.startswith("t5") else "left",
         "pad_token": special["eos_token"],
         **special,

@@ -88,17 +88,3 @@ def test_learning_rate_warms_up_and_cools_down():
     rates = [float(schedule(step)) for step in (0, 299, 1500, 3000)]
     assert rates[0] < 0.01 < rates[3] < 0.05
     assert rates[1] > rates[2] > rates[3]
-
-
-def test_echoes_teach_to_copy(gpt2_tokenizer, t5_tokenizer):
-    batch = StoryRows("gpt2-stories", gpt2_tokenizer, Phase(4, 160, 1, echoes=0.5))[0]
-    for row, labels in zip(batch["input_ids"][:2], batch["labels"][:2], strict=True):
-        piece = int((labels == -100).sum())
-        assert 8 <= piece <= 160 // 3
-        assert np.array_equal(row[piece:], row[:-piece])
-        assert np.array_equal(labels[piece:], row[piece:])
-    assert np.array_equal(batch["labels"][2:], batch["input_ids"][2:])
-    batch = QuestionRows("t5-stories", t5_tokenizer, Phase(4, 224, 1, echoes=1.0))[0]
-    for row, labels in zip(batch["input_ids"], batch["labels"], strict=True):
-        wanted = labels[labels >= 0]
-        assert t5_tokenizer.decode(row).endswith(t5_tokenizer.decode(wanted))
