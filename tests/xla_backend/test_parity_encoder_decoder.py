@@ -105,10 +105,13 @@ def wandering_prompt(pair: Pair, padded_length: int) -> str:
     words = checkpoints.TEXT.split()
     for start in range(0, len(words), 3):
         end = start + 1
-        while len(pair.tokenizer.encode(" ".join(words[start:end]))) < padded_length - 2:
+        while (
+            end < len(words)
+            and len(pair.tokenizer.encode(" ".join(words[start:end]))) < padded_length - 2
+        ):
             end += 1
         prompt = " ".join(words[start:end])
-        fits = len(pair.tokenizer.encode(prompt)) < padded_length
+        fits = padded_length - 2 <= len(pair.tokenizer.encode(prompt)) < padded_length
         if fits and len(set(pair.theirs(prompt, max_new_tokens=7))) >= 5:
             return prompt
     raise AssertionError(f"no prompt of {padded_length} tokens makes this model wander")
