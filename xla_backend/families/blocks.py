@@ -125,22 +125,6 @@ def attend_shared(q: tf.Tensor, shared: KeysValues, bias: tf.Tensor) -> tf.Tenso
     return tf.reshape(mixed, [q.shape[0], q.shape[1] * q.shape[2]])
 
 
-def attend_new(q: tf.Tensor, new: KeysValues, new_bias: tf.Tensor) -> tf.Tensor:
-    """Attention of one query a row over the tokens that the row itself added.
-
-    Args:
-        q: queries, scaled, `[R, H, D]`.
-        new: keys and values `[R, H, N, D]`.
-        new_bias: broadcastable to `[R, H, N]`.
-
-    Returns:
-        `[R, H * D]`.
-    """
-    scores = tf.einsum("rhd,rhnd->rhn", q, new.keys) + new_bias
-    mixed = tf.einsum("rhn,rhnd->rhd", tf.nn.softmax(scores), new.values)
-    return tf.reshape(mixed, [q.shape[0], q.shape[1] * q.shape[2]])
-
-
 def attend_prompt_and_new(
     q: tf.Tensor,
     prompt: KeysValues,
