@@ -21,7 +21,8 @@ ABOUT = {
     "gpt2-stories": """A small GPT-2 that goes on with a children's story. Where the heads of its
 first attention layer look was set by hand (`first_weights`), so that names and things are found
 again; that layer's query, key and value weights stayed as set, all others were trained. This one
-was trained in two sittings: its first ten epochs followed a learning rate meant for fourteen, the other ten the recipe's.""",
+was trained in two sittings: its first ten epochs followed a learning rate meant for fourteen, the
+other ten the recipe's.""",
     "opt-stories": """A small OPT that goes on with a children's story. It started as
 `gpt2-stories`, whose weights the OPT architecture can hold (`transplant`), and was then trained
 on, to get used to OPT's ReLU. Its tokenizer adds no beginning-of-text token, and training used
