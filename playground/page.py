@@ -137,9 +137,11 @@ def tabs(admin: bool) -> list[Any]:
 def launch_options() -> dict[str, Any]:
     """What `create_app(...).launch()` needs to look and behave as designed."""
     script = (_ASSETS / "page.js").read_text(encoding="utf-8")
+    # page.css is what all tabs share; a tab with styles of its own has a file of its own.
+    sheets = [path.read_text(encoding="utf-8") for path in sorted(_ASSETS.glob("*.css"))]
     return {
         "theme": theme(),
-        "css": css_variables() + (_ASSETS / "page.css").read_text(encoding="utf-8"),
+        "css": css_variables() + "\n".join(sheets),
         "head": f"<script>{script}</script>",
         "favicon_path": _ASSETS / "favicon.svg",
         "footer_links": ["api", "settings"],
