@@ -254,7 +254,7 @@ class PlaygroundTab:
     def _run(self, before: Shown | None, runs: Any, request: gr.Request) -> Iterator[Updates]:
         """Streams the visitor's run, then shows what it cost. An error keeps the last result."""
         session = str(request.session_hash)
-        run = self._page.runs.take(session)
+        run = self._page.runs.take(session, Run)
         if run is None:  # `_begin` found a mistake and has said so.
             yield {self.notice: gr.skip()}  # A generator that yields nothing empties its outputs.
             return

@@ -78,8 +78,8 @@ def empty_report() -> str:
         "this many beams, this many new tokens. The first time a shape is used, XLA must compile "
         "it. Afterwards it is kept.</p>"
         + report_parts.drawing()
-        + "<p>Prompts are <strong>padded</strong> to a few fixed lengths, so that different prompts "
-        "share one compiled function. Padding never changes the text.</p>"
+        + "<p>Prompts are <strong>padded</strong> to a few fixed lengths, so that different "
+        "prompts share one compiled function. Padding never changes the text.</p>"
         '<div class="slots" aria-hidden="true">'
         + report_parts.cells([("padding", 11, ""), ("prompt", 5, ""), ("room", 16, "")])
         + '</div><ul class="legend" aria-hidden="true">'

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from playground.result_panel import Shown
 from xla_backend import GenerationOptions, GenerationResult, InvalidRequest
@@ -22,22 +22,43 @@ if TYPE_CHECKING:
 # The eye sees no difference above twenty updates a second; a browser would have to draw them all.
 _BETWEEN_UPDATES_S = 0.05
 
+Piece = TypeVar("Piece", covariant=True)
+Result = TypeVar("Result", bound=GenerationResult)
+AnyRun = TypeVar("AnyRun", bound="VisitorRun[Any, Any]")
 
-class Run:
-    """One request of one visitor, from the click to the result."""
 
-    def __init__(
-        self, model: str, prompt: str, options: GenerationOptions, exact_key: bool = False
-    ) -> None:
-        self.model = model
-        self.prompt = prompt
-        self.options = options
-        self.exact_key = exact_key
+class Stream(Protocol[Piece, Result]):
+    """What the engine gives for a request: its pieces, then `result`."""
+
+    result: Result | None
+
+    def __iter__(self) -> Iterator[Piece]:
+        """The pieces, once."""
+
+    def stop(self) -> None:
+        """Ends it early. May be called from any thread."""
+
+
+class VisitorRun(Generic[Piece, Result]):
+    """One request of one visitor, from the click to the result. Subclasses say what is asked for.
+
+    Attributes:
+        taken: whether the event that carries it out has begun.
+        other_s: seconds that the visitor waited for the engine's start; known at the end.
+    """
+
+    def __init__(self) -> None:
         self._pressed = time.perf_counter()
         self.taken = False
-        self._stream: TextStream | None = None
+        self.other_s = 0.0
+        self._stream: Stream[Piece, Result] | None = None
+        self._waited_s = 0.0
         self._stopped = False
         self._lock = threading.Lock()
+
+    def _open(self, backend: Backend) -> Stream[Piece, Result]:
+        """Sends the request."""
+        raise NotImplementedError
 
     @property
     def stopped(self) -> bool:
@@ -45,14 +66,14 @@ class Run:
         return self._stopped
 
     def stop(self) -> None:
-        """Asks for the end; the text written so far is kept."""
+        """Asks for the end; what was written so far is kept."""
         with self._lock:
             self._stopped = True
             if self._stream is not None:
                 self._stream.stop()
 
-    def texts(self, backend: Backend, engine_freed: float) -> Iterator[str]:
-        """Runs the request; yields the whole text so far, again and again. `shown` comes after.
+    def pieces(self, backend: Backend, engine_freed: float) -> Iterator[Piece]:
+        """Runs the request; yields what comes as it comes. `result` comes after.
 
         Args:
             backend: the engine.
@@ -62,15 +83,45 @@ class Run:
             return
         # Not the time since the click: most of that is the way to the browser and back.
         self._waited_s = max(0.0, engine_freed - self._pressed)
-        self._engine_was_starting = backend.status.state in ("starting", "stopped")
-        stream = backend.stream(self.model, self.prompt, self.options, exact_key=self.exact_key)
+        engine_was_starting = backend.status.state in ("starting", "stopped")
+        stream = self._open(backend)
         with self._lock:
             self._stream = stream
             if self._stopped:
                 stream.stop()
+        yield from stream
+        if engine_was_starting and (result := self.result) is not None:
+            took = time.perf_counter() - self._pressed
+            self.other_s = max(0.0, took - result.timing.total_s - result.load_s)
+
+    @property
+    def result(self) -> Result | None:
+        """What came of it, the wait in the page's own queue included; None if it never began."""
+        if self._stream is None or self._stream.result is None:
+            return None
+        return _with_waiting(self._stream.result, self._waited_s)
+
+
+class Run(VisitorRun[str, GenerationResult]):
+    """A prompt that shall be continued."""
+
+    def __init__(
+        self, model: str, prompt: str, options: GenerationOptions, exact_key: bool = False
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.prompt = prompt
+        self.options = options
+        self.exact_key = exact_key
+
+    def _open(self, backend: Backend) -> TextStream:
+        return backend.stream(self.model, self.prompt, self.options, exact_key=self.exact_key)
+
+    def texts(self, backend: Backend, engine_freed: float) -> Iterator[str]:
+        """Runs the request; yields the whole text so far, again and again. `shown` comes after."""
         text = ""
         last = 0.0
-        for delta in stream:
+        for delta in self.pieces(backend, engine_freed):
             text += delta
             now = time.perf_counter()
             if now - last >= _BETWEEN_UPDATES_S:
@@ -79,13 +130,8 @@ class Run:
 
     def shown(self) -> Shown | None:
         """What there is to show at the end; None when the run never began."""
-        if self._stream is None or self._stream.result is None:
-            return None
-        result = _with_waiting(self._stream.result, self._waited_s)
-        if not self._engine_was_starting:
-            return Shown(self.prompt, result)
-        took = time.perf_counter() - self._pressed
-        return Shown(self.prompt, result, max(0.0, took - result.timing.total_s - result.load_s))
+        result = self.result
+        return None if result is None else Shown(self.prompt, result, self.other_s)
 
 
 class Runs:
@@ -97,7 +143,7 @@ class Runs:
 
     def __init__(self) -> None:
         self.engine_freed = 0.0
-        self._by_session: dict[str, Run] = {}
+        self._by_session: dict[str, VisitorRun[Any, Any]] = {}
         self._lock = threading.Lock()
 
     @contextmanager
@@ -108,7 +154,7 @@ class Runs:
         finally:
             self.engine_freed = time.perf_counter()
 
-    def begin(self, session: str, run: Run) -> int:
+    def begin(self, session: str, run: VisitorRun[Any, Any]) -> int:
         """Enters a run; returns how many others are before it.
 
         Raises:
@@ -123,16 +169,19 @@ class Runs:
             self._by_session[session] = run
             return ahead
 
-    def take(self, session: str) -> Run | None:
-        """The session's run for the one event that carries it out; None when there is none."""
+    def take(self, session: str, kind: type[AnyRun]) -> AnyRun | None:
+        """The session's run for the one event that carries it out.
+
+        None when there is none, or one of another kind, which another tab's event carries out.
+        """
         with self._lock:
             run = self._by_session.get(session)
-            if run is None or run.taken:
+            if not isinstance(run, kind) or run.taken:
                 return None
             run.taken = True
             return run
 
-    def of(self, session: str) -> Run | None:
+    def of(self, session: str) -> VisitorRun[Any, Any] | None:
         """The session's run, if it has one."""
         return self._by_session.get(session)
 
@@ -144,7 +193,7 @@ class Runs:
             run.stop()
 
 
-def _with_waiting(result: GenerationResult, waited_s: float) -> GenerationResult:
+def _with_waiting(result: Result, waited_s: float) -> Result:
     """Counts the wait in the page's own queue as queue time, which the engine cannot see."""
     timing = replace(
         result.timing,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from playground.runs import Run, Runs
+from playground.runs import Run, Runs, VisitorRun
 from tests.playground.samples import result
 from xla_backend import EngineStatus, GenerationOptions, InvalidRequest, Timing
 
@@ -112,9 +112,20 @@ def test_only_one_event_carries_a_run_out() -> None:
     runs = Runs()
     run = a_run()
     runs.begin("one", run)
-    assert runs.take("one") is run
-    assert runs.take("one") is None
-    assert runs.take("nobody") is None
+    assert runs.take("one", Run) is run
+    assert runs.take("one", Run) is None
+    assert runs.take("nobody", Run) is None
+
+
+def test_the_event_of_another_tab_leaves_a_run_alone() -> None:
+    class AnotherRun(VisitorRun[str, Any]):
+        """As another tab has them."""
+
+    runs = Runs()
+    run = a_run()
+    runs.begin("one", run)
+    assert runs.take("one", AnotherRun) is None
+    assert runs.take("one", Run) is run
 
 
 def test_a_visitor_who_leaves_stops_the_run() -> None:
