@@ -21,6 +21,7 @@ from playground.shapes_tab import ShapesTab
 from playground.status_line import status_line
 from playground.theme import css_variables, theme
 from xla_backend import ModelInfo, ModelUnavailable
+from xla_backend.models import folder_info
 
 if TYPE_CHECKING:
     from xla_backend import Backend, BackendProcess
@@ -65,14 +66,18 @@ class PageContext:
     times_forgotten: int = 0
 
     def models(self) -> list[ModelInfo]:
-        """The models that visitors may choose from."""
+        """The models for text that visitors may choose from."""
+        return [model for model in self._all_models() if model.family in TEXT_FAMILIES]
+
+    def speech_models(self) -> list[ModelInfo]:
+        """The models for speech that visitors may choose from."""
+        return [model for model in self._all_models() if model.family == "speech"]
+
+    def _all_models(self) -> list[ModelInfo]:
         known = {model.name: model for model in self.backend.models()}
         if not self.offered:
-            return [model for model in known.values() if model.family in TEXT_FAMILIES]
-        return [
-            known.get(name) or ModelInfo(name, "decoder-only", "folder", f"The folder {name}.")
-            for name in self.offered
-        ]
+            return list(known.values())
+        return [known.get(name) or folder_info(name) for name in self.offered]
 
     def check_model(self, name: str) -> None:
         """Refuses models that are not offered, whatever the engine itself would take.

@@ -177,14 +177,8 @@ class Registry:
                 description = _KNOWN[name][1]
             else:
                 description = _first_line_of_card(path.parent) or "Ships with the project."
-            context_length = values.get(_CONTEXT_LENGTH_NAMES.get(model_type, ""))
-            found[name] = ModelInfo(
-                name=name,
-                family=_FAMILIES[model_type],
-                source="bundled",
-                description=description,
-                context_length=context_length if isinstance(context_length, int) else None,
-            )
+            found[name] = ModelInfo(name, _FAMILIES[model_type], "bundled", description)
+            found[name] = _with_sizes(found[name], path.parent, values)
         return found
 
     def _unknown(self, name: object, bundled: list[str]) -> str:
@@ -217,13 +211,56 @@ _CONTEXT_LENGTH_NAMES = {
 }
 
 
+def folder_info(name: str) -> ModelInfo:
+    """How a folder is listed, without importing or loading anything.
+
+    A folder that cannot be used is listed as text: what is wrong with it is told when it is used.
+    """
+    info = ModelInfo(name, "decoder-only", "folder", f"The folder {name}.")
+    try:
+        values = read_config_values(Path(name))
+    except ModelUnavailable:
+        return info
+    if (model_type := values.get("model_type")) not in MODEL_TYPES:
+        return info
+    info = dataclasses.replace(info, family=_FAMILIES[model_type])
+    return _with_sizes(info, Path(name), values)
+
+
+def _with_sizes(info: ModelInfo, folder: Path, config: dict[str, Any]) -> ModelInfo:
+    """The description with what the files say beyond their architecture."""
+    context_length = config.get(_CONTEXT_LENGTH_NAMES.get(config["model_type"], ""))
+    return dataclasses.replace(
+        info,
+        context_length=context_length if isinstance(context_length, int) else None,
+        is_multilingual=_is_multilingual(folder),
+    )
+
+
 def _hub_info(name: str) -> ModelInfo:
     if name in _KNOWN:
         model_type, description, context_length = _KNOWN[name]
-        return ModelInfo(name, _FAMILIES[model_type], "hub", description, context_length)
-    # Until the files are here, the name is all there is to judge by.
-    kind = next((kind for kind in ("whisper", "t5") if kind in name.lower()), "gpt2")
-    return ModelInfo(name, _FAMILIES[kind], "hub", "From the Hugging Face Hub.")
+    else:
+        # Until the files are here, the name is all there is to judge by.
+        model_type = next((kind for kind in ("whisper", "t5") if kind in name.lower()), "gpt2")
+        description, context_length = "From the Hugging Face Hub.", None
+    return ModelInfo(
+        name=name,
+        family=_FAMILIES[model_type],
+        source="hub",
+        description=description,
+        context_length=context_length,
+        is_multilingual=model_type == "whisper" and not name.endswith(".en"),
+    )
+
+
+def _is_multilingual(folder: Path) -> bool:
+    """Whether the generation config tells several languages apart, as multilingual Whisper's do."""
+    try:
+        values = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
+        return len(values.get("lang_to_id") or ()) > 1
+    except (OSError, ValueError, TypeError, AttributeError):
+        return False
 
 
 def _open(info: ModelInfo, folder: Path) -> ModelFiles:
@@ -238,6 +275,7 @@ def _open(info: ModelInfo, folder: Path) -> ModelFiles:
         info,
         family=_FAMILIES[config.model_type],
         context_length=getattr(config, context_name) if context_name else None,
+        is_multilingual=_is_multilingual(folder),
     )
     return ModelFiles(info, folder, config, _read_generation_config(folder, config))
 

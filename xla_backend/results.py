@@ -251,6 +251,9 @@ class ModelInfo:
         source: "bundled" (ships with the project), "hub" (downloaded when first asked for) or
             "folder".
         context_length: most tokens of prompt and text together; None until it is known.
+        model_type: its architecture by Hugging Face's name ("gpt2", "opt", "t5", "whisper"); empty
+            for a Hub model of which nothing but its name is known yet.
+        is_multilingual: whether it is a speech model that has to be told, or hears, the language.
     """
 
     name: str
@@ -259,6 +262,8 @@ class ModelInfo:
     description: str
     context_length: int | None = None
     loaded: bool = False
+    is_multilingual: bool = False
+    model_type: str = ""
 
 
 @dataclass(frozen=True)
@@ -269,11 +274,22 @@ class EngineStatus:
         state: the activity.
         detail: the model or key it concerns, for a visitor to read; may be empty.
         since: `time.perf_counter()` when the state began.
+        progress: how much of a download is here, 0 to 1; None in every other state.
     """
 
-    state: Literal["starting", "loading", "ready", "tracing", "compiling", "generating", "stopped"]
+    state: Literal[
+        "starting",
+        "downloading",
+        "loading",
+        "ready",
+        "tracing",
+        "compiling",
+        "generating",
+        "stopped",
+    ]
     detail: str = ""
     since: float = 0.0
+    progress: float | None = None
 
     def replace(self, **changes: Any) -> EngineStatus:
         """A copy with some fields changed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import socket
@@ -16,7 +17,7 @@ import pytest
 
 from tests import checkpoints
 from xla_backend.errors import ModelUnavailable
-from xla_backend.models import DEFAULT_MODEL, HUB_MODELS, Registry
+from xla_backend.models import DEFAULT_MODEL, HUB_MODELS, Registry, folder_info
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
 HUB_MODEL = "openai-community/gpt2"
@@ -58,6 +59,8 @@ def test_list_starts_with_the_default_and_ends_with_the_hub(registry: Registry):
     assert [info.family for info in infos[:3]] == ["decoder-only", "encoder-decoder", "speech"]
     assert [info.source for info in infos] == ["bundled"] * 3 + ["hub"] * len(HUB_MODELS)
     assert [info.context_length for info in infos[:3]] == [128, None, 64]
+    multilingual = [info.name for info in infos if info.is_multilingual]
+    assert multilingual == ["whisper-commands", "openai/whisper-tiny"]
     assert infos[1].description == "Sums up what it reads."
     assert all(info.description and not info.loaded for info in infos)
 
@@ -112,6 +115,9 @@ def test_a_folder_is_located(
     registry: Registry, made: Path, family: str, expected: str, context: int | None
 ):
     files = registry.locate(str(made / family))
+    assert files.info == dataclasses.replace(
+        folder_info(str(made / family)), description=files.info.description
+    )
     assert files.folder == made / family
     assert files.info.name == str(made / family)
     assert (files.info.family, files.info.source) == (expected, "folder")
@@ -121,6 +127,17 @@ def test_a_folder_is_located(
     assert files.generation_config.eos_token_id == saved["eos_token_id"]
     if family == "whisper":
         assert files.generation_config.lang_to_id == saved["lang_to_id"]
+
+
+def test_a_folder_that_cannot_be_used_can_be_listed(made: Path, tmp_path: Path):
+    assert folder_info(str(tmp_path)).family == "decoder-only"
+    shutil.copy(made / "whisper" / "config.json", tmp_path)
+    assert (folder_info(str(tmp_path)).family, folder_info(str(tmp_path)).context_length) == (
+        "speech",
+        64,
+    )
+    (tmp_path / "config.json").write_text('{"model_type": ["whisper"]}')
+    assert folder_info(str(tmp_path)).family == "decoder-only"
 
 
 def test_a_bundled_model_is_located(registry: Registry, bundled: Path):
