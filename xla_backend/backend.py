@@ -27,7 +27,7 @@ from xla_backend.compiler import Compiler  # noqa: E402
 from xla_backend.engine import Engine, KeyFunctions, Run  # noqa: E402
 from xla_backend.function_cache import Built, FunctionCache, Slot  # noqa: E402
 from xla_backend.history import History, Past  # noqa: E402
-from xla_backend.models import Registry  # noqa: E402
+from xla_backend.models import Download, Registry  # noqa: E402
 from xla_backend.options import GenerationOptions  # noqa: E402
 from xla_backend.prompts import encode_prompt  # noqa: E402
 from xla_backend.results import (  # noqa: E402
@@ -348,9 +348,8 @@ class Backend:
         if model not in self._engines:
             self._set_status("loading", model)
             try:
-                files = self._registry.locate(
-                    model, on_progress=lambda sentence: self._set_status("loading", sentence)
-                )
+                files = self._registry.locate(model, on_progress=self._tell_download)
+                self._set_status("loading", model)
                 self._engines[model] = Engine(files, self._compiler)
             finally:
                 self._set_status("ready")
@@ -450,8 +449,16 @@ class Backend:
                 self._set_status("ready")
                 raise
 
+    def _tell_download(self, download: Download) -> None:
+        before = self._status
+        since = before.since if before.state == "downloading" else time.perf_counter()
+        self._tell(EngineStatus("downloading", str(download), since, download.share))
+
     def _set_status(self, state: str, detail: str = "") -> None:
-        self._status = EngineStatus(state, detail, time.perf_counter())  # type: ignore[arg-type]
+        self._tell(EngineStatus(state, detail, time.perf_counter()))  # type: ignore[arg-type]
+
+    def _tell(self, status: EngineStatus) -> None:
+        self._status = status
         if self._on_status is not None:
             self._on_status(self._status)
 

@@ -12,6 +12,7 @@ import dataclasses
 import difflib
 import fnmatch
 import json
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from xla_backend.weights import (
 )
 
 if TYPE_CHECKING:
+    from huggingface_hub.hf_api import RepoSibling
     from transformers import GenerationConfig, PretrainedConfig
 
 DEFAULT_MODEL = "gpt2-stories"
@@ -102,6 +104,28 @@ class ModelFiles:
     generation_config: GenerationConfig
 
 
+@dataclass(frozen=True)
+class Download:
+    """How far a download is; `str()` of it says so in megabytes.
+
+    Attributes:
+        name: of the model.
+        done, total: bytes.
+    """
+
+    name: str
+    done: int
+    total: int
+
+    @property
+    def share(self) -> float:
+        """How much is here, 0 to 1."""
+        return self.done / self.total if self.total else 0.0
+
+    def __str__(self) -> str:
+        return f"{self.name}: {_megabytes(self.done)} of {_megabytes(self.total)} MB"
+
+
 class Registry:
     """What can be asked for by name, and how a name becomes a folder.
 
@@ -137,12 +161,14 @@ class Registry:
             *(_hub_info(name) for name in self._hub_models),
         ]
 
-    def locate(self, name: str, on_progress: Callable[[str], None] | None = None) -> ModelFiles:
+    def locate(
+        self, name: str, on_progress: Callable[[Download], None] | None = None
+    ) -> ModelFiles:
         """The files of a model; a Hub model that is not in the local cache is downloaded.
 
         Args:
             name: a bundled name, a Hub id of the allow-list, or, where allowed, a folder.
-            on_progress: is called with a sentence, now and then, while something is downloaded.
+            on_progress: told how far it is, twice a second, while something is downloaded.
 
         Raises:
             ModelUnavailable: the name is unknown or not allowed, the Hub is out of reach, or the
@@ -234,6 +260,7 @@ def _with_sizes(info: ModelInfo, folder: Path, config: dict[str, Any]) -> ModelI
         info,
         context_length=context_length if isinstance(context_length, int) else None,
         is_multilingual=_is_multilingual(folder),
+        model_type=config["model_type"],
     )
 
 
@@ -242,15 +269,16 @@ def _hub_info(name: str) -> ModelInfo:
         model_type, description, context_length = _KNOWN[name]
     else:
         # Until the files are here, the name is all there is to judge by.
-        model_type = next((kind for kind in ("whisper", "t5") if kind in name.lower()), "gpt2")
+        model_type = next((kind for kind in _FAMILIES if kind in name.lower()), "")
         description, context_length = "From the Hugging Face Hub.", None
     return ModelInfo(
         name=name,
-        family=_FAMILIES[model_type],
+        family=_FAMILIES.get(model_type, "decoder-only"),
         source="hub",
         description=description,
         context_length=context_length,
         is_multilingual=model_type == "whisper" and not name.endswith(".en"),
+        model_type=model_type,
     )
 
 
@@ -276,6 +304,7 @@ def _open(info: ModelInfo, folder: Path) -> ModelFiles:
         family=_FAMILIES[config.model_type],
         context_length=getattr(config, context_name) if context_name else None,
         is_multilingual=_is_multilingual(folder),
+        model_type=config.model_type,
     )
     return ModelFiles(info, folder, config, _read_generation_config(folder, config))
 
@@ -395,7 +424,7 @@ def _cached(name: str) -> Path | None:
 
 
 def _download(
-    name: str, on_progress: Callable[[str], None] | None, alternatives: list[str]
+    name: str, on_progress: Callable[[Download], None] | None, alternatives: list[str]
 ) -> Path:
     """Fetches the files that are needed, in one weight format, into the Hub's own cache.
 
@@ -412,10 +441,10 @@ def _download(
 
     try:
         repository = HfApi().model_info(name, files_metadata=True, timeout=10)
-        sizes = {file.rfilename: file.size or 0 for file in repository.siblings or ()}
-        wanted = [file for file in (*_CONFIG_FILES, *_TOKENIZER_FILES) if file in sizes]
-        wanted += _weights_of_repository(name, list(sizes))
-        return _fetch(name, {file: sizes[file] for file in wanted}, on_progress)
+        files = {file.rfilename: file for file in repository.siblings or ()}
+        wanted = [file for file in (*_CONFIG_FILES, *_TOKENIZER_FILES) if file in files]
+        wanted += _weights_of_repository(name, list(files))
+        return _fetch(name, [files[file] for file in wanted], on_progress)
     except (
         requests.ConnectionError,
         requests.Timeout,
@@ -447,13 +476,22 @@ def _download(
         raise ModelUnavailable(
             f"{name} cannot be downloaded, the Hugging Face Hub says: {why}."
         ) from error
-    except requests.RequestException as error:
-        raise ModelUnavailable(f"{name} cannot be downloaded: {error}. Try again later.") from error
+    except (requests.RequestException, RuntimeError) as error:
+        raise ModelUnavailable(_broke_off(name)) from error
     except OSError as error:
+        if error.errno is None:  # The client's way to say that a file came too short.
+            raise ModelUnavailable(_broke_off(name)) from error
         raise ModelUnavailable(
             f"{name} cannot be stored in the local cache: {error.strerror or error}. Make room "
             "or check that the cache folder can be written to (HF_HOME moves it)."
         ) from error
+
+
+def _broke_off(name: str) -> str:
+    return (
+        f"The download of {name} broke off. What is here is kept: try again, and it goes on from "
+        "there."
+    )
 
 
 def _weights_of_repository(name: str, files: list[str]) -> list[str]:
@@ -472,8 +510,8 @@ def _weights_of_repository(name: str, files: list[str]) -> list[str]:
 
 def _fetch(
     name: str,
-    sizes: dict[str, int],
-    on_progress: Callable[[str], None] | None,
+    files: list[RepoSibling],
+    on_progress: Callable[[Download], None] | None,
 ) -> Path:
     """Downloads files in a thread, and tells the caller's thread how far it is."""
     from huggingface_hub import snapshot_download
@@ -481,31 +519,39 @@ def _fetch(
     from huggingface_hub.file_download import repo_folder_name
 
     blobs = Path(HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type="model") / "blobs"
-    total = sum(sizes.values())
+    # Files lie there under the names that the Hub knows their contents by.
+    contents = {file.lfs.sha256 if file.lfs else file.blob_id for file in files}
+    total = sum(file.size or 0 for file in files)
     with (
         _quiet_progress_bars(),
         concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="download") as pool,
     ):
         # The branch, not the commit: only a branch leaves the note by which the cache is found
         # again without a network.
-        download = pool.submit(snapshot_download, name, allow_patterns=list(sizes))
+        download = pool.submit(
+            snapshot_download, name, allow_patterns=[file.rfilename for file in files]
+        )
         while True:
             if on_progress is not None:
                 # The Hub's client reports bytes only to a terminal; the files grow in its cache.
-                done = min(total, _bytes_in(blobs))
-                on_progress(f"downloading {name}: {_megabytes(done)} of {_megabytes(total)} MB")
+                done = sum(_bytes_of(blobs, content) for content in contents)
+                on_progress(Download(name, min(done, total), total))
             if concurrent.futures.wait([download], timeout=0.5).done:
                 return Path(download.result())
 
 
-def _bytes_in(folder: Path) -> int:
-    total = 0
-    for path in folder.glob("*"):
+def _bytes_of(folder: Path, content: str | None) -> int:
+    """How much of a file the Hub's cache holds."""
+    # The name while incomplete comes first: it may be renamed between the two looks.
+    for path in (folder / f"{content}.incomplete", folder / f"{content}"):
         try:
-            total += path.stat().st_size
-        except OSError:  # Renamed meanwhile, from its name while incomplete.
+            status = path.stat()
+        except OSError:
             continue
-    return total
+        # A file may be written from several ends at once; what is not written takes no blocks.
+        written = getattr(status, "st_blocks", math.inf) * 512
+        return int(min(status.st_size, written)) if path.suffix == ".incomplete" else status.st_size
+    return 0
 
 
 def _megabytes(size: int) -> str:

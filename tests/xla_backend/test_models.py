@@ -8,19 +8,15 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests import checkpoints
+from tests.hub import HUB_MODEL, Hub, hub_with
 from xla_backend.errors import ModelUnavailable
-from xla_backend.models import DEFAULT_MODEL, HUB_MODELS, Registry, folder_info
-
-SHA = "0123456789abcdef0123456789abcdef01234567"
-HUB_MODEL = "openai-community/gpt2"
+from xla_backend.models import DEFAULT_MODEL, HUB_MODELS, Download, Registry, folder_info
 
 
 @pytest.fixture(scope="module")
@@ -268,51 +264,6 @@ def test_a_file_is_not_a_folder(registry: Registry, made: Path):
 # The Hub
 
 
-class _Hub(BaseHTTPRequestHandler):
-    """As much of the Hub's protocol as its client asks for: a repository's list, and its files."""
-
-    folder: Path
-    status: int = 200
-    hidden: frozenset[str] = frozenset()
-    requested: list[str]
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-    def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
-    def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    def _answer(self, with_body: bool) -> None:
-        path = self.path.partition("?")[0]
-        if self.status != 200:
-            self.send_response(self.status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-        elif path.startswith(f"/api/models/{HUB_MODEL}"):
-            files = [file for file in self.folder.iterdir() if file.name not in self.hidden]
-            siblings = [{"rfilename": file.name, "size": file.stat().st_size} for file in files]
-            self._send(
-                json.dumps({"id": HUB_MODEL, "sha": SHA, "siblings": siblings}).encode(), with_body
-            )
-        else:
-            name = path.rsplit("/", 1)[-1]
-            if with_body:
-                self.requested.append(name)
-            self._send((self.folder / name).read_bytes(), with_body, etag=f'"{name}-{SHA}"')
-
-    def _send(self, body: bytes, with_body: bool, etag: str = '"list"') -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("ETag", etag)
-        self.send_header("X-Repo-Commit", SHA)
-        self.end_headers()
-        if with_body:
-            self.wfile.write(body)
-
-
 def _point_client_at(url: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants, file_download
 
@@ -323,23 +274,15 @@ def _point_client_at(url: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def hub(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_Hub]]:
+def hub(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
     """A Hub with one repository, and the client pointed at it with an empty cache."""
     folder = shutil.copytree(made / "gpt2", tmp_path / "repository")
     for name in ("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "README.md", "64.onnx"):
         (folder / name).write_bytes(b"not to be fetched")
 
-    class Handler(_Hub):
-        pass
-
-    Handler.folder = folder
-    Handler.requested = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    _point_client_at(f"http://127.0.0.1:{server.server_port}", tmp_path / "cache", monkeypatch)
-    yield Handler
-    server.shutdown()
-    server.server_close()
+    with hub_with(folder) as served:
+        _point_client_at(served.url, tmp_path / "cache", monkeypatch)
+        yield served
 
 
 @pytest.fixture
@@ -351,9 +294,9 @@ def no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_hub_model_is_downloaded_once(
-    registry: Registry, hub: type[_Hub], capfd: pytest.CaptureFixture[str]
+    registry: Registry, hub: type[Hub], capfd: pytest.CaptureFixture[str]
 ):
-    said: list[str] = []
+    said: list[Download] = []
     files = registry.locate(HUB_MODEL, said.append)
     assert files.info.name == HUB_MODEL
     assert (files.info.source, files.info.family) == ("hub", "decoder-only")
@@ -368,10 +311,11 @@ def test_a_hub_model_is_downloaded_once(
         "tokenizer_config.json",
         "vocab.json",
     ]
-    size = sum((hub.folder / name).stat().st_size for name in hub.requested) / 1e6
+    size = sum((hub.folder / name).stat().st_size for name in hub.requested)
     assert said
-    assert all(line.startswith(f"downloading {HUB_MODEL}: ") for line in said)
-    assert all(line.endswith(f" of {size:.1f} MB") for line in said)
+    assert {(download.name, download.total) for download in said} == {(HUB_MODEL, size)}
+    assert str(said[0]).startswith(f"{HUB_MODEL}: ")
+    assert str(said[0]).endswith(f" of {size / 1e6:.1f} MB")
     assert capfd.readouterr() == ("", "")
 
     hub.status = 500  # From here on the cache must do.
@@ -382,7 +326,7 @@ def test_a_hub_model_is_downloaded_once(
     assert not said
 
 
-def test_a_download_that_was_cut_off_is_finished(registry: Registry, hub: type[_Hub]):
+def test_a_download_that_was_cut_off_is_finished(registry: Registry, hub: type[Hub]):
     folder = registry.locate(HUB_MODEL).folder
     (folder / "model.safetensors").resolve().unlink()
     (folder / "model.safetensors").unlink()
@@ -391,14 +335,44 @@ def test_a_download_that_was_cut_off_is_finished(registry: Registry, hub: type[_
     assert hub.requested == ["model.safetensors"]
 
 
-def test_one_weight_format_is_fetched(registry: Registry, hub: type[_Hub], tmp_path: Path):
+def test_a_download_tells_how_many_bytes_are_here(
+    registry: Registry, hub: type[Hub], tmp_path: Path
+):
+    # The client writes ten megabytes at a time.
+    checkpoints.gpt2(hub.folder, n_embd=384, n_layer=7, n_head=4, n_positions=128)
+    blobs = tmp_path / "cache" / "models--openai-community--gpt2" / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / "of-an-older-commit").write_bytes(bytes(20_000_000))
+    hub.bytes_per_s = 25_000_000
+    shares: list[float] = []
+    registry.locate(HUB_MODEL, lambda download: shares.append(download.share))
+    assert shares[0] < 0.1
+    assert shares == sorted(shares)
+    assert len({share for share in shares if 0.1 < share < 1}) >= 2
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_stood(registry: Registry, hub: type[Hub]):
+    checkpoints.gpt2(hub.folder, n_embd=384, n_layer=7, n_head=4, n_positions=128)
+    hub.breaks_at = 25_000_000
+    with pytest.raises(ModelUnavailable, match=r"broke off\. What is here is kept: try again"):
+        registry.locate(HUB_MODEL)
+    hub.breaks_at = 0
+    shares: list[float] = []
+    folder = registry.locate(HUB_MODEL, lambda download: shares.append(download.share)).folder
+    assert shares[0] > 0.3
+    assert (folder / "model.safetensors").read_bytes() == (
+        hub.folder / "model.safetensors"
+    ).read_bytes()
+
+
+def test_one_weight_format_is_fetched(registry: Registry, hub: type[Hub], tmp_path: Path):
     hub.hidden = frozenset({"model.safetensors"})
     registry.locate(HUB_MODEL)
     assert "tf_model.h5" in hub.requested
     assert not {"pytorch_model.bin", "flax_model.msgpack"} & set(hub.requested)
 
 
-def test_shards_are_fetched_with_their_index(registry: Registry, hub: type[_Hub]):
+def test_shards_are_fetched_with_their_index(registry: Registry, hub: type[Hub]):
     (hub.folder / "model.safetensors").rename(hub.folder / "model-00001-of-00001.safetensors")
     index = {"weight_map": {"wte.weight": "model-00001-of-00001.safetensors"}}
     (hub.folder / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -408,7 +382,7 @@ def test_shards_are_fetched_with_their_index(registry: Registry, hub: type[_Hub]
 
 
 def test_a_repository_of_pickles_is_refused_before_anything_is_fetched(
-    registry: Registry, hub: type[_Hub]
+    registry: Registry, hub: type[Hub]
 ):
     hub.hidden = frozenset({"model.safetensors", "tf_model.h5"})
     with pytest.raises(ModelUnavailable, match=r"no weights in a format .* Pickles"):
@@ -421,7 +395,7 @@ def test_a_repository_of_pickles_is_refused_before_anything_is_fetched(
     [(401, "private"), (403, "gated"), (404, "does not exist"), (503, "status 503; try again")],
 )
 def test_what_the_hub_refuses_is_passed_on(
-    registry: Registry, hub: type[_Hub], status: int, message: str
+    registry: Registry, hub: type[Hub], status: int, message: str
 ):
     hub.status = status
     with pytest.raises(ModelUnavailable, match=f"{HUB_MODEL} cannot be downloaded.*{message}"):
@@ -453,7 +427,7 @@ def test_offline_mode_is_named(registry: Registry, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_cache_that_cannot_be_written_is_named(
-    registry: Registry, hub: type[_Hub], tmp_path: Path
+    registry: Registry, hub: type[Hub], tmp_path: Path
 ):
     (tmp_path / "cache").write_text("a file where the folder should be")
     with pytest.raises(ModelUnavailable, match="cannot be stored in the local cache"):

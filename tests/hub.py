@@ -1,0 +1,112 @@
+"""A Hub on this computer: one repository, served by the protocol that the Hub's client speaks.
+
+Knows the client's requests, how to be slow and how to break off. Must not know who downloads.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+SHA = "0123456789abcdef0123456789abcdef01234567"
+HUB_MODEL = "openai-community/gpt2"
+_PIECE = 1 << 16
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Answers with the repository's list or a file of it. Every served Hub is a class of its own.
+
+    Attributes:
+        folder: what is in the repository.
+        status: every answer's status; only 200 comes with anything.
+        hidden: files that are not in the list.
+        requested: files that were fetched.
+        bytes_per_s: how fast files are sent; 0 for at once.
+        breaks_at: the connection breaks after this many bytes of a file; 0 for never.
+        url: where it is.
+    """
+
+    folder: Path
+    status: int = 200
+    hidden: frozenset[str] = frozenset()
+    requested: list[str]
+    bytes_per_s: int = 0
+    breaks_at: int = 0
+    url: str = ""
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def _answer(self, with_body: bool) -> None:
+        path = self.path.partition("?")[0]
+        if self.status != 200:
+            self.send_response(self.status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif path.startswith(f"/api/models/{HUB_MODEL}"):
+            files = [file for file in self.folder.iterdir() if file.name not in self.hidden]
+            siblings = [
+                {"rfilename": file.name, "size": file.stat().st_size, "blobId": _content(file.name)}
+                for file in files
+            ]
+            self._send(
+                json.dumps({"id": HUB_MODEL, "sha": SHA, "siblings": siblings}).encode(), with_body
+            )
+        else:
+            name = path.rsplit("/", 1)[-1]
+            if with_body:
+                self.requested.append(name)
+            self._send((self.folder / name).read_bytes(), with_body, etag=_content(name))
+
+    def _send(self, body: bytes, with_body: bool, etag: str = "list") -> None:
+        begin = 0
+        if asked := self.headers.get("Range", ""):
+            begin = int(asked.removeprefix("bytes=").rstrip("-"))
+        self.send_response(206 if begin else 200)
+        self.send_header("Content-Length", str(len(body) - begin))
+        if begin:
+            self.send_header("Content-Range", f"bytes {begin}-{len(body) - 1}/{len(body)}")
+        self.send_header("ETag", f'"{etag}"')
+        self.send_header("X-Repo-Commit", SHA)
+        self.end_headers()
+        if with_body:
+            self._send_slowly(body, begin)
+
+    def _send_slowly(self, body: bytes, begin: int) -> None:
+        for at in range(begin, len(body), _PIECE):
+            if 0 < self.breaks_at <= at:
+                self.close_connection = True
+                return
+            self.wfile.write(body[at : at + _PIECE])
+            if self.bytes_per_s:
+                time.sleep(_PIECE / self.bytes_per_s)
+
+
+def _content(name: str) -> str:
+    """What the Hub would call the contents of a file."""
+    return f"{name}-{SHA}"
+
+
+@contextmanager
+def hub_with(folder: Path) -> Iterator[type[Hub]]:
+    """Serves a folder as the repository `HUB_MODEL`."""
+    served = type("ServedHub", (Hub,), {"folder": folder, "requested": []})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), served)
+    served.url = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        server.server_close()
