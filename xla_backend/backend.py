@@ -47,6 +47,7 @@ from xla_backend.transcription import (  # noqa: E402
     WindowStream,
     fitting_options,
     speech_key,
+    works_on_text,
 )
 
 DEFAULT_OPTIONS = GenerationOptions()
@@ -243,7 +244,31 @@ class Backend:
         """
         with self._running:
             engine = self._engine(model)
-        prompt_tokens = len(_encode(engine, prompt, options))
+        return self._predict(engine, len(_encode(engine, prompt, options)), options, exact_key)
+
+    def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
+        """What the first window of any recording would meet now; loads the model if need be.
+
+        `prompt_tokens` of the answer are the frames of a whole window, `expected_s` is one
+        window's.
+
+        Args:
+            model, options: as for `transcribe`.
+
+        Raises:
+            InvalidRequest: the model is none for speech.
+            ModelUnavailable: as for `generate`.
+        """
+        with self._running:
+            engine = self._engine(model)
+        if engine.speech is None:
+            raise works_on_text(engine.info.name)
+        options = fitting_options(options, engine.speech, engine.context_length)
+        return self._predict(engine, engine.speech.frames, options, exact_key=False)
+
+    def _predict(
+        self, engine: Engine, prompt_tokens: int, options: GenerationOptions, exact_key: bool
+    ) -> Prediction:
         return prediction.predict(
             wanted=self._key(engine, prompt_tokens, options),
             prompt_tokens=prompt_tokens,
@@ -267,7 +292,7 @@ class Backend:
         with self._running:
             engine = self._engine(model)
         if engine.speech is not None:
-            options = fitting_options(options, engine)
+            options = fitting_options(options, engine.speech, engine.context_length)
         return self._key(engine, prompt_tokens, options)
 
     def warm(
@@ -314,7 +339,7 @@ class Backend:
         if engine is None:
             return
         if engine.speech is not None:
-            options = fitting_options(None, engine)
+            options = fitting_options(None, engine.speech, engine.context_length)
         default = self._key(engine, 1, options)
         used = self._history.most_used(engine.info.name)[:WARM_UP_KEYS]
         self.warm_soon(model, dict.fromkeys([default, *used]))

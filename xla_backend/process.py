@@ -50,9 +50,11 @@ from xla_backend.results import (
 )
 from xla_backend.startup import ENVIRONMENT, QUIET_ENVIRONMENT
 from xla_backend.store import open_store
+from xla_backend.transcription import fitting_options, speech_key, works_on_text
 from xla_backend.weights import read_weights
 
 if TYPE_CHECKING:
+    from xla_backend.speech_input import SpeechInput
     from xla_backend.tokenization import Tokenizer
 
 DEFAULT_OPTIONS = GenerationOptions()
@@ -246,31 +248,31 @@ class BackendProcess:
             ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.
         """
         vocabulary = self._read_vocabulary(model)
-        token_ids = encode_prompt(
-            vocabulary.tokenizer, prompt, options.max_new_tokens, vocabulary.info
+        prompt_tokens = len(
+            encode_prompt(vocabulary.tokenizer, prompt, options.max_new_tokens, vocabulary.info)
         )
-        engine = self._engine
-        entries = [entry for entry in engine.entries if entry.model == vocabulary.info.name]
-        in_memory = {entry.key for entry in entries}
-
-        def is_stored(key: CacheKey) -> bool:
-            return self._store is not None and naming.is_stored(
-                vocabulary.identity, key, in_memory, self._store.holds
-            )
-
-        return prediction.predict(
-            wanted=self._rules.key_for(
-                len(token_ids),
-                options.num_beams,
-                options.max_new_tokens,
-                vocabulary.info.context_length,
-            ),
-            prompt_tokens=len(token_ids),
-            entries=entries,
-            past=engine.past.get(vocabulary.info.name, {}),
-            is_stored=is_stored,
-            exact_key=exact_key,
+        wanted = self._rules.key_for(
+            prompt_tokens,
+            options.num_beams,
+            options.max_new_tokens,
+            vocabulary.info.context_length,
         )
+        return self._predict(vocabulary, wanted, prompt_tokens, exact_key)
+
+    def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
+        """What the first window of any recording would meet now; see `Backend.predict_speech`.
+
+        Raises:
+            InvalidRequest: the model is none for speech.
+            ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.
+        """
+        vocabulary = self._read_vocabulary(model)
+        speech = vocabulary.speech
+        if speech is None:
+            raise works_on_text(vocabulary.info.name)
+        options = fitting_options(options, speech, vocabulary.info.context_length)
+        wanted = speech_key(self._rules, speech, options)
+        return self._predict(vocabulary, wanted, speech.frames, exact_key=False)
 
     def warm_soon(self, model: str, keys: Iterable[CacheKey]) -> None:
         """Makes keys ready in idle moments; the model must be loaded. Returns at once."""
@@ -391,6 +393,27 @@ class BackendProcess:
             max_seconds=max_seconds,
         )
 
+    def _predict(
+        self, vocabulary: _Vocabulary, wanted: CacheKey, prompt_tokens: int, exact_key: bool
+    ) -> Prediction:
+        engine = self._engine
+        entries = [entry for entry in engine.entries if entry.model == vocabulary.info.name]
+        in_memory = {entry.key for entry in entries}
+
+        def is_stored(key: CacheKey) -> bool:
+            return self._store is not None and naming.is_stored(
+                vocabulary.identity, key, in_memory, self._store.holds
+            )
+
+        return prediction.predict(
+            wanted=wanted,
+            prompt_tokens=prompt_tokens,
+            entries=entries,
+            past=engine.past.get(vocabulary.info.name, {}),
+            is_stored=is_stored,
+            exact_key=exact_key,
+        )
+
     def _read_ahead(self, model: str) -> None:
         with contextlib.suppress(BackendError):  # a request for it will say so
             self._read_vocabulary(model)
@@ -408,12 +431,16 @@ class BackendProcess:
                     f"{model} is not loaded yet. Its first request downloads it if need be and "
                     "loads it; from then on requests can be predicted."
                 )
+            from xla_backend.speech_input import SpeechInput
             from xla_backend.tokenization import Tokenizer
 
             files = self._registry.locate(model)
             self._texts[model] = _Vocabulary(
                 info=files.info,
                 tokenizer=Tokenizer.load(files.folder),
+                speech=SpeechInput.load(files.folder, files.generation_config, files.config)
+                if files.info.family == "speech"
+                else None,
                 identity=naming.identity(
                     files.config, files.generation_config, read_weights(files.folder)
                 ),
@@ -427,6 +454,7 @@ class _Vocabulary:
 
     info: ModelInfo
     tokenizer: Tokenizer
+    speech: SpeechInput | None
     identity: str
 
 

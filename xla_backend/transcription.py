@@ -99,14 +99,11 @@ class WindowStream:
         watch.enter("tokenize")
         speech = engine.speech
         if speech is None:
-            raise InvalidRequest(
-                f"{engine.info.name} works on text: choose a speech model to transcribe a "
-                "recording."
-            )
+            raise works_on_text(engine.info.name)
         samples = audio.read(self._recording, speech.rate, self._max_seconds)
         _check_sound(samples, speech.rate)
         self._language = speech.language_code(self._language)
-        options = fitting_options(self._options, engine)
+        options = fitting_options(self._options, speech, engine.context_length)
         wanted = backend._key(engine, speech.frames, options)
 
         heard: list[_HeardWindow] = []
@@ -218,12 +215,21 @@ class _HeardWindow:
     slot: Slot[KeyFunctions]
 
 
-def fitting_options(options: GenerationOptions | None, engine: Engine) -> GenerationOptions:
+def fitting_options(
+    options: GenerationOptions | None, speech: SpeechInput, context_length: int
+) -> GenerationOptions:
     """The options with no more new tokens a window than the model has positions for."""
-    room = engine.context_length - len(engine.speech.decoder_prompt.tokens)
+    room = context_length - len(speech.decoder_prompt.tokens)
     if options is None:
         return GenerationOptions(max_new_tokens=min(room, WINDOW_TOKENS))
     return options.replace(max_new_tokens=min(room, options.max_new_tokens))
+
+
+def works_on_text(model: str) -> InvalidRequest:
+    """What to say when a model for text shall hear a recording."""
+    return InvalidRequest(
+        f"{model} works on text: choose a speech model to transcribe a recording."
+    )
 
 
 def _check_sound(samples: np.ndarray, rate: int) -> None:

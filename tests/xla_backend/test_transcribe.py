@@ -327,6 +327,51 @@ def test_files_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
         Backend().load(str(name))
 
 
+# --- predictions ----------------------------------------------------------------------------------
+
+
+def what_came(engine: Backend | BackendProcess, folder: str, options: Any) -> str:
+    """The outcome of a recording's first window, which must be the predicted one."""
+    predicted = engine.predict_speech(folder, options)
+    result = engine.transcribe(folder, (RATE, tone(0.8)), options)
+    assert (predicted.outcome, predicted.key, predicted.requested_key) == (
+        result.cache,
+        result.key,
+        result.requested_key,
+    )
+    return result.cache.value
+
+
+def test_what_a_recording_will_meet_is_known_beforehand(small_gpt2: Path, tmp_path: Path) -> None:
+    # Weights of its own: what another engine of this process has compiled is not stored again.
+    folder = str(checkpoints.whisper(tmp_path / "speech", seed=17))
+    beams = GenerationOptions(max_new_tokens=8, num_beams=2)
+    store = tmp_path / "store"
+    backend = Backend(rules=RULES, store=store)
+    assert backend.predict_speech(folder).expected_s is None
+    # The smaller one last: it is served by the larger, and its own is made afterwards.
+    assert [what_came(backend, folder, options) for options in (None, None, beams, SHORT)] == [
+        "miss",
+        "hit",
+        "miss",
+        "reused",
+    ]
+    assert 0 < backend.predict_speech(folder).expected_s < 5
+    with pytest.raises(InvalidRequest, match="works on text: choose a speech model"):
+        backend.predict_speech(str(small_gpt2))
+    backend.close()
+
+    process = BackendProcess(rules=RULES, default_model=None, store=store)
+    try:
+        assert [what_came(process, folder, options) for options in (None, None)] == ["disk", "hit"]
+        assert what_came(process, folder, beams.replace(num_beams=3)) == "miss"
+        assert process.predict_speech(folder).prompt_tokens == WINDOW_S * 100
+        with pytest.raises(InvalidRequest, match="works on text: choose a speech model"):
+            process.predict_speech(str(small_gpt2))
+    finally:
+        process.close()
+
+
 # --- the engine's process, the command line -------------------------------------------------------
 
 
