@@ -6,25 +6,42 @@ components or HTML.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from playground.result_panel import Shown
-from xla_backend import GenerationOptions, GenerationResult, InvalidRequest
+from xla_backend import BackendError, GenerationOptions, GenerationResult, InvalidRequest
 
 if TYPE_CHECKING:
     from xla_backend import Backend, TextStream
 
 # The eye sees no difference above twenty updates a second; a browser would have to draw them all.
-_BETWEEN_UPDATES_S = 0.05
+BETWEEN_UPDATES_S = 0.05
+_UNEXPECTED = "Something went wrong that should not have; the server's log says what. Try again."
+
+logger = logging.getLogger(__name__)
 
 Piece = TypeVar("Piece", covariant=True)
 Result = TypeVar("Result", bound=GenerationResult)
-AnyRun = TypeVar("AnyRun", bound="VisitorRun[Any, Any]")
+AnyRun = TypeVar("AnyRun", bound="QueuedRun")
+
+
+class QueuedRun(Protocol):
+    """What takes its turn on the engine for a visitor.
+
+    Attributes:
+        taken: whether the event that carries it out has begun.
+    """
+
+    taken: bool
+
+    def stop(self) -> None:
+        """Ends it early. May be called from any thread."""
 
 
 class Stream(Protocol[Piece, Result]):
@@ -124,7 +141,7 @@ class Run(VisitorRun[str, GenerationResult]):
         for delta in self.pieces(backend, engine_freed):
             text += delta
             now = time.perf_counter()
-            if now - last >= _BETWEEN_UPDATES_S:
+            if now - last >= BETWEEN_UPDATES_S:
                 last = now
                 yield text
 
@@ -132,6 +149,13 @@ class Run(VisitorRun[str, GenerationResult]):
         """What there is to show at the end; None when the run never began."""
         result = self.result
         return None if result is None else Shown(self.prompt, result, self.other_s)
+
+
+@dataclass
+class Ending:
+    """How the carrying out of a run ended; `problem` is the sentence to tell, empty for none."""
+
+    problem: str = ""
 
 
 class Runs:
@@ -143,7 +167,7 @@ class Runs:
 
     def __init__(self) -> None:
         self.engine_freed = 0.0
-        self._by_session: dict[str, VisitorRun[Any, Any]] = {}
+        self._by_session: dict[str, QueuedRun] = {}
         self._lock = threading.Lock()
 
     @contextmanager
@@ -154,7 +178,26 @@ class Runs:
         finally:
             self.engine_freed = time.perf_counter()
 
-    def begin(self, session: str, run: VisitorRun[Any, Any]) -> int:
+    @contextmanager
+    def carrying_out(self, session: str) -> Iterator[Ending]:
+        """What runs inside is the session's run: it has the engine, and the run ends with it.
+
+        No error comes out, for the page would wait for ever with its buttons switched off: the
+        ending has its sentence.
+        """
+        ending = Ending()
+        try:
+            with self.turn():
+                yield ending
+        except BackendError as error:
+            ending.problem = str(error)
+        except Exception:
+            logger.exception("A run failed unexpectedly")
+            ending.problem = _UNEXPECTED
+        finally:
+            self.end(session)
+
+    def begin(self, session: str, run: QueuedRun) -> int:
         """Enters a run; returns how many others are before it.
 
         Raises:
@@ -181,7 +224,7 @@ class Runs:
             run.taken = True
             return run
 
-    def of(self, session: str) -> VisitorRun[Any, Any] | None:
+    def of(self, session: str) -> QueuedRun | None:
         """The session's run, if it has one."""
         return self._by_session.get(session)
 

@@ -143,3 +143,26 @@ def test_the_end_of_a_turn_is_remembered_also_after_an_error() -> None:
     with pytest.raises(ValueError, match="x"), runs.turn():
         raise ValueError("x")
     assert time.perf_counter() - runs.engine_freed < 1.0
+
+
+def test_an_error_ends_the_run_and_becomes_a_sentence(caplog: pytest.LogCaptureFixture) -> None:
+    runs = Runs()
+    for error, sentence in (
+        (InvalidRequest("The prompt is empty."), "The prompt is empty."),
+        (ValueError("x"), "the server's log says what"),
+    ):
+        runs.begin("one", a_run())
+        with runs.carrying_out("one") as ending:
+            raise error
+        assert sentence in ending.problem
+        assert runs.of("one") is None
+    assert "ValueError: x" in caplog.text
+
+
+def test_a_run_without_an_error_ends_without_a_sentence() -> None:
+    runs = Runs()
+    run = a_run()
+    runs.begin("one", run)
+    with runs.carrying_out("one") as ending:
+        assert runs.of("one") is run
+    assert (ending.problem, runs.of("one")) == ("", None)
