@@ -9,15 +9,18 @@ import time
 
 from playground.markup import escape
 from playground.quantities import count, elapsed
+from playground.report_parts import progress_bar
 from xla_backend import EngineStatus
 
 _ACTIVITY = {
     "starting": "Starting the engine",
+    "downloading": "Downloading",
     "loading": "Loading",
     "ready": "Engine ready",
     "tracing": "Tracing",
     "compiling": "Compiling",
     "generating": "Generating",
+    "measuring": "Measuring",
     "stopped": "Engine stopped; the next request starts it again",
 }
 _AT_REST = ("ready", "stopped")
@@ -42,9 +45,10 @@ def status_line(status: EngineStatus, warming: int = 0, now: float | None = None
     if not at_rest:
         seconds = (time.perf_counter() if now is None else now) - status.since
         clock = f'<span class="status-clock">{elapsed(seconds)}</span>'
+    bar = "" if status.progress is None else progress_bar("Download", status.progress)
     return (
         f'<div class="status status-{status.state}" role="status" aria-live="off">'
         f'<span class="status-dot" aria-hidden="true"></span>'
         f'<span class="status-activity">{activity}</span>'
-        f'<span class="status-detail">{detail}</span>{clock}</div>'
+        f'<span class="status-detail">{detail}</span>{bar}{clock}</div>'
     )

@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from xla_backend.buckets import BucketRules, CacheKey
 from xla_backend.errors import BackendError, EngineStopped, InvalidRequest, ModelUnavailable
+from xla_backend.function_comparison import (
+    FunctionComparison,
+    FunctionRequest,
+    KeptShape,
+    Way,
+)
 from xla_backend.options import GenerationOptions
 from xla_backend.results import (
     CacheEntry,
@@ -57,9 +63,12 @@ __all__ = [
     "EngineStatus",
     "EngineStopped",
     "FirstCall",
+    "FunctionComparison",
+    "FunctionRequest",
     "GenerationOptions",
     "GenerationResult",
     "InvalidRequest",
+    "KeptShape",
     "ModelInfo",
     "ModelUnavailable",
     "Prediction",
@@ -70,6 +79,7 @@ __all__ = [
     "Token",
     "TranscribedWindow",
     "Transcription",
+    "Way",
     "jit",
 ]
 

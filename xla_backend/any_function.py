@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from xla_backend import xla_folder
 from xla_backend.startup import prepare_environment
 
 prepare_environment()  # before TensorFlow is imported, by this module or another
@@ -144,6 +145,9 @@ class CompiledFunction:
             return Built(lambda tensors: _wait(traced(*tensors)), CacheOutcome.MISS, trace_s, 0.0)
         _wait(switched(tf.constant(False), *tensors))
         compile_s = time.perf_counter() - start
+        # A numbered name will not be met again: what XLA left to be found under it only takes room.
+        if xla_folder.is_ready():
+            xla_folder.collect(switched.name.decode())
         returned = traced.structured_outputs
 
         def run(tensors: list[tf.Tensor]) -> Any:

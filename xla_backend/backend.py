@@ -26,6 +26,14 @@ from xla_backend.background import Background  # noqa: E402
 from xla_backend.compiler import Compiler  # noqa: E402
 from xla_backend.engine import Engine, KeyFunctions, Run  # noqa: E402
 from xla_backend.function_cache import Built, FunctionCache, Slot  # noqa: E402
+from xla_backend.function_comparison import (  # noqa: E402
+    DEFAULT_CALLS,
+    EXAMPLE_FUNCTIONS,
+    FunctionComparison,
+    FunctionRequest,
+    KeptShape,
+)
+from xla_backend.guide_functions import GuideFunctions  # noqa: E402
 from xla_backend.history import History, Past  # noqa: E402
 from xla_backend.models import Download, Registry  # noqa: E402
 from xla_backend.options import GenerationOptions  # noqa: E402
@@ -103,6 +111,7 @@ class Backend:
         self._compiler = Compiler(self._store)
         self._history = History(self._store)
         self._background = Background(on_change)
+        self._guide_functions = GuideFunctions()
 
     @property
     def status(self) -> EngineStatus:
@@ -277,6 +286,45 @@ class Backend:
             is_stored=lambda key: self._is_stored(engine, key),
             exact_key=exact_key,
         )
+
+    def compare_function(
+        self,
+        function: str,
+        batch_size: int,
+        *,
+        pad: bool = False,
+        calls: int = DEFAULT_CALLS,
+        received: float | None = None,
+    ) -> FunctionComparison:
+        """Calls one of the guide's functions eagerly, as `tf.function` and compiled by XLA.
+
+        Args:
+            function, batch_size, pad, calls: see `FunctionRequest`.
+            received: as for `generate`.
+
+        Raises:
+            InvalidRequest: there is no such function, or a number is out of range.
+        """
+        started = time.perf_counter() if received is None else received
+        request = FunctionRequest(function, batch_size, pad, calls)
+        with self._background.request(), self._running:
+            queue_s = max(0.0, time.perf_counter() - started)
+            title = EXAMPLE_FUNCTIONS[function].title
+            self._set_status("measuring", f"{title}, batch of {request.batch_size}")
+            try:
+                comparison = self._guide_functions.compare(request)
+            finally:
+                self._set_status("ready")
+        return dataclasses.replace(comparison, queue_s=queue_s)
+
+    def kept_shapes(self) -> list[KeptShape]:
+        """The shapes that `compare_function` has compiled for."""
+        return list(self._guide_functions.kept())
+
+    def forget_functions(self) -> None:
+        """Has `compare_function` trace and compile everything again."""
+        with self._running:
+            self._guide_functions.forget()
 
     def key_for(self, model: str, prompt_tokens: int, options: GenerationOptions) -> CacheKey:
         """The key that fits a request best; loads the model if need be.

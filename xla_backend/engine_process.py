@@ -11,6 +11,7 @@ ends by itself when the parent is gone, however it went.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import signal
@@ -26,6 +27,7 @@ from xla_backend.channel import Channel
 from xla_backend.errors import BackendError
 from xla_backend.messages import Request, Settings
 from xla_backend.results import EngineStatus
+from xla_backend.startup import keep_freed_memory
 
 if TYPE_CHECKING:
     from xla_backend.backend import Backend, TextStream
@@ -160,6 +162,7 @@ class EngineProcess:
         with self._mirroring:
             self._channel.send(("entries", None, backend.entries()))
             self._channel.send(("models", None, backend.models()))
+            self._channel.send(("kept_shapes", None, backend.kept_shapes()))
             self._channel.send(("past", None, backend.past()))
             self._channel.send(("warming", None, backend.warming()))
 
@@ -196,6 +199,12 @@ class EngineProcess:
                     request.model, request.recording, **self._speech(request, received)
                 )
                 value = self._pass_on(stream, request.number)
+            elif request.kind == "compare_function":
+                value = backend.compare_function(
+                    **dataclasses.asdict(request.comparison), received=received
+                )
+            elif request.kind == "forget_functions":
+                value = backend.forget_functions()
             else:
                 stream = backend.stream(*self._text(request), **self._how(request, received))
                 value = self._pass_on(stream, request.number)
@@ -269,6 +278,7 @@ def _listen_and_end(engine: EngineProcess) -> None:
 def main() -> None:
     """Runs the engine for the parent at the other end of the inherited connection."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    keep_freed_memory()
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
     channel = Channel(Connection(descriptor))

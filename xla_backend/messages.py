@@ -19,6 +19,7 @@ To the parent: tuples (kind, number of the request or None, value):
 | --- | --- |
 | "status" | an `EngineStatus` |
 | "models", "entries" | the engine's `ModelInfo`s and `CacheEntry`s, for the parent's mirrors |
+| "kept_shapes" | what `Backend.kept_shapes` returns, for the parent's mirror |
 | "past" | the engine's `History.past`, for the parent's predictions |
 | "warming" | models and keys that are being made ready in the background |
 | "ready" | None: the engine takes requests, the default model was tried |
@@ -37,6 +38,7 @@ from typing import TYPE_CHECKING, Literal
 
 from xla_backend.audio import DEFAULT_MAX_SECONDS, AudioInput
 from xla_backend.buckets import BucketRules
+from xla_backend.function_comparison import FunctionRequest
 from xla_backend.options import GenerationOptions
 
 if TYPE_CHECKING:
@@ -80,7 +82,15 @@ class Request:
     """
 
     number: int
-    kind: Literal["load", "generate", "stream", "transcribe", "transcribe_windows"]
+    kind: Literal[
+        "load",
+        "generate",
+        "stream",
+        "transcribe",
+        "transcribe_windows",
+        "compare_function",
+        "forget_functions",
+    ]
     model: str
     prompt: str = ""
     options: GenerationOptions | None = field(default_factory=GenerationOptions)
@@ -89,3 +99,4 @@ class Request:
     recording: AudioInput = ""
     language: str | None = None
     max_seconds: float = DEFAULT_MAX_SECONDS
+    comparison: FunctionRequest | None = None

@@ -34,6 +34,12 @@ from xla_backend.audio import DEFAULT_MAX_SECONDS, AudioInput
 from xla_backend.buckets import BucketRules, CacheKey
 from xla_backend.channel import Channel
 from xla_backend.errors import BackendError, EngineStopped, ModelUnavailable
+from xla_backend.function_comparison import (
+    DEFAULT_CALLS,
+    FunctionComparison,
+    FunctionRequest,
+    KeptShape,
+)
 from xla_backend.history import Past
 from xla_backend.messages import Request, Settings
 from xla_backend.models import DEFAULT_MODEL, Registry
@@ -201,6 +207,27 @@ class BackendProcess:
             )
         )
 
+    def compare_function(
+        self, function: str, batch_size: int, *, pad: bool = False, calls: int = DEFAULT_CALLS
+    ) -> FunctionComparison:
+        """Calls one of the guide's functions in three ways; see `Backend.compare_function`.
+
+        Raises:
+            InvalidRequest: there is no such function, or a number is out of range.
+            EngineStopped: the engine's process ended meanwhile.
+        """
+        received = time.perf_counter()
+        comparison = FunctionRequest(function, batch_size, pad, calls)
+        return self._submit("compare_function", "", received=received, comparison=comparison).wait()
+
+    def forget_functions(self) -> None:
+        """Has `compare_function` trace and compile everything again.
+
+        Raises:
+            EngineStopped: the engine's process ended meanwhile.
+        """
+        self._submit("forget_functions", "").wait()
+
     def wait_ready(self, timeout_s: float | None = None) -> bool:
         """Waits until the engine has started and tried to load the default model.
 
@@ -232,6 +259,10 @@ class BackendProcess:
     def entries(self) -> list[CacheEntry]:
         """The compiled functions in the engine's memory, as of its last request."""
         return list(self._engine.entries)
+
+    def kept_shapes(self) -> list[KeptShape]:
+        """The shapes that `compare_function` has compiled for, as of the last request."""
+        return list(self._engine.kept_shapes)
 
     def predict(
         self,
@@ -555,6 +586,7 @@ class _Engine:
         self.status = EngineStatus("starting", since=time.perf_counter())
         self.entries: tuple[CacheEntry, ...] = ()
         self.models: tuple[ModelInfo, ...] | None = None
+        self.kept_shapes: tuple[KeptShape, ...] = ()
         self.past: Past = {}
         self.warming: tuple[tuple[str, CacheKey], ...] = ()
         self._on_status = on_status
@@ -669,6 +701,8 @@ class _Engine:
             self.entries = tuple(value)
         elif kind == "models":
             self.models = tuple(value)
+        elif kind == "kept_shapes":
+            self.kept_shapes = tuple(value)
         elif kind == "past":
             self.past = value
         elif kind == "warming":
@@ -716,6 +750,7 @@ class _Engine:
         if not self._closing:
             logger.error("%s", "\n".join([sentence, *self._last_lines]))
         self.entries = ()
+        self.kept_shapes = ()
         self.warming = ()
         self.models = None
         self._set_status(EngineStatus("stopped", sentence, time.perf_counter()))

@@ -285,6 +285,7 @@ class EngineStatus:
         "tracing",
         "compiling",
         "generating",
+        "measuring",
         "stopped",
     ]
     detail: str = ""

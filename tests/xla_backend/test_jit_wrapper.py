@@ -236,3 +236,13 @@ def test_importing_the_name_does_not_import_tensorflow() -> None:
         "assert jit(lambda x: x).name == '<lambda>'"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_what_xla_leaves_to_be_found_again_is_removed() -> None:
+    """A numbered name is not met again: each new signature would fill the folder a little more."""
+    from xla_backend import xla_folder
+
+    assert xla_folder.is_ready()
+    before = set(xla_folder._folder.iterdir())
+    assert jit(lambda x: tf.sin(x) * 3.0)(tf.ones([7])).cache is CacheOutcome.MISS
+    assert set(xla_folder._folder.iterdir()) == before

@@ -114,6 +114,9 @@ class PretendedBackend:
     def past(self) -> dict[str, Any]:
         return {}
 
+    def kept_shapes(self) -> list[Any]:
+        return []
+
     def warming(self) -> list[Any]:
         return []
 
