@@ -1,6 +1,6 @@
 """What several tabs build alike: the list of models, a notice, and how quiet events are set up.
 
-Knows Gradio and words. Must not know the engine.
+Knows Gradio, words and the order of the list. Must not know the engine.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import gradio as gr
 
+from playground.families import architecture
 from playground.markup import escape
 from xla_backend import ModelInfo
 
@@ -18,12 +19,23 @@ from xla_backend import ModelInfo
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 
-def model_dropdown(models: Sequence[ModelInfo], elem_id: str) -> gr.Dropdown:
-    """The models to choose from, the first one chosen."""
+def model_dropdown(
+    models: Sequence[ModelInfo], elem_id: str, is_described: bool = False
+) -> gr.Dropdown:
+    """The models to choose from, the first one chosen, each beside others of its architecture.
+
+    Args:
+        models: which.
+        elem_id: the element's id.
+        is_described: whether a line says what the chosen model does.
+    """
+    architectures = list(dict.fromkeys(map(architecture, models)))
+    grouped = sorted(models, key=lambda model: architectures.index(architecture(model)))
     return gr.Dropdown(
-        [(_model_label(model), model.name) for model in models],
+        [(_model_label(model, len(architectures) > 1), model.name) for model in grouped],
         value=models[0].name if models else None,
         label="Model",
+        info=model_description(models[0]) if models and is_described else None,
         elem_id=elem_id,
         elem_classes="model-choice",
     )
@@ -35,7 +47,16 @@ def notice(message: str, kind: str = "problem") -> str:
     return f'<div class="notice {kind}" role="{role}">{escape(message)}</div>'
 
 
-def _model_label(model: ModelInfo) -> str:
-    if model.source == "folder":
-        return f"{Path(model.name).name} (folder)"
-    return model.name + (" (downloaded when first used)" if model.source == "hub" else "")
+def model_description(model: ModelInfo) -> str:
+    """What the model does, and where it comes from."""
+    later = " Downloaded when first used." if model.source == "hub" else ""
+    return model.description + later
+
+
+def _model_label(model: ModelInfo, with_architecture: bool) -> str:
+    name = {
+        "bundled": model.name,
+        "hub": f"{model.name} (Hub)",
+        "folder": f"{Path(model.name).name} (folder)",
+    }[model.source]
+    return f"{architecture(model)} · {name}" if with_architecture else name

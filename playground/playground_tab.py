@@ -6,20 +6,21 @@ the modules that write HTML and in the style sheet) nor how text is generated.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from playground import history
-from playground.components import QUIET, model_dropdown, notice
+from playground.components import QUIET, model_description, model_dropdown, notice
 from playground.entries_table import entries_table
-from playground.examples import DEFAULTS, EXAMPLES
+from playground.examples import are_example_options, examples_for, is_example_prompt
+from playground.families import Family, family_of
 from playground.option_controls import OptionControls, options_from, values_for
 from playground.prediction_line import no_prediction_line, prediction_line
 from playground.result_panel import (
     Shown,
+    downloading,
     empty_report,
     empty_story,
     report,
@@ -28,14 +29,10 @@ from playground.result_panel import (
 )
 from playground.runs import Run
 from playground.status_line import status_line
-from xla_backend import BackendError, ModelUnavailable, Prediction
+from xla_backend import BackendError, ModelInfo, ModelUnavailable, Prediction
 
 if TYPE_CHECKING:
     from playground.page import PageContext
-
-_UNEXPECTED = "Something went wrong that should not have; the server's log says what. Try again."
-
-logger = logging.getLogger(__name__)
 
 Updates = dict[gr.components.Component, Any]
 
@@ -48,13 +45,15 @@ class PlaygroundTab:
     def __init__(self, page: PageContext) -> None:
         self._page = page
         self._backend = page.backend
+        models = page.models()
+        self._first = models[0] if models else None
         with gr.Row(elem_classes="columns"):
             with gr.Column(elem_classes="card area-request"):
                 self._build_request()
             with gr.Column(elem_classes="card area-result"):
                 self._build_result()
             with gr.Column(elem_classes="card area-options"):
-                self.controls = OptionControls(DEFAULTS)
+                self.controls = OptionControls(examples_for(self._first)[0].options)
                 self.exact_key = gr.Checkbox(
                     label="Exact shape only",
                     info="A larger function that is there may not serve. To see a first call.",
@@ -68,22 +67,24 @@ class PlaygroundTab:
     # ---- what is on the tab
 
     def _build_request(self) -> None:
-        self.model = model_dropdown(self._page.models(), "model")
+        family, examples = family_of(self._first), examples_for(self._first)
+        self.model = model_dropdown(self._page.models(), "model", is_described=True)
         self.prompt = gr.Textbox(
-            value=EXAMPLES[0].prompt,
-            label="Prompt",
+            value=examples[0].prompt,
+            label=family.input_label,
             lines=4,
             max_lines=12,
-            placeholder="The beginning of a story",
+            placeholder=family.placeholder,
             elem_id="prompt",
         )
         self.examples = gr.Dataset(
             components=[gr.Textbox(visible=False)],
-            samples=[[example.prompt] for example in EXAMPLES],
-            sample_labels=[example.name for example in EXAMPLES],
+            samples=[[example.prompt] for example in examples],
+            sample_labels=[example.name for example in examples],
             type="index",
             label="Examples",
             elem_id="examples",
+            elem_classes="examples",
         )
         with gr.Row(elem_classes="actions"):
             self.generate = gr.Button("Generate", variant="primary", elem_id="generate")
@@ -94,8 +95,10 @@ class PlaygroundTab:
         self.notice = gr.HTML("", elem_id="notice", apply_default_css=False)
 
     def _build_result(self) -> None:
-        self.story = gr.HTML(empty_story(), elem_id="story", apply_default_css=False)
-        self.report = gr.HTML(empty_report(), elem_id="report", apply_default_css=False)
+        family = family_of(self._first)
+        self.story = gr.HTML(empty_story(family), elem_id="story", apply_default_css=False)
+        self.download = gr.HTML("", elem_id="download", apply_default_css=False)
+        self.report = gr.HTML(empty_report(family), elem_id="report", apply_default_css=False)
         self.shown = gr.State(None)
 
     def _build_tables(self) -> None:
@@ -110,8 +113,8 @@ class PlaygroundTab:
         with gr.Column(elem_classes="card"):
             with gr.Row(elem_classes="card-head"):
                 gr.HTML(
-                    '<h2>Your runs</h2><p class="caption">Shape is prompt slots · beams · new '
-                    "slots.</p>",
+                    '<h2>Your runs</h2><p class="caption">Shape is prompt or input slots · '
+                    "beams · new slots.</p>",
                     apply_default_css=False,
                 )
                 self.clear = gr.Button("Clear", size="sm", elem_id="clear", scale=0, min_width=90)
@@ -126,9 +129,23 @@ class PlaygroundTab:
         return [self.model, self.prompt, self.exact_key, *self.controls.inputs]
 
     def _connect_request(self) -> None:
+        self.model.change(
+            self._follow_model,
+            [self.model, self.prompt, self.shown, *self.controls.inputs],
+            [
+                self.model,
+                self.prompt,
+                self.examples,
+                self.story,
+                self.report,
+                *self.controls.inputs,
+            ],
+            trigger_mode="always_last",
+            **QUIET,
+        )
         self.examples.click(
-            lambda index: [EXAMPLES[index].prompt, *values_for(EXAMPLES[index].options)],
-            self.examples,
+            self._fill_in,
+            [self.examples, self.model],
             [self.prompt, *self.controls.inputs],
             **QUIET,
         )
@@ -165,6 +182,7 @@ class PlaygroundTab:
             [self.shown, self._page.runs_of_visitor],
             [
                 self.story,
+                self.download,
                 self.report,
                 self.notice,
                 self.shown,
@@ -187,7 +205,7 @@ class PlaygroundTab:
             [self._page.load, self._page.timer.tick],
             self._look_at_engine,
             self.entries_sent,
-            [self._page.status, self.entries, self.entries_sent],
+            [self._page.status, self.download, self.entries, self.entries_sent],
             **QUIET,
         )
         self._page.load(history.history_table, self._page.runs_of_visitor, self.history, **QUIET)
@@ -198,12 +216,55 @@ class PlaygroundTab:
             **QUIET,
         )
 
-    def _look_at_engine(self, sent: int | None) -> tuple[Any, Any, int]:
+    def _info(self, name: str) -> ModelInfo | None:
+        return next((model for model in self._page.models() if model.name == name), None)
+
+    def _family(self, name: str) -> Family:
+        return family_of(self._info(name))
+
+    def _follow_model(
+        self, request: gr.Request, name: str, prompt: str, shown: Shown | None, *values: Any
+    ) -> Updates:
+        """Words and examples of the chosen model. What the visitor wrote or set stays as it is."""
+        model = self._info(name)
+        if model is None:
+            return {self.model: gr.skip()}
+        family, examples = family_of(model), examples_for(model)
+        own = [examples]
+        updates: Updates = {
+            self.model: gr.update(info=model_description(model)),
+            self.prompt: gr.update(label=family.input_label, placeholder=family.placeholder),
+            self.examples: gr.Dataset(
+                samples=[[example.prompt] for example in examples],
+                sample_labels=[example.name for example in examples],
+            ),
+        }
+        if is_example_prompt(prompt) and not is_example_prompt(prompt, own):
+            updates[self.prompt]["value"] = examples[0].prompt
+        try:
+            options = options_from(values)
+        except BackendError:  # A number is being typed.
+            options = None
+        if options and are_example_options(options) and not are_example_options(options, own):
+            defaults = values_for(examples[0].options)
+            updates.update(zip(self.controls.inputs, defaults, strict=True))
+        if shown is None and self._page.runs.of(str(request.session_hash)) is None:
+            updates[self.story] = empty_story(family)
+            updates[self.report] = empty_report(family)
+        return updates
+
+    def _fill_in(self, index: int, model: str) -> list[Any]:
+        example = examples_for(self._info(model))[index]
+        return [example.prompt, *values_for(example.options)]
+
+    def _look_at_engine(self, request: gr.Request, sent: int | None) -> tuple[Any, Any, Any, int]:
         """The status, every second; the table only when it is another than the one last sent."""
         entries = tuple(self._backend.entries())
         new = hash((entries, self._page.times_forgotten))
         table = gr.skip() if new == sent else self._entries_table()
-        return self._status(), table, new
+        run = self._page.runs.of(str(request.session_hash))
+        download = downloading(self._backend.status) if isinstance(run, Run) else ""
+        return self._status(), download, table, new
 
     def _entries_table(self) -> str:
         # The table's change is what has the next request predicted anew, so it must also change
@@ -217,9 +278,10 @@ class PlaygroundTab:
     def _predict(self, model: str, prompt: str, exact_key: bool, *options: Any) -> str:
         try:
             self._page.check_model(model)
-            return prediction_line(
-                self._backend.predict(model, prompt, options_from(options), exact_key=exact_key)
+            prediction = self._backend.predict(
+                model, prompt, options_from(options), exact_key=exact_key
             )
+            return prediction_line(prediction, self._family(model))
         except BackendError as error:
             return no_prediction_line(str(error))
 
@@ -234,10 +296,11 @@ class PlaygroundTab:
             ahead = self._page.runs.begin(str(request.session_hash), run)
         except BackendError as error:
             return {self.notice: notice(str(error))}
+        family = self._family(model)
         return {
             self.notice: "",
-            self.story: story(prompt, "", writing=True),
-            self.report: waiting_report(prediction, ahead),
+            self.story: story(prompt, "", writing=True, family=family),
+            self.report: waiting_report(prediction, ahead, family),
             self.generate: gr.update(value="Generating", interactive=False),
             self.stop: gr.update(interactive=True),
         }
@@ -258,36 +321,35 @@ class PlaygroundTab:
         if run is None:  # `_begin` found a mistake and has said so.
             yield {self.notice: gr.skip()}  # A generator that yields nothing empties its outputs.
             return
-        shown, problem = None, "Stopped before it began."
-        try:
-            with self._page.runs.turn():
-                for text in run.texts(self._backend, self._page.runs.engine_freed):
-                    yield {self.story: story(run.prompt, text, writing=True)}
+        family = self._family(run.model)
+        shown = None
+        with self._page.runs.carrying_out(session) as ending:
+            for text in run.texts(self._backend, self._page.runs.engine_freed):
+                yield {self.story: story(run.prompt, text, writing=True, family=family)}
             shown = run.shown()
-        except BackendError as error:
-            problem = str(error)
-        except Exception:
-            # Without this the page would wait for ever, with its buttons switched off.
-            logger.exception("A run failed unexpectedly")
-            problem = _UNEXPECTED
-        finally:
-            self._page.runs.end(session)
         if shown is None:
-            yield {**self._at_rest(before), self.notice: notice(problem)}
+            problem = ending.problem or "Stopped before it began."
+            yield {**self._at_rest(before, family), self.notice: notice(problem)}
         else:
             runs = history.add(runs, shown)
             yield {
-                **self._at_rest(shown),
+                **self._at_rest(shown, family),
                 self._page.runs_of_visitor: runs,
                 self.history: history.history_table(runs),
             }
 
-    def _at_rest(self, shown: Shown | None) -> Updates:
+    def _at_rest(self, shown: Shown | None, empty: Family) -> Updates:
         """A result, or the page as it was before the first one, and the buttons as they start."""
+        if shown:
+            family = self._family(shown.result.model)
+            texts = story(shown.prompt, shown.result.text, family=family), report(shown, family)
+        else:
+            texts = empty_story(empty), empty_report(empty)
         return {
             self.shown: shown,
-            self.story: story(shown.prompt, shown.result.text) if shown else empty_story(),
-            self.report: report(shown) if shown else empty_report(),
+            self.story: texts[0],
+            self.report: texts[1],
+            self.download: "",
             self.generate: gr.update(value="Generate", interactive=True),
             self.stop: gr.update(value="Stop", interactive=False),
             self.notice: "",
@@ -303,4 +365,6 @@ class PlaygroundTab:
         note = ""
         if self._backend.status.state in ("tracing", "compiling"):
             note = notice("Stopping. XLA finishes the compile first, and keeps it.", "calm")
+        if self._backend.status.state == "downloading":
+            note = notice("Stopping. The download ends first, and is kept.", "calm")
         return gr.update(value="Stopping", interactive=False), note

@@ -35,10 +35,23 @@ def waiting(outcome: CacheOutcome | None, ahead: int, body: str = "") -> str:
         what = f"Waiting for {quantities.count(ahead, 'other run')} to finish."
     elif outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
         what = "The function for this shape is there. Running it."
+    elif outcome is None:
+        what = (
+            "Loading the model, then making the function. The line at the top says how far it is."
+        )
     else:
         what = "Making the function for this shape. The line at the top says how far it is."
     running = '<span class="badge outcome-none">RUNNING</span>'
     return frame(running, what, f'<div class="bar working"></div>{body}', busy=True)
+
+
+def progress_bar(label: str, share: float) -> str:
+    """How much is done, 0 to 1."""
+    return (
+        f'<div class="progress" role="progressbar" aria-label="{label}" aria-valuemin="0" '
+        f'aria-valuemax="100" aria-valuenow="{share * 100:.0f}">'
+        f'<i style="width:{share:.2%}"></i></div>'
+    )
 
 
 def drawing() -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from playground import quantities, report_parts
+from playground.families import CONTINUING, Family
 from playground.markup import escape
 from playground.outcomes import MEANING, badge
-from xla_backend import CacheKey, GenerationResult, Prediction
+from xla_backend import CacheKey, EngineStatus, GenerationResult, Prediction
 
 PHASE_NAMES = {
     "queue": "Queue",
@@ -22,12 +23,11 @@ PHASE_NAMES = {
     "decode": "Decode",
     "detokenize": "Detokenize",
 }
-_PHASE_HINTS = {
+_PHASE_HINTS = {  # that of the first token is the family's
     "queue": "waiting for other requests",
     "tokenize": "text to token numbers",
     "trace": "TensorFlow records the computation as a graph",
     "compile": "XLA turns the graph into machine code",
-    "first_token": "the prompt runs through the model",
     "decode": "all further tokens",
     "detokenize": "token numbers to text",
 }
@@ -49,62 +49,90 @@ class Shown:
     other_s: float = 0.0
 
 
-def story(prompt: str, text: str, writing: bool = False) -> str:
-    """Prompt and continuation, in a box of fixed height that stays scrolled to its end."""
+def story(prompt: str, text: str, writing: bool = False, family: Family = CONTINUING) -> str:
+    """Prompt and continuation, or input and answer, in a box that stays scrolled to its end."""
     caret = '<span class="caret" aria-hidden="true"></span>' if writing else ""
+    given = f'<span class="story-prompt">{escape(prompt)}</span>'
+    new = f'<span class="story-new">{escape(text)}</span>{caret}'
+    if family.is_apart:
+        given = f'<div class="story-part" dir="auto"><h3>{family.input_label}</h3>{given}</div>'
+        new = (
+            f'<div class="story-part story-answer" dir="auto"><h3>{family.output.capitalize()}</h3>'
+            f"{new}</div>"
+        )
     return (
         f'<div class="story" tabindex="0" role="region" aria-label="Generated text"'
         f' aria-busy="{str(writing).lower()}"><div class="story-text" dir="auto">'
-        f'<span class="story-prompt">{escape(prompt)}</span>'
-        f'<span class="story-new">{escape(text)}</span>{caret}</div></div>'
+        f"{given}{new}</div></div>"
     )
 
 
-def empty_story() -> str:
+def empty_story(family: Family = CONTINUING) -> str:
     """The box before the first run."""
     return (
         '<div class="story" role="region" aria-label="Generated text"><div class="story-text">'
-        '<span class="story-prompt">The text appears here, word by word.</span></div></div>'
+        f'<span class="story-prompt">The {family.output} appears here, word by word.</span>'
+        "</div></div>"
     )
 
 
-def empty_report() -> str:
+def downloading(status: EngineStatus) -> str:
+    """How far the download is that a run waits for; empty when there is none."""
+    if status.progress is None:
+        return ""
+    return (
+        '<div class="download"><p>Downloading from the Hugging Face Hub, once. '
+        f"<b>{escape(status.detail)}</b></p>"
+        f"{report_parts.progress_bar('Download', status.progress)}</div>"
+    )
+
+
+def empty_report(family: Family = CONTINUING) -> str:
     """The report before the first run: a drawing of what there will be to see, without numbers."""
+    example = _in_order(family, ("padding", 11, "padding"), ("prompt", 5, family.input))
+    cells = [*example, ("room", 16, "room for new tokens")]
     return report_parts.frame(
         "",
         "Press Generate twice: the first call of a shape compiles, the second one only runs.",
         '<div class="explain">'
-        "<p>XLA compiles a function for one exact <strong>shape</strong>: this many prompt tokens, "
+        "<p>XLA compiles a function for one exact <strong>shape</strong>: this many "
+        f"{family.input} tokens, "
         "this many beams, this many new tokens. The first time a shape is used, XLA must compile "
         "it. Afterwards it is kept.</p>"
         + report_parts.drawing()
-        + "<p>Prompts are <strong>padded</strong> to a few fixed lengths, so that different "
-        "prompts share one compiled function. Padding never changes the text.</p>"
+        + f"<p>{family.inputs.capitalize()} are <strong>padded</strong> to a few fixed lengths, so "
+        f"that different {family.inputs} share one compiled function. Padding never changes the "
+        f"{family.output}.</p>"
         '<div class="slots" aria-hidden="true">'
-        + report_parts.cells([("padding", 11, ""), ("prompt", 5, ""), ("room", 16, "")])
+        + report_parts.cells(cells)
         + '</div><ul class="legend" aria-hidden="true">'
-        '<li><i class="slot slot-padding"></i><span>padding</span></li>'
-        '<li><i class="slot slot-prompt"></i><span>prompt</span></li>'
-        '<li><i class="slot slot-room"></i><span>room for new tokens</span></li></ul></div>',
+        + "".join(
+            f'<li><i class="slot slot-{name}"></i><span>{label}</span></li>'
+            for name, _, label in cells
+        )
+        + "</ul></div>",
     )
 
 
-def waiting_report(prediction: Prediction | None, ahead: int) -> str:
+def waiting_report(prediction: Prediction | None, ahead: int, family: Family = CONTINUING) -> str:
     """The report while the request waits, compiles or runs: what is known beforehand."""
     body = ""
     if prediction:
         key = prediction.key
-        parts = [
-            ("padding", max(0, key.padded_length - prediction.prompt_tokens), "padding"),
-            ("prompt", prediction.prompt_tokens, "prompt"),
-            ("room", key.max_new_tokens, "room for new tokens"),
-        ]
-        body = report_parts.slots(_shape_caption(key), parts)
+        padding = max(0, key.padded_length - prediction.prompt_tokens)
+        parts = _in_order(
+            family,
+            ("padding", padding, "padding"),
+            ("prompt", prediction.prompt_tokens, family.input),
+        )
+        parts.append(("room", key.max_new_tokens, "room for new tokens"))
+        body = report_parts.slots(_shape_caption(key, family), parts)
     return report_parts.waiting(prediction.outcome if prediction else None, ahead, body)
 
 
-def report(shown: Shown) -> str:
+def report(shown: Shown, family: Family = CONTINUING) -> str:
     """Verdict, figures, phases and shape of a finished run."""
+    hints = {**_PHASE_HINTS, "first_token": family.first_token}
     result = shown.result
     timing = result.timing
     figures = [
@@ -117,9 +145,9 @@ def report(shown: Shown) -> str:
         MEANING[result.cache],
         report_parts.figures(figures)
         + _comparison(result)
-        + report_parts.phases(timing, PHASE_NAMES, _PHASE_HINTS)
-        + _result_slots(result)
-        + _remarks(shown),
+        + report_parts.phases(timing, PHASE_NAMES, hints)
+        + _result_slots(result, family)
+        + _remarks(shown, family),
     )
 
 
@@ -145,34 +173,43 @@ def _comparison(result: GenerationResult) -> str:
     return sentence + report_parts.comparison(rows)
 
 
-def _result_slots(result: GenerationResult) -> str:
+def _in_order(
+    family: Family, padding: tuple[str, int, str], given: tuple[str, int, str]
+) -> list[tuple[str, int, str]]:
+    return [padding, given] if family.pads_left else [given, padding]
+
+
+def _result_slots(result: GenerationResult, family: Family) -> str:
     key = result.key
     parts = [
-        ("padding", max(0, key.padded_length - result.prompt_tokens), "padding"),
-        ("prompt", result.prompt_tokens, "prompt"),
+        *_in_order(
+            family,
+            ("padding", max(0, key.padded_length - result.prompt_tokens), "padding"),
+            ("prompt", result.prompt_tokens, family.input),
+        ),
         ("new", result.new_tokens, "new"),
         ("room", max(0, key.max_new_tokens - result.new_tokens), "unused"),
     ]
-    caption = _shape_caption(key)
+    caption = _shape_caption(key, family)
     if key != result.requested_key:
         caption += f" The request alone would have needed {escape(result.requested_key)}."
     return report_parts.slots(caption, parts)
 
 
-def _shape_caption(key: CacheKey) -> str:
+def _shape_caption(key: CacheKey, family: Family) -> str:
     beams = quantities.count(key.num_beams, "beam")
     return (
-        f"The compiled shape: {key.padded_length} prompt slots, {beams}, "
+        f"The compiled shape: {key.padded_length} {family.input} slots, {beams}, "
         f"{key.max_new_tokens} new slots."
     )
 
 
-def _remarks(shown: Shown) -> str:
+def _remarks(shown: Shown, family: Family) -> str:
     """What a careful reader would ask: how it ended, and what is not in the total."""
     result = shown.result
     ending = {
-        "eos": "The model ended its text.",
-        "length": "The text ended at max new tokens.",
+        "eos": f"The model ended its {family.output}.",
+        "length": f"The {family.output} ended at max new tokens.",
         "stopped": "You stopped it; what was written is kept.",
     }[result.finish]
     beyond = report_parts.not_in_total(result.load_s, shown.other_s)

@@ -123,6 +123,6 @@ def test_while_waiting_the_page_says_for_what() -> None:
     prediction = Prediction(CacheOutcome.MISS, KEY, KEY, 5, None)
     assert "Waiting for 2 other runs" in words(waiting_report(prediction, ahead=2))
     assert "Making the function" in words(waiting_report(prediction, ahead=0))
-    assert "Making the function" in words(waiting_report(None, ahead=0))
+    assert "Loading the model, then making the function" in words(waiting_report(None, ahead=0))
     hit = Prediction(CacheOutcome.HIT, KEY, KEY, 5, 0.1)
     assert "Running it" in words(waiting_report(hit, ahead=0))
