@@ -1,0 +1,295 @@
+"""The lanes of a comparison, as HTML: the claim, two bar charts, the texts, all values.
+
+Knows how `LaneResult`s read for somebody who has never heard of tracing. Must not know components,
+events or how anything was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from playground import quantities
+from playground.markup import escape
+from xla_backend.lanes import Lane, LaneComparison, LaneProgress, LaneResult
+
+NAMES = {
+    Lane.EAGER: "Transformers, eager",
+    Lane.GUIDE: "Transformers, as in the guide",
+    Lane.ENGINE: "This engine, compiled anew",
+    Lane.ENGINE_FROM_DISK: "This engine, from disk",
+}
+WHAT = {
+    Lane.EAGER: "<code>model.generate(…)</code>: one operation after the other, nothing compiled.",
+    Lane.GUIDE: "<code>tf.function(model.generate, jit_compile=True)</code>, prompt padded.",
+    Lane.ENGINE: "Its first call with nothing in memory and nothing on disk.",
+    Lane.ENGINE_FROM_DISK: "The same in a new process: code is restored, not compiled.",
+}
+LATER = {
+    Lane.EAGER: "Transformers, eager",
+    Lane.GUIDE: "Transformers, as in the guide",
+    Lane.ENGINE: "This engine",
+}
+"""Lanes whose later calls differ: where the code came from makes no difference any more."""
+STAGES = {
+    "importing": "importing TensorFlow",
+    "loading": "loading the model",
+    "tracing": "tracing",
+    "compiling": "compiling",
+    "running": "running",
+}
+
+
+def claim(results: Mapping[Lane, LaneResult]) -> str:
+    """What was measured, in the sentence that one repeats; empty while there is nothing to say.
+
+    Example:
+        "First call 10.5 s → 2.37 s, from disk 0.36 s. Then 134 times faster than eager, and as fast
+        as the guide's compiled function."
+    """
+    eager, guide = results.get(Lane.EAGER), results.get(Lane.GUIDE)
+    ours, from_disk = results.get(Lane.ENGINE), results.get(Lane.ENGINE_FROM_DISK)
+    sentences = []
+    if ours is not None and guide is not None:
+        first = f"{quantities.seconds(guide.first_s)} → {quantities.seconds(ours.first_s)}"
+        if from_disk is not None:
+            first += f", from disk {quantities.seconds(from_disk.first_s)}"
+        sentences.append(f"First call {first}.")
+    if ours is not None:
+        later = [
+            how_fast(rival.median_s, ours.median_s) + whom
+            for rival, whom in ((eager, "eager"), (guide, "the guide’s compiled function"))
+            if rival is not None
+        ]
+        if later:
+            sentences.append(f"Then {' and '.join(later)}.")
+    return " ".join(sentences)
+
+
+def how_fast(rival_s: float, ours_s: float) -> str:
+    """How this engine's seconds compare with a rival's: "28 times faster than "."""
+    if 0.95 <= rival_s / ours_s <= 1.05:
+        return "as fast as "
+    faster = rival_s > ours_s
+    ratio = quantities.times(rival_s / ours_s if faster else ours_s / rival_s).removesuffix("×")
+    return f"{ratio} times {'faster' if faster else 'slower'} than "
+
+
+def lanes_report(
+    comparison: LaneComparison | None = None,
+    progress: LaneProgress | None = None,
+    remark: str = "",
+) -> str:
+    """All of it, in the same places before, during and after a comparison.
+
+    Args:
+        comparison: None before the first one.
+        progress: where the lane under way is, if one is.
+        remark: what stands in the claim's place while there is none, and below it in the end.
+    """
+    results = comparison.results if comparison else {}
+    failures = comparison.failures if comparison else {}
+    said = claim(results)
+    is_busy = progress is not None
+    return (
+        f'<section class="lanes{" busy" if is_busy else ""}" aria-label="Lanes compared">'
+        f'<div class="claim"><p class="claim-said" role="status">{said or remark}</p>'
+        f'<p class="claim-more">{remark if said else ""}</p></div>'
+        f"{_first_calls(results, failures, progress, comparison is not None)}"
+        f"{_later_calls(results, progress, comparison)}"
+        f"{_agreement(comparison)}"
+        f"{_all_values(results)}</section>"
+    )
+
+
+def _first_calls(
+    results: Mapping[Lane, LaneResult],
+    failures: Mapping[Lane, str],
+    progress: LaneProgress | None,
+    is_asked: bool,
+) -> str:
+    scale_s = max((result.first_s for result in results.values()), default=1.0)
+    rows = ""
+    for lane in Lane:
+        label = f'{NAMES[lane]}<small class="lane-what">{WHAT[lane]}</small>'
+        if lane in results:
+            rows += _row(label, _first_bar(results[lane], scale_s), results[lane].first_s, lane)
+        elif lane in failures:
+            rows += _waiting_row(label, escape(failures[lane]), "failed")
+        else:
+            rows += _waiting_row(label, _state(lane, progress, is_asked))
+    legend = "".join(
+        f'<li><i class="phase-{phase}"></i><span>{what}</span></li>'
+        for phase, what in (("trace", "trace"), ("compile", "compile"), ("decode", "run"))
+    )
+    return (
+        "<figure><figcaption>First call of a fresh process</figcaption>"
+        f'<div class="lane-rows described">{rows}</div><ul class="legend">{legend}</ul></figure>'
+    )
+
+
+def _later_calls(
+    results: Mapping[Lane, LaneResult],
+    progress: LaneProgress | None,
+    comparison: LaneComparison | None,
+) -> str:
+    scale_s = max((results[lane].median_s for lane in LATER if lane in results), default=1.0)
+    rows = ""
+    for lane, name in LATER.items():
+        if lane in results:
+            result = results[lane]
+            bar = f'<i class="phase-decode" style="width:{result.median_s / scale_s:.2%}"></i>'
+            rows += _row(name, bar, result.median_s, lane)
+        elif progress is not None and progress.lane is lane and progress.stage == "cached":
+            calls = comparison.cached_calls if comparison else 0
+            rows += _waiting_row(name, f"call {progress.calls + 1} of {calls}", "now")
+        else:
+            rows += _waiting_row(name, "")
+    calls = f" <small>median of {comparison.cached_calls}</small>" if comparison else ""
+    return (
+        f"<figure><figcaption>Every later call{calls}</figcaption>"
+        f'<div class="lane-rows">{rows}</div></figure>'
+    )
+
+
+def _first_bar(result: LaneResult, scale_s: float) -> str:
+    parts = (
+        ("trace", result.trace_s),
+        ("compile", result.compile_s),
+        ("decode", result.run_s),
+    )
+    return "".join(
+        f'<i class="phase-{phase}" style="width:{seconds / scale_s:.2%}"></i>'
+        for phase, seconds in parts
+        if seconds > 0
+    )
+
+
+def _row(label: str, bar: str, seconds: float, lane: Lane) -> str:
+    value = quantities.seconds(seconds)
+    return (
+        f'<div class="lane lane-{lane.value}"><span class="lane-name">{label}</span>'
+        f'<span class="lane-track" role="img" aria-label="{NAMES[lane]}: {value}">{bar}</span>'
+        f"<b>{value}</b></div>"
+    )
+
+
+def _waiting_row(label: str, state: str, kind: str = "waits") -> str:
+    kind = "now" if "·" in state and kind == "waits" else kind
+    return (
+        f'<div class="lane {kind}"><span class="lane-name">{label}</span>'
+        f'<span class="lane-state">{state}</span></div>'
+    )
+
+
+def _state(lane: Lane, progress: LaneProgress | None, is_asked: bool) -> str:
+    if progress is None or progress.lane is not lane:
+        return "waits" if is_asked and progress is not None else ""
+    stage = STAGES.get(progress.stage, "later calls")
+    return f"{stage} · {quantities.elapsed(progress.lane_s)}"
+
+
+def _agreement(comparison: LaneComparison | None) -> str:
+    """Whether all wrote the same, and what."""
+    results = comparison.results if comparison else {}
+    if not results:
+        said, kind = "The lanes’ texts are compared token for token.", "none"
+        return (
+            f'<div class="agreement {kind}"><p>{said}</p><div class="agreement-text"></div></div>'
+        )
+    texts: dict[tuple[int, ...], list[LaneResult]] = {}
+    for result in results.values():
+        texts.setdefault(result.tokens, []).append(result)
+    number = quantities.count(len(next(iter(texts))), "token")
+    if len(results) == 1:
+        said, kind = f"One lane has written {number}.", "none"
+    elif len(texts) == 1:
+        lanes = quantities.count(len(results), "lane")
+        said, kind = f"<strong>Identical output:</strong> {lanes}, the same {number}.", "same"
+    else:
+        place = _first_difference(list(texts)) + 1
+        said = f"<strong>The texts differ</strong> from new token {place} on."
+        kind = "different"
+    shown = "".join(_text(same, texts) for same in texts.values())
+    return (
+        f'<div class="agreement {kind}"><p>{said}</p>'
+        f'<div class="agreement-text">{shown}</div></div>'
+    )
+
+
+def _text(same: Sequence[LaneResult], texts: Mapping[tuple[int, ...], list[LaneResult]]) -> str:
+    text = same[0].text
+    if len(texts) == 1:
+        return f'<p dir="auto">{escape(text)}</p>'
+    others = [others[0].text for others in texts.values()]
+    agreed = len(_common_beginning(others))
+    names = ", ".join(NAMES[result.lane] for result in same)
+    return (
+        f'<p dir="auto"><small>{names}</small><br><span class="story-prompt">'
+        f"{escape(text[:agreed])}</span>{escape(text[agreed:])}</p>"
+    )
+
+
+def _first_difference(texts: Sequence[tuple[int, ...]]) -> int:
+    """Where the first tokens stand that are not the same in all."""
+    for place, tokens in enumerate(zip(*texts, strict=False)):
+        if len(set(tokens)) > 1:
+            return place
+    return min(map(len, texts))
+
+
+def _common_beginning(texts: Sequence[str]) -> str:
+    length = 0
+    for letters in zip(*texts, strict=False):
+        if len(set(letters)) > 1:
+            break
+        length += 1
+    return texts[0][:length]
+
+
+def _all_values(results: Mapping[Lane, LaneResult]) -> str:
+    """Every number, for whoever wants to check the claim."""
+    headings = (
+        "Lane",
+        "Import",
+        "Load model",
+        "First call",
+        "Later calls",
+        "Tokens/s",
+    )
+    head = "".join(f'<th scope="col">{name}</th>' for name in headings)
+    rows = ""
+    for lane, result in results.items():
+        seconds = quantities.seconds
+        first = (
+            f"{seconds(result.first_s)} <small>trace {seconds(result.trace_s)} · compile "
+            f"{seconds(result.compile_s)} · run {seconds(result.run_s)}</small>"
+            if result.trace_s
+            else seconds(result.first_s)
+        )
+        values = (
+            NAMES[lane],
+            seconds(result.import_s),
+            seconds(result.load_s),
+            first,
+            f"{seconds(result.median_s)} <small>{', '.join(map(seconds, result.cached_s))}</small>",
+            quantities.rate(result.tokens_per_second),
+        )
+        cells = "".join(
+            f'<td data-label="{name}"><div>{value}</div></td>'
+            for name, value in zip(headings, values, strict=True)
+        )
+        rows += f"<tr>{cells}</tr>"
+    body = (
+        f'<table class="sheet"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+        if results
+        else '<p class="nothing">They appear here as they are measured.</p>'
+    )
+    return (
+        '<details class="all-values"><summary>All measured values, and what is timed</summary>'
+        f'{body}<p class="remarks">A call is timed from text to text. Importing TensorFlow and '
+        "loading the model happen before it, in every lane, and are counted apart. Transformers "
+        "does not tell compiling from running: there, compile is what remains of the first call "
+        "without tracing and without the median of the later calls. The prompt is padded to as "
+        "many slots in the guide’s lane as in this engine’s; eager needs no padding. All lanes "
+        "take the likeliest token, since random draws could not be compared.</p></details>"
+    )
