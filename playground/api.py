@@ -35,10 +35,10 @@ def add_endpoints(page: PageContext) -> None:
         seed: int = 0,
         exact_key: bool = False,
     ) -> dict[str, Any]:
-        """Continue a prompt, and say whether a compiled function was there and where time went.
+        """Continue or answer a prompt, and say if a function was compiled, and where time went.
 
         Parameters:
-            prompt: the text to continue.
+            prompt: the text to continue; for T5 models, the text to answer, task included.
             model: name of a model that the page offers.
             max_new_tokens: most tokens to generate, 1 to 1024. Part of the compiled shape.
             num_beams: beams searched, 1 to 8. Part of the compiled shape.

@@ -42,7 +42,8 @@ def encode_prompt(
     if not isinstance(prompt, str):
         raise InvalidRequest(f"The prompt must be text, not {type(prompt).__name__}.")
     if not prompt.strip():
-        raise InvalidRequest("The prompt is empty. Write a few words for the model to continue.")
+        do = "answer" if info.family == "encoder-decoder" else "continue"
+        raise InvalidRequest(f"The prompt is empty. Write a few words for the model to {do}.")
     token_ids = tokenizer.encode(prompt)
     if info.context_length is not None:
         _check_length(len(token_ids), max_new_tokens, info.name, info.context_length)

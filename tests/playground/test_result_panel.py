@@ -6,8 +6,10 @@ import re
 
 import pytest
 
+from playground.families import ANSWERING
 from playground.result_panel import (
     Shown,
+    downloading,
     empty_report,
     empty_story,
     report,
@@ -15,7 +17,9 @@ from playground.result_panel import (
     waiting_report,
 )
 from tests.playground.samples import INJECTIONS, KEY, miss, result
-from xla_backend import CacheKey, CacheOutcome, Prediction, Timing
+from xla_backend import CacheKey, CacheOutcome, EngineStatus, Prediction, Timing
+
+HIT = Prediction(CacheOutcome.HIT, KEY, KEY, 5, 0.1)
 
 
 def words(markup: str) -> str:
@@ -124,5 +128,32 @@ def test_while_waiting_the_page_says_for_what() -> None:
     assert "Waiting for 2 other runs" in words(waiting_report(prediction, ahead=2))
     assert "Making the function" in words(waiting_report(prediction, ahead=0))
     assert "Loading the model, then making the function" in words(waiting_report(None, ahead=0))
-    hit = Prediction(CacheOutcome.HIT, KEY, KEY, 5, 0.1)
-    assert "Running it" in words(waiting_report(hit, ahead=0))
+    assert "Running it" in words(waiting_report(HIT, ahead=0))
+
+
+def test_an_answer_stands_apart_from_its_input() -> None:
+    markup = story("summarize: a <b>", "A fox.", family=ANSWERING)
+    assert words(markup) == "Input text summarize: a &lt;b&gt; Answer A fox."
+    assert words(story("Once", "upon")) == "Once upon"
+
+
+def test_what_is_padded_on_the_right_is_drawn_so() -> None:
+    slots = "11 padding, 5 {}, 3 new, 29 unused"
+    assert f'aria-label="{slots.format("prompt")}"' in report(Shown("Once", result()))
+    markup = report(Shown("Once", result()), ANSWERING)
+    assert 'aria-label="5 input, 11 padding, 3 new, 29 unused"' in markup
+    text = words(markup)
+    assert "16 input slots" in text
+    assert "The answer ended at max new tokens" in text
+    for page in (markup, empty_report(ANSWERING), waiting_report(HIT, 0, ANSWERING)):
+        assert "prompt" not in words(page).lower()
+        assert page.index("slot-prompt") < page.index("slot-padding")
+
+
+def test_a_download_is_drawn_as_far_as_it_is() -> None:
+    status = EngineStatus("downloading", "someone/<b>: 12 of 48 MB", progress=0.25)
+    markup = downloading(status)
+    assert 'aria-valuenow="25"' in markup
+    assert "width:25.00%" in markup
+    assert words(markup).endswith("someone/&lt;b&gt;: 12 of 48 MB")
+    assert downloading(EngineStatus("loading", "someone/thing")) == ""

@@ -45,3 +45,11 @@ def test_every_state_has_words(state: str) -> None:
 
 def test_a_detail_stays_text() -> None:
     assert "<b>" not in status_line(EngineStatus("loading", "<b>x</b>"))
+
+
+def test_a_download_has_a_bar() -> None:
+    status = EngineStatus("downloading", "someone/thing: 12 of 48 MB", since=0.0, progress=0.25)
+    line = status_line(status, now=3.0)
+    assert words(line) == "Downloading someone/thing: 12 of 48 MB 3 s"
+    assert 'aria-valuenow="25"' in line
+    assert "progress" not in status_line(EngineStatus("loading", "someone/thing"))
