@@ -25,7 +25,7 @@ from xla_backend.models import DEFAULT_MODEL, DEFAULT_SPEECH_MODEL, Registry
 from xla_backend.options import WINDOW_TOKENS, GenerationOptions
 from xla_backend.prompts import UNBOUNDED_PROMPT_TOKENS
 from xla_backend.results import CacheOutcome, GenerationResult, ModelInfo, Transcription
-from xla_backend.startup import native_noise_held_back, prepare_environment
+from xla_backend.startup import keep_freed_memory, native_noise_held_back, prepare_environment
 from xla_backend.store import FOLDER_VARIABLE, open_store
 from xla_backend.timing import PHASES
 
@@ -56,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         format="%(levelname)s %(name)s: %(message)s",
     )
     prepare_environment(quiet=not parsed.verbose)
+    keep_freed_memory()
     with _results_only() as out:
         try:
             return parsed.run(parsed, out)

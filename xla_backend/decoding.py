@@ -19,6 +19,7 @@ import tensorflow as tf
 from xla_backend import sampling
 from xla_backend.families.blocks import KeysValues, dynamic_update_slice
 from xla_backend.families.model import Model, Prefilled
+from xla_backend.operations import log_softmax
 from xla_backend.sampling import FILTERED, STOP_WHEN_ENOUGH, STOP_WHEN_IMPOSSIBLE, Controls
 
 # The score of a beam that is not there, as Hugging Face writes it.
@@ -217,14 +218,14 @@ def _choose_text(
         sampled,
         lambda: tf.argmax(scores, axis=-1, output_type=tf.int32),
     )
-    logprob = tf.gather(logits, token, batch_dims=1) - tf.reduce_logsumexp(logits, axis=-1)
+    logprob = tf.gather(log_softmax(logits), token, batch_dims=1)
     count = state.count + 1
     return state._replace(
-        tokens=dynamic_update_slice(state.tokens, token, [state.count]),
-        logprobs=dynamic_update_slice(state.logprobs, logprob, [state.count]),
+        tokens=dynamic_update_slice(state.tokens, token, state.count[None]),
+        logprobs=dynamic_update_slice(state.logprobs, logprob, state.count[None]),
         count=count,
         done=decoder._is_eos(token)[0] | (count >= controls.token_limit),
-        seen=dynamic_update_slice(state.seen, [[True]], [0, token[0]]),
+        seen=dynamic_update_slice(state.seen, tf.constant([[True]]), tf.stack([0, token[0]])),
     ), None
 
 
@@ -242,7 +243,7 @@ def _choose_beams(
     """
     rows, slots = state.tokens.shape[0], tf.shape(state.tokens)[1]
     vocabulary = logits.shape[1]
-    raw = tf.nn.log_softmax(logits)
+    raw = log_softmax(logits)
     # Hugging Face penalises log-probabilities here, where it penalises logits without beams.
     scores = sampling.penalize(raw, state.seen, controls.repetition_penalty) + suppression
     scores = tf.cond(
@@ -266,7 +267,7 @@ def _choose_beams(
 
     def extend(history: tf.Tensor, latest: tf.Tensor) -> tf.Tensor:
         kept = tf.gather(history, parents)
-        return dynamic_update_slice(kept, latest[:, None], [0, state.count])
+        return dynamic_update_slice(kept, latest[:, None], tf.stack([0, state.count]))
 
     candidates, candidate_logprobs = extend(state.tokens, tokens), extend(state.logprobs, logprobs)
     is_eos = decoder._is_eos(tokens)

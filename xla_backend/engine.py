@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 import tensorflow as tf
 
-from xla_backend import families, naming, sampling
+from xla_backend import families, first_use, naming, sampling
 from xla_backend.buckets import CacheKey
 from xla_backend.compiler import Compiler
 from xla_backend.decoding import Beams, Decoder, Text, chosen
@@ -55,6 +55,12 @@ class Engine:
         Raises:
             ModelUnavailable: the files are broken or incomplete.
         """
+        with ThreadPoolExecutor(1) as beside:
+            ready = beside.submit(first_use.get_over_it)
+            self._load(files, compiler)
+            ready.result()
+
+    def _load(self, files: ModelFiles, compiler: Compiler) -> None:
         self.info = dataclasses.replace(files.info, loaded=True)
         self.tokenizer = Tokenizer.load(files.folder)
         arrays = read_weights(files.folder)

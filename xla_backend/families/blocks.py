@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 from transformers import PretrainedConfig
 
+from xla_backend import operations
 from xla_backend.errors import ModelUnavailable
 
 # Finite, so that a row with every position masked gives a uniform distribution instead of NaN.
@@ -44,11 +45,11 @@ class Norm(NamedTuple):
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         """Normalises the last axis."""
         if self.bias is None:
-            variance = tf.reduce_mean(tf.square(x), axis=-1, keepdims=True)
-            return x * tf.math.rsqrt(variance + self.epsilon) * self.scale
-        x = x - tf.reduce_mean(x, axis=-1, keepdims=True)
-        variance = tf.reduce_mean(tf.square(x), axis=-1, keepdims=True)
-        return x * tf.math.rsqrt(variance + self.epsilon) * self.scale + self.bias
+            variance = operations.mean(tf.square(x))
+            return x * operations.rsqrt(variance + self.epsilon) * self.scale
+        x = x - operations.mean(x)
+        variance = operations.mean(tf.square(x))
+        return x * operations.rsqrt(variance + self.epsilon) * self.scale + self.bias
 
 
 class KeysValues(NamedTuple):
@@ -104,7 +105,7 @@ def attend_all(q: tf.Tensor, shared: KeysValues, bias: tf.Tensor) -> tf.Tensor:
     Returns:
         `[Q, H * D]`.
     """
-    weights = tf.nn.softmax(tf.matmul(q, shared.keys, transpose_b=True) + bias)
+    weights = operations.softmax(tf.matmul(q, shared.keys, transpose_b=True) + bias)
     mixed = tf.transpose(tf.matmul(weights, shared.values), [1, 0, 2])
     return tf.reshape(mixed, [tf.shape(q)[1], q.shape[0] * q.shape[2]])
 
@@ -120,9 +121,8 @@ def attend_shared(q: tf.Tensor, shared: KeysValues, bias: tf.Tensor) -> tf.Tenso
     Returns:
         `[R, H * D]`.
     """
-    scores = tf.einsum("rhd,hpd->rhp", q, shared.keys) + bias
-    mixed = tf.einsum("rhp,hpd->rhd", tf.nn.softmax(scores), shared.values)
-    return tf.reshape(mixed, [q.shape[0], q.shape[1] * q.shape[2]])
+    weights = operations.softmax(_scores_of_shared(q, shared.keys) + bias)
+    return tf.reshape(_mix_shared(weights, shared.values), [q.shape[0], q.shape[1] * q.shape[2]])
 
 
 def attend_prompt_and_new(
@@ -146,20 +146,40 @@ def attend_prompt_and_new(
     Returns:
         `[R, H * D]`.
     """
-    on_prompt = tf.einsum("rhd,hpd->rhp", q, prompt.keys) + prompt_bias
-    on_new = tf.einsum("rhd,rhnd->rhn", q, new.keys) + new_bias
-    weights = tf.nn.softmax(tf.concat([on_prompt, on_new], axis=-1))
+    on_prompt = _scores_of_shared(q, prompt.keys) + prompt_bias
+    on_new = tf.squeeze(tf.matmul(q[:, :, None], new.keys, transpose_b=True), 2) + new_bias
+    weights = operations.softmax(tf.concat([on_prompt, on_new], axis=-1))
     positions = tf.shape(prompt.keys)[1]
-    mixed = tf.einsum("rhp,hpd->rhd", weights[..., :positions], prompt.values)
-    mixed += tf.einsum("rhn,rhnd->rhd", weights[..., positions:], new.values)
+    mixed = _mix_shared(weights[..., :positions], prompt.values)
+    mixed += tf.squeeze(tf.matmul(weights[:, :, None, positions:], new.values), 2)
     return tf.reshape(mixed, [q.shape[0], q.shape[1] * q.shape[2]])
 
 
-def write_slot(new: KeysValues, k: tf.Tensor, v: tf.Tensor, slot: tf.Tensor) -> KeysValues:
-    """Writes one position, `[R, H, D]` each, into slot `slot` of the rows' own keys and values."""
+def _scores_of_shared(q: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+    """`[R, H, D]` and `[H, P, D]` to `[R, H, P]`."""
+    return _rows_first(tf.matmul(_rows_first(q), keys, transpose_b=True))
+
+
+def _mix_shared(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """`[R, H, P]` and `[H, P, D]` to `[R, H, D]`."""
+    return _rows_first(tf.matmul(_rows_first(weights), values))
+
+
+def _rows_first(x: tf.Tensor) -> tf.Tensor:
+    """Swaps rows and heads, both ways."""
+    return tf.transpose(x, [1, 0, 2])
+
+
+def slot_start(slot: tf.Tensor) -> tf.Tensor:
+    """Where slot `slot` begins in `[R, H, N, D]`; made once a step, for all layers."""
+    return tf.stack([0, 0, slot, 0])
+
+
+def write_slot(new: KeysValues, k: tf.Tensor, v: tf.Tensor, start: tf.Tensor) -> KeysValues:
+    """Writes one position, `[R, H, D]` each, into the rows' own keys and values at `slot_start`."""
     return KeysValues(
         *(
-            dynamic_update_slice(old, tf.expand_dims(fresh, 2), [0, 0, slot, 0])
+            dynamic_update_slice(old, tf.expand_dims(fresh, 2), start)
             for old, fresh in zip(new, (k, v), strict=True)
         )
     )
@@ -171,29 +191,25 @@ def occurring(token_ids: tf.Tensor, counts: tf.Tensor, vocabulary_size: int) -> 
     return (times > 0)[None, :]
 
 
-def dynamic_update_slice(target: tf.Tensor, update: tf.Tensor, start: list) -> tf.Tensor:
-    """XLA's in-place slice update; `tensor_scatter_nd_update` would become a slow scatter."""
-    return xla.dynamic_update_slice(target, update, tf.stack([tf.cast(i, tf.int32) for i in start]))
+def dynamic_update_slice(target: tf.Tensor, update: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
+    """XLA's in-place slice update; `tensor_scatter_nd_update` would become a slow scatter.
 
-
-def gelu_exact(x: tf.Tensor) -> tf.Tensor:
-    """Gaussian error linear unit through the error function."""
-    return tf.nn.gelu(x, approximate=False)
-
-
-def gelu_tanh(x: tf.Tensor) -> tf.Tensor:
-    """Gaussian error linear unit, tanh approximation (GPT-2's `gelu_new`)."""
-    return tf.nn.gelu(x, approximate=True)
+    Args:
+        target: is copied only where XLA must.
+        update: of the same rank, no size greater.
+        start: `[rank]` int32, where its first element goes.
+    """
+    return xla.dynamic_update_slice(target, update, start)
 
 
 # Names as in Hugging Face configurations.
 ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
-    "gelu": gelu_exact,
-    "gelu_new": gelu_tanh,
-    "gelu_pytorch_tanh": gelu_tanh,
-    "relu": tf.nn.relu,
-    "silu": tf.nn.silu,
-    "swish": tf.nn.silu,
+    "gelu": operations.gelu_exact,
+    "gelu_new": operations.gelu_tanh,
+    "gelu_pytorch_tanh": operations.gelu_tanh,
+    "relu": operations.relu,
+    "silu": operations.silu,
+    "swish": operations.silu,
     "tanh": tf.nn.tanh,
 }
 

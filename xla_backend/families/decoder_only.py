@@ -132,12 +132,13 @@ class DecoderOnly:
         x = self._embed(token_ids, tf.fill([rows], length - padding + index))
         prompt_bias = tf.where(tf.range(length) >= padding, 0.0, MASKED)
         new_bias = tf.where(tf.range(slots) <= index, 0.0, MASKED)
+        start = blocks.slot_start(index)
         updated = []
 
         def attention(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
             q, k, v = (tf.reshape(x, [rows, self.heads, -1]) for x in (q, k, v))
             layer = len(updated)
-            updated.append(blocks.write_slot(new[layer], k, v, index))
+            updated.append(blocks.write_slot(new[layer], k, v, start))
             return blocks.attend_prompt_and_new(
                 q, prompt[layer], prompt_bias, updated[layer], new_bias
             )

@@ -38,7 +38,7 @@ class RelativePositions:
     def __call__(self, offset: tf.Tensor) -> tf.Tensor:
         """The biases `[H, ...]` of `offset` `[...]`: the key's position minus the query's."""
         # Without a later half, later keys are masked by the caller: any bucket will do.
-        distance = tf.abs(offset) if self.later is not None else tf.maximum(-offset, 0)
+        distance = tf.maximum(offset, -offset) if self.later is not None else tf.maximum(-offset, 0)
         bucket = tf.gather(self.buckets, tf.minimum(distance, len(self.buckets) - 1))
         if self.later is not None:
             bucket += tf.where(offset > 0, self.later, 0)

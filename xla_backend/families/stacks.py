@@ -142,12 +142,12 @@ class Decoder:
             `[R, E]`, and `new` with slot `index` filled.
         """
         rows = x.shape[0]
-        new = list(new)
+        new, start = list(new), blocks.slot_start(index)
         for i, layer in enumerate(self.layers):
             q, k, v = (
                 tf.reshape(y, [rows, self.heads, -1]) for y in self._self_attention_inputs(layer, x)
             )
-            new[i] = blocks.write_slot(new[i], k, v, index)
+            new[i] = blocks.write_slot(new[i], k, v, start)
             x += layer.attention_out(
                 blocks.attend_prompt_and_new(q, context.prompt[i], prompt_bias, new[i], new_bias)
             )
