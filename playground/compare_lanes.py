@@ -96,8 +96,7 @@ def lanes_report(
         f'<p class="claim-more">{remark if said else ""}</p></div>'
         f"{_first_calls(results, failures, progress, comparison is not None)}"
         f"{_later_calls(results, progress, comparison)}"
-        f"{_agreement(comparison)}"
-        f"{_all_values(results)}</section>"
+        f"{_agreement(comparison)}</section>"
     )
 
 
@@ -175,10 +174,10 @@ def _row(label: str, bar: str, seconds: float, lane: Lane) -> str:
 
 def _waiting_row(label: str, state: str, kind: str = "waits") -> str:
     kind = "now" if "·" in state and kind == "waits" else kind
-    return (
-        f'<div class="lane {kind}"><span class="lane-name">{label}</span>'
-        f'<span class="lane-state">{state}</span></div>'
-    )
+    what = f'<span class="lane-state">{state}</span>'
+    if not state:
+        what = '<span class="lane-track"></span><b>–</b>'
+    return f'<div class="lane {kind}"><span class="lane-name">{label}</span>{what}</div>'
 
 
 def _state(lane: Lane, progress: LaneProgress | None, is_asked: bool) -> str:
@@ -246,8 +245,9 @@ def _common_beginning(texts: Sequence[str]) -> str:
     return texts[0][:length]
 
 
-def _all_values(results: Mapping[Lane, LaneResult]) -> str:
-    """Every number, for whoever wants to check the claim."""
+def all_values(results: Mapping[Lane, LaneResult] | None = None) -> str:
+    """Every number, for whoever wants to check the claim; folded up."""
+    results = results or {}
     headings = (
         "Lane",
         "Import",

@@ -13,7 +13,7 @@ import gradio as gr
 
 from playground import compare_choice
 from playground.compare_choice import BEAMS, LANES, MODELS, OPTIONS
-from playground.compare_lanes import lanes_report
+from playground.compare_lanes import all_values, lanes_report
 from playground.compare_runs import ComparisonRun, Durations, LanesRun, VariantsRun
 from playground.compare_variants import variants_report
 from playground.components import QUIET, model_dropdown, notice
@@ -51,6 +51,8 @@ class CompareTab:
                 self.lanes = gr.HTML(
                     lanes_report(remark=_FIRST_LANES), elem_id="lanes", apply_default_css=False
                 )
+                # Apart from the lanes, whose every update would fold it up again.
+                self.values = gr.HTML(all_values(), elem_id="values", apply_default_css=False)
                 self.variants = gr.HTML(
                     variants_report(remark=_FIRST_VARIANTS),
                     elem_id="variants",
@@ -158,6 +160,7 @@ class CompareTab:
                 self.beams,
                 self.option_sets,
                 self.lanes,
+                self.values,
                 self.variants,
             ],
             **QUIET,
@@ -190,6 +193,7 @@ class CompareTab:
             None,
             [
                 self.lanes,
+                self.values,
                 self.variants,
                 self.notice,
                 self.estimate,
@@ -213,6 +217,7 @@ class CompareTab:
                 kind == LANES,
                 kind == BEAMS,
                 kind == OPTIONS,
+                kind == LANES,
                 kind == LANES,
                 kind != LANES,
             )
@@ -325,6 +330,7 @@ class CompareTab:
         remark = remark or f"Measured just now on this machine, {calls} a lane."
         return {
             self.lanes: lanes_report(run.comparison, None, remark),
+            self.values: all_values(run.comparison.results),
             self.estimate: self._estimate(LANES, run.comparison.model, run.comparison.cached_calls),
         }
 
