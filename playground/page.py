@@ -15,6 +15,7 @@ import gradio as gr
 
 from playground.about_tab import AboutTab
 from playground.api import add_endpoints
+from playground.compare_tab import CompareTab
 from playground.playground_tab import PlaygroundTab
 from playground.runs import Runs
 from playground.shapes_tab import ShapesTab
@@ -26,7 +27,7 @@ from xla_backend.models import folder_info
 if TYPE_CHECKING:
     from xla_backend import Backend, BackendProcess
 
-TABS = (PlaygroundTab, ShapesTab, AboutTab)
+TABS = (PlaygroundTab, ShapesTab, CompareTab, AboutTab)
 ADMIN_TABS = (ShapesTab,)
 """Tabs that change the engine for everybody."""
 TITLE = "XLA Playground"
