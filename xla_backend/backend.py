@@ -28,7 +28,6 @@ from xla_backend.engine import Engine, KeyFunctions, Run  # noqa: E402
 from xla_backend.function_cache import Built, FunctionCache, Slot  # noqa: E402
 from xla_backend.function_comparison import (  # noqa: E402
     DEFAULT_CALLS,
-    EXAMPLE_FUNCTIONS,
     FunctionComparison,
     FunctionRequest,
     KeptShape,
@@ -62,7 +61,7 @@ DEFAULT_OPTIONS = GenerationOptions()
 
 # While streaming, a chunk should last about this long: often enough to look alive, rarely enough
 # that the cost of a call does not show.
-CHUNK_S = 0.06
+CHUNK_S = 0.1
 FIRST_CHUNK_STEPS = 4
 
 WARM_UP_KEYS = 8
@@ -309,8 +308,8 @@ class Backend:
         request = FunctionRequest(function, batch_size, pad, calls)
         with self._background.request(), self._running:
             queue_s = max(0.0, time.perf_counter() - started)
-            title = EXAMPLE_FUNCTIONS[function].title
-            self._set_status("measuring", f"{title}, batch of {request.batch_size}")
+            detail = f"{request.example.title}, batch of {request.batch_size}"
+            self._set_status("measuring", detail)
             try:
                 comparison = self._guide_functions.compare(request)
             finally:
