@@ -16,6 +16,7 @@ import gradio as gr
 from playground.about_tab import AboutTab
 from playground.api import add_endpoints
 from playground.compare_tab import CompareTab
+from playground.families import TEXT_FAMILIES
 from playground.playground_tab import PlaygroundTab
 from playground.runs import Runs
 from playground.shapes_tab import ShapesTab
@@ -31,7 +32,6 @@ TABS = (PlaygroundTab, ShapesTab, CompareTab, AboutTab)
 ADMIN_TABS = (ShapesTab,)
 """Tabs that change the engine for everybody."""
 TITLE = "XLA Playground"
-TEXT_FAMILIES = ("decoder-only",)
 _ASSETS = Path(__file__).parent / "assets"
 _INTRODUCTION = (
     "<p>Text generation with TensorFlow and XLA. The first call of a shape must be compiled and is "

@@ -22,6 +22,7 @@ class IdleEngine:
             ModelInfo("gpt2-stories", "decoder-only", "bundled", "Stories."),
             ModelInfo("openai/whisper-tiny", "speech", "hub", "Writes down speech."),
             ModelInfo("openai-community/gpt2", "decoder-only", "hub", "GPT-2."),
+            ModelInfo("t5-stories", "encoder-decoder", "bundled", "Answers."),
         ]
 
     def entries(self) -> list[Any]:
@@ -71,7 +72,7 @@ def test_what_runs_the_engine_shares_one_queue_and_nothing_else_waits_in_it(admi
 
 
 def test_only_models_that_take_text_are_offered() -> None:
-    assert dropdown_values(a_page()) == ["gpt2-stories", "openai-community/gpt2"]
+    assert dropdown_values(a_page()) == ["gpt2-stories", "openai-community/gpt2", "t5-stories"]
 
 
 def test_the_offer_can_be_narrowed_and_ordered() -> None:
