@@ -1,24 +1,33 @@
-// Keyboard: Ctrl/Cmd+Enter generates, Esc stops. Buttons keep their own rules: a disabled one ignores it.
+// Keyboard: Ctrl/Cmd+Enter runs what the tab in sight is for, Esc stops it. Buttons keep their own
+// rules: a disabled one ignores it.
 document.addEventListener("keydown", (event) => {
-  const press = (id) => {
-    const button = document.getElementById(id);
-    if (button && !button.disabled && button.offsetParent !== null) {
+  const press = (...ids) => {
+    const buttons = ids.map((id) => document.getElementById(id));
+    const button = buttons.find((each) => each && !each.disabled && each.offsetParent !== null);
+    if (button) {
       event.preventDefault();
       button.click();
     }
   };
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) press("generate");
-  if (event.key === "Escape") press("stop");
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) press("generate", "transcribe", "functions_run");
+  if (event.key === "Escape") press("stop", "stop_speech");
 });
 
-// On a narrow screen the text begins below the fold: bring it into sight, unless the request was
+// On a narrow screen the result begins below the fold: bring it into sight, unless the request was
 // refused, for then the reason beside the button is what matters.
+const RESULTS = {
+  generate: ["#notice", "#story .story"],
+  transcribe: ["#speech_notice", "#heard .story"],
+  functions_run: ["#functions_notice", "#functions_report .verdict"],
+};
 document.addEventListener("click", (event) => {
-  if (!event.target.closest("#generate")) return;
+  const button = event.target.closest(Object.keys(RESULTS).map((id) => "#" + id).join());
+  if (!button) return;
+  const [notice, result] = RESULTS[button.id];
   setTimeout(() => {
-    if (document.querySelector("#notice .problem")) return;
+    if (document.querySelector(`${notice} .problem`)) return;
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    const story = document.querySelector("#story .story");
-    story.scrollIntoView({ block: "nearest", behavior: calm ? "auto" : "smooth" });
+    const shown = document.querySelector(result);
+    shown.scrollIntoView({ block: "nearest", behavior: calm ? "auto" : "smooth" });
   }, 400);
 });

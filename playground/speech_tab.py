@@ -1,0 +1,381 @@
+"""The Speech tab: one recording in, its transcript out, and what it cost.
+
+Knows the components and what each event does to them. Must not know how anything looks (that is in
+the modules that write HTML and in the style sheet) nor how speech is recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from playground.components import QUIET, model_dropdown, notice
+from playground.prediction_line import no_prediction_line, window_prediction_line
+from playground.speech_examples import speech_examples
+from playground.speech_panel import (
+    Heard,
+    empty_speech_report,
+    empty_transcript,
+    heard_transcript,
+    speech_report,
+    transcript,
+    waiting_speech_report,
+    window_table,
+)
+from playground.speech_runs import SpeechRun
+from playground.status_line import status_line
+from xla_backend import (
+    BackendError,
+    GenerationOptions,
+    InvalidRequest,
+    ModelInfo,
+    ModelUnavailable,
+    Prediction,
+)
+from xla_backend.models import DEFAULT_SPEECH_MODEL
+from xla_backend.options import MAX_NUM_BEAMS, WINDOW_TOKENS
+
+if TYPE_CHECKING:
+    from playground.page import PageContext
+
+REAL_SPEECH_MODEL = "openai/whisper-tiny"
+_DECODER_PROMPT = 4
+"""Positions that are taken by the tokens with which every transcript starts, at most."""
+_NOTHING_TO_HEAR = (
+    "There is no recording yet: choose a file, record something or press an example first."
+)
+_LANGUAGES = (
+    "English",
+    "Arabic",
+    "Chinese",
+    "Dutch",
+    "French",
+    "German",
+    "Hindi",
+    "Italian",
+    "Japanese",
+    "Korean",
+    "Polish",
+    "Portuguese",
+    "Russian",
+    "Spanish",
+    "Turkish",
+    "Ukrainian",
+)
+
+Updates = dict[gr.components.Component, Any]
+
+
+class SpeechTab:
+    """Builds the tab inside the current `gr.Tab` and connects it."""
+
+    name = "Speech"
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+        self._backend = page.backend
+        models = page.speech_models()
+        if not models:
+            self._build_nothing()
+            return
+        with gr.Row(elem_classes="columns"):
+            with gr.Column(elem_classes="card area-request speech-request"):
+                self._build_request(models)
+            with gr.Column(elem_classes="card area-result"):
+                self._build_result()
+            with gr.Column(elem_classes="card area-options"):
+                self._build_options(models[0])
+        self._build_windows()
+        self._connect_request()
+        self._connect_run()
+
+    # ---- what is on the tab
+
+    def _build_nothing(self) -> None:
+        with gr.Column(elem_classes="card"):
+            gr.HTML(
+                '<p class="nothing">This page offers no speech model. Its server can be started '
+                f"with one: <code>--models {DEFAULT_SPEECH_MODEL}</code>.</p>",
+                apply_default_css=False,
+            )
+
+    def _build_request(self, models: list[ModelInfo]) -> None:
+        self.model = model_dropdown(models, "speech_model")
+        if any(model.name == DEFAULT_SPEECH_MODEL for model in models):
+            gr.HTML(
+                f'<p class="caption"><strong>{DEFAULT_SPEECH_MODEL}</strong> knows some 250 words '
+                "of household commands and was trained on synthetic voices only. For real speech "
+                f"choose <strong>{REAL_SPEECH_MODEL}</strong>.</p>",
+                elem_id="speech_caution",
+                apply_default_css=False,
+            )
+        self.recording = gr.Audio(
+            sources=["upload", "microphone"],
+            type="filepath",
+            label="Recording",
+            buttons=[],
+            elem_id="recording",
+        )
+        examples = speech_examples()
+        self.examples = gr.Dataset(
+            components=[gr.Textbox(visible=False)],
+            samples=[[example.name] for example in examples],
+            sample_labels=[example.name for example in examples],
+            type="index",
+            label="Examples, held out from training",
+            elem_id="speech_examples",
+            elem_classes="examples",
+            visible=bool(examples),
+        )
+        with gr.Row(elem_classes="actions"):
+            self.transcribe = gr.Button("Transcribe", variant="primary", elem_id="transcribe")
+            self.stop = gr.Button("Stop", interactive=False, elem_id="stop_speech")
+        self.prediction = gr.HTML(
+            no_prediction_line("Looking up the model"),
+            elem_id="speech_prediction",
+            apply_default_css=False,
+        )
+        self.notice = gr.HTML("", elem_id="speech_notice", apply_default_css=False)
+
+    def _build_result(self) -> None:
+        self.transcript = gr.HTML(empty_transcript(), elem_id="heard", apply_default_css=False)
+        self.report = gr.HTML(
+            empty_speech_report(), elem_id="speech_report", apply_default_css=False
+        )
+        self.shown = gr.State(None)
+        self.entries_seen = gr.State(None)
+
+    def _build_options(self, model: ModelInfo) -> None:
+        self.num_beams = gr.Slider(
+            1,
+            MAX_NUM_BEAMS,
+            value=1,
+            step=1,
+            label="Beams",
+            info="Texts searched side by side. Part of the shape.",
+            elem_id="speech_num_beams",
+        )
+        most = _most_tokens(model)
+        self.max_new_tokens = gr.Slider(
+            1,
+            most,
+            value=most,
+            step=1,
+            label="New tokens in a window",
+            info="Most tokens to write for each window. Part of the shape.",
+            elem_id="speech_max_new_tokens",
+        )
+        self.language = gr.Dropdown(
+            [("Let the model hear it", ""), *((name, name) for name in _LANGUAGES)],
+            value="",
+            allow_custom_value=True,
+            label="Language",
+            info="What is spoken. Others can be typed in. Never compiles anew.",
+            visible=model.is_multilingual,
+            elem_id="speech_language",
+        )
+
+    def _build_windows(self) -> None:
+        with gr.Column(elem_classes="card"):
+            gr.HTML(
+                '<h2>Windows</h2><p class="caption">A recording that is longer than what the model '
+                "hears at once is cut into windows, where it is quietest.</p>",
+                apply_default_css=False,
+            )
+            self.windows = gr.HTML(window_table([]), elem_id="windows", apply_default_css=False)
+
+    # ---- what happens
+
+    @property
+    def _options(self) -> list[gr.components.Component]:
+        return [self.model, self.num_beams, self.max_new_tokens]
+
+    def _connect_request(self) -> None:
+        self.examples.click(
+            lambda index: speech_examples()[index].sound, self.examples, self.recording, **QUIET
+        )
+        self.model.change(
+            self._choose_model, self.model, [self.max_new_tokens, self.language], **QUIET
+        )
+        # In the browser alone: what was wrong with the last request need not be with the next.
+        gr.on(
+            [part.change for part in (*self._options, self.recording, self.language)],
+            None,
+            None,
+            self.notice,
+            js="() => ''",
+            **QUIET,
+        )
+        gr.on(
+            [self._page.load, *(part.change for part in self._options)],
+            self._predict,
+            self._options,
+            self.prediction,
+            trigger_mode="always_last",
+            **QUIET,
+        )
+        self._page.timer.tick(
+            self._look_at_engine,
+            [self.entries_seen, *self._options],
+            [self.prediction, self.entries_seen],
+            **QUIET,
+        )
+
+    def _connect_run(self) -> None:
+        self.transcribe.click(
+            self._begin,
+            [self.model, self.recording, self.num_beams, self.max_new_tokens, self.language],
+            [self.notice, self.transcript, self.report, self.windows, self.transcribe, self.stop],
+            **QUIET,
+        ).then(
+            self._run,
+            [self.shown, *self._options],
+            [
+                self.transcript,
+                self.report,
+                self.windows,
+                self.notice,
+                self.shown,
+                self.prediction,
+                self._page.status,
+                self.transcribe,
+                self.stop,
+            ],
+            show_progress="hidden",
+            api_visibility="private",
+            concurrency_id=self._page.engine_queue,
+            concurrency_limit=1,
+        )
+        self.stop.click(self._stop, None, [self.stop, self.notice], **QUIET)
+
+    def _choose_model(self, name: str) -> list[Any]:
+        model = next((m for m in self._page.speech_models() if m.name == name), None)
+        if model is None:
+            return [gr.skip(), gr.skip()]
+        most = _most_tokens(model)
+        return [gr.update(maximum=most, value=most), gr.update(visible=model.is_multilingual)]
+
+    def _predict(self, model: str, num_beams: int, max_new_tokens: int) -> str:
+        try:
+            self._page.check_model(model)
+            return window_prediction_line(
+                self._backend.predict_speech(model, _options_from(num_beams, max_new_tokens))
+            )
+        except BackendError as error:
+            return no_prediction_line(str(error))
+
+    def _look_at_engine(self, seen: int | None, *options: Any) -> tuple[Any, int]:
+        """Predicts anew when the engine holds other functions, or code, than when last looked."""
+        new = hash((tuple(self._backend.entries()), self._page.times_forgotten))
+        return (gr.skip() if new == seen else self._predict(*options)), new
+
+    def _begin(
+        self,
+        request: gr.Request,
+        model: str,
+        recording: str | None,
+        num_beams: int,
+        max_new_tokens: int,
+        language: str | None,
+    ) -> Updates:
+        """Checks the request at once, so that a mistake need not wait for somebody's compile."""
+        try:
+            self._page.check_model(model)
+            if not recording:
+                raise InvalidRequest(_NOTHING_TO_HEAR)
+            options = _options_from(num_beams, max_new_tokens)
+            run = SpeechRun(model, recording, options, self._spoken(model, language))
+            prediction = self._prediction_of(run)
+            ahead = self._page.runs.begin(str(request.session_hash), run)
+        except BackendError as error:
+            return {self.notice: notice(str(error))}
+        return {
+            self.notice: "",
+            self.transcript: transcript("", writing=True),
+            self.report: waiting_speech_report(prediction, ahead),
+            self.windows: window_table([]),
+            self.transcribe: gr.update(value="Transcribing", interactive=False),
+            self.stop: gr.update(interactive=True),
+        }
+
+    def _spoken(self, model: str, language: str | None) -> str | None:
+        """The language to tell the model; the field is not there for one that knows only one."""
+        knows_many = any(m.is_multilingual for m in self._page.speech_models() if m.name == model)
+        return (language or None) if knows_many else None
+
+    def _prediction_of(self, run: SpeechRun) -> Prediction | None:
+        """None while the model's files are not here: the run itself will fetch them."""
+        try:
+            return self._backend.predict_speech(run.model, run.options)
+        except ModelUnavailable:
+            return None
+
+    def _run(
+        self,
+        before: Heard | None,
+        model: str,
+        num_beams: int,
+        max_new_tokens: int,
+        request: gr.Request,
+    ) -> Iterator[Updates]:
+        """Shows the windows as they come, then what they cost. An error keeps the last result."""
+        session = str(request.session_hash)
+        run = self._page.runs.take(session, SpeechRun)
+        if run is None:  # `_begin` found a mistake and has said so.
+            yield {self.notice: gr.skip()}  # A generator that yields nothing empties its outputs.
+            return
+        heard = None
+        with self._page.runs.carrying_out(session) as ending:
+            for windows in run.progress(self._backend, self._page.runs.engine_freed):
+                text = " ".join(window.text for window in windows if window.text)
+                yield {
+                    self.transcript: transcript(text, writing=True),
+                    self.windows: window_table(windows),
+                }
+            heard = run.heard()
+        problem = "" if heard else ending.problem or "Stopped before it began."
+        yield {
+            **self._at_rest(heard or before),
+            self.notice: notice(problem) if problem else "",
+            self.prediction: self._predict(model, num_beams, max_new_tokens),
+        }
+
+    def _at_rest(self, heard: Heard | None) -> Updates:
+        """A result, or the tab as it was before the first one, and the buttons as they start."""
+        return {
+            self.shown: heard,
+            self.transcript: heard_transcript(heard) if heard else empty_transcript(),
+            self.report: speech_report(heard) if heard else empty_speech_report(),
+            self.windows: window_table(heard.result.windows if heard else []),
+            self.transcribe: gr.update(value="Transcribe", interactive=True),
+            self.stop: gr.update(value="Stop", interactive=False),
+            self._page.status: status_line(self._backend.status, len(self._backend.warming())),
+        }
+
+    def _stop(self, request: gr.Request) -> tuple[Any, Any]:
+        run = self._page.runs.of(str(request.session_hash))
+        if run is None:
+            return gr.skip(), gr.skip()
+        run.stop()
+        note = ""
+        if self._backend.status.state in ("tracing", "compiling"):
+            note = notice("Stopping. XLA finishes the compile first, and keeps it.", "calm")
+        return gr.update(value="Stopping", interactive=False), note
+
+
+def _options_from(num_beams: Any, max_new_tokens: Any) -> GenerationOptions:
+    """The options that the controls' values stand for.
+
+    Raises:
+        InvalidRequest: a value is empty or out of range.
+    """
+    return GenerationOptions.from_dict({"num_beams": num_beams, "max_new_tokens": max_new_tokens})
+
+
+def _most_tokens(model: ModelInfo) -> int:
+    """The most tokens that are worth asking for in one window."""
+    if model.context_length is None:
+        return WINDOW_TOKENS
+    return min(WINDOW_TOKENS, model.context_length - _DECODER_PROMPT)
