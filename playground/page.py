@@ -20,6 +20,7 @@ from playground.families import TEXT_FAMILIES
 from playground.playground_tab import PlaygroundTab
 from playground.runs import Runs
 from playground.shapes_tab import ShapesTab
+from playground.speech_tab import SpeechTab
 from playground.status_line import status_line
 from playground.theme import css_variables, theme
 from xla_backend import ModelInfo, ModelUnavailable
@@ -28,10 +29,14 @@ from xla_backend.models import folder_info
 if TYPE_CHECKING:
     from xla_backend import Backend, BackendProcess
 
-TABS = (PlaygroundTab, ShapesTab, CompareTab, AboutTab)
+TABS = (PlaygroundTab, SpeechTab, ShapesTab, CompareTab, AboutTab)
 ADMIN_TABS = (ShapesTab,)
 """Tabs that change the engine for everybody."""
 TITLE = "XLA Playground"
+FILES_KEPT_S = (3600, 24 * 3600)
+"""How often recordings that visitors sent are looked through, and how old they may grow."""
+MAX_FILE_SIZE = "200mb"
+"""Ten minutes, the most that is transcribed at once, fit in as 48 kHz stereo of 24 bits."""
 _ASSETS = Path(__file__).parent / "assets"
 _INTRODUCTION = (
     "<p>Text generation with TensorFlow and XLA. The first call of a shape must be compiled and is "
@@ -102,7 +107,9 @@ def create_app(
         models: the names to offer, the first one chosen; empty for all that the engine knows.
         admin: also builds the tabs that change the engine for everybody who uses the page.
     """
-    with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as app:
+    with gr.Blocks(
+        title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=FILES_KEPT_S
+    ) as app:
         with gr.Column(elem_id="page"):
             with gr.Row(elem_id="top"):
                 gr.HTML(f"<h1>{TITLE}</h1>", apply_default_css=False, scale=0, min_width=200)
@@ -151,6 +158,7 @@ def launch_options() -> dict[str, Any]:
         "head": f"<script>{script}</script>",
         "favicon_path": _ASSETS / "favicon.svg",
         "footer_links": ["api", "settings"],
+        "max_file_size": MAX_FILE_SIZE,
         "enable_monitoring": False,
         "ssr_mode": False,
         "pwa": False,
