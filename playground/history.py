@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from playground import quantities
+from playground.families import CONTINUING, Family
 from playground.markup import clean, escape
 from playground.outcomes import badge
 from playground.result_panel import Shown
@@ -17,10 +18,12 @@ from xla_backend import CacheOutcome
 
 MOST_RUNS = 50
 _MOST_CHARACTERS = 300
+_MOST_BEFORE_ANSWER = 60
+"""Characters of an input whose answer comes after it, in two lines together."""
 _HEADINGS = ("Run", "Outcome", "Text", "Shape", "Total", "Tokens/s")
 
 
-def record(shown: Shown, number: int) -> dict[str, Any]:
+def record(shown: Shown, number: int, family: Family = CONTINUING) -> dict[str, Any]:
     """One run as JSON values, small enough for fifty of them to stay in the browser."""
     result = shown.result
     return {
@@ -28,6 +31,7 @@ def record(shown: Shown, number: int) -> dict[str, Any]:
         "model": result.model,
         "prompt": _short(shown.prompt),
         "text": _short(result.text),
+        "is_apart": family.is_apart,
         "cache": result.cache.value,
         "key": result.key.to_dict(),
         "prompt_tokens": result.prompt_tokens,
@@ -39,11 +43,11 @@ def record(shown: Shown, number: int) -> dict[str, Any]:
     }
 
 
-def add(runs: object, shown: Shown) -> list[dict[str, Any]]:
+def add(runs: object, shown: Shown, family: Family = CONTINUING) -> list[dict[str, Any]]:
     """The runs with one more, newest first."""
     kept = readable(runs)
     number = 1 + max((run["run"] for run in kept), default=0)
-    return [record(shown, number), *kept][:MOST_RUNS]
+    return [record(shown, number, family), *kept][:MOST_RUNS]
 
 
 def readable(runs: object) -> list[dict[str, Any]]:
@@ -72,7 +76,7 @@ def _row(run: Mapping[str, Any]) -> str:
     values = (
         str(run["run"]),
         badge(CacheOutcome(run["cache"])),
-        f'<span class="story-prompt">{escape(run["prompt"])}</span>{escape(run["text"])}',
+        _text(run),
         f'<span class="number">{key["padded_length"]} · {key["num_beams"]} · '
         f"{key['max_new_tokens']}</span> <small>{escape(run['model'])}</small>",
         f'<span class="number">{quantities.seconds(run["timing"]["total_s"])}</span>',
@@ -83,6 +87,13 @@ def _row(run: Mapping[str, Any]) -> str:
         for name, value in zip(_HEADINGS, values, strict=True)
     )
     return f"<tr>{cells}</tr>"
+
+
+def _text(run: Mapping[str, Any]) -> str:
+    prompt = run["prompt"]
+    if run.get("is_apart") is True:  # Runs of an earlier version have no such entry.
+        prompt = _short(prompt, _MOST_BEFORE_ANSWER) + " → "
+    return f'<span class="story-prompt">{escape(prompt)}</span>{escape(run["text"])}'
 
 
 def _is_record(run: object) -> bool:
@@ -101,6 +112,6 @@ def _is_record(run: object) -> bool:
     )
 
 
-def _short(text: str) -> str:
+def _short(text: str, most: int = _MOST_CHARACTERS) -> str:
     whole = clean(text)
-    return whole if len(whole) <= _MOST_CHARACTERS else whole[: _MOST_CHARACTERS - 1] + "…"
+    return whole if len(whole) <= most else whole[: most - 1] + "…"

@@ -331,7 +331,7 @@ class PlaygroundTab:
             problem = ending.problem or "Stopped before it began."
             yield {**self._at_rest(before, family), self.notice: notice(problem)}
         else:
-            runs = history.add(runs, shown)
+            runs = history.add(runs, shown, self._family(shown.result.model))
             yield {
                 **self._at_rest(shown, family),
                 self._page.runs_of_visitor: runs,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from playground import history
+from playground.families import ANSWERING
 from playground.result_panel import Shown
 from tests.playground.samples import INJECTIONS, miss, result
 
@@ -68,3 +70,8 @@ def test_text_of_a_record_stays_text(text: str) -> None:
     assert "<script" not in table
     assert "<img" not in table
     assert 'x="' not in table
+
+
+def test_an_answer_is_seen_behind_a_long_input() -> None:
+    runs = history.add([], Shown("question: " + "a" * 200, result(text="a fox")), ANSWERING)
+    assert re.search(r"question: a{49}… → </span>a fox<", history.history_table(runs))
