@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 import gradio as gr
+from gradio_client.utils import is_file_obj_with_meta
 
-from xla_backend import BackendError, GenerationOptions
+from xla_backend import BackendError, GenerationOptions, InvalidRequest
+from xla_backend.options import WINDOW_TOKENS
 
 if TYPE_CHECKING:
     from playground.page import PageContext
@@ -73,9 +75,61 @@ def add_endpoints(page: PageContext) -> None:
             # a traceback in the log would help with.
             raise gr.Error(str(error), print_exception=False) from error
 
+    speech_models = page.speech_models()
+    if speech_models:
+        _add_transcribe(page, speech_models[0].name)
     gr.api(
         generate,
         api_name="generate",
+        concurrency_id=page.engine_queue,
+        concurrency_limit=1,
+    )
+
+
+def _add_transcribe(page: PageContext, default_model: str) -> None:
+    def transcribe(
+        recording: dict[str, Any],
+        model: str = default_model,
+        max_new_tokens: int = WINDOW_TOKENS,
+        num_beams: int = 1,
+        language: str = "",
+    ) -> dict[str, Any]:
+        """Write down what is said in a recording, and say what that cost.
+
+        A recording that is longer than what the model hears at once is cut into windows, which all
+        run on one compiled function.
+
+        Parameters:
+            recording: an uploaded file: WAV, FLAC, OGG or MP3, of at most ten minutes. In Python,
+                `handle_file("recording.wav")` of `gradio_client`.
+            model: name of a speech model that the page offers.
+            max_new_tokens: most tokens for each window, 1 to 1024 and no more than the model can
+                write. Part of the compiled shape.
+            num_beams: beams searched, 1 to 8. Part of the compiled shape.
+            language: what is spoken, as "en" or "German"; empty to let the model hear it.
+        Returns:
+            An object with model, text, prompt_tokens (frames of sound), new_tokens, key, cache,
+            timing (seconds), audio_s and real_time_factor (seconds of work for a second of sound).
+        """
+        try:
+            # Anything else could name a file of the server's own.
+            if not is_file_obj_with_meta(recording):
+                raise InvalidRequest(
+                    "recording must be an uploaded file: in Python, send "
+                    "gradio_client.handle_file(PATH)."
+                )
+            options = GenerationOptions(max_new_tokens=max_new_tokens, num_beams=num_beams)
+            page.check_model(model)
+            with page.runs.turn():
+                return page.backend.transcribe(
+                    model, recording["path"], options, language=language or None
+                ).to_json()
+        except BackendError as error:
+            raise gr.Error(str(error), print_exception=False) from error
+
+    gr.api(
+        transcribe,
+        api_name="transcribe",
         concurrency_id=page.engine_queue,
         concurrency_limit=1,
     )
