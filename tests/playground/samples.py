@@ -14,10 +14,15 @@ from xla_backend import (
     Statistics,
     Timing,
     Token,
+    TranscribedWindow,
+    Transcription,
 )
 
 KEY = CacheKey(padded_length=16, num_beams=1, max_new_tokens=32)
 FIRST_CALL = FirstCall(CacheOutcome.MISS, trace_s=1.0, compile_s=2.0, run_s=0.2)
+SPEECH_TIMING = Timing(
+    tokenize_s=0.04, first_token_s=0.1, decode_s=0.05, detokenize_s=0.01, total_s=0.2
+)
 INJECTIONS = (
     "${7*7}",
     "{{7*7}}",
@@ -67,3 +72,34 @@ def entry(**changes: Any) -> CacheEntry:
         "cached": Statistics(n=3, min_s=0.09, p50_s=0.1, mean_s=0.1, p95_s=None),
     }
     return CacheEntry(**{**values, **changes})
+
+
+def window(**changes: Any) -> TranscribedWindow:
+    """One window that ran for 0.15 s on a function that was there."""
+    values: dict[str, Any] = {
+        "start_s": 0.0,
+        "end_s": 2.4,
+        "text": "turn it off",
+        "new_tokens": 4,
+        "cache": CacheOutcome.HIT,
+        "timing": SPEECH_TIMING,
+    }
+    return TranscribedWindow(**{**values, **changes})
+
+
+def transcription(**changes: Any) -> Transcription:
+    """A recording of 2.4 s, one window, on a function that was there: 0.2 s of work."""
+    key = CacheKey(padded_length=200, num_beams=1, max_new_tokens=64)
+    values: dict[str, Any] = {
+        **{name: getattr(result(), name) for name in ("tokens", "cache", "first_call", "options")},
+        "model": "whisper-commands",
+        "text": "turn it off",
+        "prompt_tokens": 120,
+        "key": key,
+        "requested_key": key,
+        "finish": "eos",
+        "timing": SPEECH_TIMING,
+        "audio_s": 2.4,
+        "windows": (window(),),
+    }
+    return Transcription(**{**values, **changes})

@@ -91,15 +91,17 @@ def _cpu_seconds(pid: int) -> float:
 
 @dataclass
 class Site:
-    """The app with two random models, and what they are called.
+    """The app with random models and the bundled one for speech, and what they are called.
 
     Attributes:
         fast, slow: model names. The slow one takes seconds to write what a browser test stops.
+        multilingual: the name of a speech model.
     """
 
     served: Served
     fast: str
     slow: str
+    multilingual: str
 
     @property
     def url(self) -> str:
@@ -113,7 +115,7 @@ _sites: list[Site] = []
 def the_site(config: pytest.Config, fast: Path, tmp_path_factory: pytest.TempPathFactory) -> Site:
     """The one app of this session, for fixtures of several folders; ended with the session."""
     if not _sites:
-        from tests.checkpoints import gpt2
+        from tests.checkpoints import gpt2, whisper
 
         slow = gpt2(
             tmp_path_factory.mktemp("models") / "slow-gpt2",
@@ -122,7 +124,8 @@ def the_site(config: pytest.Config, fast: Path, tmp_path_factory: pytest.TempPat
             n_layer=6,
             n_head=12,
         )
-        served = serve("--models", f"{fast},{slow}")
+        multilingual = whisper(tmp_path_factory.mktemp("models") / "multilingual")
+        served = serve("--models", f"{fast},{slow},whisper-commands,{multilingual}")
         config.add_cleanup(lambda: served.process.poll() is None and served.end())
-        _sites.append(Site(served, str(fast), str(slow)))
+        _sites.append(Site(served, str(fast), str(slow), str(multilingual)))
     return _sites[0]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
-from gradio_client import Client
+import soundfile
+from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
+from playground.speech_examples import FOLDER
+from playground.word_differences import word_pairs
 from tests.playground.served import Site
 
 TIMES = (
@@ -22,6 +26,8 @@ TIMES = (
     "detokenize_s",
     "total_s",
 )
+GENERATED = ("model", "text", "prompt_tokens", "new_tokens", "key", "cache", "timing")
+RECORDING = FOLDER / "command-1.flac"
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +55,7 @@ def test_the_first_call_misses_and_the_second_hits(client: Client) -> None:
 
 def test_the_answer_is_the_command_line_s_json(client: Client, site: Site) -> None:
     answer = client.predict(prompt="The wind", max_new_tokens=7, api_name="/generate")
-    assert set(answer) == {
-        "model",
-        "text",
-        "prompt_tokens",
-        "new_tokens",
-        "key",
-        "cache",
-        "timing",
-    }
+    assert set(answer) == set(GENERATED)
     assert answer["model"] == site.fast
     assert set(answer["timing"]) == set(TIMES)
 
@@ -94,9 +92,9 @@ def test_any_text_is_answered(client: Client, prompt: str) -> None:
     assert answer["new_tokens"] >= 1
 
 
-def test_generate_is_all_there_is_and_says_what_it_takes(client: Client) -> None:
+def test_the_endpoints_say_what_they_take(client: Client) -> None:
     described = client.view_api(return_format="dict", print_info=False)
-    assert list(described["named_endpoints"]) == ["/generate"]
+    assert set(described["named_endpoints"]) == {"/generate", "/compare", "/transcribe"}
     assert described["unnamed_endpoints"] == {}
     endpoint = described["named_endpoints"]["/generate"]
     assert endpoint["description"].startswith("Continue a prompt")
@@ -106,19 +104,93 @@ def test_generate_is_all_there_is_and_says_what_it_takes(client: Client) -> None
         p["parameter_name"] for p in endpoint["parameters"] if not p["parameter_has_default"]
     ]
     assert required == ["prompt"]
+    endpoint = described["named_endpoints"]["/transcribe"]
+    assert endpoint["description"].startswith("Write down what is said")
+    defaults = {
+        p["parameter_name"]: p["parameter_default"]
+        for p in endpoint["parameters"]
+        if p["parameter_has_default"]
+    }
+    assert defaults == {
+        "model": "whisper-commands",
+        "max_new_tokens": 224,
+        "num_beams": 1,
+        "language": "",
+    }
 
 
-def over_http(site: Site, **parameters: Any) -> tuple[str, Any]:
+def test_a_recording_is_written_down(client: Client) -> None:
+    answers = [
+        client.predict(recording=handle_file(RECORDING), num_beams=2, api_name="/transcribe")
+        for _ in range(2)
+    ]
+    assert [answer["cache"] for answer in answers] == ["miss", "hit"]
+    first = answers[0]
+    assert set(first) == {*GENERATED, "audio_s", "real_time_factor"}
+    assert set(first["timing"]) == set(TIMES)
+    assert first["model"] == "whisper-commands"
+    said = json.loads((RECORDING.parent / "texts.json").read_text())[RECORDING.name]
+    errors = sum(not pair.is_same for pair in word_pairs(said, first["text"]))
+    assert errors <= 2, f"{first['text']!r} instead of {said!r}"
+    assert first["audio_s"] == pytest.approx(soundfile.info(RECORDING).duration, abs=0.01)
+    assert first["real_time_factor"] == pytest.approx(
+        first["timing"]["total_s"] / first["audio_s"], rel=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "sentence"),
+    [
+        (b"", {}, "is empty"),
+        (b"this is no sound", {}, "cannot be read as audio"),
+        (None, {"language": "de"}, "does not know the language 'de'"),
+        (None, {"model": "no-such-model"}, "no model 'no-such-model'"),
+        (None, {"num_beams": 9}, "num_beams must be from 1 to 8"),
+        (None, {"max_new_tokens": 0}, "max_new_tokens must be from 1 to 1024"),
+    ],
+)
+def test_a_mistake_with_a_recording_is_answered_with_its_sentence(
+    client: Client,
+    tmp_path: Path,
+    content: bytes | None,
+    arguments: dict[str, Any],
+    sentence: str,
+) -> None:
+    recording = RECORDING
+    if content is not None:
+        recording = tmp_path / "recording.wav"
+        recording.write_bytes(content)
+    with pytest.raises(AppError, match=sentence):
+        client.predict(recording=handle_file(recording), **arguments, api_name="/transcribe")
+
+
+@pytest.mark.parametrize(
+    "recording",
+    [str(RECORDING), {"path": str(RECORDING)}, {"path": "/etc/passwd"}, None, 5],
+)
+def test_files_of_the_server_itself_cannot_be_named(site: Site, recording: Any) -> None:
+    event, data = over_http(site, "transcribe", recording=recording)
+    assert event == "error"
+    assert "must be an uploaded file" in json.dumps(data)
+
+
+def test_not_even_as_if_they_had_been_uploaded(site: Site) -> None:
+    recording = {"path": str(RECORDING), "meta": {"_type": "gradio.FileData"}}
+    event, _ = over_http(site, "transcribe", recording=recording)
+    assert event == "error"
+
+
+def over_http(site: Site, endpoint: str, **parameters: Any) -> tuple[str, Any]:
     """As the README does it with curl: one call to ask, one to read the event and its data."""
     asking = urllib.request.Request(
-        f"{site.url}/gradio_api/call/v2/generate",
+        f"{site.url}/gradio_api/call/v2/{endpoint}",
         data=json.dumps(parameters).encode(),
         headers={"Content-Type": "application/json"},
     )
     with urllib.request.urlopen(asking, timeout=60) as answer:
         event = json.load(answer)["event_id"]
     with urllib.request.urlopen(
-        f"{site.url}/gradio_api/call/generate/{event}", timeout=120
+        f"{site.url}/gradio_api/call/{endpoint}/{event}", timeout=120
     ) as answer:
         lines = answer.read().decode().splitlines()
     last = max(i for i, line in enumerate(lines) if line.startswith("event: "))
@@ -127,17 +199,17 @@ def over_http(site: Site, **parameters: Any) -> tuple[str, Any]:
 
 
 def test_named_parameters_over_plain_http(site: Site) -> None:
-    event, data = over_http(site, prompt="The wind", max_new_tokens=7)
+    event, data = over_http(site, "generate", prompt="The wind", max_new_tokens=7)
     assert event == "complete"
     assert data[0]["new_tokens"] >= 1
 
 
 def test_lone_surrogates_are_no_accident(site: Site) -> None:
-    event, data = over_http(site, prompt="a \ud800 b", max_new_tokens=7)
+    event, data = over_http(site, "generate", prompt="a \ud800 b", max_new_tokens=7)
     assert event == "complete" or "prompt" in json.dumps(data).lower()
 
 
 def test_a_megabyte_of_text_is_refused_in_words(site: Site) -> None:
-    event, data = over_http(site, prompt="word " * 210_000, max_new_tokens=7)
+    event, data = over_http(site, "generate", prompt="word " * 210_000, max_new_tokens=7)
     assert event == "error"
     assert "too long" in json.dumps(data)

@@ -33,8 +33,8 @@ def a_page(**options: Any) -> gr.Blocks:
     return create_app(IdleEngine(), **options)  # type: ignore[arg-type]
 
 
-def dropdown_values(page: gr.Blocks) -> list[str]:
-    [dropdown] = [b for b in page.blocks.values() if getattr(b, "elem_id", None) == "model"]
+def dropdown_values(page: gr.Blocks, elem_id: str = "model") -> list[str]:
+    [dropdown] = [b for b in page.blocks.values() if getattr(b, "elem_id", None) == elem_id]
     return [value for _, value in dropdown.choices]
 
 
@@ -56,10 +56,10 @@ def test_what_changes_the_engine_for_everybody_does_not_exist_unless_it_is_asked
 
 
 @pytest.mark.parametrize("admin", [False, True])
-def test_generate_is_the_only_public_endpoint(admin: bool) -> None:
+def test_only_what_programs_may_call_is_public(admin: bool) -> None:
     page = a_page(admin=admin)
     public = {fn.api_name for fn in page.fns.values() if fn.api_visibility == "public"}
-    assert public == {"generate"}
+    assert public == {"generate", "compare", "transcribe"}
     assert {fn.api_visibility for fn in page.fns.values()} == {"public", "private"}
 
 
@@ -75,9 +75,27 @@ def test_only_models_that_take_text_are_offered() -> None:
     assert dropdown_values(a_page()) == ["gpt2-stories", "openai-community/gpt2", "t5-stories"]
 
 
+def test_the_speech_tab_offers_what_takes_recordings() -> None:
+    assert dropdown_values(a_page(), "speech_model") == ["openai/whisper-tiny"]
+
+
+def test_without_a_speech_model_the_speech_tab_says_so() -> None:
+    page = a_page(models=["gpt2-stories"])
+    texts = [block.value for block in page.blocks.values() if isinstance(block, gr.HTML)]
+    assert any("offers no speech model" in text for text in texts)
+    assert "transcribe" not in {fn.api_name for fn in page.fns.values()}
+
+
 def test_the_offer_can_be_narrowed_and_ordered() -> None:
     page = a_page(models=["/somewhere/else", "gpt2-stories"])
     assert dropdown_values(page) == ["/somewhere/else", "gpt2-stories"]
+
+
+def test_what_visitors_send_is_bounded_and_does_not_stay() -> None:
+    # Ten minutes, the most that is transcribed at once, at 48 kHz in stereo and 24 bits.
+    assert launch_options()["max_file_size"] == "200mb"
+    assert 600 * 48_000 * 2 * 3 < 200e6
+    assert a_page().delete_cache == (3600, 86_400)
 
 
 def test_nothing_of_the_page_comes_from_another_server() -> None:
