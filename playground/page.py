@@ -17,6 +17,7 @@ from playground.about_tab import AboutTab
 from playground.api import add_endpoints
 from playground.compare_tab import CompareTab
 from playground.families import TEXT_FAMILIES
+from playground.functions_tab import FunctionsTab
 from playground.playground_tab import PlaygroundTab
 from playground.runs import Runs
 from playground.shapes_tab import ShapesTab
@@ -29,7 +30,7 @@ from xla_backend.models import folder_info
 if TYPE_CHECKING:
     from xla_backend import Backend, BackendProcess
 
-TABS = (PlaygroundTab, SpeechTab, ShapesTab, CompareTab, AboutTab)
+TABS = (PlaygroundTab, SpeechTab, FunctionsTab, ShapesTab, CompareTab, AboutTab)
 ADMIN_TABS = (ShapesTab,)
 """Tabs that change the engine for everybody."""
 TITLE = "XLA Playground"
@@ -59,6 +60,7 @@ class PageContext:
         engine_queue: the `concurrency_id` of every event that runs the engine: one at a time, or
             their timings would contaminate each other.
         times_forgotten: how often compiled functions were forgotten on this page.
+        admin: whether visitors may change the engine for everybody.
     """
 
     backend: Backend | BackendProcess
@@ -70,6 +72,7 @@ class PageContext:
     runs: Runs = field(default_factory=Runs)
     engine_queue: str = "engine"
     times_forgotten: int = 0
+    admin: bool = False
 
     def models(self) -> list[ModelInfo]:
         """The models for text that visitors may choose from."""
@@ -105,7 +108,7 @@ def create_app(
     Args:
         backend: the engine, or anything with its methods.
         models: the names to offer, the first one chosen; empty for all that the engine knows.
-        admin: also builds the tabs that change the engine for everybody who uses the page.
+        admin: also builds what changes the engine for everybody who uses the page.
     """
     with gr.Blocks(
         title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=FILES_KEPT_S
@@ -128,6 +131,7 @@ def create_app(
                 ),
                 load=app.load,
                 offered=tuple(models),
+                admin=admin,
             )
             with gr.Tabs():
                 for tab in tabs(admin):

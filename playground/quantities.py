@@ -21,6 +21,13 @@ def seconds(value: float) -> str:
     return f"{value:.0f} s"
 
 
+def fine_seconds(value: float) -> str:
+    """A duration that may be shorter than a millisecond: then in microseconds."""
+    if value < 0.0009995:
+        return f"{value * 1e6:.0f} µs"
+    return seconds(value)
+
+
 def elapsed(value: float) -> str:
     """A duration that is still growing: whole seconds, so that it does not flicker."""
     whole = max(0, int(value))

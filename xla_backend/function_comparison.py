@@ -18,7 +18,7 @@ from xla_backend.timing import Statistics
 MAX_BATCH_SIZE = 256
 """Bounds the memory that compiled functions of all batch sizes take: about a gigabyte."""
 MAX_CALLS = 1000
-DEFAULT_CALLS = 30
+DEFAULT_CALLS = 200
 TOLERANCE = 1e-5
 """Outputs may differ by this much: they are probabilities, in float32."""
 
@@ -97,6 +97,11 @@ class FunctionRequest:
             object.__setattr__(self, name, int(value))
 
     @property
+    def example(self) -> ExampleFunction:
+        """The function."""
+        return EXAMPLE_FUNCTIONS[self.function]
+
+    @property
     def rows(self) -> int:
         """The batch size that the compiled ways run at."""
         return 1 << (self.batch_size - 1).bit_length() if self.pad else self.batch_size
@@ -104,7 +109,7 @@ class FunctionRequest:
     @property
     def signature(self) -> str:
         """The input's type in the compiled ways."""
-        return EXAMPLE_FUNCTIONS[self.function].signature(self.rows)
+        return self.example.signature(self.rows)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from xla_backend.timing import summarize
 import tensorflow as tf  # isort: skip  (any_function prepares the environment for it)
 
 SEED = 0
-BUDGET_S = 3.0
+BUDGET_S = 2.0
 """Later calls are measured for about this long, and at least `LEAST_CALLS` times."""
 LEAST_CALLS = 3
 

@@ -1,3 +1,10 @@
+// The button that each tab is for, the notice beside it, and the result that it brings.
+const RESULTS = {
+  generate: ["#notice", "#story .story"],
+  transcribe: ["#speech_notice", "#heard .story"],
+  functions_run: ["#functions_notice", "#functions_report .verdict"],
+};
+
 // Keyboard: Ctrl/Cmd+Enter runs what the tab in sight is for, Esc stops it. Buttons keep their own
 // rules: a disabled one ignores it.
 document.addEventListener("keydown", (event) => {
@@ -9,17 +16,12 @@ document.addEventListener("keydown", (event) => {
       button.click();
     }
   };
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) press("generate", "transcribe", "functions_run");
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) press(...Object.keys(RESULTS));
   if (event.key === "Escape") press("stop", "stop_speech");
 });
 
 // On a narrow screen the result begins below the fold: bring it into sight, unless the request was
 // refused, for then the reason beside the button is what matters.
-const RESULTS = {
-  generate: ["#notice", "#story .story"],
-  transcribe: ["#speech_notice", "#heard .story"],
-  functions_run: ["#functions_notice", "#functions_report .verdict"],
-};
 document.addEventListener("click", (event) => {
   const button = event.target.closest(Object.keys(RESULTS).map((id) => "#" + id).join());
   if (!button) return;

@@ -49,6 +49,14 @@ def test_times(value: float, text: str) -> None:
     assert quantities.times(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0000123, "12 µs"), (0.000999, "999 µs"), (0.0009996, "1.0 ms"), (0.0021, "2.1 ms")],
+)
+def test_fine_seconds(value: float, text: str) -> None:
+    assert quantities.fine_seconds(value) == text
+
+
 def test_count() -> None:
     assert quantities.count(1, "beam") == "1 beam"
     assert quantities.count(0, "token") == "0 tokens"

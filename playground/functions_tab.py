@@ -1,0 +1,222 @@
+"""The Functions tab: the guide's first example, called in three ways beside each other.
+
+Knows the components and what each event does to them. Must not know how anything looks, nor how a
+function is called or timed.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from playground import functions_panel as panel
+from playground.components import QUIET, notice
+from playground.functions_code import code
+from playground.prediction_line import no_prediction_line
+from playground.status_line import status_line
+from xla_backend import BackendError, FunctionComparison, FunctionRequest
+from xla_backend.function_comparison import EXAMPLE_FUNCTIONS, MAX_BATCH_SIZE
+
+if TYPE_CHECKING:
+    from playground.page import PageContext
+
+_UNEXPECTED = "Something went wrong that should not have; the server's log says what. Try again."
+_FIRST = FunctionRequest("dense", 5)
+
+logger = logging.getLogger(__name__)
+
+Updates = dict[gr.components.Component, Any]
+
+
+class FunctionsTab:
+    """Builds the tab inside the current `gr.Tab` and connects it."""
+
+    name = "Functions"
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+        self._backend = page.backend
+        with gr.Row(elem_classes="columns two ways-columns"):
+            with gr.Column(elem_classes="stack"):
+                with gr.Column(elem_classes="card"):
+                    self._build_request()
+                with gr.Column(elem_classes="card comes-last"):
+                    self._build_code()
+            with gr.Column(elem_classes="stack"):
+                with gr.Column(elem_classes="card"):
+                    self.report = gr.HTML(
+                        panel.empty_report(), elem_id="functions_report", apply_default_css=False
+                    )
+                    self.shown = gr.State(None)
+                with gr.Column(elem_classes="card"):
+                    self._build_kept()
+        self._connect()
+
+    # ---- what is on the tab
+
+    def _build_request(self) -> None:
+        gr.HTML(
+            '<h2>One function, three ways</h2><p class="caption">The first example of the XLA '
+            "guide, and a larger one.</p>",
+            apply_default_css=False,
+        )
+        self.function = gr.Radio(
+            [(example.title, example.name) for example in EXAMPLE_FUNCTIONS.values()],
+            value=_FIRST.function,
+            label="Function",
+            elem_id="functions_function",
+        )
+        self.batch_size = gr.Slider(
+            1,
+            MAX_BATCH_SIZE,
+            value=_FIRST.batch_size,
+            step=1,
+            label="Batch size",
+            info="Part of the input's shape.",
+            elem_id="functions_batch_size",
+        )
+        self.pad = gr.Checkbox(
+            label="Pad the batch to the next power of two",
+            info="So that several batch sizes share one shape. The output is cut again.",
+            elem_id="functions_pad",
+        )
+        self.run = gr.Button("Compare", variant="primary", elem_id="functions_run")
+        self.prediction = gr.HTML(
+            panel.prediction(_FIRST, []), elem_id="functions_prediction", apply_default_css=False
+        )
+        self.notice = gr.HTML("", elem_id="functions_notice", apply_default_css=False)
+        self.asked = gr.State(None)
+
+    def _build_code(self) -> None:
+        gr.HTML(
+            '<h2>In your own code</h2><p class="caption">For the function and batch size that are '
+            "chosen.</p>",
+            apply_default_css=False,
+        )
+        self.code = gr.Code(
+            code(_FIRST),
+            language="python",
+            interactive=False,
+            show_label=False,
+            show_line_numbers=False,
+            buttons=["copy"],
+            elem_id="functions_code",
+        )
+
+    def _build_kept(self) -> None:
+        with gr.Row(elem_classes="card-head"):
+            gr.HTML(
+                '<h2>Shapes compiled so far</h2><p class="caption">What each first call cost. All '
+                "visitors share them.</p>",
+                apply_default_css=False,
+            )
+            if self._page.admin:
+                # XLA frees nothing, so a stranger could press this until the memory is full.
+                self.afresh = gr.Button(
+                    "Start afresh", size="sm", elem_id="functions_afresh", scale=0, min_width=130
+                )
+        self.kept = gr.HTML(panel.kept_table([]), elem_id="functions_kept", apply_default_css=False)
+        self.afresh_notice = gr.HTML("", elem_id="functions_afresh_notice", apply_default_css=False)
+        self.sent = gr.State(None)
+
+    # ---- what happens
+
+    def _connect(self) -> None:
+        request = [self.function, self.batch_size, self.pad]
+        changes = [component.change for component in request]
+        # In the browser alone: what was wrong with the last request need not be with the next.
+        gr.on(changes, None, None, self.notice, js="() => ''", **QUIET)
+        gr.on(
+            [self._page.load, self._page.timer.tick, *changes],
+            self._look,
+            [*request, self.sent],
+            [self.prediction, self.code, self.kept, self.sent],
+            trigger_mode="always_last",
+            **QUIET,
+        )
+        self.run.click(
+            self._begin, request, [self.notice, self.report, self.run, self.asked], **QUIET
+        ).then(
+            self._run,
+            [self.asked, self.shown],
+            [self.report, self.shown, self.notice, self.run, self._page.status],
+            show_progress="hidden",
+            api_visibility="private",
+            concurrency_id=self._page.engine_queue,
+            concurrency_limit=1,
+        )
+        if self._page.admin:
+            self.afresh.click(
+                self._start_afresh,
+                None,
+                self.afresh_notice,
+                show_progress="hidden",
+                api_visibility="private",
+                concurrency_id=self._page.engine_queue,
+                concurrency_limit=1,
+            )
+
+    def _look(self, function: str, batch_size: float, pad: bool, sent: int | None) -> Updates:
+        """What depends on the choice and on the engine, every second; sent only when it is new."""
+        kept = self._backend.kept_shapes()
+        new = hash((function, batch_size, pad, tuple(kept)))
+        if new == sent:
+            return {self.sent: sent}
+        try:
+            request = FunctionRequest(function, batch_size, pad)
+        except BackendError as error:
+            return {self.prediction: no_prediction_line(str(error)), self.sent: new}
+        return {
+            self.prediction: panel.prediction(request, kept),
+            self.code: code(request),
+            self.kept: panel.kept_table(kept),
+            self.sent: new,
+        }
+
+    def _begin(self, function: str, batch_size: float, pad: bool) -> Updates:
+        """Checks the request at once, so that a mistake need not wait for somebody's compile."""
+        try:
+            request = FunctionRequest(function, batch_size, pad)
+        except BackendError as error:
+            return {self.notice: notice(str(error)), self.asked: None}
+        expected = panel.outcome(request, self._backend.kept_shapes())
+        return {
+            self.notice: "",
+            self.report: panel.waiting_report(self._backend.status, expected),
+            self.run: gr.update(value="Comparing", interactive=False),
+            self.asked: request,
+        }
+
+    def _run(self, request: FunctionRequest | None, before: FunctionComparison | None) -> Updates:
+        """Compares, then shows what it cost. An error keeps the last result."""
+        if request is None:  # `_begin` found a mistake and has said so.
+            return {self.shown: before}
+        shown, problem = before, ""
+        try:
+            with self._page.runs.turn():
+                shown = self._backend.compare_function(
+                    request.function, request.batch_size, pad=request.pad
+                )
+        except BackendError as error:
+            problem = notice(str(error))
+        except Exception:
+            # Without this the page would wait for ever, with its button switched off.
+            logger.exception("A comparison failed unexpectedly")
+            problem = notice(_UNEXPECTED)
+        return {
+            self.report: panel.report(shown) if shown else panel.empty_report(),
+            self.shown: shown,
+            self.notice: problem,
+            self.run: gr.update(value="Compare", interactive=True),
+            self._page.status: status_line(self._backend.status, len(self._backend.warming())),
+        }
+
+    def _start_afresh(self) -> str:
+        try:
+            with self._page.runs.turn():
+                self._backend.forget_functions()
+        except BackendError as error:
+            return notice(str(error))
+        return notice("Forgotten. The next call of each shape is a first call again.", "calm")

@@ -1,0 +1,124 @@
+"""The Functions tab, used as a presenter uses it. An app of its own: visitors share its shapes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.visit import Visit
+from tests.playground.served import serve
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="module")
+def url(small_gpt2: Path) -> Iterator[str]:
+    """The app with a small model, and with what changes the engine."""
+    served = serve("--models", str(small_gpt2), "--no-store", "--admin")
+    yield served.url
+    served.end()
+
+
+@pytest.fixture
+def window(url: str, browser: Browser, request: pytest.FixtureRequest) -> Iterator[Visit]:
+    """A visitor on the tab, with a window of the wanted width."""
+    visit = Visit(browser, url, request.param, 844)
+    open_tab(visit)
+    yield visit
+    visit.close()
+    assert visit.complaints == []
+
+
+def open_tab(visit: Visit) -> None:
+    """Opens the tab; on a narrow window it lies in the menu of those that have no room."""
+    tab = visit.page.get_by_role("tab", name="Functions")
+    if tab.count() == 0:
+        visit.at(".overflow-menu > button").click()
+        tab = visit.at(".overflow-dropdown button", has_text="Functions")
+    tab.click()
+    visit.at("#functions_run").wait_for()
+
+
+def wait_for_text(visit: Visit, selector: str, text: str) -> None:
+    visit.page.wait_for_function(
+        "([selector, text]) => document.querySelector(selector).innerText.includes(text)",
+        arg=[selector, text],
+    )
+
+
+def choose(visit: Visit, batch_size: int, expected: str) -> None:
+    """Types a batch size; the line beside the button must say what it will meet."""
+    visit.set_number("functions_batch_size", batch_size)
+    wait_for_text(visit, "#functions_prediction", f"batch of {batch_size}")
+    visit.at(f"#functions_prediction .outcome-{expected}").wait_for()
+
+
+def compare(visit: Visit) -> str:
+    """Presses the button; returns what the report says in the end."""
+    visit.at("#functions_run").click()
+    visit.at("#functions_report .busy").wait_for(state="attached")
+    assert visit.at("#functions_run").is_disabled()
+    visit.at("#functions_report .ways .way-call").first.wait_for()
+    visit.page.locator("#functions_run:enabled").wait_for()
+    return visit.text("#functions_report")
+
+
+def badges(visit: Visit) -> list[str]:
+    return [visit.text(f"#way_{way} .way-cache") for way in ("eager", "graph", "xla")]
+
+
+@pytest.mark.parametrize("window", [1280, 390], indirect=True)
+def test_a_new_shape_is_compiled_and_padding_avoids_it(window: Visit) -> None:
+    choose(window, 5, "miss")
+    report = compare(window)
+    assert badges(window) == ["nothing is made", "MISS", "MISS"]
+    assert re.search(r"(faster|slower|No faster) than eager with jit_compile=True", report)
+    assert "Same output in all three ways" in report
+    assert re.search(r"trace [\d.]+ m?s · compile [\d.]+ m?s · run", report)
+    assert re.search(r"median of \d+ calls", report)
+    assert window.overflow() == 0
+
+    choose(window, 5, "hit")
+    assert compare(window).count("First call, earlier") == 2
+    assert badges(window) == ["nothing is made", "HIT", "HIT"]
+
+    # Another size is another shape; padded, it shares the shape of the next power of two.
+    choose(window, 7, "miss")
+    window.at("#functions_pad input").check()
+    wait_for_text(window, "#functions_prediction", "padded to 8")
+    assert "float32[8, 10]" in compare(window)
+    assert badges(window)[1:] == ["MISS", "MISS"]
+    choose(window, 6, "hit")
+    compare(window)
+    assert badges(window)[1:] == ["HIT", "HIT"]
+    wait_for_text(window, "#functions_kept", "6, 7")
+    assert window.at("#functions_kept tbody tr").count() == 2
+    assert "tf.pad(x, [[0, 2], [0, 0]])" in window.text("#functions_code")
+
+    # The presenter shows the first call again.
+    window.at("#functions_afresh").click()
+    wait_for_text(window, "#functions_kept", "Nothing is compiled yet")
+    window.at("#functions_prediction .outcome-miss").wait_for()
+    compare(window)
+    assert badges(window)[1:] == ["MISS", "MISS"]
+    window.at("#functions_afresh").click()
+    wait_for_text(window, "#functions_kept", "Nothing is compiled yet")
+
+
+@pytest.mark.parametrize("window", [1280], indirect=True)
+def test_the_convolution_with_the_keyboard(window: Visit) -> None:
+    window.at("#functions_function label", has_text="convolution").click()
+    wait_for_text(window, "#functions_prediction", "float32[5, 64, 64, 3]")
+    wait_for_text(window, "#functions_code", "Conv2D(16, 3")
+    window.page.keyboard.press("Control+Enter")
+    window.at("#functions_report .ways .way-call").first.wait_for()
+    report = window.text("#functions_report")
+    assert "Small convolution network: batch of 5" in report
+    assert "Same output in all three ways" in report
+    table = window.text("#functions_kept")
+    assert "float32[5, 64, 64, 3]" in table
