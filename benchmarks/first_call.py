@@ -1,16 +1,16 @@
 """What the first call of a key costs, and every later one: this engine against Transformers.
 
-Knows how to run each contender in a fresh process and read what it measured. Run as
+Knows which models and sizes are worth measuring and how the table reads; the lanes themselves are
+`xla_backend.lanes`, which the page's Compare tab shows too. Run as
 
     python -m benchmarks.first_call [--models 124m gpt2-stories] [--num-beams 1 4] [--rounds 3]
 
-Contenders, each in a process of its own, in turn (A B C D A B C D ...):
+Lanes, each in a fresh process, in turn (A B C D A B C D ...):
 
-* `engine, empty store`: this engine with nothing on disk;
-* `engine, filled store`: this engine where an earlier process has stored the keys, asked for in the
-  reverse order;
+* `eager generate`: `model.generate`;
 * `compiled generate`: `tf.function(model.generate, jit_compile=True)`, as the guide writes it;
-* `eager generate`: `model.generate`.
+* `engine, empty store`: this engine with nothing on disk;
+* `engine, filled store`: this engine where the lane before has stored the key.
 
 All do 32 new tokens after the same prompt padded to 16, and all must write the same tokens. The
 first call is split into tracing, compiling and running; the cached time is the median of 10 more.
@@ -20,23 +20,28 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks.checkpoints import gpt2_124m
+from xla_backend import GenerationOptions
+from xla_backend.lanes import Lane, LaneComparison
 
 PROMPT = "Once upon"
 PADDED_LENGTH, MAX_NEW_TOKENS = 16, 32
 CACHED_CALLS = 10
 ROOT = Path(__file__).resolve().parent.parent
-CONTENDERS = ("engine, empty store", "engine, filled store", "compiled generate", "eager generate")
+CONTENDERS = {
+    Lane.EAGER: "eager generate",
+    Lane.GUIDE: "compiled generate",
+    Lane.ENGINE: "engine, empty store",
+    Lane.ENGINE_FROM_DISK: "engine, filled store",
+}
 
 
 def main() -> None:
@@ -47,144 +52,41 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, help="also write the raw numbers here, as JSON")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "xla-bench")
-    parser.add_argument("--contender", help=argparse.SUPPRESS)
-    parser.add_argument("--store", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.contender:
-        _measure(arguments.contender, arguments.models[0], arguments.num_beams, arguments.store)
-        return
     results = []
     for model in arguments.models:
         folder = gpt2_124m(arguments.work) if model == "124m" else ROOT / "demo_models" / model
-        results += _rounds(model, folder, arguments.num_beams, arguments.rounds)
+        for _ in range(arguments.rounds):
+            for num_beams in arguments.num_beams:
+                for row in _measure(folder, num_beams):
+                    results.append({"model": model, "num_beams": num_beams} | row)
+                    print(json.dumps(results[-1]), file=sys.stderr, flush=True)
     print(f"\npython -m benchmarks.first_call {' '.join(sys.argv[1:])}\n")
     print(_table(results))
     if arguments.output:
         arguments.output.write_text(json.dumps(results, indent=1) + "\n")
 
 
-def _rounds(model: str, folder: Path, beams: list[int], rounds: int) -> list[dict[str, Any]]:
-    rows = []
-    with tempfile.TemporaryDirectory() as kept:
-        filled = Path(kept) / "filled"
-        _in_a_new_process(CONTENDERS[0], folder, beams, filled)  # fills it
-        for number in range(rounds):
-            for contender in CONTENDERS:
-                store = filled if "filled" in contender else Path(kept) / f"empty-{number}"
-                order = beams[::-1] if "filled" in contender else beams
-                # A fresh process for each number of beams, but for the filled store, where the
-                # order of asking is part of the question.
-                asked = [order] if "filled" in contender else [[n] for n in order]
-                for some in asked:
-                    fresh = store if "filled" in contender else Path(f"{store}-{some[0]}")
-                    for row in _in_a_new_process(contender, folder, some, fresh):
-                        rows.append({"model": model, "contender": contender} | row)
-                        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    for num_beams in beams:
-        texts = {json.dumps(row["tokens"]) for row in rows if row["num_beams"] == num_beams}
-        if len(texts) != 1:
-            raise SystemExit(
-                f"{model}: the contenders wrote different tokens with {num_beams} beams"
-            )
-    return rows
-
-
-def _in_a_new_process(
-    contender: str, folder: Path, beams: list[int], store: Path
-) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "benchmarks.first_call", "--contender", contender]
-    command += ["--models", str(folder), "--store", str(store), "--num-beams", *map(str, beams)]
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{contender} failed:\n{done.stderr}")
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-
-
-def _measure(contender: str, folder: str, beams: list[int], store: str) -> None:
-    measure = _measure_engine if contender.startswith("engine") else _measure_transformers
-    for row in measure(contender, folder, beams, store):
-        print(json.dumps(row), flush=True)
-
-
-def _measure_engine(contender: str, folder: str, beams: list[int], store: str):
-    from xla_backend import Backend, GenerationOptions
-
-    backend = Backend(store=store)
-    backend.load(folder)
-    for num_beams in beams:
-        options = GenerationOptions(max_new_tokens=MAX_NEW_TOKENS, num_beams=num_beams)
-
-        def call(options: GenerationOptions = options):
-            return backend.generate(folder, PROMPT, options, exact_key=True)
-
-        first = call()
-        assert first.cache.value == ("disk" if "filled" in contender else "miss"), first.cache
-        assert first.key.padded_length == PADDED_LENGTH
-        cached = [call().timing.total_s for _ in range(CACHED_CALLS)]
+def _measure(folder: Path, num_beams: int) -> Iterator[dict[str, Any]]:
+    options = GenerationOptions(max_new_tokens=MAX_NEW_TOKENS, num_beams=num_beams)
+    comparison = LaneComparison(str(folder), PROMPT, options, cached_calls=CACHED_CALLS)
+    for _ in comparison:
+        pass
+    if comparison.failures:
+        raise SystemExit("\n".join(comparison.failures.values()))
+    if not comparison.identical:
+        raise SystemExit(f"{folder}: the lanes wrote different tokens with {num_beams} beams")
+    for lane, result in comparison.results.items():
+        expected = {Lane.ENGINE: "miss", Lane.ENGINE_FROM_DISK: "disk"}.get(lane)
+        assert result.cache == expected, result.cache
+        assert lane is Lane.EAGER or result.padded_length == PADDED_LENGTH
         yield {
-            "num_beams": num_beams,
-            "first_s": first.timing.total_s,
-            "trace_s": first.timing.trace_s,
-            "compile_s": first.timing.compile_s,
-            "cached_s": statistics.median(cached),
-            "tokens": [token.id for token in first.tokens],
-        }
-
-
-def _measure_transformers(contender: str, folder: str, beams: list[int], store: str):
-    import safetensors.tensorflow
-    import tensorflow as tf
-    from transformers import AutoConfig, AutoTokenizer, TFAutoModelForCausalLM
-    from transformers.modeling_tf_pytorch_utils import load_pytorch_state_dict_in_tf2_model
-
-    config = AutoConfig.from_pretrained(folder)
-    model = TFAutoModelForCausalLM.from_config(config)
-    model.build_in_name_scope()
-    state = safetensors.tensorflow.load_file(Path(folder) / "model.safetensors")
-    load_pytorch_state_dict_in_tf2_model(model, state, tf_inputs=False, allow_missing_keys=True)
-    tokenizer = AutoTokenizer.from_pretrained(
-        folder, pad_token=AutoTokenizer.from_pretrained(folder).eos_token, padding_side="left"
-    )
-    is_compiled = contender.startswith("compiled")
-    inputs = tokenizer(
-        [PROMPT],
-        return_tensors="tf",
-        # As the guide does it: compiled, the prompt is padded, so that one trace serves many.
-        **({"padding": "max_length", "max_length": PADDED_LENGTH} if is_compiled else {}),
-    )
-    ids, mask = inputs["input_ids"], inputs["attention_mask"]
-    for num_beams in beams:
-        options = {
-            "max_new_tokens": MAX_NEW_TOKENS,
-            "num_beams": num_beams,
-            "pad_token_id": config.eos_token_id,
-        }
-
-        def generate(ids, mask, options=options):
-            return model.generate(ids, attention_mask=mask, **options)
-
-        run, trace_s = generate, 0.0
-        start = time.perf_counter()
-        if is_compiled:
-            run = tf.function(generate, jit_compile=True).get_concrete_function(ids, mask)
-            trace_s = time.perf_counter() - start
-        tokens = run(ids, mask).numpy()[0, ids.shape[1] :]
-        first_s = time.perf_counter() - start
-        cached = []
-        for _ in range(CACHED_CALLS):
-            start = time.perf_counter()
-            run(ids, mask).numpy()
-            cached.append(time.perf_counter() - start)
-        cached_s = statistics.median(cached)
-        ended = [i for i, token in enumerate(tokens) if token == config.eos_token_id]
-        yield {
-            "num_beams": num_beams,
-            "first_s": first_s,
-            "trace_s": trace_s,
-            "compile_s": max(0.0, first_s - trace_s - cached_s) if is_compiled else 0.0,
-            "cached_s": cached_s,
-            "tokens": tokens[: ended[0] + 1 if ended else None].tolist(),
+            "contender": CONTENDERS[lane],
+            "first_s": result.first_s,
+            "trace_s": result.trace_s,
+            "compile_s": result.compile_s,
+            "cached_s": result.median_s,
+            "tokens": len(result.tokens),
         }
 
 
@@ -204,7 +106,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
         rival = median("first_s", cells[model, num_beams, "compiled generate"])
         eager = median("cached_s", cells[model, num_beams, "eager generate"])
-        speed = len(measured[0]["tokens"]) / median("cached_s")
+        speed = measured[0]["tokens"] / median("cached_s")
         lines.append(
             f"| {model} | {num_beams} | {contender} | {median('first_s'):.2f} "
             f"| {median('trace_s'):.2f} | {median('compile_s'):.2f} "

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import gradio as gr
 from gradio_client.utils import is_file_obj_with_meta
 
+from playground.compare_lanes import claim
+from playground.compare_runs import lanes_run
 from xla_backend import BackendError, GenerationOptions, InvalidRequest
+from xla_backend.lanes import CACHED_CALLS
 from xla_backend.options import WINDOW_TOKENS
 
 if TYPE_CHECKING:
@@ -75,12 +78,49 @@ def add_endpoints(page: PageContext) -> None:
             # a traceback in the log would help with.
             raise gr.Error(str(error), print_exception=False) from error
 
+    def compare(
+        prompt: str,
+        model: str = default_model,
+        max_new_tokens: int = 32,
+        num_beams: int = 1,
+        cached_calls: int = CACHED_CALLS,
+    ) -> dict[str, Any]:
+        """Measure this engine beside Transformers' generate, eager and compiled. Takes a minute.
+
+        Each lane answers the prompt in a fresh process of its own, one after the other: the first
+        call, then repeated ones. Nobody else is served meanwhile.
+
+        Parameters:
+            prompt: the text to continue.
+            model: name of a model that the page offers.
+            max_new_tokens: most tokens to generate, 1 to 1024.
+            num_beams: beams searched, 1 to 8.
+            cached_calls: how often each lane repeats the request after its first call, 1 to 50.
+        Returns:
+            An object with lanes (each with its seconds, tokens and text), identical, and claim.
+        """
+        try:
+            options = GenerationOptions(max_new_tokens=max_new_tokens, num_beams=num_beams)
+            run = lanes_run(page, model, prompt, options, cached_calls)
+            with page.runs.turn():
+                for _ in run.steps(backend):
+                    pass
+            return {"claim": claim(run.comparison.results), **run.comparison.to_json()}
+        except BackendError as error:
+            raise gr.Error(str(error), print_exception=False) from error
+
     speech_models = page.speech_models()
     if speech_models:
         _add_transcribe(page, speech_models[0].name)
     gr.api(
         generate,
         api_name="generate",
+        concurrency_id=page.engine_queue,
+        concurrency_limit=1,
+    )
+    gr.api(
+        compare,
+        api_name="compare",
         concurrency_id=page.engine_queue,
         concurrency_limit=1,
     )

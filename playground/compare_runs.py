@@ -17,10 +17,13 @@ from xla_backend import (
     GenerationOptions,
     GenerationResult,
     InvalidRequest,
+    ModelUnavailable,
 )
 from xla_backend.lanes import TICK_S, Lane, LaneComparison, LaneProgress
+from xla_backend.models import Registry
 
 if TYPE_CHECKING:
+    from playground.page import PageContext
     from xla_backend import Backend, BackendProcess, TextStream
 
 MOST_VARIANTS = 4
@@ -88,6 +91,40 @@ class LanesRun(ComparisonRun):
             self.progress = None
             for model, key in put_off:
                 backend.warm_soon(model, [key])
+
+
+def lanes_run(
+    page: PageContext, model: str, prompt: str, options: GenerationOptions, cached_calls: int
+) -> LanesRun:
+    """The lanes of a request, not started.
+
+    Raises:
+        InvalidRequest, ModelUnavailable: the request is at fault.
+    """
+    check_request(page, model, prompt, options)
+    models = page.models()
+    registry = Registry(
+        [info.name for info in models if info.source == "hub"],
+        allow_folders=any(info.source == "folder" for info in models),
+    )
+    return LanesRun(
+        LaneComparison(model, prompt, options, cached_calls=cached_calls, registry=registry)
+    )
+
+
+def check_request(page: PageContext, model: str, prompt: str, options: GenerationOptions) -> None:
+    """Finds mistakes before anything slow begins.
+
+    Raises:
+        InvalidRequest, ModelUnavailable: the request is at fault.
+    """
+    page.check_model(model)
+    try:
+        page.backend.predict(model, prompt, options, exact_key=True)
+    except ModelUnavailable:
+        # The model's vocabulary is not here yet: the run itself will fetch it, or say why not.
+        if not any(info.source == "hub" for info in page.models() if info.name == model):
+            raise
 
 
 def _is_idle(backend: Backend | BackendProcess) -> bool:

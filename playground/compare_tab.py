@@ -14,14 +14,20 @@ import gradio as gr
 from playground import compare_choice
 from playground.compare_choice import BEAMS, LANES, MODELS, OPTIONS
 from playground.compare_lanes import all_values, lanes_report
-from playground.compare_runs import ComparisonRun, Durations, LanesRun, VariantsRun
+from playground.compare_runs import (
+    ComparisonRun,
+    Durations,
+    LanesRun,
+    VariantsRun,
+    check_request,
+    lanes_run,
+)
 from playground.compare_variants import variants_report
 from playground.components import QUIET, model_dropdown, notice
 from playground.examples import EXAMPLES
 from playground.quantities import count, elapsed
-from xla_backend import BackendError, GenerationOptions, ModelUnavailable
-from xla_backend.lanes import CACHED_CALLS, Lane, LaneComparison
-from xla_backend.models import Registry
+from xla_backend import BackendError, GenerationOptions
+from xla_backend.lanes import CACHED_CALLS, Lane
 
 if TYPE_CHECKING:
     from playground.page import PageContext
@@ -340,37 +346,3 @@ class CompareTab:
             return gr.skip(), gr.skip()
         run.stop()
         return gr.update(value="Cancelling", interactive=False), ""
-
-
-def lanes_run(
-    page: PageContext, model: str, prompt: str, options: GenerationOptions, cached_calls: int
-) -> LanesRun:
-    """The lanes of a request, not started.
-
-    Raises:
-        InvalidRequest, ModelUnavailable: the request is at fault.
-    """
-    check_request(page, model, prompt, options)
-    models = page.models()
-    registry = Registry(
-        [info.name for info in models if info.source == "hub"],
-        allow_folders=any(info.source == "folder" for info in models),
-    )
-    return LanesRun(
-        LaneComparison(model, prompt, options, cached_calls=cached_calls, registry=registry)
-    )
-
-
-def check_request(page: PageContext, model: str, prompt: str, options: GenerationOptions) -> None:
-    """Finds mistakes before anything slow begins.
-
-    Raises:
-        InvalidRequest, ModelUnavailable: the request is at fault.
-    """
-    page.check_model(model)
-    try:
-        page.backend.predict(model, prompt, options, exact_key=True)
-    except ModelUnavailable:
-        # The model's vocabulary is not here yet: the run itself will fetch it, or say why not.
-        if not any(info.source == "hub" for info in page.models() if info.name == model):
-            raise

@@ -54,7 +54,7 @@ def _said(rows: Sequence[VariantRow]) -> str:
         return "All are equally fast."
     return (
         f"{escape(_short(fastest.variant.label))} is fastest: {quantities.seconds(fastest.total_s)}"
-        f". {escape(_short(slowest.variant.label))} takes {quantities.times(ratio)} as long."
+        f". {escape(_short(slowest.variant.label))}: {quantities.times(ratio)} as long."
     )
 
 

@@ -222,6 +222,17 @@ class LaneComparison:
         texts = {result.tokens for result in self.results.values()}
         return len(texts) == 1 if len(self.results) > 1 else None
 
+    def to_json(self) -> dict[str, Any]:
+        """JSON values, of as many lanes as have ended."""
+        return {
+            "model": self.model,
+            "options": self.options.to_dict(),
+            "cached_calls": self.cached_calls,
+            "identical": self.identical,
+            "lanes": {lane.value: result.to_json() for lane, result in self.results.items()},
+            "failures": {lane.value: sentence for lane, sentence in self.failures.items()},
+        }
+
     def stop(self) -> None:
         """Ends the lane under way by ending its process; what others measured is kept.
 

@@ -1,0 +1,105 @@
+"""The Compare tab, used as a presenter uses it; one real comparison with Transformers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.browser.visit import Visit
+
+
+@pytest.fixture
+def window(visit: Callable[..., Visit]) -> Visit:
+    """A visitor of the tab."""
+    window = visit()
+    window.page.get_by_role("tab", name="Compare").click()
+    return window
+
+
+def choose(window: Visit, kind: str) -> None:
+    window.at("#compare_kind label", has_text=kind).click()
+
+
+def wait_for_text(window: Visit, selector: str, text: str) -> None:
+    window.page.wait_for_function(
+        "([selector, text]) => document.querySelector(selector).innerText.includes(text)",
+        arg=[selector, text],
+    )
+
+
+def compare(window: Visit) -> None:
+    window.at("#compare").click()
+    window.at("#compare:disabled").wait_for()
+
+
+def lanes_place(window: Visit) -> list[int]:
+    """Where the charts stand on the page, and how high they are together."""
+    return window.page.evaluate(
+        "[...document.querySelectorAll('#lanes figure')].flatMap(figure => {"
+        " const box = figure.getBoundingClientRect();"
+        " return [Math.round(box.top + scrollY), Math.round(box.height)]; })"
+    )
+
+
+def test_the_guide_s_claim_is_measured_live(window: Visit) -> None:
+    assert re.search(r"Takes about \d+ s", window.text("#compare_estimate"))
+    before = lanes_place(window)
+    window.set_number("compare_new_tokens", 4)
+    window.set_number("compare_calls", 1)
+    compare(window)
+    window.at("#lanes .lane.now").first.wait_for()
+    assert lanes_place(window) == before
+
+    # Other visitors' requests wait, and what is wrong with a request is said at once.
+    window.page.get_by_role("tab", name="Playground").click()
+    window.at("#generate").click()
+    wait_for_text(window, "#notice", "Your last run has not ended yet")
+    window.page.get_by_role("tab", name="Compare").click()
+
+    window.at("#compare:enabled").wait_for()
+    said = window.text("#lanes .claim")
+    assert re.search(r"First call [\d.]+ m?s → [\d.]+ m?s, from disk [\d.]+ m?s\. Then", said)
+    assert "than eager" in said
+    assert "Identical output: 4 lanes, the same 4 tokens." in window.text("#lanes .agreement")
+    assert window.at("#lanes .lane-track i").count() >= 7
+    assert lanes_place(window) == before
+    assert window.at("#compare_notice").inner_text() == ""
+    assert "judging by the last comparison" in window.text("#compare_estimate")
+    window.at("#values summary").press("Enter")
+    assert window.at("#values tbody tr").count() == 4
+
+    # A new comparison that is cancelled ends at once, and says so.
+    compare(window)
+    wait_for_text(window, "#lanes", "importing TensorFlow")
+    window.at("#compare_cancel").click()
+    wait_for_text(window, "#lanes .claim", "Cancelled")
+    window.at("#compare:enabled").wait_for()
+
+
+def test_the_engine_beside_itself_on_a_phone(visit: Callable[..., Visit]) -> None:
+    window = visit(390, 844)
+    window.page.locator(".overflow-menu > button").click()
+    window.page.locator(".overflow-dropdown button", has_text="Compare").click()
+    choose(window, "Numbers of beams")
+    window.set_number("compare_new_tokens", 4)
+    for number in ("4", "8"):
+        window.at("#compare_beams label", has_text=number).click()
+    compare(window)
+    wait_for_text(window, "#variants .claim", "fast")
+    assert window.at("#variants .variant").count() == 2
+    assert "–" not in window.text("#variants")
+    assert window.overflow() == 0
+
+    # A mistake is said, and what was measured stays.
+    choose(window, "Option sets")
+    window.at("#compare_options textarea").fill("temperature=0\nheat=1")
+    window.at("#compare").click()
+    wait_for_text(window, "#compare_notice", "Option set 2: unknown option heat")
+    assert window.at("#variants .badge").count() == 2
+    window.at("#compare_options textarea").fill("temperature=0.5, seed=1\ntemperature=0.5, seed=2")
+    compare(window)
+    window.at("#compare:enabled").wait_for()
+    assert "seed=2" in window.text("#variants")
+    assert window.at("#compare_notice").inner_text() == ""
