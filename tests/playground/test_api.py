@@ -92,6 +92,22 @@ def test_any_text_is_answered(client: Client, prompt: str) -> None:
     assert answer["new_tokens"] >= 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"prompt": ""}, "prompt is empty"),
+        ({"cached_calls": 0}, "cached_calls must be a whole number from 1 to 50"),
+        ({"num_beams": 9}, "num_beams must be from 1 to 8"),
+        ({"model": "/etc"}, "no model '/etc'"),
+    ],
+)
+def test_a_comparison_finds_mistakes_before_it_starts(
+    client: Client, arguments: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(AppError, match=sentence):
+        client.predict(**{"prompt": "Once", **arguments}, api_name="/compare")
+
+
 def test_the_endpoints_say_what_they_take(client: Client) -> None:
     described = client.view_api(return_format="dict", print_info=False)
     assert set(described["named_endpoints"]) == {"/generate", "/compare", "/transcribe"}
