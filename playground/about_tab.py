@@ -46,7 +46,9 @@ clock stops, and the phases add up to the total. Waiting for other visitors coun
 a model, starting the engine and the way from the server to your browser are not part of the total.
 Tokens per second counts the new tokens over first token and decode.</p>
 <p>“N times faster” divides what the first call of a shape took (trace, compile and run) by what
-this call took to run. It is no comparison with other software.</p>
+this call took to run. It is no comparison with other software: that is on the Compare tab, where
+every lane runs in a fresh process of its own, a call is timed from text to text, and the tokens of
+all lanes are compared.</p>
 <h2>Keys</h2>
 <p><kbd>Ctrl</kbd> or <kbd>⌘</kbd> + <kbd>Enter</kbd> generates, <kbd>Esc</kbd> stops.</p>
 </div>

@@ -50,7 +50,8 @@ def main() -> int:
 
 
 def take_pictures(browser: Browser, url: str, folder: Path) -> None:
-    """A first call, then a later one, the same in the dark and on a phone, shapes in the making."""
+    """A first call, then a later one, the same in the dark and on a phone, shapes in the making,
+    lanes compared."""
     wide = Visit(browser, url, 1280, 1010, color_scheme="light")
     _wait_until_idle(wide)
     wide.generate()
@@ -82,6 +83,15 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     _shoot(shapes, folder / "shapes.png")
     shapes.at("#cancel_making").click()
     shapes.close()
+
+    compared = Visit(browser, url, 1280, 1150, color_scheme="light")
+    _wait_until_idle(compared)
+    compared.page.get_by_role("tab", name="Compare").click()
+    compared.at("#compare").click()
+    compared.at("#compare:disabled").wait_for()
+    compared.at("#compare:enabled").wait_for()
+    _shoot(compared, folder / "compare.png")
+    compared.close()
 
 
 def _wait_until_idle(visit: Visit) -> None:
