@@ -174,7 +174,6 @@ class CompareTab:
         gr.on(
             [
                 self._page.load,
-                self.compare.click,
                 *(part.change for part in (self.kind, self.model, self.cached_calls)),
             ],
             self._estimate,

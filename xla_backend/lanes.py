@@ -27,7 +27,7 @@ from enum import Enum
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from xla_backend import errors
+from xla_backend import errors, xla_folder
 from xla_backend.buckets import BucketRules
 from xla_backend.errors import BackendError, EngineStopped, InvalidRequest
 from xla_backend.models import Registry
@@ -376,8 +376,6 @@ def _environment() -> dict[str, str]:
     package_folder = str(Path(__file__).resolve().parent.parent)
     search_path = [package_folder, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**QUIET_ENVIRONMENT, **os.environ, **ENVIRONMENT}
-    from xla_backend import xla_folder
-
     return environment | {
         "PYTHONPATH": os.pathsep.join(search_path),
         # A folder where XLA finds what was compiled before would make a first call none.
