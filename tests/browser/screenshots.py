@@ -38,7 +38,7 @@ def main() -> int:
     flags.folder.mkdir(parents=True, exist_ok=True)
     # A store of its own, or the first call would be restored from an earlier day's.
     with tempfile.TemporaryDirectory() as store, sync_playwright() as playwright:
-        served = serve("--models", flags.model, "--store", store)
+        served = serve("--models", f"{flags.model},whisper-commands", "--store", store)
         try:
             browser = playwright.chromium.launch(
                 executable_path=executable, args=CHROMIUM_ARGUMENTS
@@ -84,6 +84,9 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     shapes.at("#cancel_making").click()
     shapes.close()
 
+    take_functions(browser, url, folder)
+    take_speech(browser, url, folder)
+
     compared = Visit(browser, url, 1280, 1150, color_scheme="light")
     _wait_until_idle(compared)
     compared.page.get_by_role("tab", name="Compare").click()
@@ -92,6 +95,38 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     compared.at("#compare:enabled").wait_for()
     _shoot(compared, folder / "compare.png")
     compared.close()
+
+
+def take_functions(browser: Browser, url: str, folder: Path) -> None:
+    """A padded batch that shares the shape of another one."""
+    functions = Visit(browser, url, 1280, 1010, color_scheme="light")
+    functions.page.get_by_role("tab", name="Functions").click()
+    functions.at("#functions_pad input").check()
+    for batch_size in (5, 7):
+        _wait_until_idle(functions)
+        functions.set_number("functions_batch_size", batch_size)
+        functions.at("#functions_prediction", has_text=f"batch of {batch_size},").wait_for()
+        functions.at("#functions_run").click()
+        functions.at("#functions_report .verdict", has_text=f"batch of {batch_size},").wait_for()
+    functions.at("#functions_kept", has_text="5, 7").wait_for()
+    _shoot(functions, folder / "functions.png")
+    functions.close()
+
+
+def take_speech(browser: Browser, url: str, folder: Path) -> None:
+    """A recording of several windows, on the function that a first one has made."""
+    speech = Visit(browser, url, 1280, 1010, color_scheme="light")
+    speech.page.get_by_role("tab", name="Speech").click()
+    for example in ("Command 1", "in a row"):
+        speech.at("#speech_examples button", has_text=example).click()
+        speech.page.wait_for_timeout(1500)
+        _wait_until_idle(speech)
+        speech.at("#transcribe").click()
+        speech.at("#speech_report .busy").wait_for(state="attached")
+        speech.at("#speech_report .busy").wait_for(state="detached")
+    speech.at("#windows tbody tr").nth(3).wait_for()
+    _shoot(speech, folder / "speech.png")
+    speech.close()
 
 
 def _wait_until_idle(visit: Visit) -> None:
