@@ -1,0 +1,153 @@
+"""The results as drawings: SVG that needs no library and follows the reader's light or dark theme.
+
+Knows the results file. Must not know how anything was measured.
+"""
+
+from __future__ import annotations
+
+import statistics
+from html import escape
+from typing import Any
+
+from benchmarks import results
+from benchmarks.contenders import ENGINE, LIMIT
+from benchmarks.measures import MEASURES, PUBLISHED
+
+_STYLE = """<style>
+text { font: 13px system-ui, sans-serif; fill: #1f2937 }
+.title { font-weight: 600; font-size: 15px } .small { font-size: 11px; fill: #6b7280 }
+.own { fill: #4f46e5 } .other { fill: #b6bcc8 } .line { stroke: #4f46e5; fill: none }
+.limit { stroke: #b45309; stroke-dasharray: 4 3 } .axis { stroke: #d1d5db }
+.own-name { font-weight: 600 }
+@media (prefers-color-scheme: dark) {
+  text { fill: #e5e7eb } .small { fill: #9ca3af } .own { fill: #818cf8 } .other { fill: #566074 }
+  .line { stroke: #818cf8 } .limit { stroke: #fbbf24 } .axis { stroke: #4b5563 }
+}
+</style>"""
+
+_GROUPS = (
+    ("greedy", "Greedy search"),
+    ("beams", "4 beams"),
+    ("context", "After a prompt of 448 tokens"),
+)
+
+
+def drawings(kept: dict[str, Any]) -> dict[str, str]:
+    """File names and contents of every drawing that there are numbers for."""
+    drawn = {"benchmark-peers.svg": _peers(kept), "benchmark-growth.svg": _growth(kept)}
+    return {name: drawing for name, drawing in drawn.items() if drawing}
+
+
+def _peers(kept: dict[str, Any]) -> str:
+    """Bars: milliseconds a token of each contender, shortest first."""
+    groups = []
+    for name, title in _GROUPS:
+        entry = kept["entries"].get(f"{name}/{PUBLISHED}")
+        if entry:
+            times = {
+                who: 1000 * statistics.median(results.sample(entry, who, "token"))
+                for who in dict.fromkeys(row["contender"] for row in entry["calls"])
+            }
+            limit = times.pop(LIMIT, None)
+            groups.append((title, limit, sorted(times.items(), key=lambda item: item[1])))
+    if not groups:
+        return ""
+    left, width, height = 190, 470, 22
+    scale = width / max(value for _, _, times in groups for _, value in times)
+    parts, y = [], 30
+    parts.append(f'<text class="title" x="12" y="{y}">GPT-2 124M, 2 threads: ms a token</text>')
+    for title, limit, times in groups:
+        y += 34
+        parts.append(f'<text x="12" y="{y}">{title}</text>')
+        top = y + 8
+        for who, value in times:
+            y += height
+            own = who == ENGINE
+            parts.append(
+                f'<text class="{"own-name" if own else "name"}" x="{left - 8}" y="{y + 5}"'
+                f' text-anchor="end">{escape(who)}</text>'
+            )
+            parts.append(
+                f'<rect class="{"own" if own else "other"}" x="{left}" y="{y - 8}" rx="2"'
+                f' width="{value * scale:.1f}" height="16"/>'
+                f'<text x="{left + value * scale + 6:.1f}" y="{y + 5}">{value:.1f}</text>'
+            )
+        if limit:
+            x = left + limit * scale
+            parts.append(
+                f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{y + 12}"/>'
+                f'<text class="small" x="{x:.1f}" y="{top - 3}" text-anchor="middle">'
+                f"limit: reading the weights, {limit:.1f}</text>"
+            )
+    return _svg(left + width + 60, y + 24, parts)
+
+
+def _growth(kept: dict[str, Any]) -> str:
+    """A panel a measure: milliseconds over what grows, with the straight line that fits best."""
+    panels = []
+    for measure in MEASURES:
+        entry = kept["entries"].get(f"{measure.name}/{measure.model}")
+        if measure.growth and entry:
+            points = [
+                (row["x"], 1000 * statistics.median(row["seconds"])) for row in entry["calls"]
+            ]
+            panels.append((measure.title, measure.growth, points))
+    if not panels:
+        return ""
+    parts = []
+    for number, (title, axis, points) in enumerate(panels):
+        x0, y0 = 66 + 370 * (number % 2), 50 + 250 * (number // 2)
+        parts += _panel(x0, y0, title, axis, points)
+    return _svg(750, 250 * ((len(panels) + 1) // 2) + 20, parts)
+
+
+def _panel(
+    x0: float, y0: float, title: str, axis: str, points: list[tuple[int, float]]
+) -> list[str]:
+    width, height = 270, 160
+    xs, ys = zip(*points, strict=True)
+    slope, intercept = statistics.linear_regression(xs, ys)
+    top = max(ys) * 1.08
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return round(x0 + width * x / max(xs), 1), round(y0 + height * (1 - y / top), 1)
+
+    (left, start), (right, end) = (
+        place(0, max(0, intercept)),
+        place(max(xs), intercept + slope * max(xs)),
+    )
+    line = " ".join(f"{x},{y}" for x, y in (place(*point) for point in points))
+    parts = [
+        f'<text class="title" x="{x0 - 46}" y="{y0 - 18}">{escape(title)}, ms</text>',
+        f'<path class="axis" fill="none" d="M{x0} {y0}V{y0 + height}H{x0 + width}"/>',
+        f'<line class="limit" x1="{left}" y1="{start}" x2="{right}" y2="{end}"/>',
+        f'<polyline class="line" points="{line}"/>',
+        f'<text class="small" x="{x0 + width}" y="{y0 + height + 32}" text-anchor="end">'
+        f"{escape(axis)}; straightness {results.straightness(xs, ys):.3f}</text>",
+    ]
+    last = -100.0
+    for x, y in points:
+        px, py = place(x, y)
+        parts.append(f'<circle class="own" cx="{px}" cy="{py}" r="3.5"/>')
+        if px - last >= 24:
+            parts.append(
+                f'<text class="small" x="{px}" y="{y0 + height + 16}" text-anchor="middle">'
+                f"{x}</text>"
+            )
+            last = px
+    for share in (0.5, 1.0):
+        value = max(ys) * share
+        parts.append(
+            f'<text class="small" x="{x0 - 6}" y="{place(0, value)[1] + 4}" text-anchor="end">'
+            f"{value:.0f}</text>"
+        )
+    return parts
+
+
+def _svg(width: int, height: int, parts: list[str]) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
+        f' width="{width}" height="{height}" role="img">\n{_STYLE}\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )

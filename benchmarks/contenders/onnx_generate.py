@@ -1,0 +1,46 @@
+"""ONNX Runtime by way of optimum: the exported model, driven by Transformers' `generate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnxruntime
+import torch
+import transformers
+from optimum.onnxruntime import ORTModelForCausalLM
+
+from benchmarks.contenders import THREADS, Request
+
+
+class Model:
+    """An exported checkpoint; the export is kept for the next run."""
+
+    def __init__(self, folder: Path, work: Path, variant: str) -> None:
+        """Exports where needed and loads."""
+        exported = work / f"onnx-{folder.name}"
+        if not (exported / "model.onnx").exists():
+            ORTModelForCausalLM.from_pretrained(folder, export=True).save_pretrained(exported)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = THREADS
+        self._model = ORTModelForCausalLM.from_pretrained(exported, session_options=options)
+        torch.set_num_threads(THREADS)
+
+    def versions(self) -> dict[str, str]:
+        """ONNX Runtime's and Transformers'."""
+        return {
+            "onnxruntime": onnxruntime.__version__,
+            "transformers": transformers.__version__,
+        }
+
+    def generate(self, request: Request) -> list[int]:
+        """The new tokens."""
+        ids = torch.tensor([request.ids])
+        tokens = self._model.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=request.new_tokens,
+            num_beams=request.num_beams,
+            do_sample=False,
+            pad_token_id=self._model.config.eos_token_id,
+        )[0]
+        return tokens[-request.new_tokens :].tolist()

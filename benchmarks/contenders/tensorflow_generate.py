@@ -1,0 +1,56 @@
+"""`model.generate` of Transformers' TensorFlow models, eager, and compiled as the guide does."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import safetensors.tensorflow
+import tensorflow as tf
+import transformers
+from transformers.modeling_tf_pytorch_utils import load_pytorch_state_dict_in_tf2_model
+
+from benchmarks.contenders import THREADS, Request
+
+
+class Model:
+    """A TensorFlow model with the weights of a PyTorch-format checkpoint."""
+
+    def __init__(self, folder: Path, work: Path, variant: str) -> None:
+        """Loads it. Variant "compiled" wraps `generate` in a `tf.function` with XLA."""
+        tf.config.threading.set_intra_op_parallelism_threads(THREADS)
+        tf.config.threading.set_inter_op_parallelism_threads(THREADS)
+        config = transformers.AutoConfig.from_pretrained(folder)
+        self._model = getattr(transformers, f"TF{config.architectures[0]}")(config)
+        self._model.build_in_name_scope()
+        state = safetensors.tensorflow.load_file(folder / "model.safetensors")
+        load_pytorch_state_dict_in_tf2_model(
+            self._model, state, tf_inputs=False, allow_missing_keys=True
+        )
+        self._pad = config.eos_token_id if config.pad_token_id is None else config.pad_token_id
+        self._is_compiled = variant == "compiled"
+        self._is_encoder_decoder = config.is_encoder_decoder
+
+    def versions(self) -> dict[str, str]:
+        """TensorFlow's and Transformers'."""
+        return {"tensorflow": tf.__version__, "transformers": transformers.__version__}
+
+    def generate(self, request: Request) -> list[int]:
+        """The new tokens; compiled at the first call of a size."""
+        ids = tf.constant([request.ids])
+        run = self._function(request.new_tokens, request.num_beams)
+        tokens = run(ids, tf.ones_like(ids)).numpy()[0]
+        return tokens[1 if self._is_encoder_decoder else len(request.ids) :].tolist()
+
+    @functools.cache  # noqa: B019 (lives as long as the process)
+    def _function(self, new_tokens: int, num_beams: int):
+        def generate(ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+            return self._model.generate(
+                ids,
+                attention_mask=mask,
+                max_new_tokens=new_tokens,
+                num_beams=num_beams,
+                pad_token_id=self._pad,
+            )
+
+        return tf.function(generate, jit_compile=True) if self._is_compiled else generate

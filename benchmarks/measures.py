@@ -1,0 +1,397 @@
+"""What is measured, and the bars that the numbers are held against.
+
+Knows which calls make up a measure and which ratios count. Must not know how calls are run
+(`runner`) nor how numbers are shown (`report`).
+
+Two statistics come out of the same calls. *First token*: the time of a call for 1 new token. *Time
+a token*: (time of the call for N new tokens - time of the call for 1) / (N - 1), so what a prompt
+costs is not in it. A ratio is computed in each round and its median taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from benchmarks import contenders as c
+
+FEW, MANY = 1, 64
+SHORT_PROMPT, LONG_PROMPT = 16, 448
+PUBLISHED = "124m"
+BUNDLED = ("gpt2-stories", "opt-stories")
+LAYERS = (2, 4, 8, 16, 32, 48)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that is timed in every round.
+
+    Attributes:
+        contender: a name in `contenders.CONTENDERS`.
+        model: a name that `runner.checkpoint` knows.
+        setting: tells calls of one contender apart: "sampling", "128 prompt tokens"; may be empty.
+        x: of a measure of growth, what grows.
+    """
+
+    contender: str
+    model: str
+    new_tokens: int
+    prompt_tokens: int = SHORT_PROMPT
+    num_beams: int = 1
+    setting: str = ""
+    sampling: bool = False
+    stream: bool = False
+    x: int | None = None
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Calls that are timed in turn, in one run.
+
+    Attributes:
+        same_tokens: whether all float32 contenders must write the same tokens.
+        is_quick: whether it belongs to the quick set; `full_only` calls never do.
+        growth: of a measure of growth, the label of what grows; its calls have an `x`.
+    """
+
+    name: str
+    title: str
+    model: str
+    calls: tuple[Call, ...] = ()
+    full_only: tuple[Call, ...] = ()
+    same_tokens: bool = False
+    is_quick: bool = True
+    growth: str = ""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A number that a ratio is held against.
+
+    Attributes:
+        measure, model: where its numbers come from.
+        statistic: which of a call's numbers: "token", "first token" or "whole call".
+        of, over: the ratio's parts, each a contender's name or the setting of the engine's calls.
+        at_least: whether the ratio is good when it is large ("times faster"), or when small.
+        bar, aim: must, and wanted.
+    """
+
+    measure: str
+    model: str
+    sentence: str
+    statistic: Literal["token", "first token", "whole call"]
+    of: str
+    over: str
+    at_least: bool
+    bar: float
+    aim: float
+
+
+def _pair(
+    contenders: tuple[str, ...], model: str, prompt_tokens: int = SHORT_PROMPT, num_beams: int = 1
+) -> tuple[Call, ...]:
+    return tuple(
+        Call(name, model, new_tokens, prompt_tokens, num_beams)
+        for name in contenders
+        for new_tokens in (FEW, MANY)
+    )
+
+
+_RIVALS = (c.ENGINE, c.CTRANSLATE2, c.COMPILED_GENERATE, c.PYTORCH)
+_MORE = (c.CTRANSLATE2_INT8, c.ONNX_RUNTIME, c.PYTORCH_COMPILED)
+
+
+def _engine(model: str, setting: str, **values) -> Call:
+    return Call(c.ENGINE, model, setting=setting, **values)
+
+
+MEASURES = (
+    Measure(
+        "greedy",
+        "Greedy search, short prompt",
+        PUBLISHED,
+        _pair((c.LIMIT, *_RIVALS), PUBLISHED),
+        _pair((*_MORE, c.KERAS_HUB), PUBLISHED),
+        same_tokens=True,
+    ),
+    Measure(
+        "beams-2",
+        "2 beams",
+        PUBLISHED,
+        _pair((c.ENGINE, c.CTRANSLATE2, c.PYTORCH), PUBLISHED, num_beams=2),
+        is_quick=False,
+    ),
+    Measure(
+        "beams",
+        "4 beams",
+        PUBLISHED,
+        _pair(_RIVALS, PUBLISHED, num_beams=4),
+        _pair((c.CTRANSLATE2_INT8, c.ONNX_RUNTIME), PUBLISHED, num_beams=4),
+    ),
+    Measure(
+        "context",
+        "After a prompt of 448 tokens",
+        PUBLISHED,
+        _pair((c.LIMIT, *_RIVALS), PUBLISHED, LONG_PROMPT),
+        _pair(_MORE, PUBLISHED, LONG_PROMPT),
+        same_tokens=True,
+    ),
+    *(
+        Measure(
+            "greedy",
+            f"Greedy search, {model}",
+            model,
+            _pair((c.LIMIT, c.ENGINE, c.CTRANSLATE2), model),
+            _pair((c.PYTORCH,), model),
+            same_tokens=model != "whisper-tiny",
+        )
+        for model in ("opt-125m", "t5-small", "whisper-tiny")
+    ),
+    *(
+        Measure(
+            "bundled",
+            f"The bundled {model}",
+            model,
+            tuple(Call(name, model, MANY) for name in (c.ENGINE, c.EAGER_GENERATE, c.CTRANSLATE2)),
+            tuple(Call(name, model, MANY) for name in (c.COMPILED_GENERATE, c.PYTORCH)),
+            same_tokens=True,
+            is_quick=model == BUNDLED[0],
+        )
+        for model in BUNDLED
+    ),
+    *(
+        Measure(
+            "sampling",
+            f"Sampling against greedy search, {model}",
+            model,
+            (
+                *(_engine(model, "greedy", new_tokens=n) for n in (FEW, MANY)),
+                *(_engine(model, "sampling", new_tokens=n, sampling=True) for n in (FEW, MANY)),
+            ),
+        )
+        for model in (PUBLISHED, BUNDLED[0])
+    ),
+    *(
+        Measure(
+            "streaming",
+            f"Streaming against one whole call, {model}",
+            model,
+            (
+                _engine(model, "whole", new_tokens=MANY),
+                _engine(model, "streamed", new_tokens=MANY, stream=True),
+            ),
+        )
+        for model in (PUBLISHED, BUNDLED[0])
+    ),
+    Measure("page", "The page: click to first text", BUNDLED[0]),
+    Measure("memory", "Memory of the engine with 10 keys", PUBLISHED),
+    Measure(
+        "growth-tokens",
+        "Whole call, new tokens",
+        PUBLISHED,
+        tuple(_engine(PUBLISHED, f"{n}", new_tokens=n, x=n) for n in (16, 32, 64, 128, 256, 512)),
+        is_quick=False,
+        growth="new tokens",
+    ),
+    Measure(
+        "growth-prompt",
+        "First token, tokens of the prompt",
+        PUBLISHED,
+        tuple(
+            _engine(PUBLISHED, f"{n}", new_tokens=FEW, prompt_tokens=n, x=n)
+            for n in (8, 16, 32, 64, 128, 256, 512)
+        ),
+        is_quick=False,
+        growth="tokens of the prompt",
+    ),
+    Measure(
+        "growth-beams",
+        "32 new tokens, beams",
+        PUBLISHED,
+        tuple(
+            _engine(PUBLISHED, f"{n}", new_tokens=32, num_beams=n, x=n) for n in (1, 2, 3, 4, 6, 8)
+        ),
+        is_quick=False,
+        growth="beams",
+    ),
+    Measure(
+        "growth-layers",
+        "32 new tokens, layers (width 384)",
+        "layers",
+        tuple(_engine(f"{n}-layers", f"{n}", new_tokens=32, x=n) for n in LAYERS),
+        is_quick=False,
+        growth="layers",
+    ),
+)
+
+BARS = (
+    Bar(
+        "greedy",
+        PUBLISHED,
+        "greedy, a token, over the limit",
+        "token",
+        c.ENGINE,
+        c.LIMIT,
+        False,
+        1.3,
+        1.05,
+    ),
+    Bar(
+        "greedy",
+        PUBLISHED,
+        "greedy, a token, against PyTorch eager",
+        "token",
+        c.PYTORCH,
+        c.ENGINE,
+        True,
+        1.5,
+        2.0,
+    ),
+    Bar(
+        "greedy",
+        PUBLISHED,
+        "greedy, a token, against compiled model.generate",
+        "token",
+        c.COMPILED_GENERATE,
+        c.ENGINE,
+        True,
+        1.0,
+        1.3,
+    ),
+    Bar(
+        "greedy",
+        PUBLISHED,
+        "greedy, a token, over CTranslate2",
+        "token",
+        c.ENGINE,
+        c.CTRANSLATE2,
+        False,
+        1.25,
+        1.0,
+    ),
+    Bar(
+        "beams",
+        PUBLISHED,
+        "4 beams, a token, against PyTorch eager",
+        "token",
+        c.PYTORCH,
+        c.ENGINE,
+        True,
+        2.0,
+        2.5,
+    ),
+    Bar(
+        "beams",
+        PUBLISHED,
+        "4 beams, a token, over CTranslate2",
+        "token",
+        c.ENGINE,
+        c.CTRANSLATE2,
+        False,
+        1.2,
+        1.0,
+    ),
+    Bar(
+        "context",
+        PUBLISHED,
+        "context of 448, a token, against compiled model.generate",
+        "token",
+        c.COMPILED_GENERATE,
+        c.ENGINE,
+        True,
+        1.2,
+        1.6,
+    ),
+    Bar(
+        "context",
+        PUBLISHED,
+        "context of 448, a token, over CTranslate2",
+        "token",
+        c.ENGINE,
+        c.CTRANSLATE2,
+        False,
+        1.4,
+        1.0,
+    ),
+    Bar(
+        "context",
+        PUBLISHED,
+        "prompt of 448, first token, against compiled model.generate",
+        "first token",
+        c.COMPILED_GENERATE,
+        c.ENGINE,
+        True,
+        1.4,
+        1.6,
+    ),
+    Bar(
+        "context",
+        PUBLISHED,
+        "prompt of 448, first token, over CTranslate2",
+        "first token",
+        c.ENGINE,
+        c.CTRANSLATE2,
+        False,
+        1.1,
+        1.0,
+    ),
+    *(
+        Bar(
+            "bundled",
+            model,
+            f"{model}, cached call against eager model.generate",
+            "whole call",
+            c.EAGER_GENERATE,
+            c.ENGINE,
+            True,
+            100.0,
+            400.0,
+        )
+        for model in BUNDLED
+    ),
+    *(
+        Bar(
+            "sampling",
+            model,
+            f"{model}, sampling over greedy, a token",
+            "token",
+            "sampling",
+            "greedy",
+            False,
+            1.1,
+            1.03,
+        )
+        for model in (PUBLISHED, BUNDLED[0])
+    ),
+    *(
+        Bar(
+            "streaming",
+            model,
+            f"{model}, streaming over one whole call",
+            "whole call",
+            "streamed",
+            "whole",
+            False,
+            1.05,
+            1.02,
+        )
+        for model in (PUBLISHED, BUNDLED[0])
+    ),
+    *(
+        Bar(
+            "greedy",
+            model,
+            f"{model}, a token, over CTranslate2",
+            "token",
+            c.ENGINE,
+            c.CTRANSLATE2,
+            False,
+            1.4,
+            1.0,
+        )
+        for model in ("opt-125m", "t5-small", "whisper-tiny")
+    ),
+)
+
+PAGE_BAR_S, PAGE_AIM_S = 0.080, 0.030
+"""Click to first text, less the engine's own time to its first token."""

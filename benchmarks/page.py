@@ -1,0 +1,121 @@
+"""What the page adds to the engine: from the click to the first text that is to be seen.
+
+Knows the page as a visitor's browser does, and the engine's first-token time as the page's report
+shows it. Must not import either. Chromium runs on the same machine, beside the engine.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from playwright.sync_api import Page, sync_playwright
+
+from benchmarks.contenders import ROOT
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM_ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+CHROMIUM_ARGUMENTS += ["--disable-background-networking", "--disable-component-update"]
+PATIENCE_MS = 90_000
+
+PROMPT = "Once upon a time there was a little fox"
+
+# Takes both times in the browser, so that what drives it is not measured. The text of the run
+# before may stay until the new one begins: a run's first text is another than the last one's whole.
+_TAKE_TIMES = """() => {
+  const read = () => document.querySelector("#story .story-new")?.textContent.trim() ?? "";
+  document.getElementById("generate").addEventListener("click", () => {
+    window.clicked = performance.now();
+    window.firstText = undefined;
+    window.textBefore = read();
+  }, true);
+  new MutationObserver(() => {
+    const text = read();
+    if (window.clicked && window.firstText === undefined && text && text !== window.textBefore)
+      window.firstText = performance.now();
+  }).observe(document.getElementById("story"),
+    {childList: true, subtree: true, characterData: true});
+}"""
+
+
+def measure(model: str, rounds: int) -> dict[str, Any]:
+    """Presses Generate again and again, on a shape that is compiled.
+
+    Args:
+        model: a bundled one.
+        rounds: for each, five clicks are kept, after two that compile and settle.
+
+    Returns:
+        "clicks", each with "first_text_s" and the engine's "first_token_s".
+    """
+    clicks = []
+    with _served() as url, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=next(filter(None, map(shutil.which, BROWSERS)), None),
+            args=CHROMIUM_ARGUMENTS,
+        )
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.set_default_timeout(PATIENCE_MS)
+        page.goto(url)
+        page.locator("#prediction .prediction-key").wait_for()
+        page.locator("#model input").click()
+        page.get_by_role("option", name=model).click()
+        page.locator("#prompt textarea").fill(PROMPT)
+        page.evaluate(_TAKE_TIMES)
+        for number in range(2 + 5 * rounds):
+            click = _click(page)
+            if number >= 2:
+                clicks.append(click)
+        browser.close()
+    return {"clicks": clicks}
+
+
+def _click(page: Page) -> dict[str, float]:
+    page.locator("#generate").click()
+    page.wait_for_function("window.firstText !== undefined")
+    page.locator("#report .busy").wait_for(state="detached")
+    page.locator("#generate:enabled").wait_for()
+    page.wait_for_timeout(300)  # the visitor looks; the tables below are drawn
+    report = page.locator("#report").inner_text()
+    found = re.search(r"First token\s*([\d.,]+)\s*(ms|s|µs)\b", report)
+    if found is None:
+        raise RuntimeError(f"the page's report has no first token: {report!r}")
+    unit = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}[found[2]]
+    return {
+        "first_text_s": page.evaluate("window.firstText - window.clicked") / 1000,
+        "first_token_s": float(found[1].replace(",", "")) * unit,
+    }
+
+
+@contextmanager
+def _served() -> Iterator[str]:
+    """The app on a free port, with a store of its own; gives its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as store:
+        server = subprocess.Popen(
+            [sys.executable, "app.py", "--port", str(port), "--store", store],
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            for _ in range(600):
+                with socket.socket() as knock:
+                    knock.settimeout(1)
+                    if not knock.connect_ex(("127.0.0.1", port)):
+                        break
+                time.sleep(0.1)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
+            server.wait(20)

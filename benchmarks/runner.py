@@ -1,0 +1,202 @@
+"""Runs a measure's calls in turn, A B C A B C, all contenders alive in one run.
+
+Knows contenders and rounds. Must not know what a good number is, nor how numbers are shown.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from benchmarks import checkpoints, machine
+from benchmarks.contenders import (
+    CONTENDERS,
+    ENGINE,
+    LIMIT,
+    PEERS_PYTHON,
+    PYTORCH,
+    ROOT,
+    THREADS,
+    ContenderFailed,
+    Request,
+    Running,
+)
+from benchmarks.measures import Call, Measure
+
+WORDS = "once upon a time there was a little fox who lived near the river and went home "
+
+
+def checkpoint(model: str, work: Path) -> Path:
+    """The folder of a model: bundled, or built in `work` with random weights."""
+    if model == "124m":
+        return checkpoints.gpt2_124m(work)
+    if model in checkpoints.SHAPES:
+        return checkpoints.published_shape(model, work, PEERS_PYTHON)
+    if model.endswith("-layers"):
+        return checkpoints.gpt2_of_depth(int(model.partition("-")[0]), work)
+    return ROOT / "demo_models" / model
+
+
+class Runner:
+    """The contenders that are alive, and the calls that were made of them."""
+
+    def __init__(self, work: Path) -> None:
+        """Nothing is started before it is needed.
+
+        Args:
+            work: where checkpoints are built and converted; kept for the next run.
+        """
+        work.mkdir(parents=True, exist_ok=True)
+        self._work = work
+        self._alive: dict[tuple[str, str], Running] = {}
+        self.versions: dict[str, str] = {}
+
+    def run(self, measure: Measure, calls: tuple[Call, ...], rounds: int) -> dict[str, Any]:
+        """Times the calls in turn, after each was run once and so compiled.
+
+        A contender that fails is left out, and its sentence kept, unless it is the engine.
+
+        Returns:
+            "calls" (each call with its seconds, tokens and what else its contender said),
+            "failures" by contender, "bystanders" (see `machine.Bystanders`).
+        """
+        failures: dict[str, str] = {}
+        requests = {call: self._request(call) for call in calls}
+        wanted = list(dict.fromkeys((call.contender, call.model) for call in calls))
+        with ThreadPoolExecutor(THREADS) as side_by_side:
+            jobs = [side_by_side.submit(self._prepare, *who, requests) for who in wanted]
+        for (contender, _), job in zip(wanted, jobs, strict=True):
+            if sentence := job.result():
+                failures[contender] = sentence
+                _note(f"{contender} is left out: {sentence}")
+        rows = [_row(call) for call in calls if call.contender not in failures]
+        prepared = [call for call in calls if call.contender not in failures]
+        bystanders = machine.Bystanders([running.process_id for running in self._alive.values()])
+        for number in range(rounds):
+            start = time.perf_counter()
+            for call, row in zip(prepared, rows, strict=True):
+                answer = self._alive[call.contender, call.model].generate(requests[call])
+                row["seconds"].append(answer.pop("seconds"))
+                row["tokens"] = answer.pop("tokens")
+                for name, value in answer.items():
+                    row["details"].setdefault(name, []).append(value)
+                if call.contender != LIMIT and len(row["tokens"]) != call.new_tokens:
+                    raise ContenderFailed(
+                        f"{call.contender} wrote {len(row['tokens'])} tokens of {call.new_tokens} "
+                        f"({measure.name}, {call.model}): its time would not compare"
+                    )
+            _note(f"  round {number + 1} of {rounds}: {time.perf_counter() - start:.1f} s")
+        result = {"calls": rows, "failures": failures, "bystanders": round(bystanders.share(), 3)}
+        if measure.same_tokens:
+            result["tokens"] = self._agreement(rows)
+        return result
+
+    def memory(self, model: str) -> int:
+        """Bytes that the engine's process holds now; it must be alive."""
+        return self._alive[ENGINE, model].memory()
+
+    def forget(self, models: set[str] | None = None) -> None:
+        """Ends the contenders of these models, or all."""
+        for who in [who for who in self._alive if models is None or who[1] in models]:
+            self._alive.pop(who).end()
+
+    def _prepare(self, contender: str, model: str, requests: dict[Call, Request]) -> str | None:
+        """Starts a contender where needed and warms its calls; returns why it could not."""
+        start = time.perf_counter()
+        folder = checkpoint(model, self._work)
+        running = None
+        try:
+            if (contender, model) not in self._alive:
+                running = Running(CONTENDERS[contender], folder, self._work)
+                self.versions |= running.wait_until_ready()
+                self._alive[contender, model] = running
+            for call, request in requests.items():
+                if (call.contender, call.model) == (contender, model):
+                    self._alive[contender, model].prepare(request)
+        except (ContenderFailed, OSError) as error:
+            if running is not None:
+                self._alive.pop((contender, model), None)
+                running.end()
+            if contender == ENGINE:
+                raise
+            return str(error)
+        _note(f"  {contender} ({model}) ready after {time.perf_counter() - start:.1f} s")
+        return None
+
+    def _request(self, call: Call) -> Request:
+        prompt, ids = _prompt(checkpoint(call.model, self._work), call.prompt_tokens)
+        sampling = {"temperature": 0.9, "top_k": 50, "top_p": 0.95} if call.sampling else {}
+        return Request(prompt, ids, call.new_tokens, call.num_beams, stream=call.stream, **sampling)
+
+    def _agreement(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Where float32 contenders part from the engine's tokens, and how near the choice was."""
+        differences = []
+        mine = {row["new_tokens"]: row for row in rows if row["contender"] == ENGINE}
+        for row in rows:
+            own = mine[row["new_tokens"]]
+            is_equal = row["tokens"] == own["tokens"]
+            if row["contender"] == LIMIT or is_equal or not CONTENDERS[row["contender"]].is_float32:
+                continue
+            pairs = zip(row["tokens"], own["tokens"], strict=True)
+            place = next(i for i, (theirs, ours) in enumerate(pairs) if theirs != ours)
+            differences.append(
+                {
+                    "contender": row["contender"],
+                    "new_tokens": row["new_tokens"],
+                    "place": place,
+                    "lead": self._lead(row, place),
+                }
+            )
+            _note(f"  different tokens: {differences[-1]}")
+        return differences
+
+    def _lead(self, row: dict[str, Any], place: int) -> float | None:
+        """By how much the likeliest logit led at a place, if PyTorch is there to be asked."""
+        running = self._alive.get((PYTORCH, row["model"]))
+        if running is None:
+            return None
+        call = Call(**{name: row[name] for name in ("contender", "model", "new_tokens")})
+        request = self._request(
+            Call(call.contender, call.model, call.new_tokens, row["prompt_tokens"])
+        )
+        return round(running.margins(request, place + 1)[place], 5)
+
+
+def _row(call: Call) -> dict[str, Any]:
+    return {
+        "contender": call.contender,
+        "model": call.model,
+        "setting": call.setting,
+        "new_tokens": call.new_tokens,
+        "prompt_tokens": call.prompt_tokens,
+        "num_beams": call.num_beams,
+        "x": call.x,
+        "seconds": [],
+        "tokens": [],
+        "details": {},
+    }
+
+
+@functools.cache
+def _prompt(folder: Path, tokens: int) -> tuple[str, tuple[int, ...]]:
+    """Text of exactly so many tokens, and the tokens; nothing for a speech model."""
+    import transformers
+
+    if (folder / "preprocessor_config.json").exists():
+        return "", ()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    text = WORDS * (1 + tokens // 8)
+    for end in range(1, len(text)):
+        ids = tokenizer(text[:end]).input_ids
+        # A space at the end would be cut off, or not, as each library likes.
+        if len(ids) == tokens and text[end - 1] != " ":
+            return text[:end], tuple(ids)
+    raise ValueError(f"no prompt of {tokens} tokens for {folder.name}")
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
