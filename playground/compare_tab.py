@@ -210,7 +210,7 @@ class CompareTab:
             concurrency_id=self._page.engine_queue,
             concurrency_limit=1,
         )
-        self.cancel.click(self._cancel, None, [self.cancel, self.notice], **QUIET)
+        self.cancel.click(self._cancel_comparison, None, [self.cancel, self.notice], **QUIET)
 
     def _show_kind(self, kind: str) -> list[Any]:
         return [
@@ -339,7 +339,7 @@ class CompareTab:
             self.estimate: self._estimate(LANES, run.comparison.model, run.comparison.cached_calls),
         }
 
-    def _cancel(self, request: gr.Request) -> tuple[Any, Any]:
+    def _cancel_comparison(self, request: gr.Request) -> tuple[Any, Any]:
         run = self._page.runs.of(str(request.session_hash))
         if not isinstance(run, ComparisonRun):
             return gr.skip(), gr.skip()
