@@ -315,8 +315,9 @@ class CompareTab:
     def _shown(self, run: ComparisonRun) -> Updates:
         if isinstance(run, VariantsRun):
             rows = run.rows
-            number = 0 if run.current is None else run.current + 1
-            remark = f"Measuring {number} of {len(rows)}, one after the other."
+            remark = "One after the other."
+            if run.current is not None:
+                remark = f"Measuring {run.current + 1} of {len(rows)}, one after the other."
             return {self.variants: variants_report(rows, run.current, remark)}
         assert isinstance(run, LanesRun)
         lanes = run.comparison.lanes
