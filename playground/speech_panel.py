@@ -128,7 +128,7 @@ def speech_report(heard: Heard) -> str:
     figures = [
         ("Total", quantities.seconds(result.timing.total_s)),
         ("Sound", quantities.seconds(result.audio_s)),
-        ("Running a window", quantities.seconds(mean_s)),
+        ("Each window", quantities.seconds(mean_s)),
     ]
     return report_parts.frame(
         badge(result.cache),
