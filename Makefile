@@ -1,18 +1,20 @@
 # make run   serves the page          make lint         ruff, lint and format
 # make test  runs every test          make screenshots  takes the README's pictures
+# make bench  measures beside peers, the quick set; make bench-full  everything
 # The environment in .venv is made at the first call, and again when the requirements change.
 
 VENV := .venv
+PEERS := .venv-bench
 PYTHON ?=
 ARGS ?=
 IN_VENV := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint screenshots
+.PHONY: help run test lint screenshots bench bench-full
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n 's/^# \?//; 1,2p' $(MAKEFILE_LIST)
+	@sed -n 's/^# \?//; 1,3p' $(MAKEFILE_LIST)
 
 run: $(VENV)/.runtime
 	@$(IN_VENV) app.py $(ARGS)
@@ -27,6 +29,12 @@ lint: $(VENV)/.development
 screenshots: $(VENV)/.development
 	@$(IN_VENV) tests/browser/screenshots.py
 
+bench: $(VENV)/.development $(PEERS)/.installed
+	@$(IN_VENV) -m benchmarks.peers $(ARGS)
+
+bench-full: $(VENV)/.development $(PEERS)/.installed
+	@$(IN_VENV) -m benchmarks.peers --full $(ARGS)
+
 # One stamp a requirements file: pip runs only when the file is newer than its last installation.
 $(VENV)/.runtime: requirements.txt | $(VENV)/.created
 	$(IN_VENV) -m pip install --disable-pip-version-check -r requirements.txt
@@ -34,6 +42,11 @@ $(VENV)/.runtime: requirements.txt | $(VENV)/.created
 
 $(VENV)/.development: requirements-dev.txt requirements.txt | $(VENV)/.created
 	$(IN_VENV) -m pip install --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+$(PEERS)/.installed: benchmarks/requirements.txt | $(VENV)/.created
+	@test -x $(PEERS)/bin/python || $(IN_VENV) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --disable-pip-version-check -r $<
 	@touch $@
 
 # TensorFlow has wheels for Python 3.11 to 3.13. Each candidate is run, not only looked for: a

@@ -72,13 +72,14 @@ def sample(entry: dict[str, Any], who: str, statistic: str) -> list[float]:
         (row["new_tokens"] for row in entry["calls"] if who in (row["contender"], row["setting"])),
         default=FEW,
     )
-    if statistic == "first token":
-        return seconds(entry, who, FEW)
     whole = seconds(entry, who, many)
     if statistic == "whole call":
         return whole
-    first = seconds(entry, who, FEW)
-    return [(all_s - first_s) / (many - FEW) for all_s, first_s in zip(whole, first, strict=True)]
+    few = seconds(entry, who, FEW)
+    tokens = [(all_s - few_s) / (many - FEW) for all_s, few_s in zip(whole, few, strict=True)]
+    if statistic == "token":
+        return tokens
+    return [few_s - (FEW - 1) * token_s for few_s, token_s in zip(few, tokens, strict=True)]
 
 
 def ratio(entry: dict[str, Any], bar: Bar) -> float:
