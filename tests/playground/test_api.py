@@ -113,7 +113,7 @@ def test_the_endpoints_say_what_they_take(client: Client) -> None:
     assert set(described["named_endpoints"]) == {"/generate", "/compare", "/transcribe"}
     assert described["unnamed_endpoints"] == {}
     endpoint = described["named_endpoints"]["/generate"]
-    assert endpoint["description"].startswith("Continue a prompt")
+    assert endpoint["description"].startswith("Continue or answer a prompt")
     names = [parameter["parameter_name"] for parameter in endpoint["parameters"]]
     assert names[:4] == ["prompt", "model", "max_new_tokens", "num_beams"]
     required = [
