@@ -1,0 +1,223 @@
+"""The benchmark's own arithmetic, its table and drawings, and a real run on a tiny model.
+
+The peers are not installed where tests run: the run has this engine and Transformers' eager
+`model.generate`, which is enough to see calls in turn, equal tokens and merged results.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks import chart, report, results, weights
+from benchmarks.contenders import (
+    CTRANSLATE2,
+    EAGER_GENERATE,
+    ENGINE,
+    LIMIT,
+    ContenderFailed,
+    Request,
+)
+from benchmarks.machine import Bystanders
+from benchmarks.measures import BARS, MEASURES, Bar, Call, Measure
+from benchmarks.runner import Runner, _prompt
+from tests.checkpoints import gpt2
+
+MACHINE = {
+    "processor": "A <fast> one",
+    "cores": 2,
+    "memory_gib": 4,
+    "system": "Linux 6",
+    "python": "3",
+}
+
+
+def entry(times: dict[str, tuple[list[float], list[float]]]) -> dict:
+    """An entry in which contenders took these seconds for 2 and for 64 tokens, a value a round."""
+    rows = [
+        {
+            "contender": who,
+            "model": "124m",
+            "setting": "",
+            "new_tokens": new_tokens,
+            "prompt_tokens": 16,
+            "num_beams": 1,
+            "x": None,
+            "seconds": seconds,
+            "tokens": [],
+            "details": {},
+        }
+        for who, both in times.items()
+        for new_tokens, seconds in zip((2, 64), both, strict=True)
+    ]
+    return {
+        "calls": rows,
+        "failures": {},
+        "bystanders": 0.0,
+        "tokens": [],
+        "measured": "2026-01-01 00:00",
+        "command": "python -m benchmarks.peers",
+    }
+
+
+def greedy(engine_s: float) -> dict:
+    """Results in which the engine takes so many seconds a token, and the limit 10 ms."""
+    ours = ([engine_s + 0.03] * 3, [63 * engine_s + 0.03] * 3)
+    theirs = ([0.05] * 3, [0.67] * 3)
+    kept = {"machine": MACHINE, "versions": {"numpy": "2"}, "entries": {}}
+    kept["entries"]["greedy/124m"] = entry({ENGINE: ours, CTRANSLATE2: theirs, LIMIT: theirs})
+    return kept
+
+
+def test_a_token_and_the_first_token_come_out_of_two_calls() -> None:
+    found = entry({ENGINE: ([0.32, 0.33], [0.94, 1.57])})
+    assert results.sample(found, ENGINE, "token") == pytest.approx([0.01, 0.02])
+    assert results.sample(found, ENGINE, "first token") == pytest.approx([0.31, 0.31])
+    assert results.sample(found, ENGINE, "whole call") == [0.94, 1.57]
+    with pytest.raises(KeyError):
+        results.sample(found, CTRANSLATE2, "token")
+
+
+def test_a_ratio_is_taken_within_each_round() -> None:
+    # A machine that halves its speed for one round changes no ratio.
+    found = entry({ENGINE: ([0, 0, 0], [0.5, 1.0, 0.5]), CTRANSLATE2: ([0, 0, 0], [1.0, 2.0, 1.0])})
+    bar = Bar("greedy", "124m", "", "token", CTRANSLATE2, ENGINE, True, 1.5, 3.0)
+    assert results.ratio(found, bar) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("token_s", "verdict"), [(0.0102, "met, and the aim"), (0.012, "met"), (0.014, "MISSED")]
+)
+def test_a_bar_is_met_or_missed_in_words(token_s: float, verdict: str) -> None:
+    lines = report.verdicts(greedy(token_s))
+    measured = f"measured {token_s / 0.01:.2f}: {verdict}"
+    assert f"greedy, a token, over the limit: bar 1.3, aim 1.05, {measured}" in lines
+    # The bars whose rivals were not measured are not there.
+    assert len(lines) == 2
+
+
+def test_the_document_and_the_drawing_show_what_was_measured() -> None:
+    kept = greedy(0.0123)
+    document = report.document(kept)
+    assert "| this engine | 30.0 | 12.3 | 805 |" in document
+    assert f"| {LIMIT} |  | 10.0 |  |" in document
+    assert "All float32 contenders wrote the same tokens." in document
+    drawings = chart.drawings(kept)
+    assert list(drawings) == ["benchmark-peers.svg"]
+    texts = [element.text for element in ElementTree.fromstring(drawings["benchmark-peers.svg"])]
+    assert {"this engine", "12.3", "limit: reading the weights, 10.0"} <= set(texts)
+
+
+def test_growth_is_drawn_and_its_straightness_told() -> None:
+    kept = greedy(0.01)
+    rows = [
+        {**kept["entries"]["greedy/124m"]["calls"][0], "x": x, "seconds": [seconds]}
+        for x, seconds in ((16, 0.2), (32, 0.4), (64, 0.8))
+    ]
+    kept["entries"]["growth-tokens/124m"] = {"calls": rows}
+    assert "16: 200, 32: 400, 64: 800 | 1.000 |" in report.document(kept)
+    ElementTree.fromstring(chart.drawings(kept)["benchmark-growth.svg"])
+
+
+def test_a_busy_machine_and_a_contender_that_failed_are_told() -> None:
+    kept = greedy(0.01)
+    kept["entries"]["greedy/124m"] |= {"bystanders": 0.4, "failures": {"keras-hub": "no such op"}}
+    document = report.document(kept)
+    assert "Other programs used 40% of the processor" in document
+    assert "keras-hub could not take part: no such op" in document
+
+
+def test_every_bar_has_a_measure_with_its_calls() -> None:
+    for bar in BARS:
+        (measure,) = (m for m in MEASURES if (m.name, m.model) == (bar.measure, bar.model))
+        there = {name for call in measure.calls for name in (call.contender, call.setting)}
+        assert {bar.of, bar.over} <= there, bar.sentence
+
+
+def test_results_are_merged_and_never_mixed_between_machines(tmp_path: Path) -> None:
+    file = tmp_path / "docs" / "results.json"
+    for measure in MEASURES[:2]:
+        results.merge(file, measure, entry({}), MACHINE, {"numpy": "2"})
+    assert list(results.read(file)["entries"]) == ["greedy/124m", "beams-2/124m"]
+    with pytest.raises(SystemExit, match="another machine"):
+        results.merge(file, MEASURES[0], entry({}), MACHINE | {"cores": 64}, {})
+    assert len(json.loads(file.read_text())["entries"]) == 2
+
+
+def test_the_weights_of_a_token_are_counted(tmp_path: Path) -> None:
+    folder = gpt2(tmp_path / "tiny", n_layer=1, n_embd=8, n_head=2, n_inner=16, vocab_size=400)
+    matrices = 8 * 24 + 24 + 8 * 8 + 8 + 8 * 16 + 16 + 16 * 8 + 8
+    norms = 3 * 2 * 8
+    assert weights.bytes_of_a_token(folder) == 4 * (400 * 8 + matrices + norms)
+    positions_and_mask = 128 * 8 + 128 * 128
+    assert weights.total_bytes(folder) == 4 * (400 * 8 + matrices + norms + positions_and_mask)
+
+
+def test_a_prompt_has_exactly_as_many_tokens_as_asked_for(small_gpt2: Path) -> None:
+    from transformers import AutoTokenizer
+
+    for tokens in (2, 16, 40):
+        text, ids = _prompt(small_gpt2, tokens)
+        assert len(ids) == tokens
+        assert tuple(AutoTokenizer.from_pretrained(small_gpt2)(text).input_ids) == ids
+
+
+def test_others_work_is_seen_and_ours_is_not() -> None:
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        seen, told = Bystanders([]), Bystanders([other.pid])
+        time.sleep(1.0)
+        # On a machine on which others work too, both are larger by as much.
+        assert seen.share() - told.share() > 0.2 / (os.cpu_count() or 1)
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_contenders_are_called_in_turn_and_write_the_same_tokens(
+    small_gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.runner.checkpoint", lambda model, work: small_gpt2)
+    calls = tuple(
+        Call(name, "tiny", new_tokens)
+        for name in (LIMIT, ENGINE, EAGER_GENERATE)
+        for new_tokens in (2, 8)
+    )
+    measure = Measure("greedy", "A tiny one", "tiny", calls, same_tokens=True)
+    runner = Runner(tmp_path)
+    try:
+        found = runner.run(measure, calls, rounds=2)
+        assert runner.memory("tiny") > weights.total_bytes(small_gpt2)
+    finally:
+        runner.forget()
+    assert not found["failures"]
+    assert found["tokens"] == []
+    by_contender = {row["contender"]: row for row in found["calls"] if row["new_tokens"] == 8}
+    assert by_contender[ENGINE]["tokens"] == by_contender[EAGER_GENERATE]["tokens"]
+    assert len(by_contender[ENGINE]["tokens"]) == 8
+    for row in found["calls"]:
+        assert len(row["seconds"]) == 2
+        assert all(seconds > 0 for seconds in row["seconds"])
+    assert {"tensorflow", "transformers", "numpy"} <= set(runner.versions)
+
+
+def test_a_contender_that_cannot_run_says_why(
+    tmp_path: Path,
+) -> None:
+    from benchmarks.contenders import CONTENDERS, Running
+
+    running = Running(CONTENDERS[LIMIT], tmp_path / "nothing", tmp_path)
+    try:
+        with pytest.raises(ContenderFailed, match=r"reading the weights: FileNotFoundError"):
+            running.wait_until_ready()
+        with pytest.raises(ContenderFailed):
+            running.generate(Request("", (), 1))
+    finally:
+        running.end()
