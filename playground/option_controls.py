@@ -26,7 +26,9 @@ NAMES = (
 SAMPLING_ONLY = ("top_k", "top_p", "seed")
 BEAMS_ONLY = ("length_penalty", "early_stopping")
 # A radio button carries text; these are the three values that Hugging Face defines.
-_EARLY_STOPPING = {"unlikely": False, "enough": True, "impossible": "never"}
+EARLY_STOPPING = {"unlikely": False, "enough": True, "impossible": "never"}
+MOST_NEW_TOKENS = 256
+"""The engine takes more; a page that shows what a token costs does not need them."""
 
 
 class OptionControls:
@@ -45,10 +47,19 @@ class OptionControls:
         """The components whose values `options_from` takes, in order."""
         return [self._by_name[name] for name in NAMES]
 
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """The lowest and the highest value that each slider can show."""
+        return {
+            name: (control.minimum, control.maximum)
+            for name, control in self._by_name.items()
+            if isinstance(control, gr.Slider)
+        }
+
     def _build_shape(self, defaults: GenerationOptions) -> None:
         self._by_name["max_new_tokens"] = gr.Slider(
             1,
-            256,
+            MOST_NEW_TOKENS,
             value=defaults.max_new_tokens,
             step=1,
             label="New tokens",
@@ -134,7 +145,7 @@ class OptionControls:
                 ("a better text is impossible", "impossible"),
             ],
             value=next(
-                name for name, value in _EARLY_STOPPING.items() if value == defaults.early_stopping
+                name for name, value in EARLY_STOPPING.items() if value == defaults.early_stopping
             ),
             label="Stop searching when",
             info="Needs 2 beams or more.",
@@ -172,7 +183,7 @@ def options_from(values: tuple[Any, ...]) -> GenerationOptions:
         InvalidRequest: a value is empty or out of range.
     """
     named = dict(zip(NAMES, values, strict=True))
-    named["early_stopping"] = _EARLY_STOPPING.get(named["early_stopping"], named["early_stopping"])
+    named["early_stopping"] = EARLY_STOPPING.get(named["early_stopping"], named["early_stopping"])
     return GenerationOptions.from_dict(named)
 
 
@@ -180,7 +191,7 @@ def values_for(options: GenerationOptions) -> list[Any]:
     """The controls' values that stand for these options."""
     values = options.to_dict()
     values["early_stopping"] = next(
-        name for name, value in _EARLY_STOPPING.items() if value == values["early_stopping"]
+        name for name, value in EARLY_STOPPING.items() if value == values["early_stopping"]
     )
     return [values[name] for name in NAMES]
 
