@@ -16,8 +16,10 @@ from playground.components import QUIET, model_description, model_dropdown, noti
 from playground.entries_table import entries_table
 from playground.examples import are_example_options, examples_for, is_example_prompt
 from playground.families import Family, family_of
+from playground.linked_request import LinkedRequest
 from playground.option_controls import OptionControls, options_from, values_for
 from playground.prediction_line import no_prediction_line, prediction_line
+from playground.preset_buttons import PresetButtons
 from playground.result_panel import (
     Shown,
     downloading,
@@ -53,13 +55,18 @@ class PlaygroundTab:
             with gr.Column(elem_classes="card area-result"):
                 self._build_result()
             with gr.Column(elem_classes="card area-options"):
+                self.presets = PresetButtons(page)
                 self.controls = OptionControls(examples_for(self._first)[0].options)
                 self.exact_key = gr.Checkbox(
                     label="Exact shape only",
                     info="A larger function that is there may not serve. To see a first call.",
                     elem_id="exact_key",
                 )
+        with gr.Column(elem_classes="card"):
+            ViewCode(page, self._request)
         self._build_tables()
+        self.presets.connect(self._request)
+        self.link.connect(self.model, self.prompt, self.exact_key, self.controls, self.generate)
         self._connect_request()
         self._connect_run()
         self._connect_tables()
@@ -68,6 +75,7 @@ class PlaygroundTab:
 
     def _build_request(self) -> None:
         family, examples = family_of(self._first), examples_for(self._first)
+        self.link = LinkedRequest(self._page)
         self.model = model_dropdown(self._page.models(), "model", is_described=True)
         self.prompt = gr.Textbox(
             value=examples[0].prompt,
@@ -131,8 +139,9 @@ class PlaygroundTab:
     def _connect_request(self) -> None:
         self.model.change(
             self._follow_model,
-            [self.model, self.prompt, self.shown, *self.controls.inputs],
+            [self.model, self.prompt, self.shown, self.link.model, *self.controls.inputs],
             [
+                self.link.model,
                 self.model,
                 self.prompt,
                 self.examples,
@@ -223,7 +232,13 @@ class PlaygroundTab:
         return family_of(self._info(name))
 
     def _follow_model(
-        self, request: gr.Request, name: str, prompt: str, shown: Shown | None, *values: Any
+        self,
+        request: gr.Request,
+        name: str,
+        prompt: str,
+        shown: Shown | None,
+        linked: str | None,
+        *values: Any,
     ) -> Updates:
         """Words and examples of the chosen model. What the visitor wrote or set stays as it is."""
         model = self._info(name)
@@ -231,7 +246,9 @@ class PlaygroundTab:
             return {self.model: gr.skip()}
         family, examples = family_of(model), examples_for(model)
         own = [examples]
+        is_linked = name == linked
         updates: Updates = {
+            self.link.model: None,
             self.model: gr.update(info=model_description(model)),
             self.prompt: gr.update(label=family.input_label, placeholder=family.placeholder),
             self.examples: gr.Dataset(
@@ -239,10 +256,10 @@ class PlaygroundTab:
                 sample_labels=[example.name for example in examples],
             ),
         }
-        if is_example_prompt(prompt) and not is_example_prompt(prompt, own):
+        if not is_linked and is_example_prompt(prompt) and not is_example_prompt(prompt, own):
             updates[self.prompt]["value"] = examples[0].prompt
         try:
-            options = options_from(values)
+            options = None if is_linked else options_from(values)
         except BackendError:  # A number is being typed.
             options = None
         if options and are_example_options(options) and not are_example_options(options, own):
