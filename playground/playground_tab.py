@@ -31,6 +31,7 @@ from playground.result_panel import (
 )
 from playground.runs import Run
 from playground.status_line import status_line
+from playground.view_code import ViewCode
 from xla_backend import BackendError, ModelInfo, ModelUnavailable, Prediction
 
 if TYPE_CHECKING:
