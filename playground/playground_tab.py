@@ -31,6 +31,8 @@ from playground.result_panel import (
 )
 from playground.runs import Run
 from playground.status_line import status_line
+from playground.token_view import SCRIPT as TOKEN_SCRIPT
+from playground.token_view import empty_token_view, token_view
 from playground.view_code import ViewCode
 from xla_backend import BackendError, ModelInfo, ModelUnavailable, Prediction
 
@@ -105,7 +107,23 @@ class PlaygroundTab:
 
     def _build_result(self) -> None:
         family = family_of(self._first)
+        # The style sheet shows one of the two: switching asks nobody.
+        self.view = gr.Radio(
+            ["Text", "Tokens"],
+            value="Text",
+            show_label=False,
+            label="Result as",
+            container=False,
+            interactive=True,  # Gradio would not let what is no event's input be changed.
+            elem_id="result_view",
+        )
         self.story = gr.HTML(empty_story(family), elem_id="story", apply_default_css=False)
+        self.tokens = gr.HTML(
+            empty_token_view(family),
+            elem_id="tokens",
+            apply_default_css=False,
+            js_on_load=TOKEN_SCRIPT,
+        )
         self.download = gr.HTML("", elem_id="download", apply_default_css=False)
         self.report = gr.HTML(empty_report(family), elem_id="report", apply_default_css=False)
         self.shown = gr.State(None)
@@ -147,6 +165,7 @@ class PlaygroundTab:
                 self.prompt,
                 self.examples,
                 self.story,
+                self.tokens,
                 self.report,
                 *self.controls.inputs,
             ],
@@ -192,6 +211,7 @@ class PlaygroundTab:
             [self.shown, self._page.runs_of_visitor],
             [
                 self.story,
+                self.tokens,
                 self.download,
                 self.report,
                 self.notice,
@@ -268,6 +288,7 @@ class PlaygroundTab:
             updates.update(zip(self.controls.inputs, defaults, strict=True))
         if shown is None and self._page.runs.of(str(request.session_hash)) is None:
             updates[self.story] = empty_story(family)
+            updates[self.tokens] = empty_token_view(family)
             updates[self.report] = empty_report(family)
         return updates
 
@@ -360,13 +381,18 @@ class PlaygroundTab:
         """A result, or the page as it was before the first one, and the buttons as they start."""
         if shown:
             family = self._family(shown.result.model)
-            texts = story(shown.prompt, shown.result.text, family=family), report(shown, family)
+            texts = (
+                story(shown.prompt, shown.result.text, family=family),
+                token_view(shown, family),
+                report(shown, family),
+            )
         else:
-            texts = empty_story(empty), empty_report(empty)
+            texts = empty_story(empty), empty_token_view(empty), empty_report(empty)
         return {
             self.shown: shown,
             self.story: texts[0],
-            self.report: texts[1],
+            self.tokens: texts[1],
+            self.report: texts[2],
             self.download: "",
             self.generate: gr.update(value="Generate", interactive=True),
             self.stop: gr.update(value="Stop", interactive=False),

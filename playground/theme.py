@@ -42,6 +42,11 @@ LIGHT = {
     "phase-first-token": "#2f9d6b",
     "phase-decode": "#15724a",
     "phase-detokenize": "#4b5565",
+    "likely-0": "#ffffff",
+    "likely-1": "#d6eddf",
+    "likely-2": "#bfe5cf",
+    "likely-3": "#8fd3ae",
+    "likely-4": "#62bd8b",
 }
 DARK = {
     "page": "#0d1016",
@@ -74,6 +79,11 @@ DARK = {
     "phase-first-token": "#6fd6a0",
     "phase-decode": "#34a871",
     "phase-detokenize": "#b3bccb",
+    "likely-0": "#161a23",
+    "likely-1": "#1c372c",
+    "likely-2": "#154332",
+    "likely-3": "#13573c",
+    "likely-4": "#136b47",
 }
 
 _SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "sans-serif")

@@ -14,6 +14,7 @@ ON_TEXT = [
     *((name, ground) for name in ("accent",) for ground in ("page", "surface")),
     *((name, f"{name}-soft") for name in OUTCOMES),
     ("ink", "accent-soft"),
+    *(("ink", f"likely-{shade}") for shade in range(5)),
     ("on-accent", "accent-fill"),
     ("on-accent", "accent-fill-hover"),
     *(("on-phase", f"phase-{name}") for name in ("trace", "compile", "decode")),

@@ -1,0 +1,173 @@
+"""The tokens of a run, as HTML: every slot of the compiled shape, new tokens shaded by probability.
+
+Knows how a token, a probability and an empty slot look. Must not know components or events.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from playground import quantities
+from playground.families import CONTINUING, Family
+from playground.markup import escape
+from playground.result_panel import Shown
+from xla_backend import GenerationResult, Token
+
+# From 90%, from 50%, from 20%, from 5%, and below; the style is `likely-4` to `likely-0`.
+_BOUNDS = (0.9, 0.5, 0.2, 0.05)
+_SHADES = ("90% or more", "from 50%", "from 20%", "from 5%", "below 5%")
+_MOST_CELLS = 256
+_SPECIAL = re.compile(r"<\|[^|>]*\|>|</?[a-z_0-9]+>")
+_HINT = (
+    "Point at a token, tap it or use the arrow keys: this line says how likely the model found it."
+)
+
+# One stop of the Tab key for all tokens; the arrow keys go from one to the next.
+SCRIPT = """
+const tokens = () => [...element.querySelectorAll("button.token")];
+const show = (token) => {
+  const line = element.querySelector(".token-detail");
+  if (line && line.textContent !== token.dataset.detail) line.textContent = token.dataset.detail;
+};
+const find = (event) => event.target.closest?.("button.token");
+for (const name of ["mousemove", "focusin", "click"]) {
+  element.addEventListener(name, (event) => {
+    // When the box scrolls under a mouse that rests, nobody points at anything.
+    if (name === "mousemove" && !event.movementX && !event.movementY) return;
+    if (find(event)) show(find(event));
+  });
+}
+element.addEventListener("keydown", (event) => {
+  const token = find(event);
+  if (!token || event.ctrlKey || event.metaKey || event.altKey) return;
+  const all = tokens();
+  const at = all.indexOf(token);
+  const rtl = getComputedStyle(token.parentElement).direction === "rtl";
+  const next = {
+    ArrowRight: at + (rtl ? -1 : 1), ArrowLeft: at - (rtl ? -1 : 1),
+    ArrowDown: at + 10, ArrowUp: at - 10, Home: 0, End: all.length - 1,
+  }[event.key];
+  if (next === undefined) return;
+  event.preventDefault();
+  const chosen = all[Math.max(0, Math.min(all.length - 1, next))];
+  token.tabIndex = -1;
+  chosen.tabIndex = 0;
+  chosen.focus();
+});
+"""
+
+
+def empty_token_view(family: Family = CONTINUING) -> str:
+    """The box before the first run."""
+    return (
+        '<div class="token-view"><div class="token-box"><p class="nothing">'
+        f"The tokens of the {family.output} appear here when it is finished.</p></div></div>"
+    )
+
+
+def token_view(shown: Shown, family: Family = CONTINUING) -> str:
+    """Every slot of the shape that served the run: padding, input, new tokens, what was left."""
+    result = shown.result
+    given = [
+        _slots("padding", max(0, result.key.padded_length - result.prompt_tokens), "padding"),
+        _slots("prompt", result.prompt_tokens, family.input),
+    ]
+    if not family.pads_left:
+        given.reverse()
+    unused = max(0, result.key.max_new_tokens - result.new_tokens)
+    return (
+        '<div class="token-view"><div class="token-box">'
+        f'<div class="token-given">{"".join(given)}</div>'
+        f'<div class="tokens" role="group" dir="auto" aria-label="New tokens">{_new(result)}</div>'
+        f'<div class="token-given">{_slots("room", unused, "unused")}</div></div>'
+        f'<p class="token-detail" aria-live="polite">{_HINT}</p>{_legend()}</div>'
+    )
+
+
+def probability(token: Token) -> float:
+    """The probability, 0 to 1, that the model gave the token; rounding never takes it above 1."""
+    return min(1.0, math.exp(token.logprob))
+
+
+def percent(share: float) -> str:
+    """A probability as it is read: never 100% unless it is."""
+    if share >= 1.0:
+        return "100%"
+    if share > 0.999:
+        return "over 99.9%"
+    if share < 0.0001:
+        return "under 0.01%"
+    digits = 2 if share < 0.001 else 1 if share < 0.1 or share >= 0.995 else 0
+    return f"{share * 100:.{digits}f}%"
+
+
+def visible(text: str) -> str:
+    """A token with what cannot be seen written as signs: ␣ space, ↵ line break, ⇥ tab."""
+    named = {" ": "␣", "\n": "↵", "\r": "␍", "\t": "⇥", "\u00a0": "⍽", "": "∅"}
+    if not text:
+        return named[""]
+    return "".join(
+        named.get(sign) or (sign if sign.isprintable() else f"U+{ord(sign):04X}") for sign in text
+    )
+
+
+def _new(result: GenerationResult) -> str:
+    if not result.tokens:
+        return '<p class="nothing">No token was written.</p>'
+    return "".join(
+        _token(token, place, result.new_tokens) for place, token in enumerate(result.tokens)
+    )
+
+
+def _token(token: Token, place: int, of: int) -> str:
+    share = probability(token)
+    shade = sum(share >= bound for bound in _BOUNDS)
+    is_special = _SPECIAL.fullmatch(token.text) is not None
+    kind = ", a special token" if is_special else ""
+    if "\ufffd" in token.text:
+        kind = ", part of a character"
+    detail = (
+        f"“{visible(token.text)}”{kind}: {percent(share)} likely. Token {place + 1} of {of}, "
+        f"number {token.id} in the vocabulary, log probability {token.logprob:.3g}."
+    )
+    styles = f"token likely-{shade}{' special' if is_special else ''}"
+    button = (
+        f'<button type="button" class="{styles}" tabindex="{-1 if place else 0}" '
+        f'data-detail="{escape(detail)}">{_marked(token.text)}</button>'
+    )
+    return button + "<br>" * (0 if is_special else min(2, token.text.count("\n")))
+
+
+def _marked(text: str) -> str:
+    """The token's text; signs for whitespace are quieter than letters."""
+    parts = re.findall(r"\S+|\s", text) if text else [""]
+    return "".join(
+        f"<i>{escape(visible(part))}</i>" if part.isspace() or not part else escape(visible(part))
+        for part in parts
+    )
+
+
+def _slots(style: str, number: int, label: str) -> str:
+    """Slots without a text of their own: a box each, or one for all where they are too many."""
+    if not number:
+        return ""
+    cells = min(number, _MOST_CELLS)
+    box = f'<i class="slot slot-{style}"></i>' * cells
+    more = f"<span>… {number - cells:,} more</span>" if number > cells else ""
+    name = quantities.count(number, "slot")
+    return (
+        f'<figure class="token-slots"><figcaption>{number:,} {label}</figcaption>'
+        f'<div class="slots" role="img" aria-label="{name}: {label}">{box}{more}</div></figure>'
+    )
+
+
+def _legend() -> str:
+    keys = "".join(
+        f'<li><i class="likely-{len(_SHADES) - 1 - place}"></i><span>{name}</span></li>'
+        for place, name in enumerate(_SHADES)
+    )
+    return (
+        '<p class="caption">Probability of each new token, before temperature, filters and '
+        f'penalties</p><ul class="legend token-legend">{keys}</ul>'
+    )
