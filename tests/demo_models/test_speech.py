@@ -356,9 +356,9 @@ def test_the_folder_loads_as_the_libraries_load_it():
 
 @shipped
 def test_held_out_phrases_in_the_held_out_voice_are_understood(say, transcribe):
-    """The card says 5.4 % on 200 phrases; a small sample scatters around it."""
+    """The card says 0.17 % on 500 phrases; a small sample scatters around it."""
     rate, wrong = train_whisper.word_error_rate(transcribe, held_out_clips(60, seed=11))
-    assert rate <= 0.10, wrong
+    assert rate <= 0.02, wrong
 
 
 @shipped
