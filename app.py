@@ -30,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A container is ended with SIGTERM; as an exception it passes through the same clean-up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+    # Some Spaces switch it on: a downloader that is not among our requirements, and that cannot go
+    # on with a file where a download broke off.
+    os.environ["HF_HUB_ENABLE_HF_TRANSFER"] = "0"
     backend = None
     try:
         check_port(flags.host, flags.port)
@@ -119,14 +122,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--host",
-        default=os.environ.get("PLAYGROUND_HOST", "0.0.0.0" if on_spaces else "127.0.0.1"),
-        help="address to listen on, 0.0.0.0 for all (PLAYGROUND_HOST; default: %(default)s)",
+        default=_variable("PLAYGROUND_HOST", "GRADIO_SERVER_NAME")
+        or ("0.0.0.0" if on_spaces else "127.0.0.1"),
+        help="address to listen on, 0.0.0.0 for all (GRADIO_SERVER_NAME or, before it, "
+        "PLAYGROUND_HOST; default: %(default)s)",
     )
     parser.add_argument(
         "--port",
         type=int,
-        default=os.environ.get("PLAYGROUND_PORT", str(DEFAULT_PORT)),
-        help="port to listen on (PLAYGROUND_PORT; default: %(default)s)",
+        default=_variable("PLAYGROUND_PORT", "GRADIO_SERVER_PORT") or str(DEFAULT_PORT),
+        help="port to listen on (GRADIO_SERVER_PORT or, before it, PLAYGROUND_PORT; "
+        "default: %(default)s)",
     )
     parser.add_argument(
         "--models",
@@ -165,6 +171,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.set_defaults(on_spaces=on_spaces)
     return parser
+
+
+def _variable(*names: str) -> str:
+    """The first of these environment variables that is set to something, or else nothing."""
+    return next(filter(None, map(os.environ.get, names)), "")
 
 
 def _switch(text: str | None) -> bool | None:

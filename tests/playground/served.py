@@ -14,6 +14,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,13 +52,24 @@ class Served:
 
 def serve(*arguments: str, **environment: str) -> Served:
     """Starts the app on a free port and waits for its page."""
+    port = free_port()
+    command = [sys.executable, "app.py", "--port", str(port), *arguments]
+    return start(command, ROOT, {**os.environ, **environment}, port)
+
+
+def free_port() -> int:
+    """A port on which nobody listens."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return free.getsockname()[1]
+
+
+def start(command: Sequence[str], folder: Path, environment: dict[str, str], port: int) -> Served:
+    """Starts a command that serves the app on a port, and waits for its page."""
     process = subprocess.Popen(
-        [sys.executable, "app.py", "--port", str(port), *arguments],
-        cwd=ROOT,
-        env={**os.environ, **environment},
+        command,
+        cwd=folder,
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -63,6 +63,26 @@ def test_on_spaces_it_listens_to_everybody(environment: dict[str, str], address:
 
 
 @pytest.mark.parametrize(
+    ("environment", "where"),
+    [
+        ({}, ("127.0.0.1", 7860)),
+        ({"GRADIO_SERVER_NAME": "::1", "GRADIO_SERVER_PORT": "80"}, ("::1", 80)),
+        ({"GRADIO_SERVER_PORT": "80", "PLAYGROUND_PORT": "81"}, ("127.0.0.1", 81)),
+        ({"SYSTEM": "spaces", "PLAYGROUND_HOST": "", "GRADIO_SERVER_NAME": ""}, ("0.0.0.0", 7860)),
+    ],
+)
+def test_gradio_s_own_variables_count_where_ours_are_not_set(
+    environment: dict[str, str], where: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SYSTEM", "SPACE_ID", "GRADIO_SERVER_NAME", "GRADIO_SERVER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    flags = app.flags_from([])
+    assert (flags.host, flags.port) == where
+
+
+@pytest.mark.parametrize(
     ("arguments", "environment", "admin"),
     [
         ([], {}, True),
