@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from xla_backend import sampling
-from xla_backend.families.blocks import KeysValues, dynamic_update_slice
+from xla_backend.families.blocks import MASKED, KeysValues, dynamic_update_slice, write_slot
 from xla_backend.families.model import Model, Prefilled
 from xla_backend.operations import log_softmax
 from xla_backend.sampling import FILTERED, STOP_WHEN_ENOUGH, STOP_WHEN_IMPOSSIBLE, Controls
@@ -51,6 +51,8 @@ class Beams(NamedTuple):
             log-probabilities, best first.
         ended_tokens, ended_logprobs: `[R, N]`. ended_lengths: `[R]` int32.
         ended_scores: `[R]`, divided by length ** length_penalty. ended: `[R]` bool.
+        writers: `[R, N]` int32, which row wrote the keys and values of each token of each text:
+            beams change places, what they wrote stays.
         count, done, seen, new: as in `Text`, with R rows.
     """
 
@@ -62,6 +64,7 @@ class Beams(NamedTuple):
     ended_lengths: tf.Tensor
     ended_scores: tf.Tensor
     ended: tf.Tensor
+    writers: tf.Tensor
     count: tf.Tensor
     done: tf.Tensor
     seen: tf.Tensor
@@ -126,6 +129,7 @@ class Decoder:
             ended_lengths=tf.zeros([rows], tf.int32),
             ended_scores=tf.fill([rows], NO_BEAM),
             ended=tf.zeros([rows], tf.bool),
+            writers=tf.zeros([rows, slots], tf.int32),
             **common,
         )
 
@@ -155,15 +159,18 @@ class Decoder:
             return (step < steps) & ~state.done
 
         def one(step: tf.Tensor, state: Text | Beams, new: list[tf.Tensor]) -> tuple:
+            index = state.count - 1
+
             def run_model() -> tuple[tf.Tensor, list[tf.Tensor]]:
-                index = state.count - 1
                 fed = tf.reshape(tf.gather(state.tokens, index, axis=-1), [rows])
                 kept = tf.nest.pack_sequence_as(structure, new)
-                logits, updated = self.model.step(fed, index, prefilled.context, kept)
-                return logits, tf.nest.flatten(updated)
+                bias = tf.where(_visible(state), 0.0, MASKED)
+                logits, own = self.model.step(fed, index, prefilled.context, kept, bias)
+                return logits, tf.nest.flatten(own)
 
             def take_prefilled() -> tuple[tf.Tensor, list[tf.Tensor]]:
-                return tf.broadcast_to(prefilled.logits, [rows, vocabulary]), new
+                nothing = [tf.zeros([rows, x.shape[0], x.shape[3]]) for x in new]
+                return tf.broadcast_to(prefilled.logits, [rows, vocabulary]), nothing
 
             # Choosing stands in the loop once, for the first token too: it is a quarter of what
             # XLA compiles.
@@ -171,10 +178,10 @@ class Decoder:
             state = state._replace(
                 seen=state.seen | (is_first & prefilled.seen),
             )
-            logits, new = tf.cond(is_first, take_prefilled, run_model)
-            state, parents = choose(self, logits, self._suppression(is_first), state, controls)
-            if parents is not None:
-                new = [tf.gather(x, parents) for x in new]
+            logits, own = tf.cond(is_first, take_prefilled, run_model)
+            # Before the first token this writes zeros into slot 0, which the first one then takes.
+            new = [write_slot(x, fresh, index) for x, fresh in zip(new, own, strict=True)]
+            state = choose(self, logits, self._suppression(is_first), state, controls)
             return step + 1, state, new
 
         _, state, new = tf.while_loop(
@@ -200,13 +207,23 @@ class Decoder:
         return tf.reduce_any(tf.stack(hits), axis=0) if hits else tf.zeros_like(tokens, tf.bool)
 
 
+def _visible(state: Text | Beams) -> tf.Tensor:
+    """Which keys of new tokens a row may look at: those of its own text so far, `[R, N * R]`."""
+    rows, slots = state.seen.shape[0], tf.shape(state.tokens)[-1]
+    visible = tf.range(slots)[:, None] < state.count - 1
+    if isinstance(state, Text):
+        return tf.transpose(visible)
+    visible &= tf.equal(state.writers[:, :, None], tf.range(rows))
+    return tf.reshape(visible, [rows, slots * rows])
+
+
 def _choose_text(
     decoder: Decoder,
     logits: tf.Tensor,
     suppression: tf.Tensor | float,
     state: Text,
     controls: Controls,
-) -> tuple[Text, None]:
+) -> Text:
     scores = sampling.penalize(logits, state.seen, controls.repetition_penalty) + suppression
 
     def sampled() -> tf.Tensor:
@@ -226,7 +243,7 @@ def _choose_text(
         count=count,
         done=decoder._is_eos(token)[0] | (count >= controls.token_limit),
         seen=dynamic_update_slice(state.seen, tf.constant([[True]]), tf.stack([0, token[0]])),
-    ), None
+    )
 
 
 def _choose_beams(
@@ -235,12 +252,8 @@ def _choose_beams(
     suppression: tf.Tensor | float,
     state: Beams,
     controls: Controls,
-) -> tuple[Beams, tf.Tensor]:
-    """One step of beam search, rule for rule as `generate` does it in Transformers 4.57.
-
-    Returns:
-        The new state and, for each running beam, `[R]` int32, which beam it continues.
-    """
+) -> Beams:
+    """One step of beam search, rule for rule as `generate` does it in Transformers 4.57."""
     rows, slots = state.tokens.shape[0], tf.shape(state.tokens)[1]
     vocabulary = logits.shape[1]
     raw = log_softmax(logits)
@@ -304,6 +317,10 @@ def _choose_beams(
     parents_of_running = tf.gather(parents, running)
     seen = tf.gather(state.seen, parents_of_running)
     seen |= tf.range(vocabulary)[None, :] == tf.gather(tokens, running)[:, None]
+    # What the model was just fed, each row has written itself.
+    writers = dynamic_update_slice(
+        state.writers, tf.range(rows)[:, None], tf.stack([0, state.count - 1])
+    )
     return Beams(
         tokens=tf.gather(candidates, running),
         logprobs=tf.gather(candidate_logprobs, running),
@@ -313,11 +330,12 @@ def _choose_beams(
         ended_lengths=keep_best(state.ended_lengths, tf.fill([2 * rows], count)),
         ended_scores=ended_scores,
         ended=ended,
+        writers=tf.gather(writers, parents_of_running),
         count=count,
         done=(count >= controls.token_limit) | ~can_improve | is_enough | (count >= slots),
         seen=seen,
         new=state.new,
-    ), parents_of_running
+    )
 
 
 def chosen(state: Text | Beams) -> tuple[np.ndarray, np.ndarray]:

@@ -55,8 +55,8 @@ class Norm(NamedTuple):
 class KeysValues(NamedTuple):
     """Keys and values of one attention layer.
 
-    `[H, P, D]` when all rows share them (a prompt, an encoder's output), `[R, H, N, D]` for the
-    tokens that each row added.
+    `[H, P, D]` where all rows share them (a prompt, an encoder's output), `[H, N, R, D]` for new
+    tokens, `[R, H, D]` for one token a row.
     """
 
     keys: tf.Tensor
@@ -128,31 +128,47 @@ def attend_shared(q: tf.Tensor, shared: KeysValues, bias: tf.Tensor) -> tf.Tenso
 def attend_prompt_and_new(
     q: tf.Tensor,
     prompt: KeysValues,
-    prompt_bias: tf.Tensor,
+    prompt_bias: tf.Tensor | float,
     new: KeysValues,
     new_bias: tf.Tensor,
+    own: KeysValues,
+    own_bias: tf.Tensor | float = 0.0,
 ) -> tf.Tensor:
-    """Attention of one query a row over the shared prompt and the row's own new tokens.
+    """Attention of one query a row over the prompt, the new tokens before it, and itself.
 
-    The prompt is kept once for all rows: beams neither copy it nor reorder it.
+    Every row looks at the keys of all rows, and `new_bias` hides those that are not of its text. So
+    beams that change places move nothing but the bias: keys and values of new tokens stay where
+    they were written, as those of the prompt do. (Reordering them would read and write all of them
+    at every step, which costs more than the further scores.)
+
+    The token's own key and value come apart, and `new` is only read here: written into it first,
+    it would be copied whole at every step, because XLA cannot write in place across a branch.
 
     Args:
         q: queries, scaled, `[R, H, D]`.
         prompt: keys and values `[H, P, D]`.
         prompt_bias: broadcastable to `[R, H, P]`.
-        new: keys and values `[R, H, N, D]`.
-        new_bias: broadcastable to `[R, H, N]`.
+        new: keys and values `[H, N, R, D]`.
+        new_bias: broadcastable to `[R, H, N * R]`.
+        own: key and value of the token itself, `[R, H, D]`.
+        own_bias: broadcastable to `[R, H, 1]`.
 
     Returns:
         `[R, H * D]`.
     """
-    on_prompt = _scores_of_shared(q, prompt.keys) + prompt_bias
-    on_new = tf.squeeze(tf.matmul(q[:, :, None], new.keys, transpose_b=True), 2) + new_bias
-    weights = operations.softmax(tf.concat([on_prompt, on_new], axis=-1))
-    positions = tf.shape(prompt.keys)[1]
-    mixed = _mix_shared(weights[..., :positions], prompt.values)
-    mixed += tf.squeeze(tf.matmul(weights[:, :, None, positions:], new.values), 2)
-    return tf.reshape(mixed, [q.shape[0], q.shape[1] * q.shape[2]])
+    rows, heads, size = q.shape
+    new = KeysValues(*(tf.reshape(x, [heads, -1, size]) for x in new))
+    scores = [
+        tf.reduce_sum(q * own.keys, axis=-1, keepdims=True) + own_bias,
+        _scores_of_shared(q, prompt.keys) + prompt_bias,
+        _scores_of_shared(q, new.keys) + new_bias,
+    ]
+    weights = operations.softmax(tf.concat(scores, axis=-1))
+    first_new = 1 + tf.shape(prompt.keys)[1]
+    mixed = weights[..., :1] * own.values
+    mixed += _mix_shared(weights[..., 1:first_new], prompt.values)
+    mixed += _mix_shared(weights[..., first_new:], new.values)
+    return tf.reshape(mixed, [rows, heads * size])
 
 
 def _scores_of_shared(q: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
@@ -170,19 +186,13 @@ def _rows_first(x: tf.Tensor) -> tf.Tensor:
     return tf.transpose(x, [1, 0, 2])
 
 
-def slot_start(slot: tf.Tensor) -> tf.Tensor:
-    """Where slot `slot` begins in `[R, H, N, D]`; made once a step, for all layers."""
-    return tf.stack([0, 0, slot, 0])
+def write_slot(filled: tf.Tensor, own: tf.Tensor, slot: tf.Tensor) -> tf.Tensor:
+    """Writes one token a row, `[R, H, D]`, into slot `slot` of `[H, N, R, D]`.
 
-
-def write_slot(new: KeysValues, k: tf.Tensor, v: tf.Tensor, start: tf.Tensor) -> KeysValues:
-    """Writes one position, `[R, H, D]` each, into the rows' own keys and values at `slot_start`."""
-    return KeysValues(
-        *(
-            dynamic_update_slice(old, tf.expand_dims(fresh, 2), start)
-            for old, fresh in zip(new, (k, v), strict=True)
-        )
-    )
+    A slot before the first one is the first, as XLA has it.
+    """
+    own = tf.expand_dims(_rows_first(own), 1)
+    return dynamic_update_slice(filled, own, tf.stack([0, slot, 0, 0]))
 
 
 def occurring(token_ids: tf.Tensor, counts: tf.Tensor, vocabulary_size: int) -> tf.Tensor:

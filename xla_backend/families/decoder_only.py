@@ -123,34 +123,37 @@ class DecoderOnly:
         )
 
     def step(
-        self, token_ids: tf.Tensor, index: tf.Tensor, context: Context, new: list[KeysValues]
+        self,
+        token_ids: tf.Tensor,
+        index: tf.Tensor,
+        context: Context,
+        new: list[KeysValues],
+        new_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[KeysValues]]:
         """Runs one token a row; see `Model.step`."""
         rows = token_ids.shape[0]
         padding, prompt = context
-        length, slots = tf.shape(prompt[0].keys)[1], tf.shape(new[0].keys)[2]
+        length = tf.shape(prompt[0].keys)[1]
         x = self._embed(token_ids, tf.fill([rows], length - padding + index))
         prompt_bias = tf.where(tf.range(length) >= padding, 0.0, MASKED)
-        new_bias = tf.where(tf.range(slots) <= index, 0.0, MASKED)
-        start = blocks.slot_start(index)
-        updated = []
+        own = []
 
         def attention(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
             q, k, v = (tf.reshape(x, [rows, self.heads, -1]) for x in (q, k, v))
-            layer = len(updated)
-            updated.append(blocks.write_slot(new[layer], k, v, start))
+            layer = len(own)
+            own.append(KeysValues(k, v))
             return blocks.attend_prompt_and_new(
-                q, prompt[layer], prompt_bias, updated[layer], new_bias
+                q, prompt[layer], prompt_bias, new[layer], new_bias[:, None], own[layer]
             )
 
         for layer in self.layers:
             x = self._block(layer, x, attention)
-        return self._logits(x), updated
+        return self._logits(x), own
 
     def empty_new(self, rows: int, slots: int) -> list[KeysValues]:
         """Room for the keys and values of `slots` new tokens in each row."""
         width = self.layers[0].qkv.kernel.shape[0]
-        zeros = tf.zeros([rows, self.heads, slots, width // self.heads])
+        zeros = tf.zeros([self.heads, slots, rows, width // self.heads])
         return [KeysValues(zeros, zeros) for _ in self.layers]
 
     def _embed(self, token_ids: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:

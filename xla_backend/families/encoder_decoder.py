@@ -116,16 +116,24 @@ class EncoderDecoder:
         return Prefilled(self._logits(x), seen, context)
 
     def step(
-        self, token_ids: tf.Tensor, index: tf.Tensor, context: Context, new: list[KeysValues]
+        self,
+        token_ids: tf.Tensor,
+        index: tf.Tensor,
+        context: Context,
+        new: list[KeysValues],
+        new_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[KeysValues]]:
         """Runs one token a row; see `Model.step`."""
-        slots = tf.range(tf.shape(new[0].keys)[2])
-        new_bias = self.decoder_positions(slots - index) + tf.where(slots <= index, 0.0, MASKED)
+        rows, slots = token_ids.shape[0], tf.shape(new[0].keys)[1]
+        # The slot of each key: every slot holds one of each row.
+        slot = tf.range(slots * rows) // rows
+        new_bias = self.decoder_positions(slot - index) + new_bias[:, None]
+        own_bias = self.decoder_positions(tf.constant([0]))
         # The start token stands one position before slot 0.
         prompt_bias = self.decoder_positions(tf.reshape(-1 - index, [1]))
         x = blocks.embed(self.embedding, token_ids)
-        x, new = self.decoder.step(x, index, context, new, prompt_bias, new_bias)
-        return self._logits(x), new
+        x, own = self.decoder.step(x, context, new, prompt_bias, new_bias, own_bias)
+        return self._logits(x), own
 
     def empty_new(self, rows: int, slots: int) -> list[KeysValues]:
         """See `Model.empty_new`."""

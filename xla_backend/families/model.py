@@ -58,7 +58,12 @@ class Model(Protocol):
         """Runs the prompt."""
 
     def step(
-        self, token_ids: tf.Tensor, index: tf.Tensor, context: Any, new: list[KeysValues]
+        self,
+        token_ids: tf.Tensor,
+        index: tf.Tensor,
+        context: Any,
+        new: list[KeysValues],
+        new_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[KeysValues]]:
         """Runs one token a row.
 
@@ -66,10 +71,12 @@ class Model(Protocol):
             token_ids: `[R]` int32, the tokens to feed.
             index: scalar int32, which new token of the text they are, from 0.
             context: from `prefill`.
-            new: keys and values of the new tokens so far, `[R, H, N, D]` a layer.
+            new: keys and values of the new tokens so far, `[H, N, R, D]` a layer.
+            new_bias: `[R, N * R]`, hides from each row what is not of its text so far.
 
         Returns:
-            Logits `[R, V]` and `new` with slot `index` filled.
+            Logits `[R, V]`, and the keys and values of these tokens, `[R, H, D]` a layer, which
+            belong into slot `index` of `new`.
         """
 
     def empty_new(self, rows: int, slots: int) -> list[KeysValues]:

@@ -118,15 +118,18 @@ class Speech:
         return Prefilled(logits, seen, SpeechContext(context, language_logits))
 
     def step(
-        self, token_ids: tf.Tensor, index: tf.Tensor, context: SpeechContext, new: list[KeysValues]
+        self,
+        token_ids: tf.Tensor,
+        index: tf.Tensor,
+        context: SpeechContext,
+        new: list[KeysValues],
+        new_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[KeysValues]]:
         """Runs one token a row; see `Model.step`."""
-        slots = tf.range(tf.shape(new[0].keys)[2])
-        new_bias = tf.where(slots <= index, 0.0, MASKED)
         x = blocks.embed(self.embedding, token_ids)
         x += tf.gather(self.decoder_positions, self.prompt_length + index)
-        x, new = self.decoder.step(x, index, context.stack, new, 0.0, new_bias)
-        return self._logits(x), new
+        x, own = self.decoder.step(x, context.stack, new, 0.0, new_bias[:, None], 0.0)
+        return self._logits(x), own
 
     def empty_new(self, rows: int, slots: int) -> list[KeysValues]:
         """See `Model.empty_new`."""

@@ -122,39 +122,41 @@ class Decoder:
     def step(
         self,
         x: tf.Tensor,
-        index: tf.Tensor,
         context: Context,
         new: list[KeysValues],
         prompt_bias: tf.Tensor | float,
         new_bias: tf.Tensor,
+        own_bias: tf.Tensor | float,
     ) -> tuple[tf.Tensor, list[KeysValues]]:
         """Runs one token a row.
 
         Args:
             x: embeddings of the tokens, `[R, E]`.
-            index: scalar int32, which new token of the text they are, from 0.
             context: from `prefill`.
-            new: keys and values of the new tokens so far, `[R, H, N, D]` a layer.
+            new: keys and values of the new tokens so far, `[H, N, R, D]` a layer.
             prompt_bias: broadcastable to `[R, H, L]`.
-            new_bias: broadcastable to `[R, H, N]`; must hide the slots after `index`.
+            new_bias: broadcastable to `[R, H, N * R]`.
+            own_bias: of the tokens for themselves, broadcastable to `[R, H, 1]`.
 
         Returns:
-            `[R, E]`, and `new` with slot `index` filled.
+            `[R, E]`, and keys and values of the tokens themselves, `[R, H, D]` a layer.
         """
         rows = x.shape[0]
-        new, start = list(new), blocks.slot_start(index)
+        own = []
         for i, layer in enumerate(self.layers):
             q, k, v = (
                 tf.reshape(y, [rows, self.heads, -1]) for y in self._self_attention_inputs(layer, x)
             )
-            new[i] = blocks.write_slot(new[i], k, v, start)
+            own.append(KeysValues(k, v))
             x += layer.attention_out(
-                blocks.attend_prompt_and_new(q, context.prompt[i], prompt_bias, new[i], new_bias)
+                blocks.attend_prompt_and_new(
+                    q, context.prompt[i], prompt_bias, new[i], new_bias, own[i], own_bias
+                )
             )
             q = tf.reshape(self._cross_query(layer, x), [rows, self.heads, -1])
             x += layer.cross_out(blocks.attend_shared(q, context.cross[i], context.cross_bias))
             x += layer.feed_forward(layer.feed_forward_norm(x))
-        return self.final_norm(x), new
+        return self.final_norm(x), own
 
     def context_structure(self) -> Context:
         """A nest shaped like a `Context`; its leaves mean nothing."""
@@ -164,7 +166,7 @@ class Decoder:
     def empty_new(self, rows: int, slots: int) -> list[KeysValues]:
         """See `Model.empty_new`."""
         width = self.layers[0].qkv.kernel.shape[1] // 3
-        empty = tf.zeros([rows, self.heads, slots, width // self.heads])
+        empty = tf.zeros([self.heads, slots, rows, width // self.heads])
         return [KeysValues(empty, empty) for _ in self.layers]
 
     def _self_attention_inputs(self, layer: DecoderLayer, x: tf.Tensor) -> list[tf.Tensor]:
