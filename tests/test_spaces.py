@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import stat
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,12 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 from gradio_client import Client
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.hub import HUB_MODEL, hub_with
 from tests.playground.served import ROOT, Served, free_port, start
+from xla_backend.models import HUB_MODELS
 
 NOT_PUSHED = shutil.ignore_patterns(
     ".*", "__pycache__", "tests", "benchmarks", "docs", "shared", "work"
@@ -269,7 +272,7 @@ def _set_writable(folder: Path, writable: bool) -> None:
         path.chmod(mode | stat.S_IWUSR if writable else mode & ~bits)
 
 
-def test_deploy_md_and_the_front_matter_name_what_exists() -> None:
+def test_deploy_md_names_what_exists() -> None:
     text = (ROOT / "DEPLOY.md").read_text(encoding="utf-8")
     app = (ROOT / "app.py").read_text(encoding="utf-8")
     named = set(re.findall(r"`(PLAYGROUND_[A-Z]+)`", text))
@@ -277,3 +280,13 @@ def test_deploy_md_and_the_front_matter_name_what_exists() -> None:
     assert {name for name in named if name not in app} == set()
     linked = re.findall(r"\]\((?!https?://)([^)#\s]+)", text)
     assert [path for path in linked if not (ROOT / path).exists()] == []
+
+
+def test_the_front_matter_names_what_exists() -> None:
+    front = yaml.safe_load((ROOT / "README.md").read_text(encoding="utf-8").split("---\n", 2)[1])
+    assert tuple(front["models"]) == HUB_MODELS
+    address, _, path = front["thumbnail"].partition("/resolve/main/")
+    assert address == "https://huggingface.co/spaces/OWNER/xla-playground"
+    assert "spaces/OWNER/" in (ROOT / "DEPLOY.md").read_text(encoding="utf-8"), "who replaces it?"
+    width, height = struct.unpack(">II", (ROOT / path).read_bytes()[16:24])  # of a PNG
+    assert (width, height) == (1200, 630)  # what links are shown with

@@ -7,6 +7,7 @@ Knows which moments are worth a picture. Serves the page itself, on the bundled 
 from __future__ import annotations
 
 import argparse
+import base64
 import shutil
 import sys
 import tempfile
@@ -18,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Run as a script, Python finds this folder but not the checkout.
 sys.path.insert(0, str(ROOT))
 
+from playground.theme import LIGHT  # noqa: E402
 from tests.browser.visit import CHROMIUM_ARGUMENTS, Visit  # noqa: E402
 from tests.conftest import BROWSERS  # noqa: E402
 from tests.playground.served import serve  # noqa: E402
@@ -59,6 +61,7 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     wide.generate()
     _save(wide, folder / "playground.png")
     wide.close()
+    take_thumbnail(browser, url, folder)
 
     dark = Visit(browser, url, 1280, 1010, color_scheme="dark")
     dark.generate()
@@ -95,6 +98,45 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     compared.at("#compare:enabled").wait_for()
     _shoot(compared, folder / "compare.png")
     compared.close()
+
+
+def take_thumbnail(browser: Browser, url: str, folder: Path) -> None:
+    """The card that a link to the Space is shown as: what the page is, and a measured example."""
+    shown = Visit(browser, url, 1280, 1010, color_scheme="light", device_scale_factor=2)
+    shown.generate()
+    shown.at("#prediction .outcome-hit").wait_for()
+    _wait_until_idle(shown)
+    top = shown.at("#report .verdict").bounding_box()
+    bottom = shown.at("#report .versus").bounding_box()
+    assert top is not None and bottom is not None
+    height = bottom["y"] + bottom["height"] - top["y"] + 8
+    part = {"x": top["x"], "y": top["y"] - 4, "width": top["width"], "height": height + 4}
+    picture = base64.b64encode(shown.page.screenshot(clip=part)).decode()
+    shown.close()
+
+    icon = base64.b64encode((ROOT / "playground" / "assets" / "favicon.svg").read_bytes()).decode()
+    card = browser.new_page(viewport={"width": 1200, "height": 630})
+    card.set_content(
+        f"""<style>
+          body {{ margin: 0; padding: 56px 64px; box-sizing: border-box; height: 630px;
+                 background: {LIGHT["page"]}; color: {LIGHT["ink"]}; font-family: "Noto Sans",
+                 system-ui, sans-serif; display: flex; flex-direction: column; gap: 36px; }}
+          header {{ display: flex; gap: 28px; align-items: center; }}
+          h1 {{ font-size: 68px; line-height: 1; margin: 0 0 14px; }}
+          p {{ font-size: 28px; margin: 0; color: {LIGHT["muted"]}; }}
+          main {{ background: {LIGHT["surface"]}; border: 1px solid {LIGHT["line"]};
+                 border-radius: 16px; flex: 1; display: grid; place-items: center; }}
+          main img {{ max-width: 980px; max-height: 320px; }}
+        </style>
+        <header><img src="data:image/svg+xml;base64,{icon}" width="116" alt="">
+        <div><h1>XLA Playground</h1>
+        <p>What XLA compiles, and what it saves: TensorFlow text generation</p></div></header>
+        <main><img src="data:image/png;base64,{picture}" alt=""></main>"""
+    )
+    card.wait_for_timeout(300)
+    card.screenshot(path=folder / "thumbnail.png")
+    card.close()
+    print(folder / "thumbnail.png")
 
 
 def take_functions(browser: Browser, url: str, folder: Path) -> None:
