@@ -1,117 +1,224 @@
-"""This visitor's runs: the records that live in the browser, and the table made of them.
+"""This visitor's runs: the records that live in the browser, newest first.
 
-Knows which part of a run is worth keeping and that a browser may send anything back. Must not know
-components or events.
+Knows which part of a run is worth keeping, how much of it a browser holds, and that a browser or a
+file may bring anything. Must not know components, events or HTML.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from playground import quantities
+from playground import machine
 from playground.families import CONTINUING, Family
-from playground.markup import clean, escape
-from playground.outcomes import badge
+from playground.markup import clean
 from playground.result_panel import Shown
-from xla_backend import CacheOutcome
+from xla_backend import BackendError, CacheKey, CacheOutcome, GenerationOptions, Timing
 
-MOST_RUNS = 50
-_MOST_CHARACTERS = 300
-_MOST_BEFORE_ANSWER = 60
-"""Characters of an input whose answer comes after it, in two lines together."""
-_HEADINGS = ("Run", "Outcome", "Text", "Shape", "Total", "Tokens/s")
+MOST_RUNS = 100
+MOST_CHARACTERS = 6_000
+"""Characters of one prompt or text that are kept."""
+MOST_JSON_CHARACTERS = 500_000
+"""Characters of all runs together: a browser gives a page a few millions, and every run sends them
+there and back."""
+MOST_PINNED = 2
+_FINISHES = ("eos", "length", "stopped")
+_FIRST_CALL = ("trace_s", "compile_s", "run_s")
+_LONGEST_S = 1e6
+_LATEST = 1e11  # seconds since 1970: some thousand years from now
+
+Run = dict[str, Any]
+"""One run as JSON values: `record` says which."""
 
 
-def record(shown: Shown, number: int, family: Family = CONTINUING) -> dict[str, Any]:
-    """One run as JSON values, small enough for fifty of them to stay in the browser."""
+def record(shown: Shown, number: int, family: Family = CONTINUING, time_s: float = 0.0) -> Run:
+    """One run, with every metric that was measured.
+
+    Args:
+        shown: the run.
+        number: its number among this visitor's.
+        family: of its model.
+        time_s: when it ended, seconds since 1970.
+    """
     result = shown.result
     return {
         "run": number,
-        "model": result.model,
-        "prompt": _short(shown.prompt),
-        "text": _short(result.text),
+        "time": round(time_s, 3),
+        "model": clean(result.model),
+        "prompt": clean(shown.prompt)[:MOST_CHARACTERS],
+        "prompt_is_whole": len(shown.prompt) <= MOST_CHARACTERS,
+        "text": clean(result.text)[:MOST_CHARACTERS],
         "is_apart": family.is_apart,
         "cache": result.cache.value,
         "key": result.key.to_dict(),
+        "requested_key": result.requested_key.to_dict(),
+        "exact_key": shown.exact_key,
         "prompt_tokens": result.prompt_tokens,
         "new_tokens": result.new_tokens,
         "finish": result.finish,
         "tokens_per_second": result.tokens_per_second,
         "timing": result.timing.to_dict(),
+        "first_call": {name: getattr(result.first_call, name) for name in _FIRST_CALL},
         "options": result.options.to_dict(),
+        "load_s": result.load_s,
+        "machine": machine.summary(),
+        "pinned": 0,
     }
 
 
-def add(runs: object, shown: Shown, family: Family = CONTINUING) -> list[dict[str, Any]]:
+def add(runs: object, shown: Shown, family: Family = CONTINUING) -> list[Run]:
     """The runs with one more, newest first."""
     kept = readable(runs)
-    number = 1 + max((run["run"] for run in kept), default=0)
-    return [record(shown, number, family), *kept][:MOST_RUNS]
+    return _bounded([record(shown, _next_number(kept), family, time.time()), *kept])
 
 
-def readable(runs: object) -> list[dict[str, Any]]:
+def readable(runs: object) -> list[Run]:
     """What the browser sent, without the records that another version or a hand has changed."""
     if not isinstance(runs, list):
         return []
-    return [run for run in runs[:MOST_RUNS] if _is_record(run)]
+    return [run for run in map(checked, runs[:MOST_RUNS]) if run is not None]
 
 
-def history_table(runs: object) -> str:
-    """The runs as an HTML table, or what will appear there."""
-    kept = readable(runs)
-    if not kept:
-        return (
-            '<p class="nothing">Your runs appear here. They are kept in this browser, not on the '
-            "server, and are still here after a reload.</p>"
-        )
-    head = "".join(f'<th scope="col">{name}</th>' for name in _HEADINGS)
-    rows = "".join(_row(run) for run in kept)
-    return f'<table class="sheet runs"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-
-
-def _row(run: Mapping[str, Any]) -> str:
-    key = run["key"]
-    speed = run["tokens_per_second"]
-    values = (
-        str(run["run"]),
-        badge(CacheOutcome(run["cache"])),
-        _text(run),
-        f'<span class="number">{key["padded_length"]} · {key["num_beams"]} · '
-        f"{key['max_new_tokens']}</span> <small>{escape(run['model'])}</small>",
-        f'<span class="number">{quantities.seconds(run["timing"]["total_s"])}</span>',
-        quantities.rate(speed),
-    )
-    cells = "".join(
-        f'<td data-label="{name}"><div>{value}</div></td>'
-        for name, value in zip(_HEADINGS, values, strict=True)
-    )
-    return f"<tr>{cells}</tr>"
-
-
-def _text(run: Mapping[str, Any]) -> str:
-    prompt = run["prompt"]
-    if run.get("is_apart") is True:  # Runs of an earlier version have no such entry.
-        prompt = _short(prompt, _MOST_BEFORE_ANSWER) + " → "
-    return f'<span class="story-prompt">{escape(prompt)}</span>{escape(run["text"])}'
-
-
-def _is_record(run: object) -> bool:
+def checked(run: object) -> Run | None:
+    """A record from outside, with the known entries alone; None where one is missing or wrong."""
     try:
-        CacheOutcome(run["cache"])  # type: ignore[index]
-        numbers = [run["run"], run["timing"]["total_s"], *run["key"].values()]  # type: ignore[index]
-        numbers.append(run["tokens_per_second"] or 0.0)  # type: ignore[index]
-        texts = [run["model"], run["prompt"], run["text"]]  # type: ignore[index]
-        named = {"padded_length", "num_beams", "max_new_tokens"} == set(run["key"])  # type: ignore[index]
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return False
-    return (
-        named
-        and all(isinstance(number, int | float) for number in numbers)
-        and all(isinstance(text, str) for text in texts)
-    )
+        return _read(run)  # type: ignore[arg-type]
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, BackendError):
+        return None
 
 
-def _short(text: str, most: int = _MOST_CHARACTERS) -> str:
-    whole = clean(text)
-    return whole if len(whole) <= most else whole[: most - 1] + "…"
+def find(runs: Sequence[Run], number: object) -> Run | None:
+    """The run of that number."""
+    return next((run for run in runs if run["run"] == number), None)
+
+
+def without(runs: Sequence[Run], number: object) -> list[Run]:
+    """The runs without one."""
+    return [run for run in runs if run["run"] != number]
+
+
+def pin(runs: Sequence[Run], number: object) -> list[Run]:
+    """The runs with one pinned, or no longer pinned. Of two others, the one pinned first goes."""
+    latest = max((run["pinned"] for run in runs), default=0)
+
+    def changed(run: Run) -> Run:
+        if run["run"] != number:
+            return run
+        return {**run, "pinned": 0 if run["pinned"] else latest + 1}
+
+    turned = [changed(run) for run in runs]
+    kept = {run["run"] for run in pinned(turned)}
+    return [run if run["run"] in kept else {**run, "pinned": 0} for run in turned]
+
+
+def pinned(runs: Sequence[Run]) -> list[Run]:
+    """The runs that were pinned last, two at most, in the order of pinning."""
+    return sorted((run for run in runs if run["pinned"]), key=lambda run: run["pinned"])[
+        -MOST_PINNED:
+    ]
+
+
+def merge(runs: Sequence[Run], others: Sequence[Run]) -> tuple[list[Run], int]:
+    """Adds runs of elsewhere, newest first, as far as there is room; none of the own ones goes.
+
+    Returns:
+        The runs, and how many were added. Runs that are there already are not added again.
+    """
+    there = {_identity(run) for run in runs}
+    number = _next_number(runs)
+    new: list[Run] = []
+    for other in others:
+        if _identity(other) not in there and _fits([*new, other, *runs]):
+            there.add(_identity(other))
+            new.append(other)
+    numbered = [
+        {**run, "run": number + place, "pinned": 0} for place, run in enumerate(reversed(new))
+    ]
+    return [*reversed(numbered), *runs], len(new)
+
+
+def _next_number(runs: Sequence[Run]) -> int:
+    return 1 + max((run["run"] for run in runs), default=0)
+
+
+def _identity(run: Run) -> str:
+    """What makes two records the same run."""
+    return json.dumps([run["time"], run["prompt"], run["text"], run["timing"]])
+
+
+def _fits(runs: Sequence[Run]) -> bool:
+    return len(runs) <= MOST_RUNS and len(json.dumps(runs)) <= MOST_JSON_CHARACTERS
+
+
+def _bounded(runs: list[Run]) -> list[Run]:
+    """The runs without the oldest ones that nobody pinned, until they fit."""
+    while len(runs) > 1 and not _fits(runs):
+        loose = [run for run in runs[1:] if not run["pinned"]] or runs[1:]
+        runs = [run for run in runs if run is not loose[-1]]
+    return runs
+
+
+def _read(run: Mapping[str, Any]) -> Run:
+    """The record, or an error of any of the kinds that `checked` catches."""
+    speed = run["tokens_per_second"]
+    if run["finish"] not in _FINISHES:
+        raise ValueError("no way to finish")
+    return {
+        "run": _whole(run["run"], 1),
+        "time": _real(run["time"], _LATEST),
+        "model": _text(run["model"], 1000),
+        "prompt": _text(run["prompt"]),
+        "prompt_is_whole": _truth(run["prompt_is_whole"]),
+        "text": _text(run["text"]),
+        "is_apart": _truth(run["is_apart"]),
+        "cache": CacheOutcome(run["cache"]).value,
+        "key": _key(run["key"]),
+        "requested_key": _key(run["requested_key"]),
+        "exact_key": _truth(run["exact_key"]),
+        "prompt_tokens": _whole(run["prompt_tokens"], 0),
+        "new_tokens": _whole(run["new_tokens"], 0),
+        "finish": run["finish"],
+        "tokens_per_second": None if speed is None else _real(speed, math.inf),
+        "timing": {name: _real(run["timing"][name]) for name in Timing().to_dict()},
+        "first_call": {name: _real(run["first_call"][name]) for name in _FIRST_CALL},
+        "options": GenerationOptions.from_dict(run["options"]).to_dict(),
+        "load_s": _real(run["load_s"]),
+        "machine": _text(run["machine"], 300),
+        "pinned": _whole(run["pinned"], 0),
+    }
+
+
+def _key(values: Mapping[str, object]) -> dict[str, int]:
+    return CacheKey(
+        **{name: _whole(values[name], 1) for name in CacheKey(1, 1, 1).to_dict()}
+    ).to_dict()
+
+
+def _whole(value: object, low: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value < 2**53:
+        raise ValueError("no whole number of that kind")
+    return value
+
+
+def _real(value: object, high: float = _LONGEST_S) -> float:
+    """A number from 0; a duration in seconds where nothing else is said."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("no number")
+    if not (math.isfinite(value) and 0 <= value <= high):
+        raise ValueError("no duration or rate")
+    return value
+
+
+def _text(value: object, most: int = MOST_CHARACTERS) -> str:
+    if not isinstance(value, str) or len(value) > most:
+        raise ValueError("no text of that length")
+    return clean(value)
+
+
+def _truth(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError("neither true nor false")
+    return value

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from playground.page import PageContext
 
 # The button itself, so that there is one way to start a run.
-_PRESS = "(run) => { if (run) setTimeout(() => document.getElementById('generate').click(), 0); }"
+PRESS = "(run) => { if (run) setTimeout(() => document.getElementById('generate').click(), 0); }"
 
 
 class LinkedRequest:
@@ -50,7 +50,7 @@ class LinkedRequest:
             None,
             [self.notice, self.model, self._run, model, prompt, exact_key, *controls.inputs],
             **QUIET,
-        ).then(None, self._run, None, js=_PRESS, **QUIET)
+        ).then(None, self._run, None, js=PRESS, **QUIET)
         # What was wrong with the link is no news any more.
         generate.click(None, None, self.notice, js="() => ''", **QUIET)
 

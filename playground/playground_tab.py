@@ -16,6 +16,7 @@ from playground.components import QUIET, model_description, model_dropdown, noti
 from playground.entries_table import entries_table
 from playground.examples import are_example_options, examples_for, is_example_prompt
 from playground.families import Family, family_of
+from playground.history_panel import HistoryPanel, RequestFields
 from playground.linked_request import LinkedRequest
 from playground.option_controls import OptionControls, options_from, values_for
 from playground.prediction_line import no_prediction_line, prediction_line
@@ -138,16 +139,7 @@ class PlaygroundTab:
             self.entries = gr.HTML(entries_table([]), elem_id="entries", apply_default_css=False)
             self.entries_sent = gr.State(None)
         with gr.Column(elem_classes="card"):
-            with gr.Row(elem_classes="card-head"):
-                gr.HTML(
-                    '<h2>Your runs</h2><p class="caption">Shape is prompt or input slots · '
-                    "beams · new slots.</p>",
-                    apply_default_css=False,
-                )
-                self.clear = gr.Button("Clear", size="sm", elem_id="clear", scale=0, min_width=90)
-            self.history = gr.HTML(
-                history.history_table([]), elem_id="history", apply_default_css=False
-            )
+            self.history = HistoryPanel(self._page)
 
     # ---- what happens
 
@@ -218,8 +210,7 @@ class PlaygroundTab:
                 self.shown,
                 self.entries,
                 self._page.status,
-                self._page.runs_of_visitor,
-                self.history,
+                *self.history.outputs,
                 self.generate,
                 self.stop,
             ],
@@ -238,12 +229,8 @@ class PlaygroundTab:
             [self._page.status, self.download, self.entries, self.entries_sent],
             **QUIET,
         )
-        self._page.load(history.history_table, self._page.runs_of_visitor, self.history, **QUIET)
-        self.clear.click(
-            lambda: ([], history.history_table([])),
-            None,
-            [self._page.runs_of_visitor, self.history],
-            **QUIET,
+        self.history.connect(
+            RequestFields(self.model, self.prompt, self.exact_key, self.controls, self.link.model)
         )
 
     def _info(self, name: str) -> ModelInfo | None:
@@ -373,8 +360,7 @@ class PlaygroundTab:
             runs = history.add(runs, shown, self._family(shown.result.model))
             yield {
                 **self._at_rest(shown, family),
-                self._page.runs_of_visitor: runs,
-                self.history: history.history_table(runs),
+                **self.history.updates(runs),
             }
 
     def _at_rest(self, shown: Shown | None, empty: Family) -> Updates:

@@ -42,11 +42,13 @@ class Shown:
         result: what the engine answered.
         other_s: seconds that the visitor waited beyond `result.timing` and `result.load_s`: the
             engine was still starting.
+        exact_key: whether no larger function was allowed to serve.
     """
 
     prompt: str
     result: GenerationResult
     other_s: float = 0.0
+    exact_key: bool = False
 
 
 def story(prompt: str, text: str, writing: bool = False, family: Family = CONTINUING) -> str:

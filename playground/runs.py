@@ -148,7 +148,9 @@ class Run(VisitorRun[str, GenerationResult]):
     def shown(self) -> Shown | None:
         """What there is to show at the end; None when the run never began."""
         result = self.result
-        return None if result is None else Shown(self.prompt, result, self.other_s)
+        if result is None:
+            return None
+        return Shown(self.prompt, result, self.other_s, self.exact_key)
 
 
 @dataclass

@@ -1,0 +1,49 @@
+"""The machine that serves the page, as far as a measured number depends on it.
+
+Knows the processor, the system and versions. Must not know paths, names of hosts or users: what is
+told here leaves the machine with every export.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+_PACKAGES = ("tensorflow", "transformers", "gradio")
+
+
+@functools.cache
+def description() -> dict[str, str | int]:
+    """Processor, cores that this process may use, system and versions."""
+    return {
+        "cpu": _processor(),
+        "cores": _cores(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in _PACKAGES},
+    }
+
+
+def summary() -> str:
+    """The same in one short line."""
+    known = description()
+    return f"{known['cpu']}, {known['cores']} cores, TensorFlow {known['tensorflow']}"
+
+
+def _processor() -> str:
+    """The processor's name where Linux tells it, else its kind."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
