@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from tests import checkpoints
-from tests.xla_backend.test_parity import expected_tokens
+from tests.xla_backend.parity import DecoderOnlyPair
 from xla_backend import (
     Backend,
     BucketRules,
@@ -537,8 +537,8 @@ def test_prompt_and_text_may_fill_the_context_to_the_last_token(tiny: Path) -> N
     options = GenerationOptions(max_new_tokens=room, temperature=0.0)
     result = backend.generate(str(tiny), NEARLY_FULL, options)
     assert result.key == CacheKey(24, 1, 16), "padding stays inside the context"
-    expected = expected_tokens(checkpoints.oracle(tiny), token_ids, max_new_tokens=room)
-    assert ids(result) == expected
+    pair = DecoderOnlyPair(backend, tiny, checkpoints.oracle(tiny))
+    assert ids(result) == pair.theirs(NEARLY_FULL, max_new_tokens=room)
     message = refusal(backend, str(tiny), NEARLY_FULL, options.replace(max_new_tokens=room + 1))
     assert "1 token too long" in message
     assert f"room for {len(token_ids) - 1} beside {room + 1} new tokens" in message
