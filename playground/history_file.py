@@ -5,8 +5,6 @@ Knows both formats and what may not be in them. Must not know components or even
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,14 +12,13 @@ from pathlib import PurePath
 from typing import Any
 
 from playground import history, machine
+from playground.csv_cells import csv_table
 from playground.history import Run
 from xla_backend import InvalidRequest
 
 FORMAT = "xla-playground-runs"
 VERSION = 1
 MOST_BYTES = 10 * 2**20
-# A spreadsheet takes what begins with one of these for a formula and would carry it out.
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 _NESTED = ("key", "requested_key", "timing", "first_call", "options")
 
 
@@ -42,20 +39,9 @@ def to_json(runs: Sequence[Run], exported: datetime) -> str:
 
 
 def to_csv(runs: Sequence[Run]) -> str:
-    """The runs as a table with a column for each raw value; its machine in every row."""
+    """One run at least as a table with a column for each raw value, its machine in every row."""
     rows = [_flat(_portable(run)) for run in runs]
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]) if rows else ["run"], lineterminator="\r\n")
-    writer.writeheader()
-    writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
-    return out.getvalue()
-
-
-def cell(value: object) -> object:
-    """A value that no spreadsheet takes for a formula: such texts get an apostrophe in front."""
-    if isinstance(value, str) and value.startswith(_FORMULA_STARTS):
-        return "'" + value
-    return value
+    return csv_table(list(rows[0]), [list(row.values()) for row in rows])
 
 
 def from_json(data: bytes) -> tuple[list[Run], int]:

@@ -15,6 +15,7 @@ import gradio as gr
 
 from playground.about_tab import AboutTab
 from playground.api import add_endpoints
+from playground.batch_tab import BatchTab
 from playground.compare_tab import CompareTab
 from playground.families import TEXT_FAMILIES
 from playground.functions_tab import FunctionsTab
@@ -22,6 +23,7 @@ from playground.playground_tab import PlaygroundTab
 from playground.runs import Runs
 from playground.shapes_tab import ShapesTab
 from playground.speech_tab import SpeechTab
+from playground.statistics_tab import StatisticsTab
 from playground.status_line import status_line
 from playground.theme import css_variables, theme
 from xla_backend import ModelInfo, ModelUnavailable
@@ -30,7 +32,16 @@ from xla_backend.models import folder_info
 if TYPE_CHECKING:
     from xla_backend import Backend, BackendProcess
 
-TABS = (PlaygroundTab, SpeechTab, FunctionsTab, ShapesTab, CompareTab, AboutTab)
+TABS = (
+    PlaygroundTab,
+    SpeechTab,
+    FunctionsTab,
+    BatchTab,
+    ShapesTab,
+    CompareTab,
+    StatisticsTab,
+    AboutTab,
+)
 ADMIN_TABS = (ShapesTab,)
 """Tabs that change the engine for everybody."""
 TITLE = "XLA Playground"

@@ -260,6 +260,13 @@ class BackendProcess:
         """The compiled functions in the engine's memory, as of its last request."""
         return list(self._engine.entries)
 
+    def past(self) -> Past:
+        """What each key took, in this run of the program and earlier ones, as of the last request.
+
+        The same as `Backend.past`.
+        """
+        return {model: dict(keys) for model, keys in self._engine.past.items()}
+
     def kept_shapes(self) -> list[KeptShape]:
         """The shapes that `compare_function` has compiled for, as of the last request."""
         return list(self._engine.kept_shapes)
