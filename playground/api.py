@@ -1,18 +1,23 @@
-"""The public endpoints: what programs may call.
+"""The public endpoints that run a request, or say what it would meet.
 
-Knows names, types and documentation of the endpoints. Must not know the page's components.
+Knows their names, types and documentation. Must not know the page's components.
 """
 
 from __future__ import annotations
 
+import inspect
+import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import gradio as gr
 from gradio_client.utils import is_file_obj_with_meta
 
+from playground.api_engine import add_engine_endpoints, published
 from playground.compare_lanes import claim
 from playground.compare_runs import lanes_run
-from xla_backend import BackendError, GenerationOptions, InvalidRequest
+from playground.runs import BETWEEN_UPDATES_S
+from xla_backend import GenerationOptions, InvalidRequest
 from xla_backend.lanes import CACHED_CALLS
 from xla_backend.options import WINDOW_TOKENS
 
@@ -58,25 +63,62 @@ def add_endpoints(page: PageContext) -> None:
         Returns:
             An object with model, text, prompt_tokens, new_tokens, key, cache and timing (seconds).
         """
-        try:
-            options = GenerationOptions(
-                max_new_tokens=max_new_tokens,
-                num_beams=num_beams,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                repetition_penalty=repetition_penalty,
-                length_penalty=length_penalty,
-                early_stopping=early_stopping,
-                seed=seed,
-            )
-            page.check_model(model)
-            with page.runs.turn():
-                return backend.generate(model, prompt, options, exact_key=exact_key).to_json()
-        except BackendError as error:
-            # Only a gr.Error carries its sentence to the caller, and nothing went wrong here that
-            # a traceback in the log would help with.
-            raise gr.Error(str(error), print_exception=False) from error
+        options = GenerationOptions(
+            max_new_tokens=max_new_tokens,
+            num_beams=num_beams,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            repetition_penalty=repetition_penalty,
+            length_penalty=length_penalty,
+            early_stopping=early_stopping,
+            seed=seed,
+        )
+        page.check_model(model)
+        with page.runs.turn():
+            return backend.generate(model, prompt, options, exact_key=exact_key).to_json()
+
+    def request_from(*values: Any) -> tuple[str, str, GenerationOptions, bool]:
+        """Model, prompt, options and exact key, from the values of `generate`'s parameters."""
+        named = inspect.signature(generate).bind(*values)
+        named.apply_defaults()
+        options = dict(named.arguments)
+        prompt, model, exact = (options.pop(name) for name in ("prompt", "model", "exact_key"))
+        page.check_model(model)
+        return model, prompt, GenerationOptions(**options), exact
+
+    def stream(*values: Any) -> Iterator[dict[str, Any]]:
+        """Continue or answer a prompt, and send the text while it grows.
+
+        Returns:
+            Objects whose text grows; the last one is what generate answers.
+        """
+        model, prompt, options, exact_key = request_from(*values)
+        with page.runs.turn():
+            pieces = backend.stream(model, prompt, options, exact_key=exact_key)
+            try:
+                text, last = "", 0.0
+                for delta in pieces:
+                    text += delta
+                    if time.perf_counter() - last >= BETWEEN_UPDATES_S:
+                        last = time.perf_counter()
+                        yield {"text": text}
+            finally:
+                pieces.close()  # The caller may have left.
+        assert pieces.result is not None  # Only who calls stop() gets none.
+        yield pieces.result.to_json()
+
+    def predict(*values: Any) -> dict[str, Any]:
+        """Say what a request would meet if it were sent now: hit, disk, reused or miss.
+
+        Nothing is run. The prompt's tokens are counted, and the engine's memory is looked at.
+
+        Returns:
+            An object with cache, key, requested_key, prompt_tokens and expected_s (seconds, or null
+            where nothing comparable was measured yet).
+        """
+        model, prompt, options, exact_key = request_from(*values)
+        return backend.predict(model, prompt, options, exact_key=exact_key).to_json()
 
     def compare(
         prompt: str,
@@ -99,31 +141,32 @@ def add_endpoints(page: PageContext) -> None:
         Returns:
             An object with lanes (each with its seconds, tokens and text), identical, and claim.
         """
-        try:
-            options = GenerationOptions(max_new_tokens=max_new_tokens, num_beams=num_beams)
-            run = lanes_run(page, model, prompt, options, cached_calls)
-            with page.runs.turn():
-                for _ in run.steps(backend):
-                    pass
-            return {"claim": claim(run.comparison.results), **run.comparison.to_json()}
-        except BackendError as error:
-            raise gr.Error(str(error), print_exception=False) from error
+        options = GenerationOptions(max_new_tokens=max_new_tokens, num_beams=num_beams)
+        run = lanes_run(page, model, prompt, options, cached_calls)
+        with page.runs.turn():
+            for _ in run.steps(backend):
+                pass
+        return {"claim": claim(run.comparison.results), **run.comparison.to_json()}
 
-    speech_models = page.speech_models()
-    if speech_models:
+    on_engine = {"concurrency_id": page.engine_queue, "concurrency_limit": 1}
+    gr.api(published(generate), api_name="generate", **on_engine)
+    gr.api(published(_as(generate, stream)), api_name="stream", **on_engine)
+    gr.api(published(_as(generate, predict)), api_name="predict", queue=False)
+    gr.api(published(compare), api_name="compare", **on_engine)
+    if speech_models := page.speech_models():
         _add_transcribe(page, speech_models[0].name)
-    gr.api(
-        generate,
-        api_name="generate",
-        concurrency_id=page.engine_queue,
-        concurrency_limit=1,
-    )
-    gr.api(
-        compare,
-        api_name="compare",
-        concurrency_id=page.engine_queue,
-        concurrency_limit=1,
-    )
+    add_engine_endpoints(page)
+
+
+def _as(like: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with the parameters of another one, and what is said about them."""
+    signature = inspect.signature(like)
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__annotations__ = dict(like.__annotations__)
+    head, _, returns = inspect.getdoc(function).partition("Returns:")  # type: ignore[union-attr]
+    shared = inspect.getdoc(like).partition("Parameters:")[2].partition("Returns:")[0]  # type: ignore[union-attr]
+    function.__doc__ = f"{head}Parameters:{shared}Returns:{returns}"
+    return function
 
 
 def _add_transcribe(page: PageContext, default_model: str) -> None:
@@ -151,24 +194,21 @@ def _add_transcribe(page: PageContext, default_model: str) -> None:
             An object with model, text, prompt_tokens (frames of sound), new_tokens, key, cache,
             timing (seconds), audio_s and real_time_factor (seconds of work for a second of sound).
         """
-        try:
-            # Anything else could name a file of the server's own.
-            if not is_file_obj_with_meta(recording):
-                raise InvalidRequest(
-                    "recording must be an uploaded file: in Python, send "
-                    "gradio_client.handle_file(PATH)."
-                )
-            options = GenerationOptions(max_new_tokens=max_new_tokens, num_beams=num_beams)
-            page.check_model(model)
-            with page.runs.turn():
-                return page.backend.transcribe(
-                    model, recording["path"], options, language=language or None
-                ).to_json()
-        except BackendError as error:
-            raise gr.Error(str(error), print_exception=False) from error
+        # Anything else could name a file of the server's own.
+        if not is_file_obj_with_meta(recording):
+            raise InvalidRequest(
+                "recording must be an uploaded file: in Python, send "
+                "gradio_client.handle_file(PATH)."
+            )
+        options = GenerationOptions(max_new_tokens=max_new_tokens, num_beams=num_beams)
+        page.check_model(model)
+        with page.runs.turn():
+            return page.backend.transcribe(
+                model, recording["path"], options, language=language or None
+            ).to_json()
 
     gr.api(
-        transcribe,
+        published(transcribe),
         api_name="transcribe",
         concurrency_id=page.engine_queue,
         concurrency_limit=1,

@@ -34,7 +34,9 @@ MOST_NEW_TOKENS = 256
 class OptionControls:
     """Builds the controls where it is created; `inputs` are their components in order."""
 
-    def __init__(self, defaults: GenerationOptions) -> None:
+    def __init__(self, defaults: GenerationOptions, prefix: str = "") -> None:
+        """Takes the values to begin with, and what the elements' ids begin with."""
+        self._prefix = prefix
         self._by_name: dict[str, gr.components.Component] = {}
         self._build_shape(defaults)
         with gr.Accordion("More options", open=False, elem_classes="more-options"):
@@ -64,7 +66,7 @@ class OptionControls:
             step=1,
             label="New tokens",
             info="Most tokens to write. Part of the shape.",
-            elem_id="max_new_tokens",
+            elem_id=f"{self._prefix}max_new_tokens",
         )
         self._by_name["num_beams"] = gr.Slider(
             1,
@@ -73,7 +75,7 @@ class OptionControls:
             step=1,
             label="Beams",
             info="Texts searched side by side. Part of the shape.",
-            elem_id="num_beams",
+            elem_id=f"{self._prefix}num_beams",
         )
         self._by_name["temperature"] = gr.Slider(
             0,
@@ -82,7 +84,7 @@ class OptionControls:
             step=0.05,
             label="Temperature",
             info="0 always takes the likeliest token; higher is bolder. Never compiles anew.",
-            elem_id="temperature",
+            elem_id=f"{self._prefix}temperature",
         )
 
     def _build_sampling(self, defaults: GenerationOptions) -> None:
@@ -95,7 +97,7 @@ class OptionControls:
             label="Top k",
             info="Draw from the k likeliest tokens; 0 is all. Needs temperature above 0.",
             interactive=sampled,
-            elem_id="top_k",
+            elem_id=f"{self._prefix}top_k",
         )
         self._by_name["top_p"] = gr.Slider(
             0.05,
@@ -105,7 +107,7 @@ class OptionControls:
             label="Top p",
             info="Draw from the likeliest tokens that add up to p. Needs temperature above 0.",
             interactive=sampled,
-            elem_id="top_p",
+            elem_id=f"{self._prefix}top_p",
         )
         self._by_name["seed"] = gr.Number(
             value=defaults.seed,
@@ -114,7 +116,7 @@ class OptionControls:
             label="Seed",
             info="The same seed draws the same text. Needs temperature above 0.",
             interactive=sampled,
-            elem_id="seed",
+            elem_id=f"{self._prefix}seed",
         )
         self._by_name["repetition_penalty"] = gr.Slider(
             0.5,
@@ -123,7 +125,7 @@ class OptionControls:
             step=0.05,
             label="Repetition penalty",
             info="Above 1 avoids words that already occurred.",
-            elem_id="repetition_penalty",
+            elem_id=f"{self._prefix}repetition_penalty",
         )
 
     def _build_beams(self, defaults: GenerationOptions) -> None:
@@ -136,7 +138,7 @@ class OptionControls:
             label="Length penalty",
             info="Above 0 favours longer texts. Needs 2 beams or more.",
             interactive=several,
-            elem_id="length_penalty",
+            elem_id=f"{self._prefix}length_penalty",
         )
         self._by_name["early_stopping"] = gr.Radio(
             [
@@ -150,7 +152,7 @@ class OptionControls:
             label="Stop searching when",
             info="Needs 2 beams or more.",
             interactive=several,
-            elem_id="early_stopping",
+            elem_id=f"{self._prefix}early_stopping",
         )
 
     def _show_what_has_effect(self) -> None:

@@ -91,6 +91,17 @@ class CacheEntry:
     hits: int
     cached: Statistics | None
 
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of the API; `first_call` has "cache" beside its seconds."""
+        first = dataclasses.asdict(self.first_call)
+        return {
+            "model": self.model,
+            "key": self.key.to_dict() if isinstance(self.key, CacheKey) else str(self.key),
+            "first_call": {"cache": first.pop("outcome").value, **first},
+            "hits": self.hits,
+            "cached": dataclasses.asdict(self.cached) if self.cached else None,
+        }
+
 
 @dataclass(frozen=True)
 class GenerationResult:
@@ -240,6 +251,16 @@ class Prediction:
     requested_key: CacheKey
     prompt_tokens: int
     expected_s: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of the API."""
+        return {
+            "cache": self.outcome.value,
+            "key": self.key.to_dict(),
+            "requested_key": self.requested_key.to_dict(),
+            "prompt_tokens": self.prompt_tokens,
+            "expected_s": self.expected_s,
+        }
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 // The button that each tab is for, the notice beside it, and the result that it brings.
 const RESULTS = {
   generate: ["#notice", "#story .story"],
+  batch_run: ["#batch_notice", "#batch_report"],
   transcribe: ["#speech_notice", "#heard .story"],
   functions_run: ["#functions_notice", "#functions_report .verdict"],
 };
@@ -17,7 +18,7 @@ document.addEventListener("keydown", (event) => {
     }
   };
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) press(...Object.keys(RESULTS));
-  if (event.key === "Escape") press("stop", "stop_speech");
+  if (event.key === "Escape") press("stop", "stop_speech", "stop_batch");
 });
 
 // On a narrow screen the result begins below the fold: bring it into sight, unless the request was

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from gradio_client.exceptions import AppError
 from playground.speech_examples import FOLDER
 from playground.word_differences import word_pairs
 from tests.playground.served import Site
+from xla_backend.models import Registry
 
 TIMES = (
     "queue_s",
@@ -25,6 +29,16 @@ TIMES = (
     "decode_s",
     "detokenize_s",
     "total_s",
+)
+ENDPOINTS = (
+    "generate",
+    "stream",
+    "predict",
+    "compare",
+    "transcribe",
+    "models",
+    "entries",
+    "warm",
 )
 GENERATED = ("model", "text", "prompt_tokens", "new_tokens", "key", "cache", "timing")
 RECORDING = FOLDER / "command-1.flac"
@@ -110,7 +124,7 @@ def test_a_comparison_finds_mistakes_before_it_starts(
 
 def test_the_endpoints_say_what_they_take(client: Client) -> None:
     described = client.view_api(return_format="dict", print_info=False)
-    assert set(described["named_endpoints"]) == {"/generate", "/compare", "/transcribe"}
+    assert set(described["named_endpoints"]) == {f"/{name}" for name in ENDPOINTS}
     assert described["unnamed_endpoints"] == {}
     endpoint = described["named_endpoints"]["/generate"]
     assert endpoint["description"].startswith("Continue or answer a prompt")
@@ -133,6 +147,109 @@ def test_the_endpoints_say_what_they_take(client: Client) -> None:
         "num_beams": 1,
         "language": "",
     }
+
+
+def test_the_endpoints_are_described(client: Client, site: Site) -> None:
+    described = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
+    for name, endpoint in described.items():
+        assert len(endpoint["description"]) > 30, name
+        assert [answer["type"] for answer in endpoint["returns"]] != [{}], name
+        for parameter in endpoint["parameters"]:
+            assert parameter["type"], (name, parameter)
+    of_generate = described["/generate"]["parameters"]
+    for name in ("/stream", "/predict"):
+        assert described[name]["parameters"] == of_generate
+    with urllib.request.urlopen(f"{site.url}/gradio_api/openapi.json", timeout=30) as answer:
+        paths = json.load(answer)["paths"]
+    calls = {path.rpartition("/")[2]: paths[path] for path in paths if "/call/v2/" in path}
+    assert set(calls) == set(ENDPOINTS)
+    for name, methods in calls.items():
+        assert described[f"/{name}"]["description"] in methods["post"]["description"]
+
+
+def test_a_stream_grows_and_ends_with_what_generate_answers(client: Client, site: Site) -> None:
+    asked = {"prompt": "The wind", "model": site.slow, "max_new_tokens": 60, "temperature": 0.9}
+    job = client.submit(**asked, api_name="/stream")
+    items = list(job)
+    assert len(items) > 2
+    texts = [item["text"] for item in items]
+    for shorter, longer in itertools.pairwise(texts):
+        assert longer.startswith(shorter)
+    assert set(items[0]) == {"text"}
+    assert set(items[-1]) == set(GENERATED)
+    assert items[-1]["text"] == client.predict(**asked, api_name="/generate")["text"]
+
+
+def test_a_stream_that_nobody_reads_ends(client: Client, site: Site) -> None:
+    asked = {"prompt": "The wind", "model": site.slow, "max_new_tokens": 256}
+    job = client.submit(**asked, api_name="/stream")
+    next(iter(job))
+    job.cancel()
+    # The engine's queue has room again: this would wait for all 256 tokens otherwise.
+    answer = client.predict(prompt="The wind", max_new_tokens=5, api_name="/generate")
+    assert answer["new_tokens"] >= 1
+
+
+def test_a_stream_over_plain_http_is_whole_texts(site: Site) -> None:
+    asked = {"prompt": "The wind", "max_new_tokens": 9}
+    event, data = over_http(site, "stream", **asked)
+    assert event == "complete"
+    assert data[0]["text"] == over_http(site, "generate", **asked)[1][0]["text"]
+
+
+def test_a_prediction_comes_true(client: Client) -> None:
+    asked = {"prompt": "The wind", "max_new_tokens": 20, "num_beams": 5}
+    before = client.predict(**asked, api_name="/predict")
+    answer = client.predict(**asked, api_name="/generate")
+    after = client.predict(**asked, api_name="/predict")
+    assert [before["cache"], answer["cache"], after["cache"]] == ["miss", "miss", "hit"]
+    assert before["key"] == before["requested_key"] == answer["key"]
+    assert before["prompt_tokens"] == answer["prompt_tokens"]
+    assert after["expected_s"] > 0
+    [entry] = [each for each in client.predict(api_name="/entries") if each["key"] == answer["key"]]
+    assert entry["first_call"]["cache"] == "miss"
+    assert entry["first_call"]["compile_s"] == pytest.approx(answer["timing"]["compile_s"])
+    with pytest.raises(AppError, match="num_beams must be from 1 to 8"):
+        client.predict(prompt="x", num_beams=9, api_name="/predict")
+
+
+def test_the_models_are_those_of_the_command_line(client: Client, site: Site) -> None:
+    models = {model["name"]: model for model in client.predict(api_name="/models")}
+    assert set(models) == {site.fast, site.slow, "whisper-commands", site.multilingual}
+    [listed] = [
+        dataclasses.asdict(info) for info in Registry().list() if info.name == "whisper-commands"
+    ]
+    assert {**models["whisper-commands"], "loaded": False} == listed
+
+
+def test_shapes_are_made_ahead(client: Client) -> None:
+    sizes = {"padded_lengths": [3], "num_beams": [6], "max_new_tokens": [9, 16]}
+    [shape] = client.predict(**sizes, api_name="/warm")
+    key = {"padded_length": 16, "num_beams": 6, "max_new_tokens": 16}
+    assert (shape["key"], shape["cache"]) == (key, "miss")
+    deadline = time.monotonic() + 120
+    while not any(each["key"] == key for each in client.predict(api_name="/entries")):
+        assert time.monotonic() < deadline, "it was not made"
+        time.sleep(0.5)
+    assert client.predict(**sizes, api_name="/warm")[0]["cache"] == "hit"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"num_beams": [9]}, "num_beams must be a list of whole numbers from 1 to 8; 9 is none"),
+        ({"padded_lengths": []}, "padded_lengths must be a list"),
+        ({"padded_lengths": "16"}, "padded_lengths must be a list"),
+        ({"max_new_tokens": [True]}, "max_new_tokens must be a list"),
+        ({"model": "/etc"}, "no model '/etc'"),
+    ],
+)
+def test_shapes_that_cannot_be_made_are_refused(
+    client: Client, changes: dict[str, Any], sentence: str
+) -> None:
+    sizes = {"padded_lengths": [16], "num_beams": [1], "max_new_tokens": [16]}
+    with pytest.raises(AppError, match=sentence):
+        client.predict(**{**sizes, **changes}, api_name="/warm")
 
 
 def test_a_recording_is_written_down(client: Client) -> None:

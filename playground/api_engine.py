@@ -1,0 +1,149 @@
+"""The public endpoints about the engine itself, and how any function becomes an endpoint.
+
+Knows names, types and documentation. Must not know the page's components.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import gradio as gr
+
+from playground.shapes import survey
+from xla_backend import BackendError, BucketRules, InvalidRequest
+
+if TYPE_CHECKING:
+    from playground.page import PageContext
+
+MOST_SHAPES = 200
+
+
+def published(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as Gradio wants an endpoint: types resolved, mistakes told in one sentence."""
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def endpoint(*values: Any) -> Iterator[Any]:
+            try:
+                yield from function(*values)
+            except BackendError as error:
+                raise _told(error) from error
+    else:
+
+        @functools.wraps(function)
+        def endpoint(*values: Any) -> Any:
+            try:
+                return function(*values)
+            except BackendError as error:
+                raise _told(error) from error
+
+    # Gradio reads the type of the answer from the signature, where it still is a string.
+    hints = get_type_hints(function)
+    signature = inspect.signature(function)
+    endpoint.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[
+            parameter.replace(annotation=hints[parameter.name])
+            for parameter in signature.parameters.values()
+        ],
+        return_annotation=hints["return"],
+    )
+    return endpoint
+
+
+def _told(error: BackendError) -> gr.Error:
+    # Only a gr.Error carries its sentence to the caller, and nothing went wrong here that a
+    # traceback in the log would help with.
+    return gr.Error(str(error), print_exception=False)
+
+
+def add_engine_endpoints(page: PageContext) -> None:
+    """Adds the endpoints to the `gr.Blocks` that is being built."""
+    backend = page.backend
+    names = [model.name for model in page.models()]
+
+    def models() -> list[dict[str, Any]]:
+        """List the models that requests can name, for text and for speech.
+
+        Returns:
+            Objects with name, family, source, description, context_length and more.
+        """
+        return [dataclasses.asdict(info) for info in [*page.models(), *page.speech_models()]]
+
+    def entries() -> list[dict[str, Any]]:
+        """List the compiled functions in the engine's memory, and what calls of each took.
+
+        Returns:
+            Objects with model, key, first_call (seconds), hits and cached (statistics of the calls
+            after the first, in seconds; null before there is one).
+        """
+        return [entry.to_json() for entry in backend.entries()]
+
+    def warm(
+        padded_lengths: list[int],
+        num_beams: list[int],
+        max_new_tokens: list[int],
+        model: str = names[0] if names else "",
+    ) -> list[dict[str, Any]]:
+        """Have every combination of these sizes made ready, in moments when nobody waits.
+
+        Ask entries to see which are ready.
+
+        Parameters:
+            padded_lengths: prompt slots, rounded up as those of requests.
+            num_beams: numbers of beams, 1 to 8.
+            max_new_tokens: new slots, rounded up as those of requests.
+            model: name of a model that the page offers.
+        Returns:
+            Objects with model, key, and cache: hit where it was ready already, disk or miss where
+            it is being made; sizes for which the model has no room have a null key.
+        """
+        page.check_model(model)
+        sizes = [
+            _numbers("padded_lengths", padded_lengths, BucketRules().padded_lengths),
+            _numbers("num_beams", num_beams, tuple(range(1, 9))),
+            _numbers("max_new_tokens", max_new_tokens, BucketRules().max_new_tokens),
+        ]
+        if len(list(product(*sizes))) > MOST_SHAPES:
+            raise InvalidRequest(f"At most {MOST_SHAPES} combinations can be asked for at once.")
+        with page.runs.turn():
+            backend.load(model)  # What is not loaded cannot be made ready.
+        shapes = survey(backend, model, *sizes)
+        backend.warm_soon(model, [shape.key for shape in shapes if shape.key is not None])
+        return [
+            {
+                "model": model,
+                "key": shape.key.to_dict() if shape.key else None,
+                "cache": shape.outcome.value if shape.outcome else None,
+            }
+            for shape in shapes
+        ]
+
+    gr.api(published(models), api_name="models", queue=False)
+    gr.api(published(entries), api_name="entries", queue=False)
+    if page.admin:
+        gr.api(
+            published(warm),
+            api_name="warm",
+            concurrency_id=page.engine_queue,
+            concurrency_limit=1,
+        )
+
+
+def _numbers(name: str, values: object, sizes: tuple[int, ...]) -> list[int]:
+    """The sizes that hold these values, each once.
+
+    Raises:
+        InvalidRequest: they are no list of whole numbers in range.
+    """
+    wanted = f"{name} must be a list of whole numbers from 1 to {sizes[-1]}"
+    if not isinstance(values, list) or not values:
+        raise InvalidRequest(f"{wanted}.")
+    for value in values:
+        if type(value) is not int or not 1 <= value <= sizes[-1]:
+            raise InvalidRequest(f"{wanted}; {str(value)[:40]} is none.")
+    return sorted({min(size for size in sizes if size >= value) for value in values})

@@ -1,0 +1,171 @@
+"""The Batch tab: many prompts, one after the other.
+
+Knows the components and what each event does to them. Must not know how anything looks, nor how a
+prompt is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from playground import batch_panel as panel
+from playground.batch_prompts import prompts_in, text_of_file
+from playground.batch_runs import Batch, checked
+from playground.components import QUIET, model_dropdown, notice
+from playground.examples import examples_for
+from playground.option_controls import OptionControls, options_from
+from playground.status_line import status_line
+from xla_backend import BackendError, InvalidRequest
+
+if TYPE_CHECKING:
+    from playground.page import PageContext
+
+Updates = dict[gr.components.Component, Any]
+_EXAMPLE = """Once upon a time
+One day a small rabbit
+The old bear went to the river
+Once upon a time there was a little fox who lived near the river with his sister. He had a red \
+kite, and he wanted to fly it on the hill. But one morning
+A girl named Mia found a key"""
+
+
+class BatchTab:
+    """Builds the tab inside the current `gr.Tab` and connects it."""
+
+    name = "Batch"
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+        with gr.Row(elem_classes="columns two"):
+            with gr.Column(elem_classes="card"):
+                self._build_request()
+            with gr.Column(elem_classes="card"):
+                gr.HTML(
+                    '<h2>Results</h2><p class="caption">Shape is prompt or input slots · beams · '
+                    "new slots.</p>",
+                    apply_default_css=False,
+                )
+                self.report = gr.HTML(
+                    panel.empty(), elem_id="batch_report", apply_default_css=False
+                )
+                self.files = gr.HTML("", elem_id="batch_files", apply_default_css=False)
+        self.batch = gr.State(None)
+        # Its change asks for the next turn: the browser does, so a batch ends with its visitor.
+        self.turn = gr.Number(0, visible=False)
+        self._connect()
+
+    # ---- what is on the tab
+
+    def _build_request(self) -> None:
+        gr.HTML(
+            '<h2>Many prompts</h2><p class="caption">One on each line, or CSV with a column '
+            "“prompt”; 50 at most.</p>",
+            apply_default_css=False,
+        )
+        models = self._page.models()
+        self.model = model_dropdown(models, "batch_model")
+        self.prompts = gr.Textbox(
+            value=_EXAMPLE, label="Prompts", lines=8, max_lines=14, elem_id="batch_prompts"
+        )
+        self.upload = gr.UploadButton(
+            "Upload text or CSV",
+            file_types=[".txt", ".csv"],
+            type="filepath",
+            size="sm",
+            elem_id="batch_upload",
+        )
+        with gr.Row(elem_classes="actions"):
+            self.run = gr.Button("Run all", variant="primary", elem_id="batch_run")
+            self.stop = gr.Button("Stop", interactive=False, elem_id="stop_batch")
+        self.notice = gr.HTML("", elem_id="batch_notice", apply_default_css=False)
+        first = models[0] if models else None
+        self.controls = OptionControls(examples_for(first)[0].options, "batch_")
+        self.exact_key = gr.Checkbox(
+            label="Exact shape only",
+            info="A larger function that is there may not serve.",
+            elem_id="batch_exact_key",
+        )
+
+    # ---- what happens
+
+    def _connect(self) -> None:
+        request = [self.model, self.prompts, self.exact_key, *self.controls.inputs]
+        changes = [component.change for component in request]
+        # In the browser alone: what was wrong with the last request need not be with the next.
+        gr.on(changes, None, None, self.notice, js="() => ''", **QUIET)
+        self.upload.upload(self._read, self.upload, [self.prompts, self.notice], **QUIET)
+        self.run.click(
+            self._begin,
+            [self.turn, *request],
+            [self.notice, self.report, self.files, self.batch, self.turn, self.run, self.stop],
+            **QUIET,
+        )
+        self.turn.change(
+            self._take_turn,
+            [self.turn, self.batch],
+            [self.report, self.files, self.turn, self.run, self.stop, self._page.status],
+            show_progress="hidden",
+            api_visibility="private",
+            concurrency_id=self._page.engine_queue,
+            concurrency_limit=1,
+            trigger_mode="multiple",
+        )
+        self.stop.click(self._stop, self.batch, self.stop, **QUIET)
+
+    def _read(self, path: str) -> Updates:
+        """A file's text goes where it could have been typed, so that it can be looked at."""
+        file = Path(path)
+        try:
+            return {self.prompts: text_of_file(file.name, file.read_bytes()), self.notice: ""}
+        except InvalidRequest as error:
+            return {self.notice: notice(str(error))}
+        finally:
+            file.unlink(missing_ok=True)
+
+    def _begin(
+        self, turn: float, model: str, prompts: str, exact_key: bool, *options: Any
+    ) -> Updates:
+        """Checks all prompts at once, so that no mistake is found after half of them."""
+        try:
+            batch = checked(
+                self._page, model, prompts_in(prompts), options_from(options), exact_key
+            )
+        except BackendError as error:
+            return {self.notice: notice(str(error))}
+        return {
+            self.notice: "",
+            self.report: panel.report(batch),
+            self.files: "",
+            self.batch: batch,
+            self.turn: turn + 1,
+            self.run: gr.update(value="Running", interactive=False),
+            self.stop: gr.update(value="Stop", interactive=True),
+        }
+
+    def _take_turn(self, turn: float, batch: Batch | None) -> Iterator[Updates]:
+        """Runs one prompt, then asks for the next turn: who came meanwhile is served before."""
+        if batch is None:  # The server has been started anew since.
+            yield {self.run: gr.update(value="Run all", interactive=True)}
+            return
+        for _ in batch.turn(self._page):
+            yield {self.report: panel.report(batch)}
+        updates: Updates = {self.report: panel.report(batch)}
+        if batch.is_over:
+            updates[self.files] = panel.files(batch)
+            updates[self.run] = gr.update(value="Run all", interactive=True)
+            updates[self.stop] = gr.update(value="Stop", interactive=False)
+            backend = self._page.backend
+            updates[self._page.status] = status_line(backend.status, len(backend.warming()))
+        else:
+            updates[self.turn] = turn + 1
+        yield updates
+
+    def _stop(self, batch: Batch | None) -> Any:
+        if batch is None:
+            return gr.skip()
+        batch.stop()
+        return gr.update(value="Stopping", interactive=False)

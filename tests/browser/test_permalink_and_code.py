@@ -1,0 +1,122 @@
+"""A request as a link, as code and as a preset, used as a visitor uses them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+
+from tests.browser.visit import Visit
+from tests.playground.served import Site
+
+Open = Callable[..., Visit]
+PROMPT = 'It\'s "here" & there: 100% + $x\nnaïve 🦊 <b onclick=1>'
+
+
+def number(window: Visit, option: str) -> float:
+    return float(window.at(f'#{option} input[type="number"]').input_value())
+
+
+def open_more(window: Visit) -> None:
+    window.at(".area-options .more-options button").first.click()
+
+
+def wait_for_text(window: Visit, selector: str, text: str) -> None:
+    window.page.wait_for_function(
+        "([selector, text]) => document.querySelector(selector).innerText.includes(text)",
+        arg=[selector, text],
+    )
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_copied_link_brings_everything_back_and_runs_only_when_told(
+    visit: Open, site: Site, width: int
+) -> None:
+    window = visit(width, 844, permissions=["clipboard-read", "clipboard-write"])
+    window.choose_model("slow-gpt2")
+    window.write(PROMPT)
+    window.set_number("num_beams", 2)
+    open_more(window)
+    window.at("#early_stopping label", has_text="impossible").click()
+    window.set_number("repetition_penalty", 1.35)
+    window.at("#exact_key input").check()
+    window.set_number("max_new_tokens", 5)
+    wait_for_text(window, "#prediction", "2 beams · 16 new")
+    window.at("#copy_link").click()
+    wait_for_text(window, "#copy_notice", "Link copied")
+    link = window.page.evaluate("navigator.clipboard.readText()")
+    query = parse_qs(urlsplit(link).query, keep_blank_values=True)
+    assert query["prompt"] == [PROMPT]
+    assert query["early_stopping"] == ["never"]
+    assert len(query) == 12, "every setting"
+
+    for run in ("", "&run=1"):
+        window.page.goto(link + run)
+        wait_for_text(window, "#prediction", "2 beams")
+        assert window.at("#prompt textarea").input_value() == PROMPT
+        assert "slow-gpt2" in window.at("#model input").input_value()
+        assert [number(window, name) for name in ("max_new_tokens", "num_beams")] == [5, 2]
+        open_more(window)
+        assert number(window, "repetition_penalty") == 1.35
+        assert window.at("#early_stopping input:checked").input_value() == "impossible"
+        assert window.at("#exact_key input").is_checked()
+        if not run:
+            window.page.wait_for_timeout(500)
+            assert window.at("#generate").is_enabled()
+            assert window.at("#report .badge").count() == 0
+    window.page.locator("#report .figures").wait_for()
+    assert window.text("#story .story-prompt") == PROMPT
+    assert window.text("#link_notice").strip() == ""
+    assert window.overflow() == 0
+
+
+def test_a_bad_link_is_told_and_the_rest_is_used(visit: Open, site: Site) -> None:
+    window = visit()
+    query = {"prompt": "The fox", "num_beams": "99", "<img src=x onerror=alert(1)>": "1"}
+    window.page.goto(f"{site.url}/?{urlencode({**query, 'run': '1'})}")
+    wait_for_text(window, "#link_notice", "num_beams must be from 1 to 8")
+    told = window.text("#link_notice")
+    assert "<img src=x onerror=alert(1)>" in told
+    assert "Nothing was run" in told
+    assert window.at("#link_notice img").count() == 0
+    window.page.wait_for_function("document.querySelector('#prompt textarea').value === 'The fox'")
+    assert window.at("#report .figures").count() == 0
+    window.generate()
+    assert window.text("#link_notice").strip() == ""
+
+
+def test_the_code_follows_the_request_and_presets_set_options_only(visit: Open) -> None:
+    window = visit()
+    window.write(PROMPT)
+    window.at("#presets button", has_text="4 beams").click()
+    window.page.wait_for_function(
+        """document.querySelector('#num_beams input[type="number"]').value === '4'"""
+    )
+    assert number(window, "temperature") == 0
+    assert window.at("#prompt textarea").input_value() == PROMPT
+    window.at("#view_code button").first.click()
+    wait_for_text(window, "#request_code", "num_beams=4")
+    assert "tf.function(model.generate, jit_compile=True)" in window.text("#request_code")
+    for form, sign in (
+        ("This library", "backend.generate("),
+        ("gradio_client", 'api_name="/generate"'),
+    ):
+        window.at("#code_form label", has_text=form).click()
+        wait_for_text(window, "#request_code", sign)
+        code = "\n".join(window.at("#request_code .cm-line").all_inner_texts())
+        texts = [n.value for n in ast.walk(ast.parse(code)) if isinstance(n, ast.Constant)]
+        assert PROMPT in texts
+        assert 4 in texts
+    window.at("#code_form label", has_text="curl").click()
+    wait_for_text(window, "#request_code", "/gradio_api/call/v2/generate")
+    assert window.page.url.rstrip("/") in window.text("#request_code")
+
+    window.at("#presets button", has_text="Show a first call").click()
+    window.page.wait_for_function("document.querySelector('#exact_key input').checked")
+    window.at("#prediction .outcome-miss").wait_for()
+    assert number(window, "num_beams") == 4, "only the number of new tokens had to change"
+    window.at("#presets button", has_text="Greedy").click()
+    window.page.wait_for_function("!document.querySelector('#exact_key input').checked")
+    assert number(window, "num_beams") == 1

@@ -1,0 +1,73 @@
+"""Prompts in a text or a file: what is read, and which line is at fault."""
+
+from __future__ import annotations
+
+import pytest
+
+from playground.batch_prompts import MOST_PROMPTS, BatchPrompt, prompts_in, text_of_file
+from playground.csv_cells import csv_table
+from xla_backend import InvalidRequest
+
+
+def test_each_line_is_a_prompt_and_empty_ones_are_none() -> None:
+    assert prompts_in("one\r\n\n  two, too \n\t\nthree") == [
+        BatchPrompt(1, "one"),
+        BatchPrompt(3, "two, too"),
+        BatchPrompt(5, "three"),
+    ]
+
+
+@pytest.mark.parametrize("head", ["prompt,note", "Note; PROMPT ", "\ufeffprompt", "a\tprompt"])
+def test_a_first_line_that_names_the_column_makes_it_csv(head: str) -> None:
+    delimiter = next((each for each in ",;\t" if each in head), ",")
+    cells = [
+        '"first, or\nso"' if "prompt" in name.lower() else "x" for name in head.split(delimiter)
+    ]
+    text = f"{head}\n{delimiter.join(cells)}\n\n{delimiter.join(cells)}\n"
+    assert prompts_in(text) == [BatchPrompt(2, "first, or\nso"), BatchPrompt(5, "first, or\nso")]
+
+
+def test_what_was_exported_comes_back() -> None:
+    prompts = ["=1+1", "it's", '"quoted", and\ntwo lines', "'=x"]
+    text = csv_table(["prompt", "text"], [[prompt, "..."] for prompt in prompts])
+    assert [each.prompt for each in prompts_in(text)] == prompts
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "There are no prompts yet"),
+        (" \n\t\n", "There are no prompts yet"),
+        ("prompt,note\n", "There are no prompts yet"),
+        ("prompt,note\na,b\n,c\n", 'Line 3 has nothing in the column "prompt"'),
+        ('note,prompt\n"two\nlines",x\njust one\n', 'Line 4 has nothing in the column "prompt"'),
+        ('prompt\ngood\n"never closed\n', "Line 3 cannot be read as CSV"),
+        ("\n".join(["x"] * 63), "There are 63 prompts, and at most 50 run at once. Leave out those "
+         "from line 51 on."),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_with_its_line(text: str, sentence: str) -> None:
+    with pytest.raises(InvalidRequest, match=sentence):
+        prompts_in(text)
+
+
+def test_as_many_as_are_allowed_are_taken() -> None:
+    assert len(prompts_in("x\n" * MOST_PROMPTS)) == MOST_PROMPTS
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.txt", b"one\ntwo \xff\n", "Line 2 of the file is not UTF-8"),
+        ("a.csv", b"text,note\na,b\n", 'Line 1 of the CSV file names no column "prompt"'),
+        ("a.CSV", b"", 'Line 1 of the CSV file names no column "prompt"'),
+        ("a.txt", b"x" * (2**20 + 1), "larger than 1 MB"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told(name: str, content: bytes, sentence: str) -> None:
+    with pytest.raises(InvalidRequest, match=sentence):
+        text_of_file(name, content)
+
+
+def test_a_file_is_read_as_it_is() -> None:
+    assert text_of_file("a.csv", "\ufeffprompt\nnaïve 🦊\n".encode()) == "prompt\nnaïve 🦊\n"
