@@ -110,7 +110,7 @@ def histogram(
         return math.log(value / low) / math.log(high / low)
 
     columns = "".join(
-        f'<span class="column"><b>{count or ""}</b>'
+        f'<span class="bin"><b>{count or ""}</b>'
         f'<i style="height:{count / most * 100:.1f}px"></i></span>'
         for count in counts
     )

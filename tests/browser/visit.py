@@ -69,6 +69,14 @@ class Visit:
         """What an element says."""
         return self.at(selector).inner_text()
 
+    def open_tab(self, name: str) -> None:
+        """Opens a tab; on a narrow window it lies in the menu of those that have no room."""
+        tab = self.page.get_by_role("tab", name=name)
+        if tab.count() == 0:
+            self.at(".overflow-menu > button").click()
+            tab = self.at(".overflow-dropdown button", has_text=name)
+        tab.click()
+
     def write(self, prompt: str) -> None:
         """Replaces the prompt."""
         self.at("#prompt textarea").fill(prompt)
