@@ -49,8 +49,9 @@ def report(batch: Batch) -> str:
     rows = "".join(_row(row, row is batch.current and not batch.is_over) for row in batch.rows)
     head = "".join(f'<th scope="col">{name}</th>' for name in _HEADINGS)
     return (
-        f'<p role="status">{state}</p>{progress_bar("Batch", done / total)}'
-        f'<p class="batch-counts">{" ".join(f"<span>{each}</span>" for each in counts)}</p>'
+        f'<div class="batch-progress"><p role="status">{state}</p>'
+        f"{progress_bar('Batch', done / total)}"
+        f'<p class="batch-counts">{" ".join(f"<span>{each}</span>" for each in counts)}</p></div>'
         f'<table class="sheet runs batch"><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table>"
     )
@@ -97,4 +98,5 @@ def _text(row: BatchRow) -> str:
     given = f'<span class="story-prompt">{escape(row.prompt.prompt)}</span>'
     if row.problem:
         return f'{given}<br><span class="problem-text">{escape(row.problem)}</span>'
-    return f"{given} {escape(row.text)}"
+    # A continuation brings its own space; an answer does not.
+    return given + (" " if row.text[:1].isalnum() else "") + escape(row.text)

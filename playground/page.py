@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from playground import shortcuts
 from playground.about_tab import AboutTab
 from playground.api import add_endpoints
 from playground.batch_tab import BatchTab
@@ -129,6 +130,13 @@ def create_app(
                 gr.HTML(f"<h1>{TITLE}</h1>", apply_default_css=False, scale=0, min_width=200)
                 status = gr.HTML(
                     status_line(backend.status), elem_id="status", apply_default_css=False
+                )
+                gr.HTML(
+                    shortcuts.panel(),
+                    elem_id="help",
+                    apply_default_css=False,
+                    scale=0,
+                    min_width=40,
                 )
             gr.HTML(_INTRODUCTION, elem_id="introduction", apply_default_css=False)
             page = PageContext(

@@ -18,7 +18,20 @@ document.addEventListener("keydown", (event) => {
     }
   };
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) press(...Object.keys(RESULTS));
-  if (event.key === "Escape") press("stop", "stop_speech", "stop_batch");
+  const panel = document.getElementById("shortcuts");
+  if (event.key === "Escape" && !panel?.open) press("stop", "stop_speech", "stop_batch");
+  const writes = event.target.closest?.("input, textarea, select, [contenteditable=true]");
+  if (event.key === "?" && !writes && panel && !panel.open) {
+    event.preventDefault();
+    panel.showModal();
+  }
+});
+
+document.addEventListener("click", (event) => {
+  const panel = document.getElementById("shortcuts");
+  // Beside the panel is the panel's own backdrop.
+  if (event.target === panel) panel.close();
+  if (event.target.closest("#shortcuts_open")) panel.showModal();
 });
 
 // On a narrow screen the result begins below the fold: bring it into sight, unless the request was

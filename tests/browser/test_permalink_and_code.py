@@ -25,7 +25,7 @@ def open_more(window: Visit) -> None:
 
 def wait_for_text(window: Visit, selector: str, text: str) -> None:
     window.page.wait_for_function(
-        "([selector, text]) => document.querySelector(selector).innerText.includes(text)",
+        "([selector, text]) => document.querySelector(selector)?.innerText.includes(text)",
         arg=[selector, text],
     )
 

@@ -208,7 +208,9 @@ def test_a_prediction_comes_true(client: Client) -> None:
     assert after["expected_s"] > 0
     [entry] = [each for each in client.predict(api_name="/entries") if each["key"] == answer["key"]]
     assert entry["first_call"]["cache"] == "miss"
-    assert entry["first_call"]["compile_s"] == pytest.approx(answer["timing"]["compile_s"])
+    assert entry["first_call"]["compile_s"] == pytest.approx(
+        answer["timing"]["compile_s"], rel=0.05
+    )
     with pytest.raises(AppError, match="num_beams must be from 1 to 8"):
         client.predict(prompt="x", num_beams=9, api_name="/predict")
 
