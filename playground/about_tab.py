@@ -50,7 +50,8 @@ this call took to run. It is no comparison with other software: that is on the C
 every lane runs in a fresh process of its own, a call is timed from text to text, and the tokens of
 all lanes are compared.</p>
 <h2>Keys</h2>
-<p><kbd>Ctrl</kbd> or <kbd>⌘</kbd> + <kbd>Enter</kbd> generates, <kbd>Esc</kbd> stops, <kbd>?</kbd> lists the keys.</p>
+<p><kbd>Ctrl</kbd> or <kbd>⌘</kbd> + <kbd>Enter</kbd> generates, <kbd>Esc</kbd> stops,
+<kbd>?</kbd> lists the keys.</p>
 </div>
 """
 
