@@ -112,7 +112,7 @@ def space(tmp_path_factory: pytest.TempPathFactory, small_gpt2: Path) -> Iterato
 @pytest.fixture(scope="module")
 def client(space: Space) -> Client:
     assert space.served is not None
-    return Client(space.served.url, verbose=False)
+    return connect(space.served.url)
 
 
 def test_such_a_place_really_forbids_what_a_space_forbids(space: Space) -> None:
@@ -202,7 +202,7 @@ def test_without_a_writable_place_one_line_says_that_nothing_is_kept(space: Spac
     }
     served = start(space.command("app.py"), space.project, environment, port)
     try:
-        answer = Client(served.url, verbose=False).predict(
+        answer = connect(served.url).predict(
             prompt="The wind", max_new_tokens=4, api_name="/generate"
         )
     finally:
@@ -210,6 +210,11 @@ def test_without_a_writable_place_one_line_says_that_nothing_is_kept(space: Spac
     assert answer["cache"] == "miss"
     assert len([line for line in served.output if "cannot be stored" in line]) == 1
     assert errors("\n".join(served.output)) == HOT_RELOAD
+
+
+def connect(url: str) -> Client:
+    """A client that bears with a machine that others use too."""
+    return Client(url, verbose=False, httpx_kwargs={"timeout": 120})
 
 
 def errors(output: str) -> list[str]:
