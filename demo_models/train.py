@@ -88,7 +88,7 @@ RECIPES = {
         learning_rate=1.5e-3,
     ),
     "t5-stories": Recipe(
-        (Phase(8, 224, 20, questions=6), Phase(8, 224, 6)),
+        (Phase(8, 224, 40, questions=6), Phase(8, 224, 8)),
         learning_rate=1.5e-3,
     ),
     # OPT can hold GPT-2's weights: it starts there and gets used to its own activation.
