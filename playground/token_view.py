@@ -60,9 +60,8 @@ element.addEventListener("keydown", (event) => {
 
 def empty_token_view(family: Family = CONTINUING) -> str:
     """The box before the first run."""
-    return (
-        '<div class="token-view"><div class="token-box"><p class="nothing">'
-        f"The tokens of the {family.output} appear here when it is finished.</p></div></div>"
+    return _view(
+        f'<p class="nothing">The tokens of the {family.output} appear here when it is finished.</p>'
     )
 
 
@@ -76,12 +75,10 @@ def token_view(shown: Shown, family: Family = CONTINUING) -> str:
     if not family.pads_left:
         given.reverse()
     unused = max(0, result.key.max_new_tokens - result.new_tokens)
-    return (
-        '<div class="token-view"><div class="token-box">'
+    return _view(
         f'<div class="token-given">{"".join(given)}</div>'
         f'<div class="tokens" role="group" dir="auto" aria-label="New tokens">{_new(result)}</div>'
-        f'<div class="token-given">{_slots("room", unused, "unused")}</div></div>'
-        f'<p class="token-detail" aria-live="polite">{_HINT}</p>{_legend()}</div>'
+        f'<div class="token-given">{_slots("room", unused, "unused")}</div>'
     )
 
 
@@ -109,6 +106,14 @@ def visible(text: str) -> str:
         return named[""]
     return "".join(
         named.get(sign) or (sign if sign.isprintable() else f"U+{ord(sign):04X}") for sign in text
+    )
+
+
+def _view(box: str) -> str:
+    """The box, and below it what is always there: the line about one token, and the shades."""
+    return (
+        f'<div class="token-view"><div class="token-box">{box}</div>'
+        f'<p class="token-detail" aria-live="polite">{_HINT}</p>{_legend()}</div>'
     )
 
 
