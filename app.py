@@ -8,6 +8,7 @@ engine's process has been started: TensorFlow loads there while Gradio loads her
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import signal
 import socket
@@ -52,7 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The flags, with what the environment says in place of those that are not given."""
-    return _parser().parse_args(arguments)
+    parser = _parser()
+    flags = parser.parse_args(arguments)
+    if flags.mcp and importlib.util.find_spec("mcp") is None:
+        parser.error("--mcp needs more packages: pip install -r requirements-mcp.txt")
+    return flags
 
 
 def check_port(host: str, port: int) -> None:
@@ -95,6 +100,7 @@ def serve(backend: BackendProcess, flags: argparse.Namespace) -> None:
             share=flags.share,
             prevent_thread_lock=True,
             quiet=True,
+            mcp_server=flags.mcp,
             **launch_options(),
         )
         shown_host = "127.0.0.1" if flags.host == "0.0.0.0" else flags.host
@@ -168,6 +174,13 @@ def _parser() -> argparse.ArgumentParser:
         default=_switch(os.environ.get("PLAYGROUND_ADMIN")),
         help="whether visitors may make shapes ready and forget them, for everybody "
         "(PLAYGROUND_ADMIN=1 or 0; default: yes, but not on Spaces and not with --share)",
+    )
+    parser.add_argument(
+        "--mcp",
+        action="store_true",
+        default=os.environ.get("PLAYGROUND_MCP", "").lower() in ("1", "true", "yes"),
+        help="also offer the endpoints to agents as MCP tools, at /gradio_api/mcp/; needs "
+        "requirements-mcp.txt (PLAYGROUND_MCP=1)",
     )
     parser.set_defaults(on_spaces=on_spaces)
     return parser

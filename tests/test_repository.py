@@ -101,7 +101,9 @@ def requirement_lines(name: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("-r ")]
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
+@pytest.mark.parametrize(
+    "name", ["requirements.txt", "requirements-dev.txt", "requirements-mcp.txt"]
+)
 def test_requirements_are_pinned_exactly(name: str) -> None:
     lines = requirement_lines(name)
     assert lines
