@@ -66,7 +66,9 @@ class ViewCode:
             **QUIET,
         )
         self.copy_link.click(None, request, self.notice, js=permalink.copy_script(), **QUIET)
-        gr.on(changes, None, None, self.notice, js="() => ''", **QUIET)
+        # What the visitor changes makes the link old; what the page fills in later does not.
+        inputs = [component.input for component in request]
+        gr.on(inputs, None, None, self.notice, js="() => ''", **QUIET)
 
     def _write(
         self,
