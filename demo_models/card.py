@@ -26,7 +26,7 @@ other ten the recipe's.""",
     "opt-stories": """A small OPT that goes on with a children's story. It started as
 `gpt2-stories`, whose weights the OPT architecture can hold (`transplant`), and was then trained
 on, to get used to OPT's ReLU. Its tokenizer adds no beginning-of-text token, and training used
-none.""",
+none. The first three epochs ran with a schedule that was to end there.""",
     "t5-stories": """A small T5 that reads a children's story: `summarize: STORY` gives one
 sentence, `question: QUESTION context: STORY` a short answer in the story's words. Where some heads
 look was set by hand (`first_weights`); all other weights were trained from scratch. The first 26

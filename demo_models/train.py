@@ -93,7 +93,7 @@ RECIPES = {
     ),
     # OPT can hold GPT-2's weights: it starts there and gets used to its own activation.
     "opt-stories": Recipe(
-        (Phase(8, 160, 3),),
+        (Phase(8, 160, 3), Phase(2, 512, 1)),
         learning_rate=1e-3,
         starts_as="gpt2-stories",
     ),
