@@ -43,6 +43,9 @@ class Tokenizer:
         self._rust.no_truncation()
         self._rust.no_padding()
         self._is_byte_level = isinstance(self._rust.decoder, decoders.ByteLevel)
+        # T5 with a byte-level vocabulary decodes bytes, then strips the first space.
+        state = self._rust.decoder.__getstate__() if self._rust.decoder else b""
+        self._spells_bytes = b'"ByteLevel"' in state
         self._skipped = set(tokenizer.all_special_ids) | {
             token_id
             for token_id, token in self._rust.get_added_tokens_decoder().items()
@@ -105,7 +108,7 @@ class Tokenizer:
         piece = self._rust.id_to_token(int(id))
         if piece is None:
             return f"<{int(id)}>"
-        if self._is_byte_level:
+        if self._spells_bytes:
             return self.piece_bytes(int(id)).decode("utf-8", errors="replace")
         return piece.replace("▁", " ")
 

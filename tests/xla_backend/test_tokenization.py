@@ -279,3 +279,11 @@ def test_nothing_here_imports_tensorflow(tmp_path: Path):
     )
     root = Path(__file__).resolve().parents[2]
     subprocess.run([sys.executable, "-c", code, str(folder)], cwd=root, check=True)
+
+
+def test_a_token_reads_as_text_where_bytes_are_only_a_step_of_decoding() -> None:
+    tokenizer = Tokenizer.load(Path("demo_models/t5-stories"))
+    assert [tokenizer.token_text(id) for id in tokenizer.encode("Ned was glad")][:2] == [
+        " Ned",
+        " was",
+    ]
