@@ -421,7 +421,8 @@ class Backend:
             self._set_status("loading", model)
             try:
                 files = self._registry.locate(model, on_progress=self._tell_download)
-                self._set_status("loading", model)
+                if self._status.state == "downloading":
+                    self._set_status("loading", model)
                 self._engines[model] = Engine(files, self._compiler)
             finally:
                 self._set_status("ready")

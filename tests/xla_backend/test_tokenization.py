@@ -242,13 +242,13 @@ def test_time_is_linear_in_the_number_of_tokens(
 
     def seconds(count: int) -> float:
         decoder = IncrementalDecoder(tokenizer)
-        start = time.perf_counter()
+        start = time.thread_time()  # other programs on the machine do not count
         for place in range(count):
             decoder.push([some[place % len(some)]])
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
     # Quadratic time would be a hundred times as much.
-    assert min(seconds(20_000) for _ in range(2)) < 40 * min(seconds(2_000) for _ in range(2))
+    assert min(seconds(20_000) for _ in range(3)) < 40 * min(seconds(2_000) for _ in range(3))
 
 
 # Loading
