@@ -74,7 +74,7 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     phone.close()
 
     shapes = Visit(browser, url, 1280, 1010, color_scheme="light")
-    shapes.page.get_by_role("tab", name="Shapes").click()
+    shapes.open_tab("Shapes")
     for name, size in {"padded_lengths": "64", "beams": "4", "new_slots": "32"}.items():
         shapes.at(f"#{name} label", has_text=size).first.click()
     shapes.at("#shapes_summary", has_text="12 shapes").wait_for()
@@ -92,7 +92,7 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
 
     compared = Visit(browser, url, 1280, 1150, color_scheme="light")
     _wait_until_idle(compared)
-    compared.page.get_by_role("tab", name="Compare").click()
+    compared.open_tab("Compare")
     compared.at("#compare").click()
     compared.at("#compare:disabled").wait_for()
     compared.at("#compare:enabled").wait_for()
@@ -142,7 +142,7 @@ def take_thumbnail(browser: Browser, url: str, folder: Path) -> None:
 def take_functions(browser: Browser, url: str, folder: Path) -> None:
     """A padded batch that shares the shape of another one."""
     functions = Visit(browser, url, 1280, 1010, color_scheme="light")
-    functions.page.get_by_role("tab", name="Functions").click()
+    functions.open_tab("Functions")
     functions.at("#functions_pad input").check()
     for batch_size in (5, 7):
         _wait_until_idle(functions)
@@ -158,7 +158,7 @@ def take_functions(browser: Browser, url: str, folder: Path) -> None:
 def take_speech(browser: Browser, url: str, folder: Path) -> None:
     """A recording of several windows, on the function that a first one has made."""
     speech = Visit(browser, url, 1280, 1010, color_scheme="light")
-    speech.page.get_by_role("tab", name="Speech").click()
+    speech.open_tab("Speech")
     for example in ("Command 1", "in a row"):
         speech.at("#speech_examples button", has_text=example).click()
         speech.page.wait_for_timeout(1500)

@@ -17,12 +17,7 @@ Open = Callable[..., Visit]
 
 
 def open_tab(window: Visit) -> None:
-    """Opens the tab; on a narrow window it lies in the menu of those that have no room."""
-    tab = window.page.get_by_role("tab", name="Batch")
-    if tab.count() == 0:
-        window.at(".overflow-menu > button").click()
-        tab = window.at(".overflow-dropdown button", has_text="Batch")
-    tab.click()
+    window.open_tab("Batch")
     window.at("#batch_run").wait_for()
 
 

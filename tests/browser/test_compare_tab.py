@@ -14,7 +14,7 @@ from tests.browser.visit import Visit
 def window(visit: Callable[..., Visit]) -> Visit:
     """A visitor of the tab."""
     window = visit()
-    window.page.get_by_role("tab", name="Compare").click()
+    window.open_tab("Compare")
     return window
 
 
@@ -53,10 +53,10 @@ def test_the_guide_s_claim_is_measured_live(window: Visit) -> None:
     assert lanes_place(window) == before
 
     # Other visitors' requests wait, and what is wrong with a request is said at once.
-    window.page.get_by_role("tab", name="Playground").click()
+    window.open_tab("Playground")
     window.at("#generate").click()
     wait_for_text(window, "#notice", "Your last run has not ended yet")
-    window.page.get_by_role("tab", name="Compare").click()
+    window.open_tab("Compare")
 
     window.at("#compare:enabled").wait_for()
     said = window.text("#lanes .claim")

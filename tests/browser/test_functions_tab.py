@@ -35,12 +35,7 @@ def window(url: str, browser: Browser, request: pytest.FixtureRequest) -> Iterat
 
 
 def open_tab(visit: Visit) -> None:
-    """Opens the tab; on a narrow window it lies in the menu of those that have no room."""
-    tab = visit.page.get_by_role("tab", name="Functions")
-    if tab.count() == 0:
-        visit.at(".overflow-menu > button").click()
-        tab = visit.at(".overflow-dropdown button", has_text="Functions")
-    tab.click()
+    visit.open_tab("Functions")
     visit.at("#functions_run").wait_for()
 
 
@@ -120,5 +115,4 @@ def test_the_convolution_with_the_keyboard(window: Visit) -> None:
     report = window.text("#functions_report")
     assert "Small convolution network: batch of 5" in report
     assert "Same output in all three ways" in report
-    table = window.text("#functions_kept")
-    assert "float32[5, 64, 64, 3]" in table
+    wait_for_text(window, "#functions_kept", "float32[5, 64, 64, 3]")

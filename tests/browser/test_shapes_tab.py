@@ -33,13 +33,9 @@ def window(url: str, browser: Browser) -> Iterator[Visit]:
     assert visit.complaints == []
 
 
-def open_tab(window: Visit, name: str) -> None:
-    window.page.get_by_role("tab", name=name).click()
-
-
 def choose(window: Visit, **lists: set[int]) -> None:
     """Ticks these sizes and no others, with the keyboard."""
-    open_tab(window, "Shapes")
+    window.open_tab("Shapes")
     for name, sizes in lists.items():
         for box in window.at(f"#{name} label").all():
             tick = box.locator("input")
@@ -56,14 +52,14 @@ def wait_for_text(window: Visit, selector: str, text: str) -> None:
 
 
 def forget(window: Visit, what: str) -> None:
-    open_tab(window, "Shapes")
+    window.open_tab("Shapes")
     window.at("#forget_what label", has_text=what).click()
     window.at("#forget").click()
     window.at("#forget_now").wait_for()
     assert "everybody who uses this page" in window.text("#forget_sentence")
     window.at("#forget_now").click()
     wait_for_text(window, "#forget_notice", "Forgotten")
-    open_tab(window, "Playground")
+    window.open_tab("Playground")
 
 
 def test_shapes_are_made_ready_cancelled_and_forgotten(window: Visit) -> None:
@@ -79,7 +75,7 @@ def test_shapes_are_made_ready_cancelled_and_forgotten(window: Visit) -> None:
     )
     assert "2 in memory" in window.text("#shapes_summary")
     assert window.overflow() == 0
-    open_tab(window, "Playground")
+    window.open_tab("Playground")
     window.set_number("num_beams", 2)
     window.set_number("max_new_tokens", 16)
     window.at("#prediction .outcome-hit").wait_for()
@@ -123,13 +119,13 @@ def test_one_shape_is_forgotten_and_another_stays_on_disk(window: Visit) -> None
     window.page.get_by_role("option", name="16 slots · 2 beams · 16 new").click()
     wait_for_text(window, "#shape_map", "HIT")
     forget(window, "One shape")
-    open_tab(window, "Shapes")
+    window.open_tab("Shapes")
     window.at("#shape_map .outcome-disk").wait_for()
     assert window.text("#shape_map tbody").split() == "16 slots MISS 32 slots DISK".split()
 
 
 def test_keep_forgets_nothing(window: Visit) -> None:
-    open_tab(window, "Shapes")
+    window.open_tab("Shapes")
     window.at("#forget").click()
     window.at("#forget_not").click()
     window.at("#forget_now").wait_for(state="hidden")

@@ -32,7 +32,7 @@ def speech(visit: Open) -> Callable[..., Visit]:
 
     def open_tab(width: int = 1280) -> Visit:
         window = visit(width, 1000)
-        window.page.get_by_role("tab", name="Speech").click()
+        window.open_tab("Speech")
         window.at("#speech_prediction .prediction-key").wait_for()
         return window
 
