@@ -44,7 +44,6 @@ from xla_backend.results import (  # noqa: E402
     GenerationResult,
     ModelInfo,
     Prediction,
-    Token,
     Transcription,
 )
 from xla_backend.store import open_store  # noqa: E402
@@ -597,7 +596,7 @@ class TextStream:
             watch.enter("first_token")
             backend._set_status("generating", str(choice.key))
             status = backend._status
-            run = engine.start(slot.built.function, choice.key, prompt_ids, options)
+            run = engine.start(slot.built.function, choice.key, [prompt_ids], [options])
             run.advance(1)
 
         decoder = IncrementalDecoder(engine.tokenizer)
@@ -605,10 +604,10 @@ class TextStream:
         known, steps = 0, FIRST_CHUNK_STEPS
         # Beams settle on their text at the end: pieces of it could not be taken back.
         is_piecewise = self._is_chunked and options.num_beams == 1
-        while not run.is_done and not self._stop.is_set():
+        while not run.is_done.all() and not self._stop.is_set():
             if is_piecewise:
                 watch.enter("detokenize")
-                new_ids = run.tokens()[0].tolist()[known:]
+                new_ids = run.chosen().tokens.tolist()[known:]
                 known += len(new_ids)
                 if piece := decoder.push(new_ids):
                     pieces.append(piece)
@@ -627,13 +626,10 @@ class TextStream:
                 steps = max(1, min(4 * steps, round(CHUNK_S / each_s)))
 
         watch.enter("detokenize")
-        ids, logprobs = (values.tolist() for values in run.tokens())
+        tokens = engine.tokens(run)
+        ids = [token.id for token in tokens]
         if rest := decoder.push(ids[known:]) + decoder.finish():
             pieces.append(rest)
-        tokens = tuple(
-            Token(token_id, engine.tokenizer.token_text(token_id), logprob)
-            for token_id, logprob in zip(ids, logprobs, strict=True)
-        )
         timing = watch.read()
         backend._record(engine, slot, choice.key, wanted, choice.outcome, timing)
         self.result = GenerationResult(
@@ -641,6 +637,7 @@ class TextStream:
             text="".join(pieces),
             tokens=tokens,
             prompt_tokens=len(prompt_ids),
+            prompt_texts=tuple(map(engine.tokenizer.token_text, prompt_ids)),
             key=choice.key,
             requested_key=wanted,
             cache=choice.outcome,
@@ -660,6 +657,6 @@ def _encode(engine: Engine, prompt: str, options: GenerationOptions) -> list[int
 
 
 def _finish(run: Run, engine: Engine, ids: list[int]) -> Literal["eos", "length", "stopped"]:
-    if not run.is_done:
+    if not run.is_done.all():
         return "stopped"
     return "eos" if ids and engine.is_eos(ids[-1]) else "length"

@@ -25,47 +25,63 @@ from xla_backend.sampling import FILTERED, STOP_WHEN_ENOUGH, STOP_WHEN_IMPOSSIBL
 # The score of a beam that is not there, as Hugging Face writes it.
 NO_BEAM = -1.0e9
 
+# A in shapes: of how many likeliest tokens each step keeps the probabilities.
+LIKELIEST = 5
+
 
 class Text(NamedTuple):
-    """State of greedy search or sampling: one text of up to N tokens.
+    """State of greedy search or sampling: B texts of up to N tokens.
 
     Attributes:
-        tokens: `[N]` int32. logprobs: `[N]`, of each token before penalties and filters.
-        count: scalar int32, tokens so far. done: scalar bool.
-        seen: `[1, V]` bool. new: keys and values of the new tokens.
+        tokens: `[B, N]` int32. logprobs: `[B, N]`, of each token before penalties and filters.
+        likeliest: `[B, N, A]` int32, the tokens that the model found likeliest in the place of
+            each, best first, before penalties and filters. likeliest_logprobs: `[B, N, A]`, theirs.
+        count: scalar int32, tokens so far of the texts that go on. lengths: `[B]` int32, of each
+            text. done: `[B]` bool, which have ended.
+        seen: `[B, V]` bool. new: keys and values of the new tokens.
     """
 
     tokens: tf.Tensor
     logprobs: tf.Tensor
+    likeliest: tf.Tensor
+    likeliest_logprobs: tf.Tensor
     count: tf.Tensor
+    lengths: tf.Tensor
     done: tf.Tensor
     seen: tf.Tensor
     new: list[KeysValues]
 
 
 class Beams(NamedTuple):
-    """State of beam search over R beams: the R texts that run and the R best that ended.
+    """State of beam search: R beams of each text that run and its R best that ended.
 
     Attributes:
-        tokens, logprobs: `[R, N]`, of the running texts. scores: `[R]`, their summed
-            log-probabilities, best first.
-        ended_tokens, ended_logprobs: `[R, N]`. ended_lengths: `[R]` int32.
-        ended_scores: `[R]`, divided by length ** length_penalty. ended: `[R]` bool.
-        writers: `[R, N]` int32, which row wrote the keys and values of each token of each text:
+        tokens, logprobs: `[B, R, N]`, of the running beams. scores: `[B, R]`, their summed
+            log-probabilities, best first. likeliest, likeliest_logprobs: `[B, R, N, A]`.
+        ended_tokens, ended_logprobs: `[B, R, N]`. ended_lengths: `[B, R]` int32.
+        ended_likeliest, ended_likeliest_logprobs: `[B, R, N, A]`.
+        ended_scores: `[B, R]`, divided by length ** length_penalty. ended: `[B, R]` bool.
+        writers: `[B, R, N]` int32, which row wrote the keys and values of each token of each beam:
             beams change places, what they wrote stays.
-        count, done, seen, new: as in `Text`, with R rows.
+        seen: `[B, R, V]` bool.
+        count, lengths, done, new: as in `Text`.
     """
 
     tokens: tf.Tensor
     logprobs: tf.Tensor
+    likeliest: tf.Tensor
+    likeliest_logprobs: tf.Tensor
     scores: tf.Tensor
     ended_tokens: tf.Tensor
     ended_logprobs: tf.Tensor
+    ended_likeliest: tf.Tensor
+    ended_likeliest_logprobs: tf.Tensor
     ended_lengths: tf.Tensor
     ended_scores: tf.Tensor
     ended: tf.Tensor
     writers: tf.Tensor
     count: tf.Tensor
+    lengths: tf.Tensor
     done: tf.Tensor
     seen: tf.Tensor
     new: list[KeysValues]
@@ -109,27 +125,34 @@ class Decoder:
 
         return tf.cond(run, running, nothing)
 
-    def initial_state(self, num_beams: int, slots: int) -> Text | Beams:
+    def initial_state(self, num_beams: int, slots: int, batch_size: int = 1) -> Text | Beams:
         """The state before the first token, for texts of up to `slots` tokens."""
-        rows, vocabulary = num_beams, self.model.vocabulary_size
+        vocabulary = self.model.vocabulary_size
+        each = [batch_size] if num_beams == 1 else [batch_size, num_beams]
+        listed = min(LIKELIEST, vocabulary)
         common = {
+            "tokens": tf.zeros([*each, slots], tf.int32),
+            "logprobs": tf.zeros([*each, slots]),
+            "likeliest": tf.zeros([*each, slots, listed], tf.int32),
+            "likeliest_logprobs": tf.zeros([*each, slots, listed]),
             "count": tf.constant(0),
-            "done": tf.constant(False),
-            "seen": tf.zeros([rows, vocabulary], tf.bool),
-            "new": self.model.empty_new(rows, slots),
+            "lengths": tf.zeros([batch_size], tf.int32),
+            "done": tf.zeros([batch_size], tf.bool),
+            "seen": tf.zeros([*each, vocabulary], tf.bool),
+            "new": self.model.empty_new(batch_size, num_beams, slots),
         }
         if num_beams == 1:
-            return Text(tokens=tf.zeros([slots], tf.int32), logprobs=tf.zeros([slots]), **common)
+            return Text(**common)
         return Beams(
-            tokens=tf.zeros([rows, slots], tf.int32),
-            logprobs=tf.zeros([rows, slots]),
-            scores=tf.constant([0.0] + [NO_BEAM] * (rows - 1)),
-            ended_tokens=tf.zeros([rows, slots], tf.int32),
-            ended_logprobs=tf.zeros([rows, slots]),
-            ended_lengths=tf.zeros([rows], tf.int32),
-            ended_scores=tf.fill([rows], NO_BEAM),
-            ended=tf.zeros([rows], tf.bool),
-            writers=tf.zeros([rows, slots], tf.int32),
+            scores=tf.constant([[0.0] + [NO_BEAM] * (num_beams - 1)] * batch_size),
+            ended_tokens=tf.zeros([*each, slots], tf.int32),
+            ended_logprobs=tf.zeros([*each, slots]),
+            ended_likeliest=tf.zeros([*each, slots, listed], tf.int32),
+            ended_likeliest_logprobs=tf.zeros([*each, slots, listed]),
+            ended_lengths=tf.zeros(each, tf.int32),
+            ended_scores=tf.fill(each, NO_BEAM),
+            ended=tf.zeros(each, tf.bool),
+            writers=tf.zeros([*each, slots], tf.int32),
             **common,
         )
 
@@ -141,43 +164,46 @@ class Decoder:
         prefilled: Prefilled,
         state: Text | Beams,
     ) -> Text | Beams:
-        """Adds up to `steps` tokens.
+        """Adds up to `steps` tokens to each text that has not ended.
 
         Args:
             steps: scalar int32; zero runs nothing.
             reals, integers: the options, from `sampling.pack`.
-            prefilled: from `prefill`.
+            prefilled: from `prefill`, side by side.
             state: from `initial_state` or an earlier call.
         """
         controls = sampling.unpack(reals, integers)
         choose = _choose_text if isinstance(state, Text) else _choose_beams
-        rows, vocabulary = state.seen.shape
+        texts, vocabulary = state.seen.shape[0], state.seen.shape[-1]
+        rows = state.new[0].keys.shape[2]
         # Loops carry flat lists: a NamedTuple with a list inside does not survive them.
         structure = state.new
 
         def more(step: tf.Tensor, state: Text | Beams, new: list[tf.Tensor]) -> tf.Tensor:
-            return (step < steps) & ~state.done
+            return (step < steps) & ~tf.reduce_all(state.done)
 
         def one(step: tf.Tensor, state: Text | Beams, new: list[tf.Tensor]) -> tuple:
             index = state.count - 1
 
             def run_model() -> tuple[tf.Tensor, list[tf.Tensor]]:
-                fed = tf.reshape(tf.gather(state.tokens, index, axis=-1), [rows])
+                fed = tf.reshape(tf.gather(state.tokens, index, axis=-1), [texts, rows])
                 kept = tf.nest.pack_sequence_as(structure, new)
                 bias = tf.where(_visible(state), 0.0, MASKED)
-                logits, own = self.model.step(fed, index, prefilled.context, kept, bias)
+                logits, own = self.model.step(
+                    tf.transpose(fed), index, prefilled.context, kept, bias
+                )
                 return logits, tf.nest.flatten(own)
 
             def take_prefilled() -> tuple[tf.Tensor, list[tf.Tensor]]:
                 nothing = [tf.zeros([rows, x.shape[0], x.shape[3]]) for x in new]
-                return tf.broadcast_to(prefilled.logits, [rows, vocabulary]), nothing
+                logits = tf.broadcast_to(prefilled.logits[:, None], [texts, rows, vocabulary])
+                return tf.reshape(logits, [texts * rows, vocabulary]), nothing
 
             # Choosing stands in the loop once, for the first token too: it is a quarter of what
             # XLA compiles.
             is_first = state.count == 0
-            state = state._replace(
-                seen=state.seen | (is_first & prefilled.seen),
-            )
+            given = tf.reshape(prefilled.seen, [texts, *[1] * (len(state.seen.shape) - 2), -1])
+            state = state._replace(seen=state.seen | (is_first & given))
             logits, own = tf.cond(is_first, take_prefilled, run_model)
             # Before the first token this writes zeros into slot 0, which the first one then takes.
             new = [write_slot(x, fresh, index) for x, fresh in zip(new, own, strict=True)]
@@ -190,7 +216,7 @@ class Decoder:
         return state._replace(new=tf.nest.pack_sequence_as(structure, new))
 
     def _suppression(self, is_first: tf.Tensor) -> tf.Tensor | float:
-        """What is added to scores `[R, V]` so that suppressed tokens are not chosen."""
+        """What is added to scores `[B * R, V]` so that suppressed tokens are not chosen."""
         if not self.suppressed and not self.suppressed_first:
             return 0.0
         always, first = (
@@ -208,13 +234,18 @@ class Decoder:
 
 
 def _visible(state: Text | Beams) -> tf.Tensor:
-    """Which keys of new tokens a row may look at: those of its own text so far, `[R, N * R]`."""
-    rows, slots = state.seen.shape[0], tf.shape(state.tokens)[-1]
-    visible = tf.range(slots)[:, None] < state.count - 1
+    """Which keys of new tokens a row may look at: those of its own beam so far.
+
+    Returns:
+        Broadcastable to `[R, B, N * R]`.
+    """
+    slots = tf.shape(state.tokens)[-1]
+    visible = tf.range(slots) < state.count - 1
     if isinstance(state, Text):
-        return tf.transpose(visible)
-    visible &= tf.equal(state.writers[:, :, None], tf.range(rows))
-    return tf.reshape(visible, [rows, slots * rows])
+        return visible[None, None, :]
+    texts, rows = state.scores.shape
+    visible = visible[:, None] & tf.equal(state.writers[..., None], tf.range(rows))
+    return tf.reshape(tf.transpose(visible, [1, 0, 2, 3]), [rows, texts, slots * rows])
 
 
 def _choose_text(
@@ -224,25 +255,36 @@ def _choose_text(
     state: Text,
     controls: Controls,
 ) -> Text:
+    texts = logits.shape[0]
     scores = sampling.penalize(logits, state.seen, controls.repetition_penalty) + suppression
 
     def sampled() -> tf.Tensor:
-        uniform = sampling.noise(controls.seed, state.count, 1)
-        return sampling.draw(sampling.filter_scores(scores, controls), uniform)
+        uniform = sampling.noise(controls.seed, state.count, 1)[:, 0]
+        return sampling.draw(sampling.filter_scores(scores, controls), uniform)[:, None]
 
-    token = tf.cond(
-        controls.do_sample > 0,
-        sampled,
-        lambda: tf.argmax(scores, axis=-1, output_type=tf.int32),
-    )
-    logprob = tf.gather(log_softmax(logits), token, batch_dims=1)
-    count = state.count + 1
+    def greedy() -> tf.Tensor:
+        return tf.argmax(scores, axis=-1, output_type=tf.int32)[:, None]
+
+    token = sampling.where_sampling(controls, sampled, greedy)
+    likeliest = sampling.likeliest(logits, state.likeliest.shape[2])
+    told = tf.concat([token, likeliest], axis=1)
+    logprobs = tf.gather(log_softmax(logits), told, batch_dims=1)
+    # A text that has ended is written on, beyond its length: nobody reads that.
+    count, place = state.count + 1, tf.stack([0, state.count, 0])
+    seen = state.seen
+    for text in range(texts):
+        seen = dynamic_update_slice(seen, tf.constant([[True]]), tf.stack([text, token[text, 0]]))
     return state._replace(
-        tokens=dynamic_update_slice(state.tokens, token, state.count[None]),
-        logprobs=dynamic_update_slice(state.logprobs, logprob, state.count[None]),
+        tokens=dynamic_update_slice(state.tokens, token, place[:2]),
+        logprobs=dynamic_update_slice(state.logprobs, logprobs[:, :1], place[:2]),
+        likeliest=dynamic_update_slice(state.likeliest, likeliest[:, None], place),
+        likeliest_logprobs=dynamic_update_slice(
+            state.likeliest_logprobs, logprobs[:, None, 1:], place
+        ),
         count=count,
-        done=decoder._is_eos(token)[0] | (count >= controls.token_limit),
-        seen=dynamic_update_slice(state.seen, tf.constant([[True]]), tf.stack([0, token[0]])),
+        lengths=tf.where(state.done, state.lengths, count),
+        done=state.done | decoder._is_eos(token)[:, 0] | (count >= controls.token_limit),
+        seen=seen,
     )
 
 
@@ -254,100 +296,160 @@ def _choose_beams(
     controls: Controls,
 ) -> Beams:
     """One step of beam search, rule for rule as `generate` does it in Transformers 4.57."""
-    rows, slots = state.tokens.shape[0], tf.shape(state.tokens)[1]
+    (texts, rows), slots = state.scores.shape, tf.shape(state.tokens)[2]
     vocabulary = logits.shape[1]
+    of_rows = sampling.for_each_row(controls, rows)
     raw = log_softmax(logits)
     # Hugging Face penalises log-probabilities here, where it penalises logits without beams.
-    scores = sampling.penalize(raw, state.seen, controls.repetition_penalty) + suppression
-    scores = tf.cond(
-        controls.do_sample > 0, lambda: sampling.filter_scores(scores, controls), lambda: scores
-    )
-    totals = tf.reshape(scores + state.scores[:, None], [rows * vocabulary])
+    seen = tf.reshape(state.seen, logits.shape)
+    scores = sampling.penalize(raw, seen, of_rows.repetition_penalty) + suppression
+
+    def totals(scores: tf.Tensor) -> tf.Tensor:
+        sums = tf.reshape(scores, [texts, rows, vocabulary]) + state.scores[:, :, None]
+        return tf.reshape(sums, [texts, rows * vocabulary])
 
     # Twice as many candidates as beams: even if half of them end, every beam goes on.
     def likeliest() -> tuple[tf.Tensor, tf.Tensor]:
-        return tuple(tf.math.top_k(totals, 2 * rows))
+        return tuple(tf.math.top_k(totals(scores), 2 * rows))
 
     def drawn() -> tuple[tf.Tensor, tf.Tensor]:
         # Drawing without replacement is taking the best after adding Gumbel noise.
         uniform = sampling.noise(controls.seed, state.count, rows * vocabulary)
-        picked = tf.math.top_k(totals - tf.math.log(-tf.math.log(uniform)), 2 * rows)[1]
-        return tf.gather(totals, picked), picked
+        filtered = totals(sampling.filter_scores(scores, of_rows))
+        picked = tf.math.top_k(filtered - tf.math.log(-tf.math.log(uniform)), 2 * rows)[1]
+        return tf.gather(filtered, picked, batch_dims=1), picked
 
-    candidate_scores, picked = tf.cond(controls.do_sample > 0, drawn, likeliest)
+    candidate_scores, picked = sampling.where_sampling(controls, drawn, likeliest)
     parents, tokens = picked // vocabulary, picked % vocabulary
-    logprobs = tf.gather(tf.reshape(raw, [-1]), picked)
+    logprobs = tf.gather(tf.reshape(raw, [texts, rows * vocabulary]), picked, batch_dims=1)
+    listed = sampling.likeliest(raw, state.likeliest.shape[3])
+    listed_logprobs = tf.gather(raw, listed, batch_dims=1)
 
     def extend(history: tf.Tensor, latest: tf.Tensor) -> tf.Tensor:
-        kept = tf.gather(history, parents)
-        return dynamic_update_slice(kept, latest[:, None], tf.stack([0, state.count]))
+        kept = tf.gather(history, parents, batch_dims=1)
+        place = tf.stack([0, 0, state.count, 0][: len(history.shape)])
+        return dynamic_update_slice(kept, latest[:, :, None], place)
+
+    def extend_listed(history: tf.Tensor, latest: tf.Tensor) -> tf.Tensor:
+        latest = tf.reshape(latest, [texts, rows, latest.shape[1]])
+        return extend(history, tf.gather(latest, parents, batch_dims=1))
 
     candidates, candidate_logprobs = extend(state.tokens, tokens), extend(state.logprobs, logprobs)
+    candidate_likeliest = extend_listed(state.likeliest, listed)
+    candidate_likeliest_logprobs = extend_listed(state.likeliest_logprobs, listed_logprobs)
     is_eos = decoder._is_eos(tokens)
 
     # Candidates that ended cannot run on.
     running_scores = candidate_scores + tf.cast(is_eos, tf.float32) * NO_BEAM
     running = tf.math.top_k(running_scores, rows)[1]
 
+    def keep_running(x: tf.Tensor) -> tf.Tensor:
+        return tf.gather(x, running, batch_dims=1)
+
     # Only the better half may end a text, and none any more once enough have ended.
     count = state.count + 1
     length = tf.cast(count + decoder.forced_tokens, tf.float32)
     just_ended = is_eos & (tf.range(2 * rows) < rows)
-    is_full = tf.reduce_all(state.ended) & (controls.early_stopping == STOP_WHEN_ENOUGH)
-    final_scores = candidate_scores / length**controls.length_penalty
-    final_scores += tf.cast(~just_ended | is_full, tf.float32) * NO_BEAM
-    all_scores = tf.concat([state.ended_scores, final_scores], 0)
+    stops_when_enough = controls.early_stopping == STOP_WHEN_ENOUGH
+    is_full = tf.reduce_all(state.ended, axis=1) & stops_when_enough
+    final_scores = candidate_scores / (length**controls.length_penalty)[:, None]
+    final_scores += tf.cast(~just_ended | is_full[:, None], tf.float32) * NO_BEAM
+    all_scores = tf.concat([state.ended_scores, final_scores], 1)
     best = tf.math.top_k(all_scores, rows)[1]
 
     def keep_best(old: tf.Tensor, fresh: tf.Tensor) -> tf.Tensor:
-        return tf.gather(tf.concat([old, fresh], 0), best)
+        return tf.gather(tf.concat([old, fresh], 1), best, batch_dims=1)
 
-    scores = tf.gather(running_scores, running)
-    ended_scores = tf.gather(all_scores, best)
+    scores = keep_running(running_scores)
+    ended_scores = tf.gather(all_scores, best, batch_dims=1)
     ended = keep_best(state.ended, just_ended)
 
-    # Can a running text still beat the ended ones?
+    # Can a running beam still beat the ended ones?
     longest = tf.cast(controls.token_limit + decoder.forced_tokens, tf.float32)
     optimistic = (controls.early_stopping == STOP_WHEN_IMPOSSIBLE) & (controls.length_penalty > 0.0)
-    best_possible = scores[0] / tf.where(optimistic, longest, length) ** controls.length_penalty
-    worst_ended = tf.where(ended, tf.reduce_min(ended_scores), NO_BEAM)
-    can_improve = tf.reduce_any(best_possible > worst_ended)
-    is_enough = tf.reduce_all(ended) & (controls.early_stopping == STOP_WHEN_ENOUGH)
+    best_possible = scores[:, 0] / tf.where(optimistic, longest, length) ** controls.length_penalty
+    worst_ended = tf.where(ended, tf.reduce_min(ended_scores, axis=1, keepdims=True), NO_BEAM)
+    can_improve = tf.reduce_any(best_possible[:, None] > worst_ended, axis=1)
+    is_enough = tf.reduce_all(ended, axis=1) & stops_when_enough
 
-    parents_of_running = tf.gather(parents, running)
-    seen = tf.gather(state.seen, parents_of_running)
-    seen |= tf.range(vocabulary)[None, :] == tf.gather(tokens, running)[:, None]
+    parents_of_running = keep_running(parents)
+    seen = tf.gather(state.seen, parents_of_running, batch_dims=1)
+    seen |= tf.range(vocabulary) == keep_running(tokens)[:, :, None]
     # What the model was just fed, each row has written itself.
-    writers = dynamic_update_slice(
-        state.writers, tf.range(rows)[:, None], tf.stack([0, state.count - 1])
-    )
-    return Beams(
-        tokens=tf.gather(candidates, running),
-        logprobs=tf.gather(candidate_logprobs, running),
+    fed = tf.broadcast_to(tf.range(rows)[None, :, None], [texts, rows, 1])
+    writers = dynamic_update_slice(state.writers, fed, tf.stack([0, 0, state.count - 1]))
+    written = Beams(
+        tokens=keep_running(candidates),
+        logprobs=keep_running(candidate_logprobs),
+        likeliest=keep_running(candidate_likeliest),
+        likeliest_logprobs=keep_running(candidate_likeliest_logprobs),
         scores=scores,
         ended_tokens=keep_best(state.ended_tokens, candidates),
         ended_logprobs=keep_best(state.ended_logprobs, candidate_logprobs),
-        ended_lengths=keep_best(state.ended_lengths, tf.fill([2 * rows], count)),
+        ended_likeliest=keep_best(state.ended_likeliest, candidate_likeliest),
+        ended_likeliest_logprobs=keep_best(
+            state.ended_likeliest_logprobs, candidate_likeliest_logprobs
+        ),
+        ended_lengths=keep_best(state.ended_lengths, tf.fill([texts, 2 * rows], count)),
         ended_scores=ended_scores,
         ended=ended,
-        writers=tf.gather(writers, parents_of_running),
+        writers=tf.gather(writers, parents_of_running, batch_dims=1),
         count=count,
-        done=(count >= controls.token_limit) | ~can_improve | is_enough | (count >= slots),
+        lengths=tf.where(state.done, state.lengths, count),
+        done=state.done
+        | (count >= controls.token_limit)
+        | ~can_improve
+        | is_enough
+        | (count >= slots),
         seen=seen,
         new=state.new,
     )
+    return written if texts == 1 else _without_ended(state, written)
 
 
-def chosen(state: Text | Beams) -> tuple[np.ndarray, np.ndarray]:
-    """The tokens and log-probabilities of the text that a state stands for.
+def _without_ended(before: Beams, after: Beams) -> Beams:
+    """The state after a step of which texts that had ended before take no part."""
 
-    For beams this is the best text that ended, or the best running one if none has.
+    def kept(old: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
+        return tf.where(tf.reshape(before.done, [-1, *[1] * (len(old.shape) - 1)]), old, new)
+
+    read = {name: getattr(after, name) for name in _READ_AT_THE_END}
+    return after._replace(
+        **{name: kept(getattr(before, name), new) for name, new in read.items()}
+    )
+
+
+_READ_AT_THE_END = ("tokens", "logprobs", "likeliest", "likeliest_logprobs")
+_READ_AT_THE_END += tuple(f"ended_{name}" for name in _READ_AT_THE_END)
+_READ_AT_THE_END += ("ended", "ended_scores", "ended_lengths")
+
+
+class Chosen(NamedTuple):
+    """The text that a state stands for, n tokens.
+
+    Attributes:
+        tokens: `[n]` int32. logprobs: `[n]`.
+        likeliest: `[n, A]` int32. likeliest_logprobs: `[n, A]`. See `Text`.
     """
+
+    tokens: np.ndarray
+    logprobs: np.ndarray
+    likeliest: np.ndarray
+    likeliest_logprobs: np.ndarray
+
+
+def chosen(state: Text | Beams, text: int) -> Chosen:
+    """One of the texts; for beams the best one that ended, or the best running one if none has."""
+    written = Chosen(state.tokens, state.logprobs, state.likeliest, state.likeliest_logprobs)
+    count = int(state.lengths[text])
     if isinstance(state, Text):
-        count = int(state.count)
-        return state.tokens.numpy()[:count], state.logprobs.numpy()[:count]
-    if bool(tf.reduce_any(state.ended)):
-        length = int(state.ended_lengths[0])
-        return state.ended_tokens.numpy()[0, :length], state.ended_logprobs.numpy()[0, :length]
-    count = int(state.count)
-    return state.tokens.numpy()[0, :count], state.logprobs.numpy()[0, :count]
+        return Chosen(*(values[text].numpy()[:count] for values in written))
+    if state.ended.numpy()[text].any():
+        count = int(state.ended_lengths[text, 0])
+        written = Chosen(
+            state.ended_tokens,
+            state.ended_logprobs,
+            state.ended_likeliest,
+            state.ended_likeliest_logprobs,
+        )
+    return Chosen(*(values[text].numpy()[0, :count] for values in written))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
@@ -20,12 +20,12 @@ import tensorflow as tf
 from xla_backend import families, first_use, naming, sampling
 from xla_backend.buckets import CacheKey
 from xla_backend.compiler import Compiler
-from xla_backend.decoding import Beams, Decoder, Text, chosen
-from xla_backend.families.model import Prefilled
+from xla_backend.decoding import Beams, Chosen, Decoder, Text, chosen
+from xla_backend.families.model import Prefilled, side_by_side
 from xla_backend.function_cache import Built
 from xla_backend.models import ModelFiles
 from xla_backend.options import GenerationOptions
-from xla_backend.results import CacheOutcome
+from xla_backend.results import CacheOutcome, LikelyToken, Token
 from xla_backend.speech_input import Heard, SpeechInput
 from xla_backend.tokenization import Tokenizer
 from xla_backend.traced_function import TracedFunction
@@ -34,16 +34,22 @@ from xla_backend.weights import read_weights
 
 @dataclass(frozen=True)
 class KeyFunctions:
-    """What runs the requests of one key.
+    """What runs the requests of one key, alone or several side by side.
 
     Attributes:
-        prefill, decode: the traced functions, compiled for the key's sizes.
-        state: the state before the first token; reused by every request, never written to.
+        prefill, decode: the traced functions, compiled for the key's sizes. Prompts run one after
+            the other: their many tokens keep the processor busy, other than one token a text does.
+        state: the state before the first token; reused by every run, never written to.
     """
 
     prefill: TracedFunction
     decode: TracedFunction
     state: Text | Beams
+
+    @property
+    def batch_size(self) -> int:
+        """How many texts `decode` writes side by side."""
+        return self.state.done.shape[0]
 
 
 class Engine:
@@ -86,7 +92,7 @@ class Engine:
             variables=model.variables,
             structure=model.prefilled_structure(),
         )
-        self._decodes: dict[int, TracedFunction] = {}
+        self._decodes: dict[tuple[int, int], TracedFunction] = {}
         self._compiled_prefills: set[int] = set()
         self._building = threading.Lock()
 
@@ -95,7 +101,7 @@ class Engine:
         """See `naming.identity`."""
         return self._identity
 
-    def trace(self, key: CacheKey) -> tuple[float, bool]:
+    def trace(self, key: CacheKey, batch_size: int = 1) -> tuple[float, bool]:
         """The first half of `build`, for work that goes in steps.
 
         Returns:
@@ -104,11 +110,14 @@ class Engine:
         with self._building:
             start = time.perf_counter()
             is_restored = self._compiler.trace(self._prefill)
-            is_restored &= self._compiler.trace(self._decode_for(key.num_beams))
+            is_restored &= self._compiler.trace(self._decode_for(key.num_beams, batch_size))
             return time.perf_counter() - start, is_restored
 
     def build(
-        self, key: CacheKey, on_step: Callable[[Literal["trace", "compile"]], None]
+        self,
+        key: CacheKey,
+        on_step: Callable[[Literal["trace", "compile"]], None],
+        batch_size: int = 1,
     ) -> Built[KeyFunctions]:
         """Makes the functions of a key ready to run, from the store or by tracing and compiling.
 
@@ -117,6 +126,7 @@ class Engine:
         Args:
             key: which sizes.
             on_step: told when each step begins.
+            batch_size: for how many texts side by side.
         """
         # One key at a time: two would fight for the processor and for the shared prefill.
         with self._building, ThreadPoolExecutor(1) as beside:
@@ -124,13 +134,13 @@ class Engine:
             start = time.perf_counter()
             is_restored = [self._compiler.trace(self._prefill)]
             prefill = beside.submit(self._compile_prefill, key)
-            decode = self._decode_for(key.num_beams)
+            decode = self._decode_for(key.num_beams, batch_size)
             is_restored.append(self._compiler.trace(decode))
             trace_s = time.perf_counter() - start
 
             on_step("compile")
             start = time.perf_counter()
-            state = self._decoder.initial_state(key.num_beams, key.max_new_tokens)
+            state = self._decoder.initial_state(key.num_beams, key.max_new_tokens, batch_size)
             is_restored.append(self._compile_decode(decode, key, state))
             is_restored.append(prefill.result())
             compile_s = time.perf_counter() - start
@@ -141,16 +151,42 @@ class Engine:
         self,
         functions: KeyFunctions,
         key: CacheKey,
-        prompt: list[int] | Heard,
-        options: GenerationOptions,
+        prompts: Sequence[list[int] | Heard],
+        options: Sequence[GenerationOptions],
     ) -> Run:
-        """Runs the prompt: token ids, or what a speech model hears."""
-        inputs = self._decoder.model.encode(prompt, key.padded_length)
-        return Run(functions, functions.prefill(tf.constant(True), *inputs), _packed(options))
+        """Runs prompts: token ids, or what a speech model hears. At most `functions.batch_size`."""
+
+        def prefill(prompt: list[int] | Heard) -> Prefilled:
+            inputs = self._decoder.model.encode(prompt, key.padded_length)
+            return functions.prefill(tf.constant(True), *inputs)
+
+        return Run(functions, [prefill(prompt) for prompt in prompts], options)
+
+    def most_side_by_side(self, key: CacheKey) -> int:
+        """How many texts of a key may run side by side without filling the memory."""
+        with tf.Graph().as_default():  # nothing is allocated
+            new = self._decoder.initial_state(key.num_beams, key.max_new_tokens).new
+        each = sum(x.dtype.size * x.shape.num_elements() for x in tf.nest.flatten(new))
+        return max(1, MOST_KEYS_VALUES // each)
 
     def is_eos(self, token_id: int) -> bool:
         """Whether a token ends the text."""
         return token_id in self._decoder.eos_token_ids
+
+    def tokens(self, run: Run, text: int = 0) -> tuple[Token, ...]:
+        """The tokens of one of a run's texts so far, with their own texts."""
+        read = self.tokenizer.token_text
+        return tuple(
+            Token(
+                id,
+                read(id),
+                logprob,
+                tuple(LikelyToken(*one) for one in zip(ids, map(read, ids), logprobs, strict=True)),
+            )
+            for id, logprob, ids, logprobs in zip(
+                *(values.tolist() for values in run.chosen(text)), strict=True
+            )
+        )
 
     def language_heard(self, run: Run) -> str:
         """Code of the language that a speech model thinks it hears."""
@@ -158,26 +194,36 @@ class Engine:
         logits = run.prefilled.context.language_logits.numpy()[0]
         return max(languages, key=lambda code: logits[languages[code]])
 
-    def _decode_for(self, num_beams: int) -> TracedFunction:
-        """The decode function for a number of beams; prefill has been traced."""
-        if num_beams not in self._decodes:
+    def _decode_for(self, num_beams: int, batch_size: int) -> TracedFunction:
+        """The decode function for a number of beams and texts; prefill has been traced."""
+        sizes = (num_beams, batch_size)
+        if sizes not in self._decodes:
             # In a graph nothing is allocated: only the shapes are wanted.
             with tf.Graph().as_default():
-                state = self._decoder.initial_state(num_beams, OPEN_SLOTS)
-            self._decodes[num_beams] = TracedFunction(
-                name=naming.decode_function(self._identity, num_beams),
+                state = self._decoder.initial_state(num_beams, OPEN_SLOTS, batch_size)
+            self._decodes[sizes] = TracedFunction(
+                name=naming.decode_function(self._identity, num_beams, batch_size),
                 function=self._decoder.decode,
                 specs=[
                     tf.TensorSpec([], tf.int32),
-                    tf.TensorSpec([4], tf.float32),
-                    tf.TensorSpec([5], tf.int32),
-                    self._prefill.output_specs,
+                    tf.TensorSpec([batch_size, 4], tf.float32),
+                    tf.TensorSpec([batch_size, 5], tf.int32),
+                    self._prefilled_specs(batch_size),
                     tf.nest.map_structure(_with_open_slots, state),
                 ],
                 variables=self._decoder.model.variables,
                 structure=state,
             )
-        return self._decodes[num_beams]
+        return self._decodes[sizes]
+
+    def _prefilled_specs(self, batch_size: int) -> Prefilled:
+        """What prompts side by side leave behind."""
+
+        def repeated(spec: tf.TensorSpec) -> tf.TensorSpec:
+            first, *others = spec.shape
+            return tf.TensorSpec([batch_size * first, *others], spec.dtype)
+
+        return tf.nest.map_structure(repeated, self._prefill.output_specs)
 
     def _compile_prefill(self, key: CacheKey) -> bool:
         if key.padded_length in self._compiled_prefills:
@@ -195,38 +241,58 @@ class Engine:
         def zeros(spec: tf.TensorSpec) -> tf.Tensor:
             return tf.zeros([key.padded_length if d is None else d for d in spec.shape], spec.dtype)
 
-        prefilled = tf.nest.map_structure(zeros, self._prefill.output_specs)
-        options = _packed(GenerationOptions())
+        batch_size = state.done.shape[0]
+        prefilled = tf.nest.map_structure(zeros, self._prefilled_specs(batch_size))
+        options = _packed([GenerationOptions()] * batch_size)
         return self._compiler.compile(
             decode,
-            naming.decode_code_entry(self._identity, key),
+            naming.decode_code_entry(self._identity, key, batch_size),
             lambda: decode(tf.constant(0), *options, prefilled, state).count.numpy(),
         )
 
 
 class Run:
-    """One text under way.
+    """Texts under way, side by side.
 
     Attributes:
-        prefilled: what running the prompt left behind.
+        prefilled: what running the prompts left behind.
+        is_done: of each text, whether it has ended.
     """
 
-    def __init__(self, functions: KeyFunctions, prefilled: Prefilled, options: tuple) -> None:
+    def __init__(
+        self,
+        functions: KeyFunctions,
+        prefilled: list[Prefilled],
+        options: Sequence[GenerationOptions],
+    ) -> None:
         self._decode = functions.decode
-        self.prefilled = prefilled
-        self._options = options
         self._state = functions.state
-        self.is_done = False
+        # Rows for which there is no text repeat the first one, and have ended before they begin.
+        missing = functions.batch_size - len(prefilled)
+        self.prefilled = side_by_side([*prefilled, *prefilled[:1] * missing])
+        self._options = _packed([*options, *options[:1] * missing])
+        self.is_done = np.arange(functions.batch_size) >= len(prefilled)
+        if missing:
+            self._state = self._state._replace(done=tf.constant(self.is_done))
 
     def advance(self, steps: int) -> None:
-        """Adds up to `steps` tokens and waits for them."""
-        self._state = self._decode(tf.constant(steps), *self._options, self.prefilled, self._state)
-        self.is_done = bool(self._state.done.numpy())
+        """Adds up to `steps` tokens to each text that has not ended, and waits for them."""
+        state = self._decode(tf.constant(steps), *self._options, self.prefilled, self._state)
+        self.is_done = state.done.numpy()
+        self._state = state
 
-    def tokens(self) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids and their log-probabilities so far; for beams, of the best text."""
-        return chosen(self._state)
+    def end(self, text: int) -> None:
+        """Adds nothing more to a text; not while `advance` is at work."""
+        self.is_done = self.is_done | (np.arange(len(self.is_done)) == text)
+        self._state = self._state._replace(done=tf.constant(self.is_done))
 
+    def chosen(self, text: int = 0) -> Chosen:
+        """A text so far; for beams, the best one."""
+        return chosen(self._state, text)
+
+
+# Bytes of keys and values of new tokens in a run; while it goes on, some of them are there twice.
+MOST_KEYS_VALUES = 320 * 10**6
 
 # Stands for the number of new tokens while a decode function is traced for all of them: no other
 # size of a state may be equal to it.
@@ -237,7 +303,7 @@ def _with_open_slots(x: tf.Tensor) -> tf.TensorSpec:
     return tf.TensorSpec([None if d == OPEN_SLOTS else d for d in x.shape], x.dtype)
 
 
-def _packed(options: GenerationOptions) -> tuple[tf.Tensor, tf.Tensor]:
+def _packed(options: Sequence[GenerationOptions]) -> tuple[tf.Tensor, tf.Tensor]:
     reals, integers = sampling.pack(options)
     return tf.constant(reals), tf.constant(integers)
 

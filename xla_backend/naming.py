@@ -43,9 +43,10 @@ def prefill_function(model_identity: str) -> str:
     return f"xla_backend_prefill_{model_identity}"
 
 
-def decode_function(model_identity: str, num_beams: int) -> str:
-    """The function that adds tokens to a text, for any padded length and number of tokens."""
-    return f"xla_backend_decode_{num_beams}_{model_identity}"
+def decode_function(model_identity: str, num_beams: int, batch_size: int = 1) -> str:
+    """The function that adds tokens to texts, for any padded length and number of tokens."""
+    sizes = f"{num_beams}" if batch_size == 1 else f"{num_beams}x{batch_size}"
+    return f"xla_backend_decode_{sizes}_{model_identity}"
 
 
 def trace_entry(function: str) -> str:
@@ -58,9 +59,9 @@ def prefill_code_entry(model_identity: str, padded_length: int) -> str:
     return f"{prefill_function(model_identity)}.{padded_length}"
 
 
-def decode_code_entry(model_identity: str, key: CacheKey) -> str:
+def decode_code_entry(model_identity: str, key: CacheKey, batch_size: int = 1) -> str:
     """The store's entry with decode's machine code for one key."""
-    function = decode_function(model_identity, key.num_beams)
+    function = decode_function(model_identity, key.num_beams, batch_size)
     return f"{function}.{key.padded_length}x{key.max_new_tokens}"
 
 

@@ -7,7 +7,8 @@ models, caches or loops.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -18,9 +19,16 @@ from xla_backend.options import GenerationOptions
 # What a filtered-out logit becomes: finite, so that sums of scores never become NaN.
 FILTERED = -1e30
 
+# Groups that the vocabulary is looked at in for its likeliest tokens; measured, 128 to 512 are
+# equally good.
+_GROUPS = 256
+
 
 class Controls(NamedTuple):
-    """The options as scalar tensors, so that changing them never retraces."""
+    """The options as tensors, so that changing them never retraces: `[R]`, one value a row.
+
+    Where there is one value only, `[1]`, it counts for all rows.
+    """
 
     temperature: tf.Tensor
     top_p: tf.Tensor
@@ -37,8 +45,13 @@ class Controls(NamedTuple):
 STOP_WHEN_UNLIKELY, STOP_WHEN_ENOUGH, STOP_WHEN_IMPOSSIBLE = 0, 1, 2
 
 
-def pack(options: GenerationOptions) -> tuple[np.ndarray, np.ndarray]:
-    """The options as one float and one integer vector: two arguments a call instead of nine."""
+def pack(options: Sequence[GenerationOptions]) -> tuple[np.ndarray, np.ndarray]:
+    """The options of texts side by side, `[B, 4]` and `[B, 5]`: two arguments instead of nine."""
+    reals, integers = zip(*map(_numbers, options), strict=True)
+    return np.array(reals, np.float32), np.array(integers, np.int32)
+
+
+def _numbers(options: GenerationOptions) -> tuple[tuple[float, ...], tuple[int, ...]]:
     early_stopping = (
         STOP_WHEN_IMPOSSIBLE if options.early_stopping == "never" else int(options.early_stopping)
     )
@@ -56,12 +69,37 @@ def pack(options: GenerationOptions) -> tuple[np.ndarray, np.ndarray]:
         options.seed,
         options.max_new_tokens,
     )
-    return np.array(reals, np.float32), np.array(integers, np.int32)
+    return reals, integers
 
 
 def unpack(reals: tf.Tensor, integers: tf.Tensor) -> Controls:
-    """The inverse of `pack`, inside a compiled function."""
-    return Controls(*tf.unstack(reals, num=4), *tf.unstack(integers, num=5))
+    """The inverse of `pack`, inside a compiled function: one value a text."""
+    return Controls(*tf.unstack(reals, num=4, axis=1), *tf.unstack(integers, num=5, axis=1))
+
+
+def for_each_row(controls: Controls, rows: int) -> Controls:
+    """The values of texts, `[B]`, for the rows of each: `[B * R]`, text by text."""
+    if controls.seed.shape[0] == 1:
+        return controls
+    return Controls(*(tf.repeat(values, rows) for values in controls))
+
+
+def where_sampling(
+    controls: Controls, sampled: Callable[[], Any], greedy: Callable[[], Any]
+) -> Any:
+    """What each text of `[B, ...]` tensors gets: the first where it samples, else the second.
+
+    While no text samples, nothing but the second is computed.
+    """
+
+    def each() -> Any:
+        if controls.do_sample.shape[0] == 1:
+            return sampled()  # all texts sample, as it is only one
+        return tf.nest.map_structure(
+            lambda x, y: tf.where(controls.do_sample[:, None] > 0, x, y), sampled(), greedy()
+        )
+
+    return tf.cond(tf.reduce_any(controls.do_sample > 0), each, greedy)
 
 
 def penalize(scores: tf.Tensor, seen: tf.Tensor, penalty: tf.Tensor) -> tf.Tensor:
@@ -70,10 +108,13 @@ def penalize(scores: tf.Tensor, seen: tf.Tensor, penalty: tf.Tensor) -> tf.Tenso
     Args:
         scores: `[R, V]`, logits or log-probabilities.
         seen: `[R, V]` bool, tokens that already occurred.
-        penalty: scalar; positive scores of seen tokens are divided by it, negative multiplied.
+        penalty: `[R]` or `[1]`; positive scores of seen tokens are divided by it, negative
+            multiplied.
     """
+    is_off = tf.reduce_all(tf.equal(penalty, 1.0))
+    penalty = penalty[:, None]
     return tf.cond(
-        tf.equal(penalty, 1.0),
+        is_off,
         lambda: scores,
         lambda: tf.where(
             seen, tf.where(scores > 0.0, scores * (1.0 / penalty), scores * penalty), scores
@@ -105,10 +146,10 @@ def filter_scores(scores: tf.Tensor, controls: Controls) -> tf.Tensor:
         low, high = tf.reduce_min(keys, axis=-1), tf.reduce_max(keys, axis=-1)
         limit = tf.where(is_top_p, top_p, top_k)
         high = tf.where(limit >= no_limit, low, high)
-        threshold = _smallest_with_less_above(keys, weights, limit[None], low, high)
+        threshold = _smallest_with_less_above(keys, weights, limit, low, high)
         return is_second + 1, tf.where(keys >= threshold[:, None], scores, FILTERED)
 
-    return tf.while_loop(lambda i, _: i < 2, cut, (0, scores / controls.temperature))[1]
+    return tf.while_loop(lambda i, _: i < 2, cut, (0, scores / controls.temperature[:, None]))[1]
 
 
 def draw(scores: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
@@ -130,7 +171,7 @@ def draw(scores: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
 
 
 def noise(seed: tf.Tensor, step: tf.Tensor, size: int) -> tf.Tensor:
-    """Uniform numbers in (0, 1), `[size]`, a pure function of seed and step.
+    """Uniform numbers in (0, 1), `[B, size]`, a pure function of seed `[B]` and step.
 
     A counter hashed twice by MurmurHash3's 32-bit finaliser (Appleby, public domain). TensorFlow's
     own stateless generators unroll into so much code that compiling them took a second.
@@ -143,9 +184,33 @@ def noise(seed: tf.Tensor, step: tf.Tensor, size: int) -> tf.Tensor:
 
     seed, step = tf.cast(seed, tf.uint32), tf.cast(step, tf.uint32)
     stream = mix(mix(seed + 0x9E3779B9) ^ step)
+    stream = stream[:, None]
     bits = mix(mix(tf.cast(tf.range(size), tf.uint32) * 0x9E3779B9 + stream) + stream)
     # 23 bits and a half step: never 0, never 1.
     return (tf.cast(tf.bitwise.right_shift(bits, 9), tf.float32) + 0.5) * 2.0**-23
+
+
+def likeliest(scores: tf.Tensor, count: int) -> tf.Tensor:
+    """The `count` highest scores of each row, best first: `[R, V] -> [R, count]` int32.
+
+    The highest scores lie in the groups whose maxima are highest, so that only a few groups are
+    looked at one by one: 10 microseconds at 50,257 entries, where taking them from all entries
+    takes 9,000 and `count` times the maximum 500. Of equal scores any may come.
+    """
+    size = scores.shape[1]
+    each = size // _GROUPS
+    # Neighbours belong to different groups: maxima of columns use the processor's vector lanes.
+    whole = each * _GROUPS
+    last = tf.range(whole, size)[None, :]
+    candidates = tf.broadcast_to(last, [scores.shape[0], size - whole])
+    if each:
+        columns = tf.reshape(scores[:, :whole], [scores.shape[0], each, _GROUPS])
+        groups = tf.math.top_k(tf.reduce_max(columns, axis=1), count)[1]
+        members = groups[:, None, :] + tf.range(each)[None, :, None] * _GROUPS
+        members = tf.reshape(members, [scores.shape[0], each * count])
+        candidates = tf.concat([members, candidates], axis=1)
+    best = tf.math.top_k(tf.gather(scores, candidates, batch_dims=1), count)[1]
+    return tf.gather(candidates, best, batch_dims=1)
 
 
 def _smallest_with_less_above(

@@ -178,24 +178,23 @@ class WindowStream:
             key = choice.key
             watch.enter("first_token")
             backend._set_status("generating", str(key))
-            run = engine.start(slot.built.function, key, Heard(features, tokens), options)
+            run = engine.start(slot.built.function, key, [Heard(features, tokens)], [options])
             if self._language is None and prompt.languages:
                 self._language = engine.language_heard(run)
                 if (found := prompt.for_language(self._language)) != tokens:
-                    run = engine.start(slot.built.function, key, Heard(features, found), options)
+                    heard = Heard(features, found)
+                    run = engine.start(slot.built.function, key, [heard], [options])
             run.advance(1)
-            if not run.is_done:
+            if not run.is_done.all():
                 watch.enter("decode")
                 run.advance(options.max_new_tokens)
             backend._set_status("ready")
         watch.enter("detokenize")
-        ids, logprobs = (values.tolist() for values in run.tokens())
+        tokens = engine.tokens(run)
+        ids = [token.id for token in tokens]
         return _HeardWindow(
             text=engine.tokenizer.decode(ids).strip(),
-            tokens=tuple(
-                Token(token_id, engine.tokenizer.token_text(token_id), logprob)
-                for token_id, logprob in zip(ids, logprobs, strict=True)
-            ),
+            tokens=tokens,
             is_complete=bool(ids) and engine.is_eos(ids[-1]),
             key=key,
             outcome=choice.outcome,

@@ -1,8 +1,12 @@
 """The parts that every transformer here is built of: projections, norms, attention, cached keys.
 
 Knows tensors and how XLA on a CPU likes them laid out. Must not know architectures, checkpoints or
-decoding. Axes in shapes: R rows decoded side by side (beams), P prompt or encoder positions, N
-slots for new tokens, H heads, D head size, E model width, V vocabulary.
+decoding. Axes in shapes: B texts decoded side by side, R rows of each (beams), P prompt or encoder
+positions, N slots for new tokens, H heads, D head size, E model width, V vocabulary.
+
+Rows stand in the order `[R, B]`. So the heads of all texts stand side by side in each row, and to
+attention a further text is nothing but further heads: G = B * H of them, the first H the first
+text's.
 """
 
 from __future__ import annotations
@@ -55,8 +59,8 @@ class Norm(NamedTuple):
 class KeysValues(NamedTuple):
     """Keys and values of one attention layer.
 
-    `[H, P, D]` where all rows share them (a prompt, an encoder's output), `[H, N, R, D]` for new
-    tokens, `[R, H, D]` for one token a row.
+    `[G, P, D]` where all rows of a text share them (a prompt, an encoder's output), `[G, N, R, D]`
+    for new tokens, `[R, G, D]` for one token a row.
     """
 
     keys: tf.Tensor
@@ -94,6 +98,24 @@ def split_heads(x: tf.Tensor, heads: int) -> tf.Tensor:
     return tf.transpose(tf.reshape(x, [positions, heads, x.shape[-1] // heads]), [1, 0, 2])
 
 
+def for_each_head(bias: tf.Tensor, heads: int) -> tf.Tensor:
+    """What hides keys from texts, `[..., B, K]`, for their heads: broadcastable to `[..., G, K]`."""
+    return bias if bias.shape[-2] == 1 else tf.repeat(bias, heads, axis=-2)
+
+
+def for_each_text(bias: tf.Tensor, texts: int) -> tf.Tensor:
+    """A bias of heads, `[H, K]`, that all texts share: `[G, K]`."""
+    return bias if texts == 1 else tf.tile(bias, [texts, 1])
+
+
+def texts_first(x: tf.Tensor, texts: int) -> tf.Tensor:
+    """Rows in the order `[R, B]` brought into the order `[B, R]`: `[R * B, E] -> [B * R, E]`."""
+    rows, width = x.shape[0] // texts, x.shape[1]
+    if 1 in (rows, texts):
+        return x
+    return tf.reshape(_rows_first(tf.reshape(x, [rows, texts, width])), x.shape)
+
+
 def attend_all(q: tf.Tensor, shared: KeysValues, bias: tf.Tensor) -> tf.Tensor:
     """Attention of many positions at once.
 
@@ -114,15 +136,15 @@ def attend_shared(q: tf.Tensor, shared: KeysValues, bias: tf.Tensor) -> tf.Tenso
     """Attention of one query a row over positions that all rows share (cross-attention).
 
     Args:
-        q: queries, scaled, `[R, H, D]`.
-        shared: keys and values `[H, P, D]`.
-        bias: broadcastable to `[R, H, P]`.
+        q: queries, scaled, `[R, G, D]`.
+        shared: keys and values `[G, P, D]`.
+        bias: broadcastable to `[R, G, P]`.
 
     Returns:
-        `[R, H * D]`.
+        `[R, G, D]`.
     """
     weights = operations.softmax(_scores_of_shared(q, shared.keys) + bias)
-    return tf.reshape(_mix_shared(weights, shared.values), [q.shape[0], q.shape[1] * q.shape[2]])
+    return _mix_shared(weights, shared.values)
 
 
 def attend_prompt_and_new(
@@ -136,28 +158,28 @@ def attend_prompt_and_new(
 ) -> tf.Tensor:
     """Attention of one query a row over the prompt, the new tokens before it, and itself.
 
-    Every row looks at the keys of all rows, and `new_bias` hides those that are not of its text. So
-    beams that change places move nothing but the bias: keys and values of new tokens stay where
-    they were written, as those of the prompt do. (Reordering them would read and write all of them
-    at every step, which costs more than the further scores.)
+    Every row looks at the keys of all rows of its text, and `new_bias` hides those that are not of
+    its beam. So beams that change places move nothing but the bias: keys and values of new tokens
+    stay where they were written, as those of the prompt do. (Reordering them would read and write
+    all of them at every step, which costs more than the further scores.)
 
     The token's own key and value come apart, and `new` is only read here: written into it first,
     it would be copied whole at every step, because XLA cannot write in place across a branch.
 
     Args:
-        q: queries, scaled, `[R, H, D]`.
-        prompt: keys and values `[H, P, D]`.
-        prompt_bias: broadcastable to `[R, H, P]`.
-        new: keys and values `[H, N, R, D]`.
-        new_bias: broadcastable to `[R, H, N * R]`.
-        own: key and value of the token itself, `[R, H, D]`.
-        own_bias: broadcastable to `[R, H, 1]`.
+        q: queries, scaled, `[R, G, D]`.
+        prompt: keys and values `[G, P, D]`.
+        prompt_bias: broadcastable to `[R, G, P]`.
+        new: keys and values `[G, N, R, D]`.
+        new_bias: broadcastable to `[R, G, N * R]`.
+        own: key and value of the token itself, `[R, G, D]`.
+        own_bias: broadcastable to `[R, G, 1]`.
 
     Returns:
-        `[R, H * D]`.
+        `[R, G, D]`.
     """
-    rows, heads, size = q.shape
-    new = KeysValues(*(tf.reshape(x, [heads, -1, size]) for x in new))
+    _, groups, size = q.shape
+    new = KeysValues(*(tf.reshape(x, [groups, -1, size]) for x in new))
     scores = [
         tf.reduce_sum(q * own.keys, axis=-1, keepdims=True) + own_bias,
         _scores_of_shared(q, prompt.keys) + prompt_bias,
@@ -167,17 +189,16 @@ def attend_prompt_and_new(
     first_new = 1 + tf.shape(prompt.keys)[1]
     mixed = weights[..., :1] * own.values
     mixed += _mix_shared(weights[..., 1:first_new], prompt.values)
-    mixed += _mix_shared(weights[..., first_new:], new.values)
-    return tf.reshape(mixed, [rows, heads * size])
+    return mixed + _mix_shared(weights[..., first_new:], new.values)
 
 
 def _scores_of_shared(q: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-    """`[R, H, D]` and `[H, P, D]` to `[R, H, P]`."""
+    """`[R, G, D]` and `[G, P, D]` to `[R, G, P]`."""
     return _rows_first(tf.matmul(_rows_first(q), keys, transpose_b=True))
 
 
 def _mix_shared(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """`[R, H, P]` and `[H, P, D]` to `[R, H, D]`."""
+    """`[R, G, P]` and `[G, P, D]` to `[R, G, D]`."""
     return _rows_first(tf.matmul(_rows_first(weights), values))
 
 
@@ -187,7 +208,7 @@ def _rows_first(x: tf.Tensor) -> tf.Tensor:
 
 
 def write_slot(filled: tf.Tensor, own: tf.Tensor, slot: tf.Tensor) -> tf.Tensor:
-    """Writes one token a row, `[R, H, D]`, into slot `slot` of `[H, N, R, D]`.
+    """Writes one token a row, `[R, G, D]`, into slot `slot` of `[G, N, R, D]`.
 
     A slot before the first one is the first, as XLA has it.
     """

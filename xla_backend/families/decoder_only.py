@@ -33,7 +33,11 @@ class Layer(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What a step needs of the prompt: its padding, and keys and values `[H, P, D]` a layer."""
+    """What a step needs of the prompts.
+
+    Attributes:
+        padding: `[B]` int32. prompt: keys and values `[G, P, D]` a layer.
+    """
 
     padding: tf.Tensor
     prompt: list[KeysValues]
@@ -119,7 +123,7 @@ class DecoderOnly:
             # The head is the largest matrix: only the last position's logits are wanted.
             logits=self._logits(x[-1][None, :]),
             seen=blocks.occurring(token_ids, slots >= padding, self.vocabulary_size),
-            context=Context(padding, prompt),
+            context=Context(padding[None], prompt),
         )
 
     def step(
@@ -131,29 +135,34 @@ class DecoderOnly:
         new_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[KeysValues]]:
         """Runs one token a row; see `Model.step`."""
-        rows = token_ids.shape[0]
+        rows, texts = token_ids.shape
         padding, prompt = context
         length = tf.shape(prompt[0].keys)[1]
-        x = self._embed(token_ids, tf.fill([rows], length - padding + index))
-        prompt_bias = tf.where(tf.range(length) >= padding, 0.0, MASKED)
+        positions = tf.tile(length - padding + index, [rows])
+        x = self._embed(tf.reshape(token_ids, [rows * texts]), positions)
+        prompt_bias = tf.where(tf.range(length) >= padding[:, None], 0.0, MASKED)
+        prompt_bias = blocks.for_each_head(prompt_bias, self.heads)
+        new_bias = blocks.for_each_head(new_bias, self.heads)
         own = []
 
         def attention(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
-            q, k, v = (tf.reshape(x, [rows, self.heads, -1]) for x in (q, k, v))
+            width = q.shape[1]
+            q, k, v = (tf.reshape(x, [rows, texts * self.heads, -1]) for x in (q, k, v))
             layer = len(own)
             own.append(KeysValues(k, v))
-            return blocks.attend_prompt_and_new(
-                q, prompt[layer], prompt_bias, new[layer], new_bias[:, None], own[layer]
+            mixed = blocks.attend_prompt_and_new(
+                q, prompt[layer], prompt_bias, new[layer], new_bias, own[layer]
             )
+            return tf.reshape(mixed, [rows * texts, width])
 
         for layer in self.layers:
             x = self._block(layer, x, attention)
-        return self._logits(x), own
+        return self._logits(blocks.texts_first(x, texts)), own
 
-    def empty_new(self, rows: int, slots: int) -> list[KeysValues]:
-        """Room for the keys and values of `slots` new tokens in each row."""
+    def empty_new(self, texts: int, rows: int, slots: int) -> list[KeysValues]:
+        """See `Model.empty_new`."""
         width = self.layers[0].qkv.kernel.shape[0]
-        zeros = tf.zeros([self.heads, slots, rows, width // self.heads])
+        zeros = tf.zeros([texts * self.heads, slots, rows, width // self.heads])
         return [KeysValues(zeros, zeros) for _ in self.layers]
 
     def _embed(self, token_ids: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:

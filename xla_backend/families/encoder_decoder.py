@@ -110,7 +110,7 @@ class EncoderDecoder:
         start = tf.constant([self.start_token])
         # One position has nothing to weigh against itself: its bias changes nothing.
         x, context = self.decoder.prefill(
-            blocks.embed(self.embedding, start), 0.0, encoded, hides_padding
+            blocks.embed(self.embedding, start), 0.0, encoded, hides_padding[None]
         )
         seen = blocks.occurring(start, tf.constant([True]), self.vocabulary_size)
         return Prefilled(self._logits(x), seen, context)
@@ -124,20 +124,25 @@ class EncoderDecoder:
         new_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[KeysValues]]:
         """Runs one token a row; see `Model.step`."""
-        rows, slots = token_ids.shape[0], tf.shape(new[0].keys)[1]
+        rows, texts = token_ids.shape
+        slots = tf.shape(new[0].keys)[1]
+
+        def positions(offset: tf.Tensor) -> tf.Tensor:
+            return blocks.for_each_text(self.decoder_positions(offset), texts)
+
         # The slot of each key: every slot holds one of each row.
         slot = tf.range(slots * rows) // rows
-        new_bias = self.decoder_positions(slot - index) + new_bias[:, None]
-        own_bias = self.decoder_positions(tf.constant([0]))
+        new_bias = positions(slot - index) + blocks.for_each_head(new_bias, self.decoder.heads)
+        own_bias = positions(tf.constant([0]))
         # The start token stands one position before slot 0.
-        prompt_bias = self.decoder_positions(tf.reshape(-1 - index, [1]))
-        x = blocks.embed(self.embedding, token_ids)
+        prompt_bias = positions(tf.reshape(-1 - index, [1]))
+        x = blocks.embed(self.embedding, tf.reshape(token_ids, [rows * texts]))
         x, own = self.decoder.step(x, context, new, prompt_bias, new_bias, own_bias)
         return self._logits(x), own
 
-    def empty_new(self, rows: int, slots: int) -> list[KeysValues]:
+    def empty_new(self, texts: int, rows: int, slots: int) -> list[KeysValues]:
         """See `Model.empty_new`."""
-        return self.decoder.empty_new(rows, slots)
+        return self.decoder.empty_new(texts, rows, slots)
 
     def _logits(self, x: tf.Tensor) -> tf.Tensor:
         return tf.matmul(x * self.head_scale, self.head)

@@ -5,7 +5,7 @@ Knows the seam's shapes. Must not know any architecture. Axes: see `blocks`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
@@ -17,14 +17,22 @@ class Prefilled(NamedTuple):
     """What running the prompt leaves behind.
 
     Attributes:
-        logits: of the first new token, `[1, V]`.
-        seen: tokens that the repetition penalty counts as repeated, `[1, V]` bool.
-        context: what `step` needs of the prompt, any nest of tensors, the same for all rows.
+        logits: of the first new token, `[B, V]`; `Model.prefill` runs one prompt, so B is 1 there.
+        seen: tokens that the repetition penalty counts as repeated, `[B, V]` bool.
+        context: what `step` needs of the prompts, any nest of tensors, the same for all rows of a
+            text. The first axis of each counts texts, or texts times heads.
     """
 
     logits: tf.Tensor
     seen: tf.Tensor
     context: Any
+
+
+def side_by_side(prefilled: Sequence[Prefilled]) -> Prefilled:
+    """What `step` needs of several texts, from what each prompt left behind."""
+    if len(prefilled) == 1:
+        return prefilled[0]
+    return tf.nest.map_structure(lambda *x: tf.concat(x, axis=0), *prefilled)
 
 
 class Model(Protocol):
@@ -68,16 +76,17 @@ class Model(Protocol):
         """Runs one token a row.
 
         Args:
-            token_ids: `[R]` int32, the tokens to feed.
-            index: scalar int32, which new token of the text they are, from 0.
-            context: from `prefill`.
-            new: keys and values of the new tokens so far, `[H, N, R, D]` a layer.
-            new_bias: `[R, N * R]`, hides from each row what is not of its text so far.
+            token_ids: `[R, B]` int32, the tokens to feed.
+            index: scalar int32, which new token of their texts they are, from 0.
+            context: from `prefill`, side by side.
+            new: keys and values of the new tokens so far, `[G, N, R, D]` a layer.
+            new_bias: broadcastable to `[R, B, N * R]`, hides from each row what is not of its beam
+                so far.
 
         Returns:
-            Logits `[R, V]`, and the keys and values of these tokens, `[R, H, D]` a layer, which
+            Logits `[B * R, V]`, text by text, and the keys and values of these tokens, `[R, G, D]` a layer, which
             belong into slot `index` of `new`.
         """
 
-    def empty_new(self, rows: int, slots: int) -> list[KeysValues]:
-        """Room for the keys and values of `slots` new tokens in each row."""
+    def empty_new(self, texts: int, rows: int, slots: int) -> list[KeysValues]:
+        """Room for the keys and values of `slots` new tokens in each row of each text."""

@@ -30,7 +30,7 @@ class SpeechContext(NamedTuple):
     """What a step needs, and what the model thinks of the language.
 
     Attributes:
-        language_logits: after the start token alone, `[1, V]`.
+        language_logits: after the start token alone, `[B, V]`.
     """
 
     stack: Context
@@ -106,7 +106,7 @@ class Speech:
         x = operations.gelu_exact(second(_with_neighbours(x, stride=2)))
         # The model learned what silence at the end of a window sounds like: nothing is masked.
         encoded = self.encoder(x + self.encoder_positions, 0.0)
-        nothing_hidden = tf.zeros([self.encoder_positions.shape[0]])
+        nothing_hidden = tf.zeros([1, self.encoder_positions.shape[0]])
 
         slots = np.arange(self.prompt_length)
         causal = np.where(slots[None, :] <= slots[:, None], 0.0, MASKED).astype(np.float32)
@@ -126,14 +126,16 @@ class Speech:
         new_bias: tf.Tensor,
     ) -> tuple[tf.Tensor, list[KeysValues]]:
         """Runs one token a row; see `Model.step`."""
-        x = blocks.embed(self.embedding, token_ids)
+        rows, texts = token_ids.shape
+        x = blocks.embed(self.embedding, tf.reshape(token_ids, [rows * texts]))
         x += tf.gather(self.decoder_positions, self.prompt_length + index)
-        x, own = self.decoder.step(x, context.stack, new, 0.0, new_bias[:, None], 0.0)
+        new_bias = blocks.for_each_head(new_bias, self.decoder.heads)
+        x, own = self.decoder.step(x, context.stack, new, 0.0, new_bias, 0.0)
         return self._logits(x), own
 
-    def empty_new(self, rows: int, slots: int) -> list[KeysValues]:
+    def empty_new(self, texts: int, rows: int, slots: int) -> list[KeysValues]:
         """See `Model.empty_new`."""
-        return self.decoder.empty_new(rows, slots)
+        return self.decoder.empty_new(texts, rows, slots)
 
     def _logits(self, x: tf.Tensor) -> tf.Tensor:
         return tf.matmul(x, self.embedding)

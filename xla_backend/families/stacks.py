@@ -45,9 +45,9 @@ class Context(NamedTuple):
     """What a step needs of the input.
 
     Attributes:
-        cross_bias: `[P]`, hides the encoder's padding.
-        cross: keys and values of the encoder's output, `[H, P, D]` a layer.
-        prompt: keys and values of the decoder prompt, `[H, L, D]` a layer.
+        cross_bias: `[B, P]`, hides the encoder's padding.
+        cross: keys and values of the encoder's output, `[G, P, D]` a layer.
+        prompt: keys and values of the decoder prompt, `[G, L, D]` a layer.
     """
 
     cross_bias: tf.Tensor
@@ -100,7 +100,7 @@ class Decoder:
             x: its embeddings, `[L, E]`.
             bias: of its positions for one another, broadcastable to `[H, L, L]`; must be causal.
             encoded: the encoder's output, `[P, E]`.
-            cross_bias: `[P]`, hides the encoder's padding.
+            cross_bias: `[1, P]`, hides the encoder's padding.
 
         Returns:
             `[L, E]`, and what steps need.
@@ -131,42 +131,45 @@ class Decoder:
         """Runs one token a row.
 
         Args:
-            x: embeddings of the tokens, `[R, E]`.
-            context: from `prefill`.
-            new: keys and values of the new tokens so far, `[H, N, R, D]` a layer.
-            prompt_bias: broadcastable to `[R, H, L]`.
-            new_bias: broadcastable to `[R, H, N * R]`.
-            own_bias: of the tokens for themselves, broadcastable to `[R, H, 1]`.
+            x: embeddings of the tokens, `[R * B, E]`.
+            context: from `prefill`, of one text or of several side by side.
+            new: keys and values of the new tokens so far, `[G, N, R, D]` a layer.
+            prompt_bias: broadcastable to `[R, G, L]`.
+            new_bias: broadcastable to `[R, G, N * R]`.
+            own_bias: of the tokens for themselves, broadcastable to `[R, G, 1]`.
 
         Returns:
-            `[R, E]`, and keys and values of the tokens themselves, `[R, H, D]` a layer.
+            `[B * R, E]`, text by text, and keys and values of the tokens themselves, `[R, G, D]` a
+            layer.
         """
-        rows = x.shape[0]
+        texts = context.cross_bias.shape[0]
+        heads_of_rows = [x.shape[0] // texts, texts * self.heads, -1]
+        cross_bias = blocks.for_each_head(context.cross_bias, self.heads)
         own = []
         for i, layer in enumerate(self.layers):
-            q, k, v = (
-                tf.reshape(y, [rows, self.heads, -1]) for y in self._self_attention_inputs(layer, x)
-            )
+            inputs = self._self_attention_inputs(layer, x)
+            rows = inputs[0].shape
+            q, k, v = (tf.reshape(y, heads_of_rows) for y in inputs)
             own.append(KeysValues(k, v))
-            x += layer.attention_out(
-                blocks.attend_prompt_and_new(
-                    q, context.prompt[i], prompt_bias, new[i], new_bias, own[i], own_bias
-                )
+            mixed = blocks.attend_prompt_and_new(
+                q, context.prompt[i], prompt_bias, new[i], new_bias, own[i], own_bias
             )
-            q = tf.reshape(self._cross_query(layer, x), [rows, self.heads, -1])
-            x += layer.cross_out(blocks.attend_shared(q, context.cross[i], context.cross_bias))
+            x += layer.attention_out(tf.reshape(mixed, rows))
+            q = tf.reshape(self._cross_query(layer, x), heads_of_rows)
+            mixed = blocks.attend_shared(q, context.cross[i], cross_bias)
+            x += layer.cross_out(tf.reshape(mixed, rows))
             x += layer.feed_forward(layer.feed_forward_norm(x))
-        return self.final_norm(x), own
+        return self.final_norm(blocks.texts_first(x, texts)), own
 
     def context_structure(self) -> Context:
         """A nest shaped like a `Context`; its leaves mean nothing."""
         leaves = [KeysValues(0, 0) for _ in self.layers]
         return Context(0, leaves, list(leaves))
 
-    def empty_new(self, rows: int, slots: int) -> list[KeysValues]:
+    def empty_new(self, texts: int, rows: int, slots: int) -> list[KeysValues]:
         """See `Model.empty_new`."""
         width = self.layers[0].qkv.kernel.shape[1] // 3
-        empty = tf.zeros([self.heads, slots, rows, width // self.heads])
+        empty = tf.zeros([texts * self.heads, slots, rows, width // self.heads])
         return [KeysValues(empty, empty) for _ in self.layers]
 
     def _self_attention_inputs(self, layer: DecoderLayer, x: tf.Tensor) -> list[tf.Tensor]:
