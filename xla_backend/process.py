@@ -113,7 +113,7 @@ class BackendProcess:
         self._on_status = on_status
         self._default_model = default_model
         self._store = open_store(store)
-        self._texts: dict[str, _Vocabulary] = {}
+        self._texts: dict[str, Vocabulary] = {}
         self._lock = threading.Lock()
         self._closed = False
         self._engine = self._start(warm_up)
@@ -285,16 +285,8 @@ class BackendProcess:
             InvalidRequest: the prompt is empty or too long.
             ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.
         """
-        vocabulary = self._read_vocabulary(model)
-        prompt_tokens = len(
-            encode_prompt(vocabulary.tokenizer, prompt, options.max_new_tokens, vocabulary.info)
-        )
-        wanted = self._rules.key_for(
-            prompt_tokens,
-            options.num_beams,
-            options.max_new_tokens,
-            vocabulary.info.context_length,
-        )
+        vocabulary = self.vocabulary(model)
+        wanted, prompt_tokens = vocabulary.prompt_key(self._rules, prompt, options)
         return self._predict(vocabulary, wanted, prompt_tokens, exact_key)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
@@ -304,13 +296,42 @@ class BackendProcess:
             InvalidRequest: the model is none for speech.
             ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.
         """
-        vocabulary = self._read_vocabulary(model)
-        speech = vocabulary.speech
-        if speech is None:
-            raise works_on_text(vocabulary.info.name)
-        options = fitting_options(options, speech, vocabulary.info.context_length)
-        wanted = speech_key(self._rules, speech, options)
-        return self._predict(vocabulary, wanted, speech.frames, exact_key=False)
+        vocabulary = self.vocabulary(model)
+        wanted, frames = vocabulary.speech_key(self._rules, options)
+        return self._predict(vocabulary, wanted, frames, exact_key=False)
+
+    def vocabulary(self, model: str) -> Vocabulary:
+        """What predictions need of a model, read from its folder once.
+
+        Raises:
+            ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.
+        """
+        if model not in self._texts:
+            if any(
+                info.source == "hub" and not info.loaded
+                for info in self.models()
+                if info.name == model
+            ):
+                # Locating it could start a download, and a prediction must not wait for one.
+                raise ModelUnavailable(
+                    f"{model} is not loaded yet. Its first request downloads it if need be and "
+                    "loads it; from then on requests can be predicted."
+                )
+            from xla_backend.speech_input import SpeechInput
+            from xla_backend.tokenization import Tokenizer
+
+            files = self._registry.locate(model)
+            self._texts[model] = Vocabulary(
+                info=files.info,
+                tokenizer=Tokenizer.load(files.folder),
+                speech=SpeechInput.load(files.folder, files.generation_config, files.config)
+                if files.info.family == "speech"
+                else None,
+                identity=naming.identity(
+                    files.config, files.generation_config, read_weights(files.folder)
+                ),
+            )
+        return self._texts[model]
 
     def warm_soon(self, model: str, keys: Iterable[CacheKey]) -> None:
         """Makes keys ready in idle moments; the model must be loaded. Returns at once."""
@@ -339,7 +360,7 @@ class BackendProcess:
         """
         names = None
         if disk and model is not None and key is not None:
-            identity = self._read_vocabulary(model).identity
+            identity = self.vocabulary(model).identity
             names = [
                 naming.decode_code_entry(identity, key),
                 naming.prefill_code_entry(identity, key.padded_length),
@@ -432,7 +453,7 @@ class BackendProcess:
         )
 
     def _predict(
-        self, vocabulary: _Vocabulary, wanted: CacheKey, prompt_tokens: int, exact_key: bool
+        self, vocabulary: Vocabulary, wanted: CacheKey, prompt_tokens: int, exact_key: bool
     ) -> Prediction:
         engine = self._engine
         entries = [entry for entry in engine.entries if entry.model == vocabulary.info.name]
@@ -454,46 +475,46 @@ class BackendProcess:
 
     def _read_ahead(self, model: str) -> None:
         with contextlib.suppress(BackendError):  # a request for it will say so
-            self._read_vocabulary(model)
-
-    def _read_vocabulary(self, model: str) -> _Vocabulary:
-        """What predictions need of a model, read from its folder once."""
-        if model not in self._texts:
-            if any(
-                info.source == "hub" and not info.loaded
-                for info in self.models()
-                if info.name == model
-            ):
-                # Locating it could start a download, and a prediction must not wait for one.
-                raise ModelUnavailable(
-                    f"{model} is not loaded yet. Its first request downloads it if need be and "
-                    "loads it; from then on requests can be predicted."
-                )
-            from xla_backend.speech_input import SpeechInput
-            from xla_backend.tokenization import Tokenizer
-
-            files = self._registry.locate(model)
-            self._texts[model] = _Vocabulary(
-                info=files.info,
-                tokenizer=Tokenizer.load(files.folder),
-                speech=SpeechInput.load(files.folder, files.generation_config, files.config)
-                if files.info.family == "speech"
-                else None,
-                identity=naming.identity(
-                    files.config, files.generation_config, read_weights(files.folder)
-                ),
-            )
-        return self._texts[model]
+            self.vocabulary(model)
 
 
 @dataclass(frozen=True)
-class _Vocabulary:
-    """What predictions need of a model; `identity`: see `naming`."""
+class Vocabulary:
+    """What predictions need of a model; can be pickled. `identity`: see `naming`."""
 
     info: ModelInfo
     tokenizer: Tokenizer
     speech: SpeechInput | None
     identity: str
+
+    def prompt_key(
+        self, rules: BucketRules, prompt: str, options: GenerationOptions
+    ) -> tuple[CacheKey, int]:
+        """The key that fits a prompt best, and the prompt's tokens without padding.
+
+        Raises:
+            InvalidRequest: the prompt is empty or too long.
+        """
+        prompt_tokens = len(
+            encode_prompt(self.tokenizer, prompt, options.max_new_tokens, self.info)
+        )
+        key = rules.key_for(
+            prompt_tokens, options.num_beams, options.max_new_tokens, self.info.context_length
+        )
+        return key, prompt_tokens
+
+    def speech_key(
+        self, rules: BucketRules, options: GenerationOptions | None
+    ) -> tuple[CacheKey, int]:
+        """The key of every window of a recording, and a whole window's frames.
+
+        Raises:
+            InvalidRequest: the model is none for speech.
+        """
+        if self.speech is None:
+            raise works_on_text(self.info.name)
+        options = fitting_options(options, self.speech, self.info.context_length)
+        return speech_key(rules, self.speech, options), self.speech.frames
 
 
 class _ProcessStream(Generic[Piece, Result]):
