@@ -23,7 +23,7 @@ from playground.compare_runs import (
     lanes_run,
 )
 from playground.compare_variants import variants_report
-from playground.components import QUIET, model_dropdown, notice
+from playground.components import QUIET, empty_on_change, model_dropdown, notice
 from playground.examples import EXAMPLES
 from playground.quantities import count, elapsed
 from xla_backend import BackendError, GenerationOptions
@@ -182,15 +182,7 @@ class CompareTab:
             trigger_mode="always_last",
             **QUIET,
         )
-        # In the browser alone: what was wrong with the last request need not be with the next.
-        gr.on(
-            [component.change for component in self._choice],
-            None,
-            None,
-            self.notice,
-            js="() => ''",
-            **QUIET,
-        )
+        empty_on_change(self.notice, [component.change for component in self._choice])
         self.compare.click(
             self._begin, self._choice, [self.notice, self.compare, self.cancel], **QUIET
         ).then(

@@ -41,6 +41,11 @@ def model_dropdown(
     )
 
 
+def empty_on_change(notice: gr.HTML, events: Sequence[Any]) -> None:
+    """Empties a notice in the browser alone: what was wrong need not be with the next request."""
+    gr.on(events, None, None, notice, js="() => ''", **QUIET)
+
+
 def notice(message: str, kind: str = "problem") -> str:
     """A sentence beside the button that it is about, in HTML; the other kind is "calm"."""
     role = "alert" if kind == "problem" else "status"

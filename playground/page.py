@@ -86,6 +86,10 @@ class PageContext:
     times_forgotten: int = 0
     admin: bool = False
 
+    def engine_line(self) -> str:
+        """What the engine is doing right now, for `status`."""
+        return status_line(self.backend.status, len(self.backend.warming()))
+
     def models(self) -> list[ModelInfo]:
         """The models for text that visitors may choose from."""
         return [model for model in self._all_models() if model.family in TEXT_FAMILIES]

@@ -181,11 +181,10 @@ class Runs:
             self.engine_freed = time.perf_counter()
 
     @contextmanager
-    def carrying_out(self, session: str) -> Iterator[Ending]:
-        """What runs inside is the session's run: it has the engine, and the run ends with it.
+    def told_turn(self) -> Iterator[Ending]:
+        """A turn no error comes out of: the ending has its sentence.
 
-        No error comes out, for the page would wait for ever with its buttons switched off: the
-        ending has its sentence.
+        The page would wait for ever with its buttons switched off.
         """
         ending = Ending()
         try:
@@ -196,6 +195,13 @@ class Runs:
         except Exception:
             logger.exception("A run failed unexpectedly")
             ending.problem = _UNEXPECTED
+
+    @contextmanager
+    def carrying_out(self, session: str) -> Iterator[Ending]:
+        """A told turn for the session's run, which ends with it."""
+        try:
+            with self.told_turn() as ending:
+                yield ending
         finally:
             self.end(session)
 
@@ -229,6 +235,13 @@ class Runs:
     def of(self, session: str) -> QueuedRun | None:
         """The session's run, if it has one."""
         return self._by_session.get(session)
+
+    def stop(self, session: str) -> bool:
+        """Asks the session's run to end; returns whether it had one."""
+        run = self.of(session)
+        if run is not None:
+            run.stop()
+        return run is not None
 
     def end(self, session: str) -> None:
         """Forgets the session's run, stopping it if it still writes: its visitor may have left."""

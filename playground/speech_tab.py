@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from playground.components import QUIET, model_dropdown, notice
+from playground.components import QUIET, empty_on_change, model_dropdown, notice
 from playground.prediction_line import no_prediction_line, window_prediction_line
 from playground.speech_examples import speech_examples
 from playground.speech_panel import (
@@ -25,7 +25,7 @@ from playground.speech_panel import (
     window_table,
 )
 from playground.speech_runs import SpeechRun
-from playground.status_line import status_line
+from playground.status_line import stopping_note
 from xla_backend import (
     BackendError,
     GenerationOptions,
@@ -199,15 +199,8 @@ class SpeechTab:
         self.model.change(
             self._choose_model, self.model, [self.max_new_tokens, self.language], **QUIET
         )
-        # In the browser alone: what was wrong with the last request need not be with the next.
-        gr.on(
-            [part.change for part in (*self._options, self.recording, self.language)],
-            None,
-            None,
-            self.notice,
-            js="() => ''",
-            **QUIET,
-        )
+        parts = (*self._options, self.recording, self.language)
+        empty_on_change(self.notice, [part.change for part in parts])
         gr.on(
             [self._page.load, *(part.change for part in self._options)],
             self._predict,
@@ -351,18 +344,14 @@ class SpeechTab:
             self.windows: window_table(heard.result.windows if heard else []),
             self.transcribe: gr.update(value="Transcribe", interactive=True),
             self.stop: gr.update(value="Stop", interactive=False),
-            self._page.status: status_line(self._backend.status, len(self._backend.warming())),
+            self._page.status: self._page.engine_line(),
         }
 
     def _stop(self, request: gr.Request) -> tuple[Any, Any]:
-        run = self._page.runs.of(str(request.session_hash))
-        if run is None:
+        if not self._page.runs.stop(str(request.session_hash)):
             return gr.skip(), gr.skip()
-        run.stop()
-        note = ""
-        if self._backend.status.state in ("tracing", "compiling"):
-            note = notice("Stopping. XLA finishes the compile first, and keeps it.", "calm")
-        return gr.update(value="Stopping", interactive=False), note
+        note = stopping_note(self._backend.status)
+        return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")
 
 
 def _options_from(num_beams: Any, max_new_tokens: Any) -> GenerationOptions:

@@ -23,6 +23,11 @@ _ACTIVITY = {
     "measuring": "Measuring",
     "stopped": "Engine stopped; the next request starts it again",
 }
+_ENDS_FIRST = {
+    "downloading": "Stopping. The download ends first, and is kept.",
+    "tracing": "Stopping. XLA finishes the compile first, and keeps it.",
+    "compiling": "Stopping. XLA finishes the compile first, and keeps it.",
+}
 _AT_REST = ("ready", "stopped")
 
 
@@ -52,3 +57,8 @@ def status_line(status: EngineStatus, warming: int = 0, now: float | None = None
         f'<span class="status-activity">{activity}</span>'
         f'<span class="status-detail">{detail}</span>{bar}{clock}</div>'
     )
+
+
+def stopping_note(status: EngineStatus) -> str:
+    """What is in the way of a run that was stopped, as a sentence; empty when nothing is."""
+    return _ENDS_FIRST.get(status.state, "")
