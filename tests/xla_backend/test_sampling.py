@@ -439,3 +439,14 @@ def test_one_kept_token_is_greedy_search(backend: Backend, small_gpt2: Path) -> 
                 **{"max_new_tokens": 12, "temperature": 1.0, "seed": seed, **options}
             )
             assert backend.generate(str(small_gpt2), PROMPT, chosen).text == greedy.text
+
+
+def test_the_long_tail_of_a_vocabulary_is_drawn_from() -> None:
+    """50,256 tokens, each next to impossible, together hold one draw in 800."""
+    scores = np.full([4, 50_257], -17.5, np.float32)
+    scores[:, 0] = 0.0
+    tail = 50_256 * np.exp(-17.5)
+    share = tail / (1 + tail)  # tokens lie on [0, 1] from the last to the first
+    uniform = np.array([share * 0.98, share * 0.5, share * 1.02, 0.9], np.float32)
+    drawn = xla(sampling.draw)(tf.constant(scores), tf.constant(uniform)).numpy()
+    assert (drawn > 0).tolist() == [True, True, False, False]
