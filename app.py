@@ -16,13 +16,23 @@ import sys
 import threading
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from playground.limits import Limits
     from xla_backend import BackendProcess
 
 DEFAULT_PORT = 7860
+LIMIT_FLAGS = {
+    "waiting": ("--max-waiting", "100", "60", "requests that may wait at once, of all visitors"),
+    "waiting_each": ("--max-waiting-each", "100", "8", "of these, how many of one program"),
+    "new_tokens": ("--max-new-tokens", "1024", "512", "tokens that one request may ask for"),
+    "prompt_bytes": ("--max-prompt-bytes", "65536", "16384", "bytes of a prompt"),
+    "audio_s": ("--max-audio-seconds", "600", "600", "seconds of a recording"),
+}
+"""Name in `Limits`: flag, default, default where strangers come, meaning."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,6 +67,8 @@ def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     flags = parser.parse_args(arguments)
     if flags.mcp and importlib.util.find_spec("mcp") is None:
         parser.error("--mcp needs more packages: pip install -r requirements-mcp.txt")
+    if flags.mcp and flags.password:
+        parser.error("--mcp cannot have a --password: Gradio's tools for agents do not send one on")
     return flags
 
 
@@ -92,7 +104,14 @@ def serve(backend: BackendProcess, flags: argparse.Namespace) -> None:
 
     # Gradio uses a name that Starlette has renamed; whoever reads this terminal cannot help it.
     warnings.filterwarnings("ignore", message="'HTTP_422_UNPROCESSABLE_ENTITY' is deprecated")
-    app = create_app(backend, flags.models, admin=is_admin(flags))
+    # On Spaces every request comes through Hugging Face's proxy, which says who asks.
+    app = create_app(
+        backend,
+        flags.models,
+        admin=is_admin(flags),
+        limits=limits_of(flags),
+        behind_proxy=flags.on_spaces,
+    )
     try:
         app.launch(
             server_name=flags.host,
@@ -101,7 +120,7 @@ def serve(backend: BackendProcess, flags: argparse.Namespace) -> None:
             prevent_thread_lock=True,
             quiet=True,
             mcp_server=flags.mcp,
-            **launch_options(),
+            **launch_options(flags.password, behind_proxy=flags.on_spaces),
         )
         shown_host = "127.0.0.1" if flags.host == "0.0.0.0" else flags.host
         print(f"The page is at http://{shown_host}:{flags.port}", flush=True)
@@ -110,6 +129,14 @@ def serve(backend: BackendProcess, flags: argparse.Namespace) -> None:
         threading.Event().wait()
     finally:
         app.close(verbose=False)
+
+
+def limits_of(flags: argparse.Namespace) -> Limits:
+    """What each visitor may ask for: narrower where strangers come, and as the flags say."""
+    from playground.limits import PUBLIC_LIMITS, Limits
+
+    given = {name: getattr(flags, name) for name in LIMIT_FLAGS if getattr(flags, name) is not None}
+    return replace(PUBLIC_LIMITS if flags.on_spaces or flags.share else Limits(), **given)
 
 
 def is_admin(flags: argparse.Namespace) -> bool:
@@ -182,6 +209,23 @@ def _parser() -> argparse.ArgumentParser:
         help="also offer the endpoints to agents as MCP tools, at /gradio_api/mcp/; needs "
         "requirements-mcp.txt (PLAYGROUND_MCP=1)",
     )
+    parser.add_argument(
+        "--password",
+        default=os.environ.get("PLAYGROUND_PASSWORD", ""),
+        help="what visitors and programs must know; the variable keeps it out of the list of "
+        "processes (PLAYGROUND_PASSWORD; default: none)",
+    )
+    for name, (flag, default, in_public, meaning) in LIMIT_FLAGS.items():
+        variable = f"PLAYGROUND_{flag[2:].replace('-', '_').upper()}"
+        parser.add_argument(
+            flag,
+            dest=name,
+            type=_at_least_one,
+            default=os.environ.get(variable) or None,
+            metavar="N",
+            help=f"{meaning} ({variable}; default: {default}, on Spaces and with --share "
+            f"{in_public})",
+        )
     parser.set_defaults(on_spaces=on_spaces)
     return parser
 
@@ -193,6 +237,13 @@ def _variable(*names: str) -> str:
 
 def _switch(text: str | None) -> bool | None:
     return None if not text else text.lower() in ("1", "true", "yes")
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a whole number from 1 on")
+    return number
 
 
 def _names(text: str) -> tuple[str, ...]:

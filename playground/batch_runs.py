@@ -151,9 +151,10 @@ def checked(
         InvalidRequest: one is; the message names its line.
         ModelUnavailable: the model is not offered, or cannot be had.
     """
-    page.check_model(model)
+    page.check_request(model, options=options)
     for prompt in prompts:
         try:
+            page.check_request(model, prompt.prompt)
             page.backend.predict(model, prompt.prompt, options, exact_key=exact_key)
         except InvalidRequest as error:
             raise InvalidRequest(f"Line {prompt.line}: {error}") from error

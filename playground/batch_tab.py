@@ -129,6 +129,7 @@ class BatchTab:
     ) -> Updates:
         """Checks all prompts at once, so that no mistake is found after half of them."""
         try:
+            self._page.line.check_room()
             batch = checked(
                 self._page, model, prompts_in(prompts), options_from(options), exact_key
             )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from playground import functions_panel as panel
-from playground.components import QUIET, empty_on_change, notice
+from playground.components import QUIET, empty_on_change, lenient, notice
 from playground.functions_code import code
 from playground.prediction_line import no_prediction_line
 from xla_backend import BackendError, FunctionComparison, FunctionRequest
@@ -63,14 +63,16 @@ class FunctionsTab:
             label="Function",
             elem_id="functions_function",
         )
-        self.batch_size = gr.Slider(
-            1,
-            MAX_BATCH_SIZE,
-            value=_FIRST.batch_size,
-            step=1,
-            label="Batch size",
-            info="Part of the input's shape.",
-            elem_id="functions_batch_size",
+        self.batch_size = lenient(
+            gr.Slider(
+                1,
+                MAX_BATCH_SIZE,
+                value=_FIRST.batch_size,
+                step=1,
+                label="Batch size",
+                info="Part of the input's shape.",
+                elem_id="functions_batch_size",
+            )
         )
         self.pad = gr.Checkbox(
             label="Pad the batch to the next power of two",
@@ -173,6 +175,7 @@ class FunctionsTab:
         """Checks the request at once, so that a mistake need not wait for somebody's compile."""
         try:
             request = FunctionRequest(function, batch_size, pad)
+            self._page.line.check_room()
         except BackendError as error:
             return {self.notice: notice(str(error)), self.asked: None}
         expected = panel.outcome(request, self._backend.kept_shapes())

@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs
 
+from gradio.route_utils import FnIndexInferError
+
 from playground.login_page import login_page
 from playground.password import Password
 
@@ -53,9 +55,18 @@ _NO_PASSWORD = (
 )
 _WAIT = "Too many wrong passwords. Wait a minute, then try again."
 
+_NOT_UNDERSTOOD_ERRORS = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    RecursionError,
+    FnIndexInferError,
+)
 
-class _TooLarge(Exception):
-    """More bytes came than are taken."""
+
+class _TooLarge(BaseException):
+    """More bytes came than are taken. FastAPI takes any other exception for a broken body."""
 
 
 class Gate:
@@ -85,7 +96,7 @@ class Gate:
                 await self._app(scope, _counted(scope, receive, most), answer.pass_on)
         except _TooLarge:
             await answer.tell(413, _TOO_LARGE.format(most=most_bytes(scope["path"])))
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except _NOT_UNDERSTOOD_ERRORS as error:
             # Gradio looks up whatever it is sent. The error's own text may hold a visitor's.
             logger.warning("A request was not understood (%s)", type(error).__name__)
             await answer.tell(400, _NOT_UNDERSTOOD)
@@ -164,10 +175,12 @@ class _Answer:
                 (b"x-content-type-options", b"nosniff"),
             ]
         elif self._held is not None:
-            is_told = b'"error":null' not in message.get("body", b"").replace(b" ", b"")
-            start, self._held = {**self._held, "status": 400 if is_told else 500}, None
-            self._has_begun = True
-            await self._send(start)
+            self._held = None
+            if b'"error":null' in message["body"]:
+                await self.tell(500, _WENT_WRONG)
+            else:
+                await self.send(400, message["body"], {})
+            return
         self._has_begun = True
         await self._send(message)
 

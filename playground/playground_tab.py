@@ -282,7 +282,7 @@ class PlaygroundTab:
         table = gr.skip() if new == sent else self._entries_table()
         run = self._page.runs.of(str(request.session_hash))
         download = downloading(self._backend.status) if isinstance(run, Run) else ""
-        return self._page.engine_line(), download, table, new
+        return self._page.engine_line(str(request.session_hash)), download, table, new
 
     def _entries_table(self) -> str:
         # The table's change is what has the next request predicted anew, so it must also change
@@ -292,10 +292,9 @@ class PlaygroundTab:
 
     def _predict(self, model: str, prompt: str, exact_key: bool, *options: Any) -> str:
         try:
-            self._page.check_model(model)
-            prediction = self._backend.predict(
-                model, prompt, options_from(options), exact_key=exact_key
-            )
+            wanted = options_from(options)
+            self._page.check_request(model, prompt, wanted)
+            prediction = self._backend.predict(model, prompt, wanted, exact_key=exact_key)
             return prediction_line(prediction, self._family(model))
         except BackendError as error:
             return no_prediction_line(str(error))
@@ -305,10 +304,10 @@ class PlaygroundTab:
     ) -> Updates:
         """Checks the request at once, so that a mistake need not wait for somebody's compile."""
         try:
-            self._page.check_model(model)
             run = Run(model, prompt, options_from(options), exact_key)
+            self._page.check_request(model, prompt, run.options)
             prediction = self._prediction_of(run)
-            ahead = self._page.runs.begin(str(request.session_hash), run)
+            ahead = self._page.begin(str(request.session_hash), run)
         except BackendError as error:
             return {self.notice: notice(str(error))}
         family = self._family(model)
@@ -339,6 +338,8 @@ class PlaygroundTab:
         family = self._family(run.model)
         shown = None
         with self._page.runs.carrying_out(session) as ending:
+            if run.waited_for:
+                yield {self.report: waiting_report(self._prediction_of(run), 0, family)}
             for text in run.texts(self._backend, self._page.runs.engine_freed):
                 yield {self.story: story(run.prompt, text, writing=True, family=family)}
             shown = run.shown()

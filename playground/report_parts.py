@@ -32,7 +32,7 @@ def waiting(outcome: CacheOutcome | None, ahead: int, body: str = "") -> str:
         body: HTML to show below the moving bar.
     """
     if ahead:
-        what = f"Waiting for {quantities.count(ahead, 'other run')} to finish."
+        what = waiting_for_others()
     elif outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
         what = "The function for this shape is there. Running it."
     elif outcome is None:
@@ -43,6 +43,11 @@ def waiting(outcome: CacheOutcome | None, ahead: int, body: str = "") -> str:
         what = "Making the function for this shape. The line at the top says how far it is."
     running = '<span class="badge outcome-none">RUNNING</span>'
     return frame(running, what, f'<div class="bar working"></div>{body}', busy=True)
+
+
+def waiting_for_others() -> str:
+    """What a visitor reads whose turn has not come."""
+    return "Waiting for others. The line at the top says how many come before you."
 
 
 def progress_bar(label: str, share: float) -> str:

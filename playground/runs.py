@@ -36,9 +36,11 @@ class QueuedRun(Protocol):
 
     Attributes:
         taken: whether the event that carries it out has begun.
+        waited_for: whether others were before it when it was entered.
     """
 
     taken: bool
+    waited_for: bool
 
     def stop(self) -> None:
         """Ends it early. May be called from any thread."""
@@ -61,12 +63,14 @@ class VisitorRun(Generic[Piece, Result]):
 
     Attributes:
         taken: whether the event that carries it out has begun.
+        waited_for: whether others were before it when it was entered.
         other_s: seconds that the visitor waited for the engine's start; known at the end.
     """
 
     def __init__(self) -> None:
         self._pressed = time.perf_counter()
         self.taken = False
+        self.waited_for = False
         self.other_s = 0.0
         self._stream: Stream[Piece, Result] | None = None
         self._waited_s = 0.0

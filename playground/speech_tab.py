@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from playground.components import QUIET, empty_on_change, model_dropdown, notice
+from playground.components import QUIET, empty_on_change, lenient, model_dropdown, notice
 from playground.prediction_line import no_prediction_line, window_prediction_line
 from playground.speech_examples import speech_examples
 from playground.speech_panel import (
@@ -148,24 +148,28 @@ class SpeechTab:
         self.entries_seen = gr.State(None)
 
     def _build_options(self, model: ModelInfo) -> None:
-        self.num_beams = gr.Slider(
-            1,
-            MAX_NUM_BEAMS,
-            value=1,
-            step=1,
-            label="Beams",
-            info="Texts searched side by side. Part of the shape.",
-            elem_id="speech_num_beams",
+        self.num_beams = lenient(
+            gr.Slider(
+                1,
+                MAX_NUM_BEAMS,
+                value=1,
+                step=1,
+                label="Beams",
+                info="Texts searched side by side. Part of the shape.",
+                elem_id="speech_num_beams",
+            )
         )
         most = _most_tokens(model)
-        self.max_new_tokens = gr.Slider(
-            1,
-            most,
-            value=most,
-            step=1,
-            label="New tokens in a window",
-            info="Most tokens to write for each window. Part of the shape.",
-            elem_id="speech_max_new_tokens",
+        self.max_new_tokens = lenient(
+            gr.Slider(
+                1,
+                most,
+                value=most,
+                step=1,
+                label="New tokens in a window",
+                info="Most tokens to write for each window. Part of the shape.",
+                elem_id="speech_max_new_tokens",
+            )
         )
         self.language = gr.Dropdown(
             [("Let the model hear it", ""), *((name, name) for name in _LANGUAGES)],
@@ -275,13 +279,19 @@ class SpeechTab:
     ) -> Updates:
         """Checks the request at once, so that a mistake need not wait for somebody's compile."""
         try:
-            self._page.check_model(model)
+            options = _options_from(num_beams, max_new_tokens)
+            self._page.check_request(model, options=options)
             if not recording:
                 raise InvalidRequest(_NOTHING_TO_HEAR)
-            options = _options_from(num_beams, max_new_tokens)
-            run = SpeechRun(model, recording, options, self._spoken(model, language))
+            run = SpeechRun(
+                model,
+                recording,
+                options,
+                self._spoken(model, language),
+                self._page.limits.audio_s,
+            )
             prediction = self._prediction_of(run)
-            ahead = self._page.runs.begin(str(request.session_hash), run)
+            ahead = self._page.begin(str(request.session_hash), run)
         except BackendError as error:
             return {self.notice: notice(str(error))}
         return {
@@ -321,6 +331,8 @@ class SpeechTab:
             return
         heard = None
         with self._page.runs.carrying_out(session) as ending:
+            if run.waited_for:
+                yield {self.report: waiting_speech_report(self._prediction_of(run), 0)}
             for windows in run.progress(self._backend, self._page.runs.engine_freed):
                 text = " ".join(window.text for window in windows if window.text)
                 yield {

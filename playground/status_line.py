@@ -31,12 +31,15 @@ _ENDS_FIRST = {
 _AT_REST = ("ready", "stopped")
 
 
-def status_line(status: EngineStatus, warming: int = 0, now: float | None = None) -> str:
+def status_line(
+    status: EngineStatus, warming: int = 0, before: int = 0, now: float | None = None
+) -> str:
     """The status as HTML: a dot, the activity, what it concerns and for how long it has run.
 
     Args:
         status: what the engine reports.
         warming: how many functions it makes ready while nobody waits.
+        before: how many requests come before the one that this visitor has waiting.
         now: a `time.perf_counter()` reading; the present by default.
     """
     activity = _ACTIVITY[status.state]
@@ -50,12 +53,15 @@ def status_line(status: EngineStatus, warming: int = 0, now: float | None = None
     if not at_rest:
         seconds = (time.perf_counter() if now is None else now) - status.since
         clock = f'<span class="status-clock">{elapsed(seconds)}</span>'
+    line = ""
+    if before:
+        line = f'<span class="status-before">{count(before, "request")} before yours</span>'
     bar = "" if status.progress is None else progress_bar("Download", status.progress)
     return (
         f'<div class="status status-{status.state}" role="status" aria-live="off">'
         f'<span class="status-dot" aria-hidden="true"></span>'
         f'<span class="status-activity">{activity}</span>'
-        f'<span class="status-detail">{detail}</span>{bar}{clock}</div>'
+        f'<span class="status-detail">{detail}</span>{bar}{clock}{line}</div>'
     )
 
 
