@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from xla_backend.buckets import CacheKey
 from xla_backend.options import GenerationOptions
@@ -29,6 +29,14 @@ class CacheOutcome(str, Enum):
     """A larger function that was in memory served the request."""
 
 
+class LikelyToken(NamedTuple):
+    """A token that the model found likely in a place. Fields as in `Token`."""
+
+    id: int
+    text: str
+    logprob: float
+
+
 @dataclass(frozen=True)
 class Token:
     """One generated token.
@@ -38,11 +46,14 @@ class Token:
         text: its own text; several tokens can share one character, so joining these is not exact.
         logprob: natural logarithm of the probability that the model gave it, before temperature,
             filters and penalties.
+        likeliest: the five tokens that the model found likeliest in this place, best first, by the
+            same probabilities; the token itself need not be among them.
     """
 
     id: int
     text: str
     logprob: float
+    likeliest: tuple[LikelyToken, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -119,6 +130,7 @@ class GenerationResult:
         timing: the phases, in seconds.
         first_call: what the first call of `key` cost; this very call on a miss.
         load_s: seconds spent loading the model for this request, outside `timing`.
+        prompt_texts: each prompt token's own text, as in `Token`; empty for a recording.
     """
 
     model: str
@@ -133,6 +145,7 @@ class GenerationResult:
     first_call: FirstCall
     options: GenerationOptions
     load_s: float = 0.0
+    prompt_texts: tuple[str, ...] = ()
 
     @property
     def new_tokens(self) -> int:
@@ -296,6 +309,7 @@ class EngineStatus:
         detail: the model or key it concerns, for a visitor to read; may be empty.
         since: `time.perf_counter()` when the state began.
         progress: how much of a download is here, 0 to 1; None in every other state.
+        note: what just happened to the engine, for a visitor to read; empty for nothing special.
     """
 
     state: Literal[
@@ -312,6 +326,7 @@ class EngineStatus:
     detail: str = ""
     since: float = 0.0
     progress: float | None = None
+    note: str = ""
 
     def replace(self, **changes: Any) -> EngineStatus:
         """A copy with some fields changed."""
