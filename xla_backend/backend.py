@@ -44,7 +44,6 @@ from xla_backend.results import (  # noqa: E402
     GenerationResult,
     ModelInfo,
     Prediction,
-    Token,
     Transcription,
 )
 from xla_backend.store import open_store  # noqa: E402
@@ -608,7 +607,7 @@ class TextStream:
         while not run.is_done and not self._stop.is_set():
             if is_piecewise:
                 watch.enter("detokenize")
-                new_ids = run.tokens()[0].tolist()[known:]
+                new_ids = run.chosen().tokens.tolist()[known:]
                 known += len(new_ids)
                 if piece := decoder.push(new_ids):
                     pieces.append(piece)
@@ -627,13 +626,10 @@ class TextStream:
                 steps = max(1, min(4 * steps, round(CHUNK_S / each_s)))
 
         watch.enter("detokenize")
-        ids, logprobs = (values.tolist() for values in run.tokens())
+        tokens = engine.tokens(run)
+        ids = [token.id for token in tokens]
         if rest := decoder.push(ids[known:]) + decoder.finish():
             pieces.append(rest)
-        tokens = tuple(
-            Token(token_id, engine.tokenizer.token_text(token_id), logprob)
-            for token_id, logprob in zip(ids, logprobs, strict=True)
-        )
         timing = watch.read()
         backend._record(engine, slot, choice.key, wanted, choice.outcome, timing)
         self.result = GenerationResult(
@@ -641,6 +637,7 @@ class TextStream:
             text="".join(pieces),
             tokens=tokens,
             prompt_tokens=len(prompt_ids),
+            prompt_texts=tuple(map(engine.tokenizer.token_text, prompt_ids)),
             key=choice.key,
             requested_key=wanted,
             cache=choice.outcome,

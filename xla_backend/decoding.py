@@ -25,18 +25,25 @@ from xla_backend.sampling import FILTERED, STOP_WHEN_ENOUGH, STOP_WHEN_IMPOSSIBL
 # The score of a beam that is not there, as Hugging Face writes it.
 NO_BEAM = -1.0e9
 
+# A in shapes: of how many likeliest tokens each step keeps the probabilities.
+LIKELIEST = 5
+
 
 class Text(NamedTuple):
     """State of greedy search or sampling: one text of up to N tokens.
 
     Attributes:
         tokens: `[N]` int32. logprobs: `[N]`, of each token before penalties and filters.
+        likeliest: `[N, A]` int32, the tokens that the model found likeliest in the place of each,
+            best first, before penalties and filters. likeliest_logprobs: `[N, A]`, theirs.
         count: scalar int32, tokens so far. done: scalar bool.
         seen: `[1, V]` bool. new: keys and values of the new tokens.
     """
 
     tokens: tf.Tensor
     logprobs: tf.Tensor
+    likeliest: tf.Tensor
+    likeliest_logprobs: tf.Tensor
     count: tf.Tensor
     done: tf.Tensor
     seen: tf.Tensor
@@ -48,8 +55,9 @@ class Beams(NamedTuple):
 
     Attributes:
         tokens, logprobs: `[R, N]`, of the running texts. scores: `[R]`, their summed
-            log-probabilities, best first.
+            log-probabilities, best first. likeliest, likeliest_logprobs: `[R, N, A]`.
         ended_tokens, ended_logprobs: `[R, N]`. ended_lengths: `[R]` int32.
+        ended_likeliest, ended_likeliest_logprobs: `[R, N, A]`.
         ended_scores: `[R]`, divided by length ** length_penalty. ended: `[R]` bool.
         writers: `[R, N]` int32, which row wrote the keys and values of each token of each text:
             beams change places, what they wrote stays.
@@ -58,9 +66,13 @@ class Beams(NamedTuple):
 
     tokens: tf.Tensor
     logprobs: tf.Tensor
+    likeliest: tf.Tensor
+    likeliest_logprobs: tf.Tensor
     scores: tf.Tensor
     ended_tokens: tf.Tensor
     ended_logprobs: tf.Tensor
+    ended_likeliest: tf.Tensor
+    ended_likeliest_logprobs: tf.Tensor
     ended_lengths: tf.Tensor
     ended_scores: tf.Tensor
     ended: tf.Tensor
@@ -118,14 +130,25 @@ class Decoder:
             "seen": tf.zeros([rows, vocabulary], tf.bool),
             "new": self.model.empty_new(rows, slots),
         }
+        listed = min(LIKELIEST, vocabulary)
         if num_beams == 1:
-            return Text(tokens=tf.zeros([slots], tf.int32), logprobs=tf.zeros([slots]), **common)
+            return Text(
+                tokens=tf.zeros([slots], tf.int32),
+                logprobs=tf.zeros([slots]),
+                likeliest=tf.zeros([slots, listed], tf.int32),
+                likeliest_logprobs=tf.zeros([slots, listed]),
+                **common,
+            )
         return Beams(
             tokens=tf.zeros([rows, slots], tf.int32),
             logprobs=tf.zeros([rows, slots]),
+            likeliest=tf.zeros([rows, slots, listed], tf.int32),
+            likeliest_logprobs=tf.zeros([rows, slots, listed]),
             scores=tf.constant([0.0] + [NO_BEAM] * (rows - 1)),
             ended_tokens=tf.zeros([rows, slots], tf.int32),
             ended_logprobs=tf.zeros([rows, slots]),
+            ended_likeliest=tf.zeros([rows, slots, listed], tf.int32),
+            ended_likeliest_logprobs=tf.zeros([rows, slots, listed]),
             ended_lengths=tf.zeros([rows], tf.int32),
             ended_scores=tf.fill([rows], NO_BEAM),
             ended=tf.zeros([rows], tf.bool),
@@ -235,11 +258,15 @@ def _choose_text(
         sampled,
         lambda: tf.argmax(scores, axis=-1, output_type=tf.int32),
     )
-    logprob = tf.gather(log_softmax(logits), token, batch_dims=1)
-    count = state.count + 1
+    likeliest = sampling.likeliest(logits, state.likeliest.shape[1])
+    told = tf.concat([token[:, None], likeliest], axis=1)
+    logprobs = tf.gather(log_softmax(logits), told, batch_dims=1)
+    count, row = state.count + 1, tf.stack([state.count, 0])
     return state._replace(
         tokens=dynamic_update_slice(state.tokens, token, state.count[None]),
-        logprobs=dynamic_update_slice(state.logprobs, logprob, state.count[None]),
+        logprobs=dynamic_update_slice(state.logprobs, logprobs[:, 0], state.count[None]),
+        likeliest=dynamic_update_slice(state.likeliest, likeliest, row),
+        likeliest_logprobs=dynamic_update_slice(state.likeliest_logprobs, logprobs[:, 1:], row),
         count=count,
         done=decoder._is_eos(token)[0] | (count >= controls.token_limit),
         seen=dynamic_update_slice(state.seen, tf.constant([[True]]), tf.stack([0, token[0]])),
@@ -277,12 +304,19 @@ def _choose_beams(
     candidate_scores, picked = tf.cond(controls.do_sample > 0, drawn, likeliest)
     parents, tokens = picked // vocabulary, picked % vocabulary
     logprobs = tf.gather(tf.reshape(raw, [-1]), picked)
+    likeliest = sampling.likeliest(raw, state.likeliest.shape[2])
+    likeliest_logprobs = tf.gather(raw, likeliest, batch_dims=1)
 
     def extend(history: tf.Tensor, latest: tf.Tensor) -> tf.Tensor:
         kept = tf.gather(history, parents)
-        return dynamic_update_slice(kept, latest[:, None], tf.stack([0, state.count]))
+        place = tf.stack([0, state.count, 0][: len(history.shape)])
+        return dynamic_update_slice(kept, latest[:, None], place)
 
     candidates, candidate_logprobs = extend(state.tokens, tokens), extend(state.logprobs, logprobs)
+    candidate_likeliest = extend(state.likeliest, tf.gather(likeliest, parents))
+    candidate_likeliest_logprobs = extend(
+        state.likeliest_logprobs, tf.gather(likeliest_logprobs, parents)
+    )
     is_eos = decoder._is_eos(tokens)
 
     # Candidates that ended cannot run on.
@@ -324,9 +358,15 @@ def _choose_beams(
     return Beams(
         tokens=tf.gather(candidates, running),
         logprobs=tf.gather(candidate_logprobs, running),
+        likeliest=tf.gather(candidate_likeliest, running),
+        likeliest_logprobs=tf.gather(candidate_likeliest_logprobs, running),
         scores=scores,
         ended_tokens=keep_best(state.ended_tokens, candidates),
         ended_logprobs=keep_best(state.ended_logprobs, candidate_logprobs),
+        ended_likeliest=keep_best(state.ended_likeliest, candidate_likeliest),
+        ended_likeliest_logprobs=keep_best(
+            state.ended_likeliest_logprobs, candidate_likeliest_logprobs
+        ),
         ended_lengths=keep_best(state.ended_lengths, tf.fill([2 * rows], count)),
         ended_scores=ended_scores,
         ended=ended,
@@ -338,16 +378,33 @@ def _choose_beams(
     )
 
 
-def chosen(state: Text | Beams) -> tuple[np.ndarray, np.ndarray]:
-    """The tokens and log-probabilities of the text that a state stands for.
+class Chosen(NamedTuple):
+    """The text that a state stands for, n tokens.
 
-    For beams this is the best text that ended, or the best running one if none has.
+    Attributes:
+        tokens: `[n]` int32. logprobs: `[n]`.
+        likeliest: `[n, A]` int32. likeliest_logprobs: `[n, A]`. See `Text`.
     """
+
+    tokens: np.ndarray
+    logprobs: np.ndarray
+    likeliest: np.ndarray
+    likeliest_logprobs: np.ndarray
+
+
+def chosen(state: Text | Beams) -> Chosen:
+    """For beams this is the best text that ended, or the best running one if none has."""
+    texts = Chosen(state.tokens, state.logprobs, state.likeliest, state.likeliest_logprobs)
     if isinstance(state, Text):
         count = int(state.count)
-        return state.tokens.numpy()[:count], state.logprobs.numpy()[:count]
-    if bool(tf.reduce_any(state.ended)):
-        length = int(state.ended_lengths[0])
-        return state.ended_tokens.numpy()[0, :length], state.ended_logprobs.numpy()[0, :length]
+        return Chosen(*(values.numpy()[:count] for values in texts))
     count = int(state.count)
-    return state.tokens.numpy()[0, :count], state.logprobs.numpy()[0, :count]
+    if bool(tf.reduce_any(state.ended)):
+        count = int(state.ended_lengths[0])
+        texts = Chosen(
+            state.ended_tokens,
+            state.ended_logprobs,
+            state.ended_likeliest,
+            state.ended_likeliest_logprobs,
+        )
+    return Chosen(*(values.numpy()[0, :count] for values in texts))

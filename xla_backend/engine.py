@@ -14,18 +14,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import tensorflow as tf
 
 from xla_backend import families, first_use, naming, sampling
 from xla_backend.buckets import CacheKey
 from xla_backend.compiler import Compiler
-from xla_backend.decoding import Beams, Decoder, Text, chosen
+from xla_backend.decoding import Beams, Chosen, Decoder, Text, chosen
 from xla_backend.families.model import Prefilled
 from xla_backend.function_cache import Built
 from xla_backend.models import ModelFiles
 from xla_backend.options import GenerationOptions
-from xla_backend.results import CacheOutcome
+from xla_backend.results import CacheOutcome, LikelyToken, Token
 from xla_backend.speech_input import Heard, SpeechInput
 from xla_backend.tokenization import Tokenizer
 from xla_backend.traced_function import TracedFunction
@@ -152,6 +151,21 @@ class Engine:
         """Whether a token ends the text."""
         return token_id in self._decoder.eos_token_ids
 
+    def tokens(self, run: Run) -> tuple[Token, ...]:
+        """The tokens of a run so far, with their texts."""
+        text = self.tokenizer.token_text
+        return tuple(
+            Token(
+                id,
+                text(id),
+                logprob,
+                tuple(LikelyToken(*one) for one in zip(ids, map(text, ids), logprobs, strict=True)),
+            )
+            for id, logprob, ids, logprobs in zip(
+                *(values.tolist() for values in run.chosen()), strict=True
+            )
+        )
+
     def language_heard(self, run: Run) -> str:
         """Code of the language that a speech model thinks it hears."""
         languages = self.speech.decoder_prompt.languages
@@ -223,8 +237,8 @@ class Run:
         self._state = self._decode(tf.constant(steps), *self._options, self.prefilled, self._state)
         self.is_done = bool(self._state.done.numpy())
 
-    def tokens(self) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids and their log-probabilities so far; for beams, of the best text."""
+    def chosen(self) -> Chosen:
+        """The text so far; for beams, the best one."""
         return chosen(self._state)
 
 

@@ -18,6 +18,10 @@ from xla_backend.options import GenerationOptions
 # What a filtered-out logit becomes: finite, so that sums of scores never become NaN.
 FILTERED = -1e30
 
+# Into how many groups the vocabulary is cut to find its likeliest tokens; 128 to 512 are equally
+# quick.
+_GROUPS = 256
+
 
 class Controls(NamedTuple):
     """The options as scalar tensors, so that changing them never retraces."""
@@ -146,6 +150,29 @@ def noise(seed: tf.Tensor, step: tf.Tensor, size: int) -> tf.Tensor:
     bits = mix(mix(tf.cast(tf.range(size), tf.uint32) * 0x9E3779B9 + stream) + stream)
     # 23 bits and a half step: never 0, never 1.
     return (tf.cast(tf.bitwise.right_shift(bits, 9), tf.float32) + 0.5) * 2.0**-23
+
+
+def likeliest(scores: tf.Tensor, count: int) -> tf.Tensor:
+    """The `count` highest scores of each row, best first: `[R, V] -> [R, count]` int32.
+
+    They lie in the groups whose maxima are highest, so only the members of those are compared: 10
+    microseconds for 50,257 entries, where five passes for a maximum take 500. Of equal scores any
+    may come.
+    """
+    size = scores.shape[1]
+    each = size // _GROUPS
+    # Neighbours belong to different groups: maxima of columns use the processor's vector lanes.
+    whole = each * _GROUPS
+    last = tf.range(whole, size)[None, :]
+    candidates = tf.broadcast_to(last, [scores.shape[0], size - whole])
+    if each:
+        columns = tf.reshape(scores[:, :whole], [scores.shape[0], each, _GROUPS])
+        groups = tf.math.top_k(tf.reduce_max(columns, axis=1), count)[1]
+        members = groups[:, None, :] + tf.range(each)[None, :, None] * _GROUPS
+        members = tf.reshape(members, [scores.shape[0], each * count])
+        candidates = tf.concat([members, candidates], axis=1)
+    best = tf.math.top_k(tf.gather(scores, candidates, batch_dims=1), count)[1]
+    return tf.gather(candidates, best, batch_dims=1)
 
 
 def _smallest_with_less_above(

@@ -189,13 +189,11 @@ class WindowStream:
                 run.advance(options.max_new_tokens)
             backend._set_status("ready")
         watch.enter("detokenize")
-        ids, logprobs = (values.tolist() for values in run.tokens())
+        tokens = engine.tokens(run)
+        ids = [token.id for token in tokens]
         return _HeardWindow(
             text=engine.tokenizer.decode(ids).strip(),
-            tokens=tuple(
-                Token(token_id, engine.tokenizer.token_text(token_id), logprob)
-                for token_id, logprob in zip(ids, logprobs, strict=True)
-            ),
+            tokens=tokens,
             is_complete=bool(ids) and engine.is_eos(ids[-1]),
             key=key,
             outcome=choice.outcome,
