@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from xla_backend.serving.cluster_backend import ClusterBackend
 
 DEFAULT_PORT = 7860
+BACKENDS = ("process", "ray")
 LIMIT_FLAGS = {
     "waiting": ("--max-waiting", "100", "60", "requests that may wait at once, of all visitors"),
     "waiting_each": ("--max-waiting-each", "100", "8", "of these, how many of one program"),
@@ -82,6 +83,8 @@ def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     flags = parser.parse_args(arguments)
     if flags.mcp and importlib.util.find_spec("mcp") is None:
         parser.error("--mcp needs more packages: pip install -r requirements-mcp.txt")
+    if flags.backend not in BACKENDS:  # argparse does not look at defaults
+        parser.error(f"PLAYGROUND_BACKEND must be process or ray, not {flags.backend!r}.")
     if flags.backend == "ray" and importlib.util.find_spec("ray") is None:
         parser.error("--backend ray needs more packages: pip install -r requirements-ray.txt")
     try:
@@ -260,7 +263,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--backend",
-        choices=("process", "ray"),
+        choices=BACKENDS,
         default=_variable("PLAYGROUND_BACKEND") or "process",
         help="where engines run: in a process of this program, or as replicas on Ray Serve, with "
         "models and store of their own; needs requirements-ray.txt (PLAYGROUND_BACKEND; default: "

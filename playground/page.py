@@ -35,6 +35,8 @@ from xla_backend import GenerationOptions, ModelInfo, ModelUnavailable
 from xla_backend.models import folder_info
 
 if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
     from xla_backend import Backend, BackendProcess
 
 TABS = (
@@ -223,12 +225,15 @@ def tabs(admin: bool) -> list[Any]:
     return [tab for tab in TABS if admin or tab not in ADMIN_TABS]
 
 
-def launch_options(password: str = "", behind_proxy: bool = False) -> dict[str, Any]:
+def launch_options(
+    password: str = "", behind_proxy: bool = False, routes: Sequence[BaseRoute] = ()
+) -> dict[str, Any]:
     """What `create_app(...).launch()` needs to look and behave as designed.
 
     Args:
         password: what visitors must know; empty for none.
         behind_proxy: as for `create_app`.
+        routes: further addresses.
     """
     script = (_ASSETS / "page.js").read_text(encoding="utf-8")
     # page.css is what all tabs share; a tab with styles of its own has a file of its own.
@@ -242,7 +247,8 @@ def launch_options(password: str = "", behind_proxy: bool = False) -> dict[str, 
         "max_file_size": MAX_FILE_SIZE,
         "state_session_capacity": SESSIONS_KEPT,
         "app_kwargs": {
-            "middleware": [(Gate, (), {"password": password, "behind_proxy": behind_proxy})]
+            "middleware": [(Gate, (), {"password": password, "behind_proxy": behind_proxy})],
+            "routes": list(routes),
         },
         "enable_monitoring": False,
         "ssr_mode": False,

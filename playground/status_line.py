@@ -49,10 +49,14 @@ def status_line(
         detail = f"making {count(warming, 'shape')} ready in the background"
     if status.state == "starting":
         detail = "TensorFlow is loading; you can already press Generate"
+        if status.detail:
+            activity, detail = "Restarting the engine", escape(status.detail)
     clock = ""
     if not at_rest:
         seconds = (time.perf_counter() if now is None else now) - status.since
         clock = f'<span class="status-clock">{elapsed(seconds)}</span>'
+    if status.note and not detail:
+        detail = escape(status.note)
     line = ""
     if before:
         line = f'<span class="status-before">{count(before, "request")} before yours</span>'

@@ -282,7 +282,6 @@ class BackendProcess:
         """How the child fares."""
         engine = self._engine
         return EngineHealth(
-            status=self.status,
             pid=engine.pid,
             up_s=time.monotonic() - self._began,
             requests=engine.waiting(),
@@ -631,7 +630,6 @@ class EngineHealth:
     """How an engine's process fares.
 
     Attributes:
-        status: what it is doing.
         up_s: seconds since the first engine was started.
         requests: how many it has, the one at work included.
         resident: bytes that it holds in memory; None where the system does not say.
@@ -640,7 +638,6 @@ class EngineHealth:
             died or hung).
     """
 
-    status: EngineStatus
     pid: int
     up_s: float
     requests: int
