@@ -54,6 +54,8 @@ ENGINES, BOARD, APPLICATION = "Engines", "Board", "default"
 """Names of the deployments, and of the application where `serve run` is given none."""
 READ_S = 5.0
 """Seconds that a question to the board waits for news."""
+CONNECT_S = 60.0
+"""Seconds that connecting waits for a replica: it imports TensorFlow before it is ready."""
 PATIENCE_S = 15.0
 """Seconds without an answer of the board after which the service counts as away."""
 BETWEEN_READS_S = 0.1
@@ -101,7 +103,8 @@ class ClusterBackend:
                 or "auto" for the cluster that runs on this machine.
 
         Raises:
-            EngineStopped: there is no such cluster, or the application does not run there.
+            EngineStopped: there is no such cluster, the application does not run there, or none of
+                its engines is ready.
         """
         if address is not None and address.startswith("ray://"):
             raise EngineStopped(
@@ -116,14 +119,23 @@ class ClusterBackend:
                     log_to_driver=False,
                     logging_level=logging.ERROR,
                 )
-            application = serve.get_deployment_handle(ENGINES, APPLICATION)
-            return cls(application, serve.get_deployment_handle(BOARD, APPLICATION))
+            engines, board = (
+                serve.get_deployment_handle(name, APPLICATION) for name in (ENGINES, BOARD)
+            )
         except (RayError, RayServeException, ConnectionError, RuntimeError, ValueError) as error:
             reason = str(error).strip().partition("\n")[0]
             raise EngineStopped(
                 f"No service was found at {address or 'auto'} ({reason}). Start it with "
                 "`serve run xla_backend.serve_app:app`."
             ) from error
+        backend = cls(engines, board)
+        if not backend.wait_ready(CONNECT_S):
+            backend.close()
+            raise EngineStopped(
+                f"The service has no engine that is ready after {CONNECT_S:g} s: `serve status` "
+                "says why."
+            )
+        return backend
 
     # --- requests -------------------------------------------------------------------------------
 
