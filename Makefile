@@ -40,7 +40,8 @@ $(VENV)/.runtime: requirements.txt | $(VENV)/.created
 	$(IN_VENV) -m pip install --disable-pip-version-check -r requirements.txt
 	@touch $@
 
-$(VENV)/.development: requirements-dev.txt requirements-mcp.txt requirements.txt | $(VENV)/.created
+$(VENV)/.development: requirements-dev.txt requirements-mcp.txt requirements-ray.txt \
+  requirements.txt | $(VENV)/.created
 	$(IN_VENV) -m pip install --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 

@@ -16,13 +16,30 @@ import sys
 import threading
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from playground.limits import Limits
     from xla_backend import BackendProcess
+    from xla_backend.request_log import RequestLog
+    from xla_backend.serving.cluster_backend import ClusterBackend
 
 DEFAULT_PORT = 7860
+BACKENDS = ("process", "ray")
+LIMIT_FLAGS = {
+    "waiting": ("--max-waiting", "100", "60", "requests that may wait at once, of all visitors"),
+    "waiting_each": ("--max-waiting-each", "100", "8", "of these, how many of one program"),
+    "new_tokens": ("--max-new-tokens", "1024", "512", "tokens that one request may ask for"),
+    "prompt_bytes": ("--max-prompt-bytes", "65536", "16384", "bytes of a prompt"),
+    "audio_s": ("--max-audio-seconds", "600", "600", "seconds of a recording"),
+}
+"""Name in `Limits`: flag, default, default where strangers come, meaning."""
+
+
+class NoService(Exception):
+    """The engines that the page shall use are not there; the text says what to do."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,10 +54,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     backend = None
     try:
         check_port(flags.host, flags.port)
-        backend = start_engine(flags.models, flags.store)
+        if flags.backend == "ray":
+            backend = connect_engines(flags.ray_address)
+        else:
+            log = opened_log(flags.log_requests)
+            backend = start_engine(flags.models, flags.store, flags.memory_limit, log)
         serve(backend, flags)
     except KeyboardInterrupt:
         return 0
+    except NoService as error:
+        print(error, file=sys.stderr)
+        return 1
     except (OSError, ValueError) as error:
         where = f"{flags.host}:{flags.port}"
         print(f"The page cannot be served at {where}: {error}", file=sys.stderr)
@@ -53,10 +77,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The flags, with what the environment says in place of those that are not given."""
+    from xla_backend.memory import DEFAULT_LIMIT, limit_from
+
     parser = _parser()
     flags = parser.parse_args(arguments)
     if flags.mcp and importlib.util.find_spec("mcp") is None:
         parser.error("--mcp needs more packages: pip install -r requirements-mcp.txt")
+    if flags.backend not in BACKENDS:  # argparse does not look at defaults
+        parser.error(f"PLAYGROUND_BACKEND must be process or ray, not {flags.backend!r}.")
+    if flags.backend == "ray" and importlib.util.find_spec("ray") is None:
+        parser.error("--backend ray needs more packages: pip install -r requirements-ray.txt")
+    try:
+        limit_from(flags.memory_limit or DEFAULT_LIMIT, of=None)
+    except ValueError as error:
+        parser.error(str(error))
+    if flags.mcp and flags.password:
+        parser.error("--mcp cannot have a --password: Gradio's tools for agents do not send one on")
     return flags
 
 
@@ -67,15 +103,37 @@ def check_port(host: str, port: int) -> None:
         pass
 
 
-def start_engine(models: Sequence[str], store: str | None) -> BackendProcess:
+def opened_log(path: str) -> RequestLog | None:
+    """Where a line about each request goes: a file that is added to, "-" for stdout, "" for none.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    from xla_backend.request_log import RequestLog
+
+    if not path:
+        return None
+    return RequestLog(sys.stdout if path == "-" else Path(path).open("a", encoding="utf-8"))
+
+
+def start_engine(
+    models: Sequence[str],
+    store: str | None,
+    memory_limit: str = "",
+    log: RequestLog | None = None,
+) -> BackendProcess:
     """Starts the engine's process, without waiting for it.
 
     Args:
         models: what may be used: bundled names, Hub ids, folders; empty for the default list. A
             page is open to strangers, so no folder can be named that is not among them.
         store: the folder that keeps compiled functions, "off" for none, None for the default one.
+        memory_limit: what the engine's process may hold, as `xla_backend.memory.limit_from` takes
+            it; empty for the default.
+        log: is told of each request that has ended.
     """
     from playground import DEFAULTS
+    from xla_backend.memory import DEFAULT_LIMIT
     from xla_backend.models import DEFAULT_MODEL, HUB_MODELS, Registry
     from xla_backend.process import BackendProcess
 
@@ -83,16 +141,45 @@ def start_engine(models: Sequence[str], store: str | None) -> BackendProcess:
     hub_models = [name for name in models if "/" in name and name not in folders]
     registry = Registry(hub_models if models else HUB_MODELS, allow_folders=bool(folders))
     default_model = models[0] if models else DEFAULT_MODEL
-    return BackendProcess(registry, default_model=default_model, store=store, warm_up=DEFAULTS)
+    return BackendProcess(
+        registry,
+        default_model=default_model,
+        store=store,
+        warm_up=DEFAULTS,
+        memory_limit=memory_limit or DEFAULT_LIMIT,
+        on_request=log.write if log else None,
+    )
 
 
-def serve(backend: BackendProcess, flags: argparse.Namespace) -> None:
+def connect_engines(address: str) -> ClusterBackend:
+    """Finds the engines that run on Ray Serve.
+
+    Raises:
+        NoService: there are none at this address.
+    """
+    from xla_backend import BackendError
+    from xla_backend.serving.cluster_backend import ClusterBackend
+
+    try:
+        return ClusterBackend.connect(address)
+    except BackendError as error:
+        raise NoService(str(error)) from error
+
+
+def serve(backend: BackendProcess | ClusterBackend, flags: argparse.Namespace) -> None:
     """Builds the page, serves it and waits."""
-    from playground import create_app, launch_options
+    from playground import create_app, health_route, launch_options
 
     # Gradio uses a name that Starlette has renamed; whoever reads this terminal cannot help it.
     warnings.filterwarnings("ignore", message="'HTTP_422_UNPROCESSABLE_ENTITY' is deprecated")
-    app = create_app(backend, flags.models, admin=is_admin(flags))
+    # On Spaces every request comes through Hugging Face's proxy, which says who asks.
+    app = create_app(
+        backend,
+        flags.models,
+        admin=is_admin(flags),
+        limits=limits_of(flags),
+        behind_proxy=flags.on_spaces,
+    )
     try:
         app.launch(
             server_name=flags.host,
@@ -101,7 +188,11 @@ def serve(backend: BackendProcess, flags: argparse.Namespace) -> None:
             prevent_thread_lock=True,
             quiet=True,
             mcp_server=flags.mcp,
-            **launch_options(),
+            **launch_options(
+                flags.password,
+                behind_proxy=flags.on_spaces,
+                routes=[health_route(backend, app._queue)],
+            ),
         )
         shown_host = "127.0.0.1" if flags.host == "0.0.0.0" else flags.host
         print(f"The page is at http://{shown_host}:{flags.port}", flush=True)
@@ -110,6 +201,14 @@ def serve(backend: BackendProcess, flags: argparse.Namespace) -> None:
         threading.Event().wait()
     finally:
         app.close(verbose=False)
+
+
+def limits_of(flags: argparse.Namespace) -> Limits:
+    """What each visitor may ask for: narrower where strangers come, and as the flags say."""
+    from playground.limits import PUBLIC_LIMITS, Limits
+
+    given = {name: getattr(flags, name) for name in LIMIT_FLAGS if getattr(flags, name) is not None}
+    return replace(PUBLIC_LIMITS if flags.on_spaces or flags.share else Limits(), **given)
 
 
 def is_admin(flags: argparse.Namespace) -> bool:
@@ -163,6 +262,35 @@ def _parser() -> argparse.ArgumentParser:
         help="keep no compiled functions (PLAYGROUND_STORE=off)",
     )
     parser.add_argument(
+        "--backend",
+        choices=BACKENDS,
+        default=_variable("PLAYGROUND_BACKEND") or "process",
+        help="where engines run: in a process of this program, or as replicas on Ray Serve, with "
+        "models and store of their own; needs requirements-ray.txt (PLAYGROUND_BACKEND; default: "
+        "process)",
+    )
+    parser.add_argument(
+        "--ray-address",
+        default=_variable("PLAYGROUND_RAY_ADDRESS") or "auto",
+        metavar="ADDRESS",
+        help="with --backend ray, the cluster: HOST:PORT, or auto for the one that runs on this "
+        "machine (PLAYGROUND_RAY_ADDRESS; default: auto)",
+    )
+    parser.add_argument(
+        "--memory-limit",
+        default=os.environ.get("PLAYGROUND_MEMORY_LIMIT", ""),
+        metavar="AMOUNT",
+        help="what the engine's process may hold before it is replaced: 3GB, 60%% of the machine's "
+        "or the container's memory, off (PLAYGROUND_MEMORY_LIMIT; default: 60%%)",
+    )
+    parser.add_argument(
+        "--log-requests",
+        default=os.environ.get("PLAYGROUND_LOG_REQUESTS", ""),
+        metavar="FILE",
+        help="file that gets a line of JSON for each request, without its text; - for stdout "
+        "(PLAYGROUND_LOG_REQUESTS; default: none)",
+    )
+    parser.add_argument(
         "--share",
         action="store_true",
         default=os.environ.get("PLAYGROUND_SHARE", "").lower() in ("1", "true", "yes"),
@@ -182,6 +310,23 @@ def _parser() -> argparse.ArgumentParser:
         help="also offer the endpoints to agents as MCP tools, at /gradio_api/mcp/; needs "
         "requirements-mcp.txt (PLAYGROUND_MCP=1)",
     )
+    parser.add_argument(
+        "--password",
+        default=os.environ.get("PLAYGROUND_PASSWORD", ""),
+        help="what visitors and programs must know; the variable keeps it out of the list of "
+        "processes (PLAYGROUND_PASSWORD; default: none)",
+    )
+    for name, (flag, default, in_public, meaning) in LIMIT_FLAGS.items():
+        variable = f"PLAYGROUND_{flag[2:].replace('-', '_').upper()}"
+        parser.add_argument(
+            flag,
+            dest=name,
+            type=_at_least_one,
+            default=os.environ.get(variable) or None,
+            metavar="N",
+            help=f"{meaning} ({variable}; default: {default}, on Spaces and with --share "
+            f"{in_public})",
+        )
     parser.set_defaults(on_spaces=on_spaces)
     return parser
 
@@ -193,6 +338,13 @@ def _variable(*names: str) -> str:
 
 def _switch(text: str | None) -> bool | None:
     return None if not text else text.lower() in ("1", "true", "yes")
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a whole number from 1 on")
+    return number
 
 
 def _names(text: str) -> tuple[str, ...]:

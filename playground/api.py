@@ -74,7 +74,7 @@ def add_endpoints(page: PageContext) -> None:
             early_stopping=early_stopping,
             seed=seed,
         )
-        page.check_model(model)
+        page.check_request(model, prompt, options)
         with page.runs.turn():
             return backend.generate(model, prompt, options, exact_key=exact_key).to_json()
 
@@ -84,8 +84,9 @@ def add_endpoints(page: PageContext) -> None:
         named.apply_defaults()
         options = dict(named.arguments)
         prompt, model, exact = (options.pop(name) for name in ("prompt", "model", "exact_key"))
-        page.check_model(model)
-        return model, prompt, GenerationOptions(**options), exact
+        wanted = GenerationOptions(**options)
+        page.check_request(model, prompt, wanted)
+        return model, prompt, wanted, exact
 
     def stream(*values: Any) -> Iterator[dict[str, Any]]:
         """Continue or answer a prompt, and send the text while it grows.
@@ -201,10 +202,14 @@ def _add_transcribe(page: PageContext, default_model: str) -> None:
                 "gradio_client.handle_file(PATH)."
             )
         options = GenerationOptions(max_new_tokens=max_new_tokens, num_beams=num_beams)
-        page.check_model(model)
+        page.check_request(model, options=options)
         with page.runs.turn():
             return page.backend.transcribe(
-                model, recording["path"], options, language=language or None
+                model,
+                recording["path"],
+                options,
+                language=language or None,
+                max_seconds=page.limits.audio_s,
             ).to_json()
 
     gr.api(

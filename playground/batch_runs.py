@@ -7,7 +7,6 @@ HTML. Each prompt is a turn of its own, so that others come in between.
 from __future__ import annotations
 
 import json
-import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from playground.batch_prompts import BatchPrompt
 from playground.csv_cells import csv_table
 from playground.runs import Run
 from xla_backend import (
-    BackendError,
     CacheOutcome,
     GenerationOptions,
     GenerationResult,
@@ -29,11 +27,8 @@ from xla_backend.timing import PHASES
 if TYPE_CHECKING:
     from playground.page import PageContext
 
-_UNEXPECTED = "Something went wrong that should not have; the server's log says what."
 _KEY = ("padded_length", "num_beams", "max_new_tokens")
 _TIMES = (*(f"{phase}_s" for phase in PHASES), "total_s")
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -106,16 +101,11 @@ class Batch:
         row, run = self.current, self._run
         if row is None or run is None or self.stopped:
             return
-        try:
-            with page.runs.turn():
-                for text in run.texts(page.backend, page.runs.engine_freed):
-                    row.text = text
-                    yield
-        except BackendError as error:
-            row.problem = str(error)
-        except Exception:
-            logger.exception("A prompt of a batch failed unexpectedly")
-            row.problem = _UNEXPECTED
+        with page.runs.told_turn() as ending:
+            for text in run.texts(page.backend, page.runs.engine_freed):
+                row.text = text
+                yield
+        row.problem = ending.problem
         if (result := run.result) is not None and not row.problem:
             row.result, row.text = result, result.text
         elif not row.problem and self.stopped:
@@ -161,9 +151,10 @@ def checked(
         InvalidRequest: one is; the message names its line.
         ModelUnavailable: the model is not offered, or cannot be had.
     """
-    page.check_model(model)
+    page.check_request(model, options=options)
     for prompt in prompts:
         try:
+            page.check_request(model, prompt.prompt)
             page.backend.predict(model, prompt.prompt, options, exact_key=exact_key)
         except InvalidRequest as error:
             raise InvalidRequest(f"Line {prompt.line}: {error}") from error

@@ -15,10 +15,9 @@ import gradio as gr
 from playground import batch_panel as panel
 from playground.batch_prompts import prompts_in, text_of_file
 from playground.batch_runs import Batch, checked
-from playground.components import QUIET, model_dropdown, notice
+from playground.components import QUIET, empty_on_change, model_dropdown, notice
 from playground.examples import examples_for
 from playground.option_controls import OptionControls, options_from
-from playground.status_line import status_line
 from xla_backend import BackendError, InvalidRequest
 
 if TYPE_CHECKING:
@@ -95,8 +94,7 @@ class BatchTab:
     def _connect(self) -> None:
         request = [self.model, self.prompts, self.exact_key, *self.controls.inputs]
         changes = [component.change for component in request]
-        # In the browser alone: what was wrong with the last request need not be with the next.
-        gr.on(changes, None, None, self.notice, js="() => ''", **QUIET)
+        empty_on_change(self.notice, changes)
         self.upload.upload(self._read, self.upload, [self.prompts, self.notice], **QUIET)
         self.run.click(
             self._begin,
@@ -131,6 +129,7 @@ class BatchTab:
     ) -> Updates:
         """Checks all prompts at once, so that no mistake is found after half of them."""
         try:
+            self._page.line.check_room()
             batch = checked(
                 self._page, model, prompts_in(prompts), options_from(options), exact_key
             )
@@ -158,8 +157,7 @@ class BatchTab:
             updates[self.files] = panel.files(batch)
             updates[self.run] = gr.update(value="Run all", interactive=True)
             updates[self.stop] = gr.update(value="Stop", interactive=False)
-            backend = self._page.backend
-            updates[self._page.status] = status_line(backend.status, len(backend.warming()))
+            updates[self._page.status] = self._page.engine_line()
         else:
             updates[self.turn] = turn + 1
         yield updates

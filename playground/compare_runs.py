@@ -36,11 +36,13 @@ class ComparisonRun:
 
     Attributes:
         taken: whether the event that carries it out has begun.
+        waited_for: whether others were before it when it was entered.
         stopped: whether the visitor has asked for the end.
     """
 
     def __init__(self) -> None:
         self.taken = False
+        self.waited_for = False
         self.stopped = False
 
     def stop(self) -> None:
@@ -118,7 +120,7 @@ def check_request(page: PageContext, model: str, prompt: str, options: Generatio
     Raises:
         InvalidRequest, ModelUnavailable: the request is at fault.
     """
-    page.check_model(model)
+    page.check_request(model, prompt, options)
     try:
         page.backend.predict(model, prompt, options, exact_key=True)
     except ModelUnavailable:

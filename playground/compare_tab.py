@@ -23,9 +23,10 @@ from playground.compare_runs import (
     lanes_run,
 )
 from playground.compare_variants import variants_report
-from playground.components import QUIET, model_dropdown, notice
+from playground.components import QUIET, empty_on_change, lenient, model_dropdown, notice
 from playground.examples import EXAMPLES
 from playground.quantities import count, elapsed
+from playground.report_parts import waiting_for_others
 from xla_backend import BackendError, GenerationOptions
 from xla_backend.lanes import CACHED_CALLS, Lane
 
@@ -96,25 +97,29 @@ class CompareTab:
             max_lines=6,
             elem_id="compare_prompt",
         )
-        self.max_new_tokens = gr.Slider(
-            1,
-            256,
-            value=32,
-            step=1,
-            label="New tokens",
-            elem_id="compare_new_tokens",
+        self.max_new_tokens = lenient(
+            gr.Slider(
+                1,
+                256,
+                value=32,
+                step=1,
+                label="New tokens",
+                elem_id="compare_new_tokens",
+            )
         )
-        self.num_beams = gr.Slider(
-            1, 8, value=1, step=1, label="Beams", elem_id="compare_num_beams"
+        self.num_beams = lenient(
+            gr.Slider(1, 8, value=1, step=1, label="Beams", elem_id="compare_num_beams")
         )
-        self.cached_calls = gr.Slider(
-            1,
-            20,
-            value=CACHED_CALLS,
-            step=1,
-            label="Later calls",
-            info="How often each lane repeats the request after its first call.",
-            elem_id="compare_calls",
+        self.cached_calls = lenient(
+            gr.Slider(
+                1,
+                20,
+                value=CACHED_CALLS,
+                step=1,
+                label="Later calls",
+                info="How often each lane repeats the request after its first call.",
+                elem_id="compare_calls",
+            )
         )
         self.beams = gr.CheckboxGroup(
             [(str(number), number) for number in compare_choice.BEAM_CHOICES],
@@ -182,15 +187,7 @@ class CompareTab:
             trigger_mode="always_last",
             **QUIET,
         )
-        # In the browser alone: what was wrong with the last request need not be with the next.
-        gr.on(
-            [component.change for component in self._choice],
-            None,
-            None,
-            self.notice,
-            js="() => ''",
-            **QUIET,
-        )
+        empty_on_change(self.notice, [component.change for component in self._choice])
         self.compare.click(
             self._begin, self._choice, [self.notice, self.compare, self.cancel], **QUIET
         ).then(
@@ -234,7 +231,9 @@ class CompareTab:
                 '<p class="remarks">Each one takes what its first call takes: seconds when it must '
                 "be compiled, milliseconds when it is there.</p>"
             )
-        seconds, is_measured = self._durations.expected(model, cached_calls or CACHED_CALLS)
+        is_typed = isinstance(cached_calls, int | float)  # What was typed may be anything.
+        calls = cached_calls if is_typed and cached_calls else CACHED_CALLS
+        seconds, is_measured = self._durations.expected(model, calls)
         why = (
             "judging by the last comparison here"
             if is_measured
@@ -250,12 +249,11 @@ class CompareTab:
         """Checks the request at once, so that a mistake need not wait for somebody's compile."""
         try:
             run = self._run_for(*choice)
-            ahead = self._page.runs.begin(str(request.session_hash), run)
+            ahead = self._page.begin(str(request.session_hash), run)
         except BackendError as error:
             return {self.notice: notice(str(error))}
-        waiting = f"Waiting for {count(ahead, 'other run')} to finish." if ahead else ""
         return {
-            self.notice: notice(waiting, "calm") if waiting else "",
+            self.notice: notice(waiting_for_others(), "calm") if ahead else "",
             self.compare: gr.update(value="Comparing", interactive=False),
             self.cancel: gr.update(interactive=True),
         }

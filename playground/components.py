@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import gradio as gr
 
@@ -17,6 +17,18 @@ from xla_backend import ModelInfo
 
 # Events that only change what is on the page: never queued behind the engine, never in the API.
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+
+
+Control = TypeVar("Control", bound=gr.components.Component)
+
+
+def lenient(control: Control) -> Control:
+    """Has a field for a number pass on whatever was typed; the request's own check then refuses it.
+
+    Gradio's check would answer a number beyond a slider's end with a failure of the server.
+    """
+    control.preprocess = lambda payload: payload  # type: ignore[method-assign]
+    return control
 
 
 def model_dropdown(
@@ -39,6 +51,11 @@ def model_dropdown(
         elem_id=elem_id,
         elem_classes="model-choice",
     )
+
+
+def empty_on_change(notice: gr.HTML, events: Sequence[Any]) -> None:
+    """Empties a notice in the browser alone: what was wrong need not be with the next request."""
+    gr.on(events, None, None, notice, js="() => ''", **QUIET)
 
 
 def notice(message: str, kind: str = "problem") -> str:

@@ -6,26 +6,21 @@ function is called or timed.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from playground import functions_panel as panel
-from playground.components import QUIET, notice
+from playground.components import QUIET, empty_on_change, lenient, notice
 from playground.functions_code import code
 from playground.prediction_line import no_prediction_line
-from playground.status_line import status_line
 from xla_backend import BackendError, FunctionComparison, FunctionRequest
 from xla_backend.function_comparison import EXAMPLE_FUNCTIONS, MAX_BATCH_SIZE
 
 if TYPE_CHECKING:
     from playground.page import PageContext
 
-_UNEXPECTED = "Something went wrong that should not have; the server's log says what. Try again."
 _FIRST = FunctionRequest("dense", 5)
-
-logger = logging.getLogger(__name__)
 
 Updates = dict[gr.components.Component, Any]
 
@@ -68,14 +63,16 @@ class FunctionsTab:
             label="Function",
             elem_id="functions_function",
         )
-        self.batch_size = gr.Slider(
-            1,
-            MAX_BATCH_SIZE,
-            value=_FIRST.batch_size,
-            step=1,
-            label="Batch size",
-            info="Part of the input's shape.",
-            elem_id="functions_batch_size",
+        self.batch_size = lenient(
+            gr.Slider(
+                1,
+                MAX_BATCH_SIZE,
+                value=_FIRST.batch_size,
+                step=1,
+                label="Batch size",
+                info="Part of the input's shape.",
+                elem_id="functions_batch_size",
+            )
         )
         self.pad = gr.Checkbox(
             label="Pad the batch to the next power of two",
@@ -126,8 +123,7 @@ class FunctionsTab:
     def _connect(self) -> None:
         request = [self.function, self.batch_size, self.pad]
         changes = [component.change for component in request]
-        # In the browser alone: what was wrong with the last request need not be with the next.
-        gr.on(changes, None, None, self.notice, js="() => ''", **QUIET)
+        empty_on_change(self.notice, changes)
         gr.on(
             [self._page.load, self._page.timer.tick, *changes],
             self._look,
@@ -179,6 +175,7 @@ class FunctionsTab:
         """Checks the request at once, so that a mistake need not wait for somebody's compile."""
         try:
             request = FunctionRequest(function, batch_size, pad)
+            self._page.line.check_room()
         except BackendError as error:
             return {self.notice: notice(str(error)), self.asked: None}
         expected = panel.outcome(request, self._backend.kept_shapes())
@@ -193,24 +190,17 @@ class FunctionsTab:
         """Compares, then shows what it cost. An error keeps the last result."""
         if request is None:  # `_begin` found a mistake and has said so.
             return {self.shown: before}
-        shown, problem = before, ""
-        try:
-            with self._page.runs.turn():
-                shown = self._backend.compare_function(
-                    request.function, request.batch_size, pad=request.pad
-                )
-        except BackendError as error:
-            problem = notice(str(error))
-        except Exception:
-            # Without this the page would wait for ever, with its button switched off.
-            logger.exception("A comparison failed unexpectedly")
-            problem = notice(_UNEXPECTED)
+        shown = before
+        with self._page.runs.told_turn() as ending:
+            shown = self._backend.compare_function(
+                request.function, request.batch_size, pad=request.pad
+            )
         return {
             self.report: panel.report(shown) if shown else panel.empty_report(),
             self.shown: shown,
-            self.notice: problem,
+            self.notice: notice(ending.problem) if ending.problem else "",
             self.run: gr.update(value="Compare", interactive=True),
-            self._page.status: status_line(self._backend.status, len(self._backend.warming())),
+            self._page.status: self._page.engine_line(),
         }
 
     def _start_afresh(self) -> str:

@@ -15,6 +15,12 @@ def clean(text: object) -> str:
     return whole.replace("\0", "\ufffd")
 
 
+def quoted(text: object) -> str:
+    """What somebody sent, for a sentence about it: in quotes, on one line and short."""
+    short = clean(text)
+    return repr(short if len(short) <= 40 else short[:37] + "...")
+
+
 def escape(text: object) -> str:
     """Any text as HTML character data, in element content and in quoted attributes alike."""
     return html.escape(clean(text), quote=True)

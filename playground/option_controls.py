@@ -10,6 +10,7 @@ from typing import Any
 
 import gradio as gr
 
+from playground.components import lenient
 from xla_backend import GenerationOptions
 
 NAMES = (
@@ -42,6 +43,9 @@ class OptionControls:
         with gr.Accordion("More options", open=False, elem_classes="more-options"):
             self._build_sampling(defaults)
             self._build_beams(defaults)
+        for control in self._by_name.values():
+            if isinstance(control, gr.Slider | gr.Number):
+                lenient(control)
         self._show_what_has_effect()
 
     @property
@@ -171,7 +175,7 @@ class OptionControls:
         )
         gr.on(
             self._by_name["num_beams"].change,
-            lambda beams: _switch(BEAMS_ONLY, (beams or 1) > 1),
+            lambda beams: _switch(BEAMS_ONLY, isinstance(beams, int | float) and beams > 1),
             self._by_name["num_beams"],
             [self._by_name[name] for name in BEAMS_ONLY],
             **quiet,

@@ -20,17 +20,23 @@ from playground.batch_tab import BatchTab
 from playground.compare_tab import CompareTab
 from playground.families import TEXT_FAMILIES
 from playground.functions_tab import FunctionsTab
+from playground.gate import Gate
+from playground.limits import Limits
+from playground.markup import quoted
 from playground.playground_tab import PlaygroundTab
-from playground.runs import Runs
+from playground.runs import QueuedRun, Runs
 from playground.shapes_tab import ShapesTab
 from playground.speech_tab import SpeechTab
 from playground.statistics_tab import StatisticsTab
 from playground.status_line import status_line
 from playground.theme import css_variables, theme
-from xla_backend import ModelInfo, ModelUnavailable
+from playground.waiting_line import WaitingLine
+from xla_backend import GenerationOptions, ModelInfo, ModelUnavailable
 from xla_backend.models import folder_info
 
 if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
     from xla_backend import Backend, BackendProcess
 
 TABS = (
@@ -50,6 +56,9 @@ FILES_KEPT_S = (3600, 24 * 3600)
 """How often recordings that visitors sent are looked through, and how old they may grow."""
 MAX_FILE_SIZE = "200mb"
 """Ten minutes, the most that is transcribed at once, fit in as 48 kHz stereo of 24 bits."""
+SESSIONS_KEPT = 500
+"""Open pages whose state the server holds. Gradio keeps a copy of the page's settings for each."""
+ENGINE_QUEUE = "engine"
 _ASSETS = Path(__file__).parent / "assets"
 _INTRODUCTION = (
     "<p>Text generation with TensorFlow and XLA. The first call of a shape must be compiled and is "
@@ -66,6 +75,7 @@ class PageContext:
         offered: names of the only models that visitors may use, in order; empty for all.
         status: the line that says what the engine is doing.
         timer: ticks while the page is open.
+        line: the requests that wait for the engine.
         runs_of_visitor: this visitor's runs, kept in the browser.
         load: the page's own load event.
         runs: the runs that are going on, of all visitors.
@@ -73,18 +83,40 @@ class PageContext:
             their timings would contaminate each other.
         times_forgotten: how often compiled functions were forgotten on this page.
         admin: whether visitors may change the engine for everybody.
+        limits: what each visitor may ask for.
     """
 
     backend: Backend | BackendProcess
     status: gr.HTML
     timer: gr.Timer
+    line: WaitingLine
     runs_of_visitor: gr.BrowserState
     load: Any
     offered: tuple[str, ...] = ()
     runs: Runs = field(default_factory=Runs)
-    engine_queue: str = "engine"
+    engine_queue: str = ENGINE_QUEUE
     times_forgotten: int = 0
     admin: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+    def engine_line(self, session: str = "") -> str:
+        """What the engine is doing right now, for `status`, and how long this visitor's line is."""
+        before = self.line.before(session) or 0
+        return status_line(self.backend.status, len(self.backend.warming()), before)
+
+    def begin(self, session: str, run: QueuedRun) -> int:
+        """Enters a visitor's run; returns how many others are before it.
+
+        Raises:
+            InvalidRequest: this visitor's last run has not ended.
+            NoRoom: too many wait.
+        """
+        self.line.check_room()
+        # A run that was pressed a moment ago may not have reached the line yet.
+        in_line = self.line.waiting + self.line.running
+        ahead = max(self.runs.begin(session, run), in_line)
+        run.waited_for = ahead > 0
+        return ahead
 
     def models(self) -> list[ModelInfo]:
         """The models for text that visitors may choose from."""
@@ -100,20 +132,38 @@ class PageContext:
             return list(known.values())
         return [known.get(name) or folder_info(name) for name in self.offered]
 
+    def check_request(
+        self, model: str, prompt: object = "", options: GenerationOptions | None = None
+    ) -> None:
+        """Refuses what is not given here, whatever the engine itself would take.
+
+        Raises:
+            ModelUnavailable: the model is not offered here.
+            InvalidRequest: the prompt is too long, or too much is asked for.
+        """
+        self.check_model(model)
+        self.limits.check_prompt(prompt)
+        if options is not None:
+            self.limits.check_new_tokens(options.max_new_tokens)
+
     def check_model(self, name: str) -> None:
-        """Refuses models that are not offered, whatever the engine itself would take.
+        """Refuses models that are not offered.
 
         Raises:
             ModelUnavailable: the model is not offered here.
         """
         if self.offered and name not in self.offered:
             raise ModelUnavailable(
-                f"There is no model {name!r} here. The models are: {', '.join(self.offered)}."
+                f"There is no model {quoted(name)} here. The models are: {', '.join(self.offered)}."
             )
 
 
 def create_app(
-    backend: Backend | BackendProcess, models: Sequence[str] = (), admin: bool = False
+    backend: Backend | BackendProcess,
+    models: Sequence[str] = (),
+    admin: bool = False,
+    limits: Limits = Limits(),  # noqa: B008 (immutable)
+    behind_proxy: bool = False,
 ) -> gr.Blocks:
     """Builds the page without serving it; `launch(**launch_options())` serves it as designed.
 
@@ -121,10 +171,13 @@ def create_app(
         backend: the engine, or anything with its methods.
         models: the names to offer, the first one chosen; empty for all that the engine knows.
         admin: also builds what changes the engine for everybody who uses the page.
+        limits: what each visitor may ask for.
+        behind_proxy: whether a proxy that can be trusted says in X-Forwarded-For who asks.
     """
     with gr.Blocks(
         title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=FILES_KEPT_S
     ) as app:
+        line = WaitingLine.of(app, ENGINE_QUEUE, limits, behind_proxy)
         with gr.Column(elem_id="page"):
             with gr.Row(elem_id="top"):
                 gr.HTML(f"<h1>{TITLE}</h1>", apply_default_css=False, scale=0, min_width=200)
@@ -143,6 +196,7 @@ def create_app(
                 backend=backend,
                 status=status,
                 timer=gr.Timer(1.0),
+                line=line,
                 # Both keys are given: random ones would forget every visitor at a restart.
                 # The browser holds the secret anyway, so it hides nothing.
                 runs_of_visitor=gr.BrowserState(
@@ -151,6 +205,7 @@ def create_app(
                 load=app.load,
                 offered=tuple(models),
                 admin=admin,
+                limits=limits,
             )
             with gr.Tabs():
                 for tab in tabs(admin):
@@ -170,8 +225,16 @@ def tabs(admin: bool) -> list[Any]:
     return [tab for tab in TABS if admin or tab not in ADMIN_TABS]
 
 
-def launch_options() -> dict[str, Any]:
-    """What `create_app(...).launch()` needs to look and behave as designed."""
+def launch_options(
+    password: str = "", behind_proxy: bool = False, routes: Sequence[BaseRoute] = ()
+) -> dict[str, Any]:
+    """What `create_app(...).launch()` needs to look and behave as designed.
+
+    Args:
+        password: what visitors must know; empty for none.
+        behind_proxy: as for `create_app`.
+        routes: further addresses.
+    """
     script = (_ASSETS / "page.js").read_text(encoding="utf-8")
     # page.css is what all tabs share; a tab with styles of its own has a file of its own.
     sheets = [path.read_text(encoding="utf-8") for path in sorted(_ASSETS.glob("*.css"))]
@@ -182,6 +245,11 @@ def launch_options() -> dict[str, Any]:
         "favicon_path": _ASSETS / "favicon.svg",
         "footer_links": ["api", "settings"],
         "max_file_size": MAX_FILE_SIZE,
+        "state_session_capacity": SESSIONS_KEPT,
+        "app_kwargs": {
+            "middleware": [(Gate, (), {"password": password, "behind_proxy": behind_proxy})],
+            "routes": list(routes),
+        },
         "enable_monitoring": False,
         "ssr_mode": False,
         "pwa": False,

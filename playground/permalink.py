@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from playground.markup import clean
+from playground.markup import clean, quoted
 from playground.option_controls import EARLY_STOPPING, NAMES
 from xla_backend import GenerationOptions, InvalidRequest
 
@@ -79,7 +79,7 @@ def read(
             elif name in ("exact_key", "run"):
                 values[name] = _switch(name, text)
             elif not _OF_OTHERS.match(name):
-                raise InvalidRequest(f"There is no setting {_shown(name)}.")
+                raise InvalidRequest(f"There is no setting {quoted(name)}.")
         except InvalidRequest as error:
             problems.append(str(error))
     return Link(**values, options=options, problems=tuple(problems))
@@ -143,13 +143,13 @@ _COPY = """async (...values) => {
 
 def _model(text: str, models: Sequence[str]) -> str:
     if text not in models:
-        raise InvalidRequest(f"The model {_shown(text)} is not offered here.")
+        raise InvalidRequest(f"The model {quoted(text)} is not offered here.")
     return text
 
 
 def _switch(name: str, text: str) -> bool:
     if text.lower() not in _SWITCHES:
-        raise InvalidRequest(f"{name} must be 1 or 0, not {_shown(text)}.")
+        raise InvalidRequest(f"{name} must be 1 or 0, not {quoted(text)}.")
     return _SWITCHES[text.lower()]
 
 
@@ -166,11 +166,6 @@ def _option(name: str, text: str, bounds: tuple[float, float] | None) -> Any:
     GenerationOptions(**{name: value})  # The engine's own sentence, where it refuses.
     if bounds and not bounds[0] <= value <= bounds[1]:
         raise InvalidRequest(
-            f"{name} goes from {bounds[0]:g} to {bounds[1]:g} on this page, not {_shown(text)}."
+            f"{name} goes from {bounds[0]:g} to {bounds[1]:g} on this page, not {quoted(text)}."
         )
     return value
-
-
-def _shown(text: str) -> str:
-    short = clean(text)
-    return repr(short if len(short) <= 40 else short[:37] + "...")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from playground import history
-from playground.components import QUIET, model_description, model_dropdown, notice
+from playground.components import QUIET, empty_on_change, model_description, model_dropdown, notice
 from playground.entries_table import entries_table
 from playground.examples import are_example_options, examples_for, is_example_prompt
 from playground.families import Family, family_of
@@ -31,7 +31,7 @@ from playground.result_panel import (
     waiting_report,
 )
 from playground.runs import Run
-from playground.status_line import status_line
+from playground.status_line import stopping_note
 from playground.token_view import SCRIPT as TOKEN_SCRIPT
 from playground.token_view import empty_token_view, token_view
 from playground.view_code import ViewCode
@@ -170,15 +170,7 @@ class PlaygroundTab:
             [self.prompt, *self.controls.inputs],
             **QUIET,
         )
-        # In the browser alone: what was wrong with the last request need not be with the next.
-        gr.on(
-            [component.change for component in self._request],
-            None,
-            None,
-            self.notice,
-            js="() => ''",
-            **QUIET,
-        )
+        empty_on_change(self.notice, [component.change for component in self._request])
         gr.on(
             [
                 self._page.load,
@@ -290,7 +282,7 @@ class PlaygroundTab:
         table = gr.skip() if new == sent else self._entries_table()
         run = self._page.runs.of(str(request.session_hash))
         download = downloading(self._backend.status) if isinstance(run, Run) else ""
-        return self._status(), download, table, new
+        return self._page.engine_line(str(request.session_hash)), download, table, new
 
     def _entries_table(self) -> str:
         # The table's change is what has the next request predicted anew, so it must also change
@@ -298,15 +290,11 @@ class PlaygroundTab:
         mark = f"<!-- {self._page.times_forgotten} -->"
         return entries_table(self._backend.entries()) + mark
 
-    def _status(self) -> str:
-        return status_line(self._backend.status, len(self._backend.warming()))
-
     def _predict(self, model: str, prompt: str, exact_key: bool, *options: Any) -> str:
         try:
-            self._page.check_model(model)
-            prediction = self._backend.predict(
-                model, prompt, options_from(options), exact_key=exact_key
-            )
+            wanted = options_from(options)
+            self._page.check_request(model, prompt, wanted)
+            prediction = self._backend.predict(model, prompt, wanted, exact_key=exact_key)
             return prediction_line(prediction, self._family(model))
         except BackendError as error:
             return no_prediction_line(str(error))
@@ -316,10 +304,10 @@ class PlaygroundTab:
     ) -> Updates:
         """Checks the request at once, so that a mistake need not wait for somebody's compile."""
         try:
-            self._page.check_model(model)
             run = Run(model, prompt, options_from(options), exact_key)
+            self._page.check_request(model, prompt, run.options)
             prediction = self._prediction_of(run)
-            ahead = self._page.runs.begin(str(request.session_hash), run)
+            ahead = self._page.begin(str(request.session_hash), run)
         except BackendError as error:
             return {self.notice: notice(str(error))}
         family = self._family(model)
@@ -350,6 +338,8 @@ class PlaygroundTab:
         family = self._family(run.model)
         shown = None
         with self._page.runs.carrying_out(session) as ending:
+            if run.waited_for:
+                yield {self.report: waiting_report(self._prediction_of(run), 0, family)}
             for text in run.texts(self._backend, self._page.runs.engine_freed):
                 yield {self.story: story(run.prompt, text, writing=True, family=family)}
             shown = run.shown()
@@ -384,17 +374,11 @@ class PlaygroundTab:
             self.stop: gr.update(value="Stop", interactive=False),
             self.notice: "",
             self.entries: self._entries_table(),
-            self._page.status: self._status(),
+            self._page.status: self._page.engine_line(),
         }
 
     def _stop(self, request: gr.Request) -> tuple[Any, Any]:
-        run = self._page.runs.of(str(request.session_hash))
-        if run is None:
+        if not self._page.runs.stop(str(request.session_hash)):
             return gr.skip(), gr.skip()
-        run.stop()
-        note = ""
-        if self._backend.status.state in ("tracing", "compiling"):
-            note = notice("Stopping. XLA finishes the compile first, and keeps it.", "calm")
-        if self._backend.status.state == "downloading":
-            note = notice("Stopping. The download ends first, and is kept.", "calm")
-        return gr.update(value="Stopping", interactive=False), note
+        note = stopping_note(self._backend.status)
+        return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")

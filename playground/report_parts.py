@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from playground import quantities
-from xla_backend import CacheOutcome, Timing
+from xla_backend import CacheOutcome, FirstCall, Timing
 from xla_backend.timing import PHASES
 
 _MOST_CELLS = 160
@@ -32,7 +32,7 @@ def waiting(outcome: CacheOutcome | None, ahead: int, body: str = "") -> str:
         body: HTML to show below the moving bar.
     """
     if ahead:
-        what = f"Waiting for {quantities.count(ahead, 'other run')} to finish."
+        what = waiting_for_others()
     elif outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
         what = "The function for this shape is there. Running it."
     elif outcome is None:
@@ -43,6 +43,11 @@ def waiting(outcome: CacheOutcome | None, ahead: int, body: str = "") -> str:
         what = "Making the function for this shape. The line at the top says how far it is."
     running = '<span class="badge outcome-none">RUNNING</span>'
     return frame(running, what, f'<div class="bar working"></div>{body}', busy=True)
+
+
+def waiting_for_others() -> str:
+    """What a visitor reads whose turn has not come."""
+    return "Waiting for others. The line at the top says how many come before you."
 
 
 def progress_bar(label: str, share: float) -> str:
@@ -76,6 +81,35 @@ def figures(named: Sequence[tuple[str, str]]) -> str:
 def faster(ratio: str, than: str) -> str:
     """One comparison as a sentence that begins with its number."""
     return f'<p class="faster"><strong>{ratio}</strong> {than}</p>'
+
+
+def against_first_call(
+    timing: Timing, first: FirstCall, speedup: float | None, names: tuple[str, str], run_s: float
+) -> str:
+    """The first call of a shape and one that had its function already, drawn on one scale.
+
+    Args:
+        timing: of the call that is shown.
+        first: of the first call; None for `speedup` says that this is it.
+        speedup: how many times faster the call was than the first one.
+        names: what the first call and a later one are called.
+        run_s: what running costs now, in seconds.
+    """
+    if speedup is None:
+        one_time = quantities.seconds(timing.trace_s + timing.compile_s)
+        sentence = faster(one_time, "of this went into making the function, once")
+        rows = [
+            (names[0], timing.trace_s + timing.compile_s, first.run_s),
+            ("Running alone", 0.0, run_s),
+        ]
+    else:
+        than = f"than the {names[0].lower()} of this shape"
+        sentence = faster(f"{quantities.times(speedup)} faster", than)
+        rows = [
+            (names[0], first.trace_s + first.compile_s, first.run_s),
+            (names[1], 0.0, run_s),
+        ]
+    return sentence + comparison(rows)
 
 
 def comparison(rows: Sequence[tuple[str, float, float]]) -> str:

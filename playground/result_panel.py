@@ -146,33 +146,17 @@ def report(shown: Shown, family: Family = CONTINUING) -> str:
         badge(result.cache),
         MEANING[result.cache],
         report_parts.figures(figures)
-        + _comparison(result)
+        + report_parts.against_first_call(
+            result.timing,
+            result.first_call,
+            result.speedup,
+            ("First call", "This call"),
+            result.timing.run_s,
+        )
         + report_parts.phases(timing, PHASE_NAMES, hints)
         + _result_slots(result, family)
         + _remarks(shown, family),
     )
-
-
-def _comparison(result: GenerationResult) -> str:
-    """The first call and a cached call of one shape, drawn on one scale."""
-    run_s = result.timing.run_s
-    first = result.first_call
-    speedup = result.speedup
-    if speedup is None:
-        one_time = result.timing.trace_s + result.timing.compile_s
-        sentence = report_parts.faster(
-            quantities.seconds(one_time), "of this went into making the function, once"
-        )
-        rows = [("This call", one_time, run_s), ("Running alone", 0.0, run_s)]
-    else:
-        sentence = report_parts.faster(
-            f"{quantities.times(speedup)} faster", "than the first call of this shape"
-        )
-        rows = [
-            ("First call", first.trace_s + first.compile_s, first.run_s),
-            ("This call", 0.0, run_s),
-        ]
-    return sentence + report_parts.comparison(rows)
 
 
 def _in_order(

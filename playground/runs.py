@@ -36,9 +36,11 @@ class QueuedRun(Protocol):
 
     Attributes:
         taken: whether the event that carries it out has begun.
+        waited_for: whether others were before it when it was entered.
     """
 
     taken: bool
+    waited_for: bool
 
     def stop(self) -> None:
         """Ends it early. May be called from any thread."""
@@ -61,12 +63,14 @@ class VisitorRun(Generic[Piece, Result]):
 
     Attributes:
         taken: whether the event that carries it out has begun.
+        waited_for: whether others were before it when it was entered.
         other_s: seconds that the visitor waited for the engine's start; known at the end.
     """
 
     def __init__(self) -> None:
         self._pressed = time.perf_counter()
         self.taken = False
+        self.waited_for = False
         self.other_s = 0.0
         self._stream: Stream[Piece, Result] | None = None
         self._waited_s = 0.0
@@ -181,11 +185,10 @@ class Runs:
             self.engine_freed = time.perf_counter()
 
     @contextmanager
-    def carrying_out(self, session: str) -> Iterator[Ending]:
-        """What runs inside is the session's run: it has the engine, and the run ends with it.
+    def told_turn(self) -> Iterator[Ending]:
+        """A turn no error comes out of: the ending has its sentence.
 
-        No error comes out, for the page would wait for ever with its buttons switched off: the
-        ending has its sentence.
+        The page would wait for ever with its buttons switched off.
         """
         ending = Ending()
         try:
@@ -196,6 +199,13 @@ class Runs:
         except Exception:
             logger.exception("A run failed unexpectedly")
             ending.problem = _UNEXPECTED
+
+    @contextmanager
+    def carrying_out(self, session: str) -> Iterator[Ending]:
+        """A told turn for the session's run, which ends with it."""
+        try:
+            with self.told_turn() as ending:
+                yield ending
         finally:
             self.end(session)
 
@@ -229,6 +239,13 @@ class Runs:
     def of(self, session: str) -> QueuedRun | None:
         """The session's run, if it has one."""
         return self._by_session.get(session)
+
+    def stop(self, session: str) -> bool:
+        """Asks the session's run to end; returns whether it had one."""
+        run = self.of(session)
+        if run is not None:
+            run.stop()
+        return run is not None
 
     def end(self, session: str) -> None:
         """Forgets the session's run, stopping it if it still writes: its visitor may have left."""

@@ -17,7 +17,6 @@ from playground.entries_table import entries_table
 from playground.examples import DEFAULTS
 from playground.forget_controls import ForgetControls
 from playground.shapes import MAX_NEW_TOKENS, NUM_BEAMS, PADDED_LENGTHS, Order, Shape, survey
-from playground.status_line import status_line
 from xla_backend import BackendError, BucketRules, CacheEntry, CacheKey, CacheOutcome
 
 if TYPE_CHECKING:
@@ -305,7 +304,7 @@ class ShapesTab:
             self._backend.forget(model, key)
 
     def _status(self) -> str:
-        return status_line(self._backend.status, len(self._backend.warming()))
+        return self._page.engine_line()
 
 
 def _sizes(sizes: tuple[int, ...], chosen: list[int], **options: Any) -> gr.CheckboxGroup:

@@ -135,7 +135,13 @@ def speech_report(heard: Heard) -> str:
         MEANING[result.cache],
         report_parts.figures(figures)
         + _real_time(result)
-        + _comparison(result, mean_s)
+        + report_parts.against_first_call(
+            result.timing,
+            result.first_call,
+            result.speedup,
+            ("First window", "A window now"),
+            mean_s,
+        )
         + report_parts.phases(result.timing, _PHASE_NAMES, _PHASE_HINTS)
         + _remarks(heard),
     )
@@ -158,26 +164,6 @@ def _real_time(result: Transcription) -> str:
     if speed >= 1:
         return report_parts.faster(f"{quantities.times(speed)} faster", "than real time")
     return report_parts.faster(f"{quantities.times(1 / speed)} slower", "than real time, this once")
-
-
-def _comparison(result: Transcription, mean_s: float) -> str:
-    first = result.first_call
-    speedup = result.speedup
-    if speedup is None:
-        one_time = result.timing.trace_s + result.timing.compile_s
-        sentence = report_parts.faster(
-            quantities.seconds(one_time), "of this went into making the function, once"
-        )
-        rows = [("First window", one_time, first.run_s), ("Running alone", 0.0, mean_s)]
-    else:
-        sentence = report_parts.faster(
-            f"{quantities.times(speedup)} faster", "than the first window of this shape"
-        )
-        rows = [
-            ("First window", first.trace_s + first.compile_s, first.run_s),
-            ("A window now", 0.0, mean_s),
-        ]
-    return sentence + report_parts.comparison(rows)
 
 
 def window_table(windows: Sequence[TranscribedWindow]) -> str:

@@ -14,6 +14,7 @@ from playground.runs import BETWEEN_UPDATES_S, VisitorRun
 from playground.speech_examples import said_in
 from playground.speech_panel import Heard
 from xla_backend import GenerationOptions, TranscribedWindow, Transcription
+from xla_backend.audio import DEFAULT_MAX_SECONDS
 
 if TYPE_CHECKING:
     from playground.runs import Stream
@@ -24,7 +25,12 @@ class SpeechRun(VisitorRun[TranscribedWindow, Transcription]):
     """A recording of one visitor, from the click to its transcript."""
 
     def __init__(
-        self, model: str, recording: str, options: GenerationOptions, language: str | None
+        self,
+        model: str,
+        recording: str,
+        options: GenerationOptions,
+        language: str | None,
+        max_seconds: float = DEFAULT_MAX_SECONDS,
     ) -> None:
         """Takes a file's path; only the engine's own reader ever opens it as sound."""
         super().__init__()
@@ -32,10 +38,15 @@ class SpeechRun(VisitorRun[TranscribedWindow, Transcription]):
         self.recording = recording
         self.options = options
         self.language = language
+        self.max_seconds = max_seconds
 
     def _open(self, backend: Backend) -> Stream[TranscribedWindow, Transcription]:
         return backend.transcribe_windows(
-            self.model, self.recording, self.options, language=self.language
+            self.model,
+            self.recording,
+            self.options,
+            language=self.language,
+            max_seconds=self.max_seconds,
         )
 
     def progress(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from playground.components import QUIET, model_dropdown, notice
+from playground.components import QUIET, empty_on_change, lenient, model_dropdown, notice
 from playground.prediction_line import no_prediction_line, window_prediction_line
 from playground.speech_examples import speech_examples
 from playground.speech_panel import (
@@ -25,7 +25,7 @@ from playground.speech_panel import (
     window_table,
 )
 from playground.speech_runs import SpeechRun
-from playground.status_line import status_line
+from playground.status_line import stopping_note
 from xla_backend import (
     BackendError,
     GenerationOptions,
@@ -148,24 +148,28 @@ class SpeechTab:
         self.entries_seen = gr.State(None)
 
     def _build_options(self, model: ModelInfo) -> None:
-        self.num_beams = gr.Slider(
-            1,
-            MAX_NUM_BEAMS,
-            value=1,
-            step=1,
-            label="Beams",
-            info="Texts searched side by side. Part of the shape.",
-            elem_id="speech_num_beams",
+        self.num_beams = lenient(
+            gr.Slider(
+                1,
+                MAX_NUM_BEAMS,
+                value=1,
+                step=1,
+                label="Beams",
+                info="Texts searched side by side. Part of the shape.",
+                elem_id="speech_num_beams",
+            )
         )
         most = _most_tokens(model)
-        self.max_new_tokens = gr.Slider(
-            1,
-            most,
-            value=most,
-            step=1,
-            label="New tokens in a window",
-            info="Most tokens to write for each window. Part of the shape.",
-            elem_id="speech_max_new_tokens",
+        self.max_new_tokens = lenient(
+            gr.Slider(
+                1,
+                most,
+                value=most,
+                step=1,
+                label="New tokens in a window",
+                info="Most tokens to write for each window. Part of the shape.",
+                elem_id="speech_max_new_tokens",
+            )
         )
         self.language = gr.Dropdown(
             [("Let the model hear it", ""), *((name, name) for name in _LANGUAGES)],
@@ -199,15 +203,8 @@ class SpeechTab:
         self.model.change(
             self._choose_model, self.model, [self.max_new_tokens, self.language], **QUIET
         )
-        # In the browser alone: what was wrong with the last request need not be with the next.
-        gr.on(
-            [part.change for part in (*self._options, self.recording, self.language)],
-            None,
-            None,
-            self.notice,
-            js="() => ''",
-            **QUIET,
-        )
+        parts = (*self._options, self.recording, self.language)
+        empty_on_change(self.notice, [part.change for part in parts])
         gr.on(
             [self._page.load, *(part.change for part in self._options)],
             self._predict,
@@ -282,13 +279,19 @@ class SpeechTab:
     ) -> Updates:
         """Checks the request at once, so that a mistake need not wait for somebody's compile."""
         try:
-            self._page.check_model(model)
+            options = _options_from(num_beams, max_new_tokens)
+            self._page.check_request(model, options=options)
             if not recording:
                 raise InvalidRequest(_NOTHING_TO_HEAR)
-            options = _options_from(num_beams, max_new_tokens)
-            run = SpeechRun(model, recording, options, self._spoken(model, language))
+            run = SpeechRun(
+                model,
+                recording,
+                options,
+                self._spoken(model, language),
+                self._page.limits.audio_s,
+            )
             prediction = self._prediction_of(run)
-            ahead = self._page.runs.begin(str(request.session_hash), run)
+            ahead = self._page.begin(str(request.session_hash), run)
         except BackendError as error:
             return {self.notice: notice(str(error))}
         return {
@@ -328,6 +331,8 @@ class SpeechTab:
             return
         heard = None
         with self._page.runs.carrying_out(session) as ending:
+            if run.waited_for:
+                yield {self.report: waiting_speech_report(self._prediction_of(run), 0)}
             for windows in run.progress(self._backend, self._page.runs.engine_freed):
                 text = " ".join(window.text for window in windows if window.text)
                 yield {
@@ -351,18 +356,14 @@ class SpeechTab:
             self.windows: window_table(heard.result.windows if heard else []),
             self.transcribe: gr.update(value="Transcribe", interactive=True),
             self.stop: gr.update(value="Stop", interactive=False),
-            self._page.status: status_line(self._backend.status, len(self._backend.warming())),
+            self._page.status: self._page.engine_line(),
         }
 
     def _stop(self, request: gr.Request) -> tuple[Any, Any]:
-        run = self._page.runs.of(str(request.session_hash))
-        if run is None:
+        if not self._page.runs.stop(str(request.session_hash)):
             return gr.skip(), gr.skip()
-        run.stop()
-        note = ""
-        if self._backend.status.state in ("tracing", "compiling"):
-            note = notice("Stopping. XLA finishes the compile first, and keeps it.", "calm")
-        return gr.update(value="Stopping", interactive=False), note
+        note = stopping_note(self._backend.status)
+        return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")
 
 
 def _options_from(num_beams: Any, max_new_tokens: Any) -> GenerationOptions:

@@ -23,15 +23,23 @@ _ACTIVITY = {
     "measuring": "Measuring",
     "stopped": "Engine stopped; the next request starts it again",
 }
+_ENDS_FIRST = {
+    "downloading": "Stopping. The download ends first, and is kept.",
+    "tracing": "Stopping. XLA finishes the compile first, and keeps it.",
+    "compiling": "Stopping. XLA finishes the compile first, and keeps it.",
+}
 _AT_REST = ("ready", "stopped")
 
 
-def status_line(status: EngineStatus, warming: int = 0, now: float | None = None) -> str:
+def status_line(
+    status: EngineStatus, warming: int = 0, before: int = 0, now: float | None = None
+) -> str:
     """The status as HTML: a dot, the activity, what it concerns and for how long it has run.
 
     Args:
         status: what the engine reports.
         warming: how many functions it makes ready while nobody waits.
+        before: how many requests come before the one that this visitor has waiting.
         now: a `time.perf_counter()` reading; the present by default.
     """
     activity = _ACTIVITY[status.state]
@@ -41,14 +49,26 @@ def status_line(status: EngineStatus, warming: int = 0, now: float | None = None
         detail = f"making {count(warming, 'shape')} ready in the background"
     if status.state == "starting":
         detail = "TensorFlow is loading; you can already press Generate"
+        if status.detail:
+            activity, detail = "Restarting the engine", escape(status.detail)
     clock = ""
     if not at_rest:
         seconds = (time.perf_counter() if now is None else now) - status.since
         clock = f'<span class="status-clock">{elapsed(seconds)}</span>'
+    if status.note and not detail:
+        detail = escape(status.note)
+    line = ""
+    if before:
+        line = f'<span class="status-before">{count(before, "request")} before yours</span>'
     bar = "" if status.progress is None else progress_bar("Download", status.progress)
     return (
         f'<div class="status status-{status.state}" role="status" aria-live="off">'
         f'<span class="status-dot" aria-hidden="true"></span>'
         f'<span class="status-activity">{activity}</span>'
-        f'<span class="status-detail">{detail}</span>{bar}{clock}</div>'
+        f'<span class="status-detail">{detail}</span>{bar}{clock}{line}</div>'
     )
+
+
+def stopping_note(status: EngineStatus) -> str:
+    """What is in the way of a run that was stopped, as a sentence; empty when nothing is."""
+    return _ENDS_FIRST.get(status.state, "")

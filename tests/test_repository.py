@@ -107,15 +107,15 @@ def requirement_lines(name: str) -> list[str]:
         "requirements.txt",
         "requirements-dev.txt",
         "requirements-mcp.txt",
+        "requirements-ray.txt",
         "benchmarks/requirements.txt",
     ],
 )
 def test_requirements_are_pinned_exactly(name: str) -> None:
     lines = requirement_lines(name)
     assert lines
-    assert [
-        line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*", line)
-    ] == []
+    pinned = re.compile(r"[A-Za-z0-9._-]+(\[\w+\])?==[0-9][0-9A-Za-z.]*")
+    assert [line for line in lines if not pinned.fullmatch(line)] == []
 
 
 def test_every_direct_import_is_pinned() -> None:
@@ -123,22 +123,47 @@ def test_every_direct_import_is_pinned() -> None:
 
     def pinned(*files: str) -> set[str]:
         lines = (line for file in files for line in requirement_lines(file))
-        return {line.partition("==")[0].replace("-", "_") for line in lines}
+        return {re.split(r"\[|==", line)[0].replace("-", "_") for line in lines}
 
     here = pinned("requirements.txt")
     # The benchmark drives a browser, and its peers have an environment of their own.
     in_benchmarks = here | pinned("requirements-dev.txt", "benchmarks/requirements.txt")
     in_benchmarks |= {"optimum"}  # what optimum-onnx installs
+    with_ray = here | pinned("requirements-ray.txt")
     ours = {*ARROWS, "app"}
     loose = {}
     for path in [ROOT / "app.py", *(p for room in ARROWS for p in (ROOT / room).rglob("*.py"))]:
         if path.exists():
             names = imported_packages(path.read_text(encoding="utf-8"))
             chosen = in_benchmarks if path.is_relative_to(ROOT / "benchmarks") else here
+            chosen = with_ray if is_for_ray(path) else chosen
             loose[str(path.relative_to(ROOT))] = (
                 names - set(sys.stdlib_module_names) - chosen - ours - {"__future__"}
             )
     assert {path: names for path, names in loose.items() if names} == {}
+
+
+def is_for_ray(path: Path) -> bool:
+    """Whether a file is part of the service on Ray Serve."""
+    engine = ROOT / "xla_backend"
+    return path.is_relative_to(engine / "serving") or path == engine / "serve_app.py"
+
+
+def test_the_default_install_and_start_are_free_of_ray() -> None:
+    assert not any(line.startswith("ray") for line in requirement_lines("requirements.txt"))
+    importing = [
+        str(path.relative_to(ROOT))
+        for path in [ROOT / "app.py", *(p for room in ARROWS for p in (ROOT / room).rglob("*.py"))]
+        if "ray" in imported_packages(path.read_text(encoding="utf-8")) and not is_for_ray(path)
+    ]
+    assert importing == []
+    modules = "app, playground, playground.page, xla_backend, xla_backend.process"
+    script = f"import sys, {modules}\nprint('ray' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "False"
 
 
 def tracked_files() -> list[Path]:

@@ -22,9 +22,10 @@ from collections import deque
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from xla_backend import xla_folder
+from xla_backend import memory, xla_folder
 from xla_backend.channel import Channel
-from xla_backend.errors import BackendError
+from xla_backend.errors import BackendError, OutOfMemory
+from xla_backend.memory_bound import MemoryBound
 from xla_backend.messages import Request, Settings
 from xla_backend.results import EngineStatus
 from xla_backend.startup import keep_freed_memory
@@ -48,6 +49,11 @@ class EngineProcess:
         self._settings = settings
         self._ready_at = 0.0
         self._backend: Backend | None = None
+        self._bound = MemoryBound(None, at_start=0)
+        self._told: set[str] = set()  # which of "crowded" and "full" the parent knows
+        self._is_asked_to_warm = False
+        self._is_giving_up_warming = False
+        self._unmade: tuple[Any, ...] = ()  # what was asked for and is left to a successor
         self._mirroring = threading.Lock()
         self._condition = threading.Condition()
         # Guarded by the condition:
@@ -56,6 +62,7 @@ class EngineProcess:
         self._stream: TextStream | WindowStream | None = None
         self._stop_active = False
         self._ending = False
+        self._retiring = False
 
     @property
     def is_ready(self) -> bool:
@@ -75,11 +82,16 @@ class EngineProcess:
                         self._condition.notify()
                 elif kind == "stop":
                     self._stop(value)
+                elif kind == "retire":
+                    with self._condition:
+                        self._retiring = True
+                        self._condition.notify()
                 elif kind == "close":
                     break
                 elif self._backend is None:
                     pass  # nothing to warm yet, and nothing to cancel
                 elif kind == "warm":
+                    self._is_asked_to_warm = True
                     self._backend.warm_soon(*value)
                 elif kind == "cancel_warming":
                     self._backend.cancel_warming()
@@ -125,13 +137,23 @@ class EngineProcess:
             # It only lists the keys; their work waits for idle moments.
             backend.warm_up(self._settings.preload, self._settings.warm_up)
         self._mirror(backend)
+        self._bound = MemoryBound(self._settings.memory_limit, memory.resident() or 0)
         self._ready_at = time.perf_counter()
         self._channel.send(("ready", None, None))
         while (request := self._next_request()) is not None:
+            self._channel.send(("begun", request.number, None))
             reply = self._serve(backend, request)
             # Before the reply: whoever holds the result can trust the next prediction.
             self._mirror(backend)
             self._channel.send(reply)
+            self._bound.note_request(memory.resident() or 0)
+            self._look_at_memory(backend)
+        if self._retiring and not self._ending:
+            if self._is_asked_to_warm:
+                self._unmade = self._unmade or tuple(backend.warming())
+            backend.close()  # first: the successor reads the history that it saves
+            self._channel.send(("retired", None, self._unmade))
+            return
         backend.close()
 
     def _load_engine(self) -> Backend:
@@ -169,13 +191,50 @@ class EngineProcess:
     def _mirror_background(self) -> None:
         if self._backend is not None:
             self._mirror(self._backend)
+            self._look_at_memory(self._backend)
+
+    def _look_at_memory(self, backend: Backend) -> None:
+        """Tells the parent when the process has become too large; called between requests and
+        between jobs of the background."""
+        held = memory.resident()
+        if held is None or not self.is_ready:
+            return
+        if not self._bound.may_warm(held):
+            self._give_up_warming(backend)
+        if self._bound.is_full(held):
+            self._tell_size("full", held)
+        elif self._bound.is_crowded(held):
+            self._tell_size("crowded", held)
+
+    def _tell_size(self, mark: str, held: int) -> None:
+        if mark not in self._told:
+            self._told.add(mark)
+            self._channel.send((mark, None, held))
+
+    def _give_up_warming(self, backend: Backend) -> None:
+        """Drops what nobody asked for; and all of it when the engine is full."""
+        if self._is_giving_up_warming or not (pending := tuple(backend.warming())):
+            return
+        if self._is_asked_to_warm:
+            if "full" not in self._told:
+                return
+            self._unmade = self._unmade or pending
+        self._is_giving_up_warming = True  # for that is a change, and changes lead here
+        try:
+            backend.cancel_warming()
+        finally:
+            self._is_giving_up_warming = False
 
     def _next_request(self) -> Request | None:
         with self._condition:
             self._active = self._stream = None
             self._stop_active = False
-            self._condition.wait_for(lambda: self._waiting or self._ending)
-            if self._ending:
+            self._condition.wait_for(
+                lambda: (
+                    self._ending or self._retiring or (self._waiting and "full" not in self._told)
+                )
+            )
+            if self._ending or self._retiring:
                 return None
             self._active = self._waiting.popleft()
             return self._active
@@ -183,8 +242,11 @@ class EngineProcess:
     def _serve(self, backend: Backend, request: Request) -> tuple[str, int, Any]:
         """Runs one request; returns the message that answers it."""
         # The queue is other people's requests. The start of the engine happens once, like the
-        # loading of a model, and counts towards no request's timing either.
-        received = max(request.received, self._ready_at)
+        # loading of a model, and counts towards no request's timing either; that of a successor,
+        # for which a request had to wait in the middle of its time, does.
+        received = request.received
+        if not request.is_moved:
+            received = max(received, self._ready_at)
         try:
             if request.kind == "load":
                 value: Any = backend.load(request.model)
@@ -211,6 +273,8 @@ class EngineProcess:
         except BackendError as error:
             return ("error", request.number, (type(error).__name__, str(error)))
         except Exception as error:
+            if _is_out_of_memory(error):
+                return self._give_up_for_memory(request)
             logger.exception("Unexpected error while serving a request (%s)", request.kind)
             self._tell(EngineStatus("ready", since=time.perf_counter()))
             sentence = (
@@ -219,6 +283,16 @@ class EngineProcess:
             )
             return ("error", request.number, (BackendError.__name__, sentence))
         return ("result", request.number, value)
+
+    def _give_up_for_memory(self, request: Request) -> tuple[str, int, Any]:
+        """Answers a request for which there was no memory. What it left lying about stays."""
+        logger.exception("There was not enough memory for a request (%s)", request.kind)
+        self._tell_size("full", memory.resident() or 0)
+        sentence = (
+            "There was not enough memory for this request. Try fewer beams, fewer new tokens or a "
+            "smaller model. The engine starts anew, which takes a moment."
+        )
+        return ("error", request.number, (OutOfMemory.__name__, sentence))
 
     @staticmethod
     def _text(request: Request) -> tuple[str, str, Any]:
@@ -258,6 +332,11 @@ class ChannelHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Sends one record: logger, level, text."""
         self._channel.send(("log", None, (record.name, record.levelno, self.format(record))))
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    # TensorFlow's error, by its name: here TensorFlow is not imported.
+    return isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
 
 
 def _short(error: Exception, most: int = 300) -> str:

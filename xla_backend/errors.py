@@ -19,3 +19,7 @@ class ModelUnavailable(BackendError):
 
 class EngineStopped(BackendError):
     """The engine's process ended while it was needed; the next request starts a new one."""
+
+
+class OutOfMemory(BackendError):
+    """There was not enough memory for this request; the engine starts anew after it."""

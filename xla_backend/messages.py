@@ -11,6 +11,7 @@ To the child: first one `Settings`; then tuples (kind, value):
 | "stop" | number of the request that shall end now |
 | "warm" | (model, keys): make them ready in idle moments |
 | "cancel_warming" | None: give up what waits |
+| "retire" | None: end after the request at work; what waits goes to a successor |
 | "close" | None: end the process |
 
 To the parent: tuples (kind, number of the request or None, value):
@@ -25,6 +26,10 @@ To the parent: tuples (kind, number of the request or None, value):
 | "ready" | None: the engine takes requests, the default model was tried |
 | "failed" | why the engine cannot start; the process ends |
 | "log" | (logger, level, text) |
+| "crowded" | bytes held: so many that a successor should get ready |
+| "full" | bytes held: so many that the engine takes up no other request |
+| "retired" | models and keys that were still to be made ready: the process ends |
+| "begun" | None: the engine has taken the request up |
 | "chunk" | the next piece of a stream: text, or a `TranscribedWindow` |
 | "result" | the last reply: what the method returns; a stream's `result` |
 | "error" | the last reply: (class name in `errors`, sentence) |
@@ -45,6 +50,18 @@ if TYPE_CHECKING:
     from xla_backend.models import Registry
 
 
+RequestKind = Literal[
+    "load",
+    "generate",
+    "stream",
+    "transcribe",
+    "transcribe_windows",
+    "compare_function",
+    "forget_functions",
+]
+"""The methods of `Backend` that are called for a request."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """What the child shall be.
@@ -57,6 +74,7 @@ class Settings:
         warm_up: options whose key is made ready first in idle moments after the start, before
             those that earlier runs used most; None to make nothing ready.
         log_level: records of this package from this level on are sent to the parent.
+        memory_limit: bytes that the process should not grow beyond; None for no bound.
     """
 
     registry: Registry
@@ -65,6 +83,7 @@ class Settings:
     store: str
     warm_up: GenerationOptions | None
     log_level: int
+    memory_limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -79,18 +98,12 @@ class Request:
             system's monotonic one, which all processes of a machine share, so the time in the
             queue counts from the caller's call.
         exact_key: see `Backend.generate`.
+        is_moved: whether it waited in another child before, which ended without taking it up. The
+            start of its successor is then part of the wait.
     """
 
     number: int
-    kind: Literal[
-        "load",
-        "generate",
-        "stream",
-        "transcribe",
-        "transcribe_windows",
-        "compare_function",
-        "forget_functions",
-    ]
+    kind: RequestKind
     model: str
     prompt: str = ""
     options: GenerationOptions | None = field(default_factory=GenerationOptions)
@@ -100,3 +113,4 @@ class Request:
     language: str | None = None
     max_seconds: float = DEFAULT_MAX_SECONDS
     comparison: FunctionRequest | None = None
+    is_moved: bool = False

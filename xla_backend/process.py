@@ -12,27 +12,21 @@ notebooks and from scripts without an `if __name__ == "__main__"`.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import os
-import queue
-import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
-from collections import deque
+import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from xla_backend import errors, naming, prediction
+from xla_backend import memory, naming, prediction
 from xla_backend.audio import DEFAULT_MAX_SECONDS, AudioInput
 from xla_backend.buckets import BucketRules, CacheKey
-from xla_backend.channel import Channel
+from xla_backend.child import Call, Child, Warming
 from xla_backend.errors import BackendError, EngineStopped, ModelUnavailable
 from xla_backend.function_comparison import (
     DEFAULT_CALLS,
@@ -41,10 +35,11 @@ from xla_backend.function_comparison import (
     KeptShape,
 )
 from xla_backend.history import Past
-from xla_backend.messages import Request, Settings
+from xla_backend.messages import Request, RequestKind, Settings
 from xla_backend.models import DEFAULT_MODEL, Registry
 from xla_backend.options import GenerationOptions
 from xla_backend.prompts import encode_prompt
+from xla_backend.request_log import FinishedRequest
 from xla_backend.results import (
     CacheEntry,
     EngineStatus,
@@ -54,9 +49,9 @@ from xla_backend.results import (
     TranscribedWindow,
     Transcription,
 )
-from xla_backend.startup import ENVIRONMENT, QUIET_ENVIRONMENT
 from xla_backend.store import open_store
 from xla_backend.transcription import fitting_options, speech_key, works_on_text
+from xla_backend.watchdog import Patience
 from xla_backend.weights import read_weights
 
 if TYPE_CHECKING:
@@ -65,10 +60,13 @@ if TYPE_CHECKING:
 
 DEFAULT_OPTIONS = GenerationOptions()
 CLOSED = "The engine was closed; it takes no more requests."
-CLOSE_S = 5.0
-"""Seconds that the child gets to end when it is told to, before it is killed."""
-LAST_LINES = 20
-"""Lines of the child's own output that the log shows when it dies."""
+TO_FREE_MEMORY = "to free memory"
+STOPPED = "after it stopped"
+NOTE_S = 60.0
+"""Seconds for which the status says that the engine was replaced, and why."""
+ROOM_FOR_TWO = 1.2
+"""A successor gets ready beside the engine where this many times the engine's size at its start is
+still to be had; elsewhere the engine ends first."""
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
@@ -83,8 +81,9 @@ class BackendProcess:
     default model in the background. Requests are served one at a time, in the order of their
     calls; `models`, `predict`, `entries` and `status` answer at once, whatever the engine does.
     Time spent in the child's start is in no request's `timing`, like the loading of a model.
-    If the child dies, the requests that it had get `EngineStopped`, and the next request starts a
-    new child.
+    If the child dies or hangs, the request at work gets `EngineStopped`; those that waited are
+    served by a new child, which starts at once. A child that has grown near the memory limit is
+    replaced between two requests, by one that has started beside it where there is room for both.
     """
 
     def __init__(
@@ -95,6 +94,9 @@ class BackendProcess:
         default_model: str | None = DEFAULT_MODEL,
         store: Path | str | None = None,
         warm_up: GenerationOptions | None = DEFAULT_OPTIONS,
+        memory_limit: str = memory.DEFAULT_LIMIT,
+        patience: Patience = Patience(),  # noqa: B008 (immutable)
+        on_request: Callable[[FinishedRequest], None] | None = None,
     ) -> None:
         """Starts the child and returns.
 
@@ -107,17 +109,33 @@ class BackendProcess:
             store: folder that keeps compiled functions; see `Backend`.
             warm_up: options whose key the child makes ready first in idle moments after its start,
                 before those that earlier runs used most; None to make nothing ready by itself.
+            memory_limit: what the child may hold; see `memory.limit_from`. A single request that
+                needs more gets more, and the child is replaced after it.
+            patience: after which silence a child counts as hung.
+            on_request: told of every request that has ended, from any thread; must return soon.
+
+        Raises:
+            ValueError: the memory limit cannot be understood.
         """
         self._registry = Registry() if registry is None else registry
         self._rules = rules
         self._on_status = on_status
         self._default_model = default_model
         self._store = open_store(store)
-        self._texts: dict[str, _Vocabulary] = {}
-        self._lock = threading.Lock()
-        self._closed = False
-        self._engine = self._start(warm_up)
+        self._texts: dict[str, Vocabulary] = {}
         self._warm_up = warm_up
+        self.memory_limit = memory.limit_from(memory_limit, memory.total())
+        self._patience = patience
+        self._on_request = on_request
+        self._began = time.monotonic()
+        self._restarts: Counter[str] = Counter()
+        self._note, self._note_from = "", 0.0
+        self._size_at_start = 0
+        self._lock = threading.Lock()
+        # Guarded by the lock:
+        self._closed = False
+        self._successor: Child | None = None
+        self._engine = self._start(warm_up)
         if default_model is not None:
             # So that the first prediction does not wait for an import and a vocabulary.
             threading.Thread(target=self._read_ahead, args=(default_model,), daemon=True).start()
@@ -140,6 +158,7 @@ class BackendProcess:
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        received: float | None = None,
     ) -> GenerationResult:
         """Generates the whole text; arguments as for `Backend.generate`.
 
@@ -148,7 +167,6 @@ class BackendProcess:
             ModelUnavailable: the model cannot be loaded.
             EngineStopped: the engine's process ended meanwhile.
         """
-        received = time.perf_counter()
         return self._submit("generate", model, prompt, options, received, exact_key).wait()
 
     def stream(
@@ -158,12 +176,12 @@ class BackendProcess:
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        received: float | None = None,
     ) -> ProcessTextStream:
         """Generates text that can be read as it comes. Returns at once.
 
         What `generate` raises, the iterator raises, before its first chunk where possible.
         """
-        received = time.perf_counter()
         return ProcessTextStream(
             self._submit("stream", model, prompt, options, received, exact_key)
         )
@@ -176,6 +194,7 @@ class BackendProcess:
         *,
         language: str | None = None,
         max_seconds: float = DEFAULT_MAX_SECONDS,
+        received: float | None = None,
     ) -> Transcription:
         """Writes down what is said in a recording; see `Backend.transcribe`.
 
@@ -185,7 +204,7 @@ class BackendProcess:
             EngineStopped: the engine's process ended meanwhile.
         """
         return self._submit_speech(
-            "transcribe", model, recording, options, language, max_seconds
+            "transcribe", model, recording, options, language, max_seconds, received
         ).wait()
 
     def transcribe_windows(
@@ -196,6 +215,7 @@ class BackendProcess:
         *,
         language: str | None = None,
         max_seconds: float = DEFAULT_MAX_SECONDS,
+        received: float | None = None,
     ) -> ProcessWindowStream:
         """Writes down a recording window by window. Returns at once.
 
@@ -203,12 +223,18 @@ class BackendProcess:
         """
         return ProcessWindowStream(
             self._submit_speech(
-                "transcribe_windows", model, recording, options, language, max_seconds
+                "transcribe_windows", model, recording, options, language, max_seconds, received
             )
         )
 
     def compare_function(
-        self, function: str, batch_size: int, *, pad: bool = False, calls: int = DEFAULT_CALLS
+        self,
+        function: str,
+        batch_size: int,
+        *,
+        pad: bool = False,
+        calls: int = DEFAULT_CALLS,
+        received: float | None = None,
     ) -> FunctionComparison:
         """Calls one of the guide's functions in three ways; see `Backend.compare_function`.
 
@@ -216,7 +242,6 @@ class BackendProcess:
             InvalidRequest: there is no such function, or a number is out of range.
             EngineStopped: the engine's process ended meanwhile.
         """
-        received = time.perf_counter()
         comparison = FunctionRequest(function, batch_size, pad, calls)
         return self._submit("compare_function", "", received=received, comparison=comparison).wait()
 
@@ -243,13 +268,27 @@ class BackendProcess:
 
     @property
     def status(self) -> EngineStatus:
-        """What the engine is doing right now."""
-        return self._engine.status
+        """What the engine is doing right now, and whether it was just replaced."""
+        status = self._engine.status
+        is_new = self._note and time.perf_counter() - self._note_from < NOTE_S
+        return status.replace(note=self._note) if is_new else status
 
     @property
     def pid(self) -> int:
         """The child's process id; of the last one, when it has ended."""
         return self._engine.pid
+
+    def health(self) -> EngineHealth:
+        """How the child fares."""
+        engine = self._engine
+        return EngineHealth(
+            pid=engine.pid,
+            up_s=time.monotonic() - self._began,
+            requests=engine.waiting(),
+            resident=memory.resident(engine.pid),
+            memory_limit=self.memory_limit,
+            restarts=dict(self._restarts),
+        )
 
     def models(self) -> list[ModelInfo]:
         """The models that can be asked for."""
@@ -285,16 +324,8 @@ class BackendProcess:
             InvalidRequest: the prompt is empty or too long.
             ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.
         """
-        vocabulary = self._read_vocabulary(model)
-        prompt_tokens = len(
-            encode_prompt(vocabulary.tokenizer, prompt, options.max_new_tokens, vocabulary.info)
-        )
-        wanted = self._rules.key_for(
-            prompt_tokens,
-            options.num_beams,
-            options.max_new_tokens,
-            vocabulary.info.context_length,
-        )
+        vocabulary = self.vocabulary(model)
+        wanted, prompt_tokens = vocabulary.prompt_key(self._rules, prompt, options)
         return self._predict(vocabulary, wanted, prompt_tokens, exact_key)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
@@ -304,13 +335,42 @@ class BackendProcess:
             InvalidRequest: the model is none for speech.
             ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.
         """
-        vocabulary = self._read_vocabulary(model)
-        speech = vocabulary.speech
-        if speech is None:
-            raise works_on_text(vocabulary.info.name)
-        options = fitting_options(options, speech, vocabulary.info.context_length)
-        wanted = speech_key(self._rules, speech, options)
-        return self._predict(vocabulary, wanted, speech.frames, exact_key=False)
+        vocabulary = self.vocabulary(model)
+        wanted, frames = vocabulary.speech_key(self._rules, options)
+        return self._predict(vocabulary, wanted, frames, exact_key=False)
+
+    def vocabulary(self, model: str) -> Vocabulary:
+        """What predictions need of a model, read from its folder once.
+
+        Raises:
+            ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.
+        """
+        if model not in self._texts:
+            if any(
+                info.source == "hub" and not info.loaded
+                for info in self.models()
+                if info.name == model
+            ):
+                # Locating it could start a download, and a prediction must not wait for one.
+                raise ModelUnavailable(
+                    f"{model} is not loaded yet. Its first request downloads it if need be and "
+                    "loads it; from then on requests can be predicted."
+                )
+            from xla_backend.speech_input import SpeechInput
+            from xla_backend.tokenization import Tokenizer
+
+            files = self._registry.locate(model)
+            self._texts[model] = Vocabulary(
+                info=files.info,
+                tokenizer=Tokenizer.load(files.folder),
+                speech=SpeechInput.load(files.folder, files.generation_config, files.config)
+                if files.info.family == "speech"
+                else None,
+                identity=naming.identity(
+                    files.config, files.generation_config, read_weights(files.folder)
+                ),
+            )
+        return self._texts[model]
 
     def warm_soon(self, model: str, keys: Iterable[CacheKey]) -> None:
         """Makes keys ready in idle moments; the model must be loaded. Returns at once."""
@@ -339,7 +399,7 @@ class BackendProcess:
         """
         names = None
         if disk and model is not None and key is not None:
-            identity = self._read_vocabulary(model).identity
+            identity = self.vocabulary(model).identity
             names = [
                 naming.decode_code_entry(identity, key),
                 naming.prefill_code_entry(identity, key.padded_length),
@@ -349,27 +409,80 @@ class BackendProcess:
                 raise EngineStopped(CLOSED)
             past = self._engine.past
             # It goes first: what it is compiling would be written to the store afterwards.
-            self._engine.close()
+            self._close_children()
             if disk and self._store is not None:
                 self._store.forget(names)
             self._engine = self._start(warm_up=None)
-            self._engine.past = past  # what calls took before is still the best guess
+            self._engine.past = past
 
     def close(self) -> None:
         """Ends the child. Requests that wait get `EngineStopped`; later calls raise it too."""
         with self._lock:
             self._closed = True
-        self._engine.close()
+            self._close_children()
 
     def __del__(self) -> None:
-        engine = getattr(self, "_engine", None)
-        if engine is not None:
-            engine.end_soon()
+        for name in ("_engine", "_successor"):
+            if (child := getattr(self, name, None)) is not None:
+                child.end_soon()
+
+    # --- called by the children -----------------------------------------------------------------
+
+    def child_is_ready(self, child: Child) -> None:
+        """See `Owner`."""
+        self._size_at_start = memory.resident(child.pid) or 0
+        with self._lock:
+            if child is self._successor:
+                self._engine.send("retire", None)
+
+    def child_is_crowded(self, child: Child, held: int) -> None:
+        """See `Owner`."""
+        with self._lock:
+            if child is self._engine and self._successor is None and self._has_room_for_two():
+                self._prepare_successor(held)
+
+    def child_is_full(self, child: Child, held: int) -> None:
+        """See `Owner`."""
+        with self._lock:
+            if child is not self._engine or self._closed:
+                return
+            child.set_status(EngineStatus("starting", TO_FREE_MEMORY, time.perf_counter()))
+            if self._successor is None and self._has_room_for_two():
+                self._prepare_successor(held)
+            elif self._successor is None or self._successor.was_ready:
+                child.send("retire", None)
+
+    def child_retired(self, child: Child, waiting: list[Call], unmade: Warming) -> None:
+        """See `Owner`."""
+        self._replace(child, waiting)
+        for model in dict.fromkeys(model for model, _ in unmade):
+            self._engine.send("warm", (model, [key for of, key in unmade if of == model]))
+
+    def child_died(self, child: Child, waiting: list[Call]) -> None:
+        """See `Owner`."""
+        with self._lock:
+            if child is self._successor:  # nobody's requests were in it
+                self._successor = None
+                self._engine.send("retire", None)
+                return
+        if child.was_ready:
+            self._replace(child, waiting)
+            return
+        for call in waiting:  # another would not start either
+            child.finish(call, "error", EngineStopped(child.status.detail))
+
+    def request_finished(self, finished: FinishedRequest) -> None:
+        """See `Owner`."""
+        if self._on_request is not None:
+            try:
+                self._on_request(finished)
+            except Exception:
+                logger.exception("on_request raised an error")
 
     # --- inside ---------------------------------------------------------------------------------
 
-    def _start(self, warm_up: GenerationOptions | None) -> _Engine:
-        return _Engine(
+    def _start(self, warm_up: GenerationOptions | None, is_announced: bool = True) -> Child:
+        return Child(
             Settings(
                 registry=self._registry,
                 rules=self._rules,
@@ -377,46 +490,101 @@ class BackendProcess:
                 store="off" if self._store is None else str(self._store.root),
                 warm_up=warm_up,
                 log_level=logging.getLogger("xla_backend").getEffectiveLevel(),
+                memory_limit=self.memory_limit,
             ),
-            self._on_status,
+            weakref.ref(self),
+            self._on_status if is_announced else None,
+            self._patience,
         )
 
-    def _current(self) -> _Engine:
+    def _has_room_for_two(self) -> bool:
+        available = memory.available()
+        return available is None or available > ROOM_FOR_TWO * self._size_at_start
+
+    def _prepare_successor(self, held: int) -> None:
+        """Starts the next child beside the present one; the caller holds the lock."""
+        if not self._closed:
+            logger.info("The engine holds %d MB; its successor starts", held // 10**6)
+            self._successor = self._start(self._warm_up, is_announced=False)
+
+    def _replace(self, child: Child, waiting: list[Call]) -> None:
+        """Has the successor, or a new child, go on where one is gone."""
+        with self._lock:
+            try:
+                if child is self._engine and not self._closed:
+                    self._renew()
+            except EngineStopped as error:
+                for call in waiting:
+                    child.finish(call, "error", error)
+            else:
+                # Under the lock, so that they stay before requests that come now.
+                self._engine.adopt(waiting)
+
+    def _renew(self) -> None:
+        """Puts the successor, or a new child, in the place of the present one, which takes no more
+        requests. The caller holds the lock."""
+        old, new = self._engine, self._successor or self._start(self._warm_up)
+        old.on_status = None
+        self._engine, self._successor = new, None
+        new.past = new.past or old.past  # what calls took before is still the best guess
+        if new.on_status is None:
+            new.on_status = self._on_status
+            new.set_status(new.status)
+        if old.was_ready:
+            reason, why = ("memory", TO_FREE_MEMORY) if old.has_retired else ("stopped", STOPPED)
+            self._restarts[reason] += 1
+            self._note, self._note_from = f"restarted {why}", time.perf_counter()
+
+    def _close_children(self) -> None:
+        """The caller holds the lock."""
+        if self._successor is not None:
+            self._successor.close()
+            self._successor = None
+        self._engine.close()
+
+    def _current(self) -> Child:
         """The running child; a new one if the last one ended."""
         with self._lock:
             if self._closed:
                 raise EngineStopped(CLOSED)
-            if self._engine.has_ended():
-                self._engine = self._start(self._warm_up)
+            if self._engine.is_over():
+                self._renew()
             return self._engine
 
     def _submit(
         self,
-        kind: str,
+        kind: RequestKind,
         model: str,
         prompt: str = "",
         options: GenerationOptions | None = DEFAULT_OPTIONS,
-        received: float = 0.0,
+        received: float | None = None,
         exact_key: bool = False,
-        **speech: Any,
-    ) -> _Call:
+        **more: Any,
+    ) -> Call:
+        request = Request(
+            number=0,
+            kind=kind,
+            model=model,
+            prompt=prompt,
+            options=options,
+            received=time.perf_counter() if received is None else received,
+            exact_key=exact_key,
+            **more,
+        )
         while True:
-            call = self._current().submit(
-                kind, model, prompt, options, received, exact_key, **speech
-            )
-            if call is not None:
+            if (call := self._current().submit(request)) is not None:
                 return call
 
     def _submit_speech(
         self,
-        kind: str,
+        kind: RequestKind,
         model: str,
         recording: AudioInput,
         options: GenerationOptions | None,
         language: str | None,
         max_seconds: float,
-    ) -> _Call:
-        received = time.perf_counter()
+        received: float | None,
+    ) -> Call:
         if isinstance(recording, str | os.PathLike) and recording:
             # The child stays in the folder in which it was started.
             recording = os.path.abspath(recording)  # noqa: PTH100 (keeps links, takes any string)
@@ -432,7 +600,7 @@ class BackendProcess:
         )
 
     def _predict(
-        self, vocabulary: _Vocabulary, wanted: CacheKey, prompt_tokens: int, exact_key: bool
+        self, vocabulary: Vocabulary, wanted: CacheKey, prompt_tokens: int, exact_key: bool
     ) -> Prediction:
         engine = self._engine
         entries = [entry for entry in engine.entries if entry.model == vocabulary.info.name]
@@ -454,46 +622,67 @@ class BackendProcess:
 
     def _read_ahead(self, model: str) -> None:
         with contextlib.suppress(BackendError):  # a request for it will say so
-            self._read_vocabulary(model)
-
-    def _read_vocabulary(self, model: str) -> _Vocabulary:
-        """What predictions need of a model, read from its folder once."""
-        if model not in self._texts:
-            if any(
-                info.source == "hub" and not info.loaded
-                for info in self.models()
-                if info.name == model
-            ):
-                # Locating it could start a download, and a prediction must not wait for one.
-                raise ModelUnavailable(
-                    f"{model} is not loaded yet. Its first request downloads it if need be and "
-                    "loads it; from then on requests can be predicted."
-                )
-            from xla_backend.speech_input import SpeechInput
-            from xla_backend.tokenization import Tokenizer
-
-            files = self._registry.locate(model)
-            self._texts[model] = _Vocabulary(
-                info=files.info,
-                tokenizer=Tokenizer.load(files.folder),
-                speech=SpeechInput.load(files.folder, files.generation_config, files.config)
-                if files.info.family == "speech"
-                else None,
-                identity=naming.identity(
-                    files.config, files.generation_config, read_weights(files.folder)
-                ),
-            )
-        return self._texts[model]
+            self.vocabulary(model)
 
 
 @dataclass(frozen=True)
-class _Vocabulary:
-    """What predictions need of a model; `identity`: see `naming`."""
+class EngineHealth:
+    """How an engine's process fares.
+
+    Attributes:
+        up_s: seconds since the first engine was started.
+        requests: how many it has, the one at work included.
+        resident: bytes that it holds in memory; None where the system does not say.
+        memory_limit: bytes that it may hold; None for no bound.
+        restarts: how often it was replaced: "memory" (before it grew too large), "stopped" (it had
+            died or hung).
+    """
+
+    pid: int
+    up_s: float
+    requests: int
+    resident: int | None
+    memory_limit: int | None
+    restarts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What predictions need of a model; can be pickled. `identity`: see `naming`."""
 
     info: ModelInfo
     tokenizer: Tokenizer
     speech: SpeechInput | None
     identity: str
+
+    def prompt_key(
+        self, rules: BucketRules, prompt: str, options: GenerationOptions
+    ) -> tuple[CacheKey, int]:
+        """The key that fits a prompt best, and the prompt's tokens without padding.
+
+        Raises:
+            InvalidRequest: the prompt is empty or too long.
+        """
+        prompt_tokens = len(
+            encode_prompt(self.tokenizer, prompt, options.max_new_tokens, self.info)
+        )
+        key = rules.key_for(
+            prompt_tokens, options.num_beams, options.max_new_tokens, self.info.context_length
+        )
+        return key, prompt_tokens
+
+    def speech_key(
+        self, rules: BucketRules, options: GenerationOptions | None
+    ) -> tuple[CacheKey, int]:
+        """The key of every window of a recording, and a whole window's frames.
+
+        Raises:
+            InvalidRequest: the model is none for speech.
+        """
+        if self.speech is None:
+            raise works_on_text(self.info.name)
+        options = fitting_options(options, self.speech, self.info.context_length)
+        return speech_key(rules, self.speech, options), self.speech.frames
 
 
 class _ProcessStream(Generic[Piece, Result]):
@@ -507,7 +696,7 @@ class _ProcessStream(Generic[Piece, Result]):
             nothing ran.
     """
 
-    def __init__(self, call: _Call) -> None:
+    def __init__(self, call: Call) -> None:
         """Wraps a request that was sent."""
         self._call = call
         self._ended = False
@@ -552,239 +741,3 @@ class ProcessTextStream(_ProcessStream[str, GenerationResult]):
 
 class ProcessWindowStream(_ProcessStream[TranscribedWindow, Transcription]):
     """A recording's text as it comes: an iterator of windows."""
-
-
-class _Call:
-    """One request that was sent to a child, and its replies."""
-
-    def __init__(self, engine: _Engine, number: int) -> None:
-        self._engine = engine
-        self.number = number
-        self.replies: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-
-    def next_reply(self) -> tuple[str, Any]:
-        """The next ("chunk" | "result" | "error", value); blocks."""
-        return self.replies.get()
-
-    def wait(self) -> Any:
-        """The result of a request that has one reply only; raises what the child sent instead."""
-        try:
-            kind, value = self.next_reply()
-        except BaseException:  # Ctrl-C: nobody waits any more
-            self.abandon()
-            raise
-        if kind == "error":
-            raise value
-        return value
-
-    def stop(self) -> None:
-        self._engine.stop(self)
-
-    def abandon(self) -> None:
-        self._engine.abandon(self)
-
-
-class _Engine:
-    """One child process, from its start to its end, and the mirrors of its state."""
-
-    def __init__(
-        self, settings: Settings, on_status: Callable[[EngineStatus], None] | None
-    ) -> None:
-        self.status = EngineStatus("starting", since=time.perf_counter())
-        self.entries: tuple[CacheEntry, ...] = ()
-        self.models: tuple[ModelInfo, ...] | None = None
-        self.kept_shapes: tuple[KeptShape, ...] = ()
-        self.past: Past = {}
-        self.warming: tuple[tuple[str, CacheKey], ...] = ()
-        self._on_status = on_status
-        self._numbers = itertools.count()
-        self._lock = threading.Lock()
-        # Guarded by the lock, but for removal, which is one step and happens in `__del__` too.
-        self._calls: dict[int, _Call] = {}
-        self._end: str | None = None
-        self._failure: str | None = None
-        self._closing = False
-        self._ready = threading.Event()  # also set at the end, so that nobody waits in vain
-        self._ended = threading.Event()
-        self._last_lines: deque[str] = deque(maxlen=LAST_LINES)
-        self._process, self._channel = self._spawn()
-        self.pid = self._process.pid
-        self._channel.send(settings)
-        self._output = threading.Thread(target=self._read_output, name="engine-output", daemon=True)
-        self._output.start()
-        threading.Thread(target=self._receive, name="engine-replies", daemon=True).start()
-
-    def _spawn(self) -> tuple[subprocess.Popen[bytes], Channel]:
-        ours, theirs = socket.socketpair()
-        package_folder = str(Path(__file__).resolve().parent.parent)
-        search_path = [package_folder, *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {
-            **QUIET_ENVIRONMENT,
-            **os.environ,
-            **ENVIRONMENT,
-            "PYTHONPATH": os.pathsep.join(search_path),
-        }
-        # -P: modules of the same name in the caller's working directory are not ours to run.
-        command = [sys.executable, "-P", "-m", "xla_backend.engine_process", str(theirs.fileno())]
-        with theirs:
-            try:
-                process = subprocess.Popen(
-                    command,
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                )
-            except OSError as error:
-                ours.close()
-                raise EngineStopped(f"The engine's process cannot be started: {error}.") from error
-        return process, Channel(Connection(ours.detach()))
-
-    # --- called by the callers' threads ---------------------------------------------------------
-
-    def has_ended(self) -> bool:
-        """Whether the child is gone; if it has just gone, waits until that is settled."""
-        if self._process.poll() is not None:
-            self._ended.wait()
-        return self._ended.is_set()
-
-    def submit(self, kind: str, *arguments: Any, **speech: Any) -> _Call | None:
-        """Sends a request; None if the child is gone. Calls are served in this order."""
-        with self._lock:
-            if self._end is not None:
-                return None
-            call = _Call(self, next(self._numbers))
-            self._channel.send(("request", Request(call.number, kind, *arguments, **speech)))
-            self._calls[call.number] = call
-        return call
-
-    def send(self, kind: str, value: Any) -> None:
-        """Sends what gets no reply."""
-        self._channel.send((kind, value))
-
-    def stop(self, call: _Call) -> None:
-        if call.number in self._calls:
-            self._channel.send(("stop", call.number))
-
-    def abandon(self, call: _Call) -> None:
-        if self._calls.pop(call.number, None) is not None:
-            self._channel.send(("stop", call.number))
-
-    def wait_ready(self, timeout_s: float | None) -> bool:
-        ready = self._ready.wait(timeout_s)
-        if self._end is not None:
-            raise EngineStopped(self._end)
-        return ready
-
-    def end_soon(self) -> None:
-        self._closing = True
-        self._channel.send(("close", None))
-
-    def close(self) -> None:
-        self.end_soon()
-        if not self._ended.wait(CLOSE_S):
-            self._process.kill()
-            self._ended.wait()
-
-    # --- the threads of this object -------------------------------------------------------------
-
-    def _receive(self) -> None:
-        self._set_status(self.status)
-        try:
-            while True:
-                self._take(*self._channel.receive())
-        except (EOFError, OSError):
-            pass  # the child ended
-        except Exception:
-            logger.exception("The engine sent something that cannot be read; it is ended")
-        self._settle()
-
-    def _take(self, kind: str, number: int | None, value: Any) -> None:
-        """Takes one message of the child."""
-        if kind == "status":
-            self._set_status(value)
-        elif kind == "entries":
-            self.entries = tuple(value)
-        elif kind == "models":
-            self.models = tuple(value)
-        elif kind == "kept_shapes":
-            self.kept_shapes = tuple(value)
-        elif kind == "past":
-            self.past = value
-        elif kind == "warming":
-            self.warming = tuple(value)
-        elif kind == "ready":
-            self._ready.set()
-        elif kind == "failed":
-            self._failure = value
-        elif kind == "log":
-            name, level, text = value
-            logging.getLogger(name).log(level, "%s", text)
-        elif kind == "chunk":
-            if call := self._calls.get(number):
-                call.replies.put((kind, value))
-        elif call := self._calls.pop(number, None):
-            if kind == "error":
-                name, sentence = value
-                value = getattr(errors, name, BackendError)(sentence)
-            call.replies.put(("result" if kind == "dropped" else kind, value))
-
-    def _set_status(self, status: EngineStatus) -> None:
-        self.status = status
-        if self._on_status is not None:
-            try:
-                self._on_status(status)
-            except Exception:
-                logger.exception("on_status raised an error")
-
-    def _read_output(self) -> None:
-        """What the child prints is noise until it dies; then its last lines are evidence."""
-        with self._process.stdout as lines:
-            for line in lines:
-                text = line.decode(errors="replace").rstrip()
-                self._last_lines.append(text)
-                logger.debug("engine: %s", text)
-
-    def _settle(self) -> None:
-        """Settles the end of the child: its exit status, its waiting callers, its status."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(CLOSE_S)
-        self._process.kill()  # does nothing to one that has ended
-        code = self._process.wait()
-        self._output.join(1.0)
-        sentence = self._describe_end(code)
-        if not self._closing:
-            logger.error("%s", "\n".join([sentence, *self._last_lines]))
-        self.entries = ()
-        self.kept_shapes = ()
-        self.warming = ()
-        self.models = None
-        self._set_status(EngineStatus("stopped", sentence, time.perf_counter()))
-        with self._lock:
-            self._end = sentence
-        self._ready.set()
-        self._ended.set()
-        while self._calls:
-            with contextlib.suppress(KeyError):  # abandoned at this very moment
-                _, call = self._calls.popitem()
-                call.replies.put(("error", EngineStopped(sentence)))
-        self._channel.close()
-
-    def _describe_end(self, code: int) -> str:
-        if self._closing:
-            return "The engine was closed."
-        if self._failure is not None:
-            return f"The engine could not start: {self._failure}."
-        idle = self.status.state == "ready"
-        doing = "it was idle" if idle else f"{self.status.state} {self.status.detail}".strip()
-        if code == -signal.SIGKILL:
-            cause = "it was killed, as the system does when memory runs out"
-        elif code < 0:
-            cause = f"it was ended by signal {-code} ({signal.strsignal(-code)})"
-        else:
-            cause = f"it ended with exit status {code}"
-        return (
-            f"The engine stopped while {doing}: {cause}. "
-            "Send the request again: that starts a new engine."
-        )

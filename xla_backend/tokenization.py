@@ -46,6 +46,8 @@ class Tokenizer:
         # T5 with a byte-level vocabulary decodes bytes, then strips the first space.
         state = self._rust.decoder.__getstate__() if self._rust.decoder else b""
         self._spells_bytes = b'"ByteLevel"' in state
+        # Six of them are read for each new token.
+        self._texts: dict[int, str] = {}
         self._skipped = set(tokenizer.all_special_ids) | {
             token_id
             for token_id, token in self._rust.get_added_tokens_decoder().items()
@@ -105,11 +107,16 @@ class Tokenizer:
 
     def token_text(self, id: int) -> str:
         """One token for display: its leading space kept, a special token by its name."""
-        piece = self._rust.id_to_token(int(id))
+        if id not in self._texts:
+            self._texts[id] = self._read_token(id)
+        return self._texts[id]
+
+    def _read_token(self, id: int) -> str:
+        piece = self._rust.id_to_token(id)
         if piece is None:
-            return f"<{int(id)}>"
+            return f"<{id}>"
         if self._spells_bytes:
-            return self.piece_bytes(int(id)).decode("utf-8", errors="replace")
+            return self.piece_bytes(id).decode("utf-8", errors="replace")
         return piece.replace("▁", " ")
 
     @property

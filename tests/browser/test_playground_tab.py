@@ -175,7 +175,7 @@ def test_a_second_visitor_waits_and_is_told_so(visit: Open) -> None:
     keep_the_engine_busy(first, num_beams=5)
     second.at("#generate").click()
     second.page.wait_for_function(
-        "document.querySelector('#report').innerText.includes('Waiting for 1 other run')"
+        "document.querySelector('#report').innerText.includes('Waiting for others')"
     )
     first.wait_for_result()
     second.wait_for_result()

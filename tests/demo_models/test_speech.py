@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+import tf_keras
 
 from demo_models import speech, train_whisper
 from demo_models.speech import (
@@ -280,7 +281,6 @@ def test_word_errors(truth, heard, errors):
 
 @pytest.fixture(scope="session")
 def fresh(tokenizer):
-    tf_keras = pytest.importorskip("tf_keras")
     tf_keras.utils.set_random_seed(3)
     return train_whisper.build_model(tokenizer)
 
@@ -319,24 +319,18 @@ def test_the_losses_fall_where_the_model_is_right(fresh, say, tokenizer):
 
 # --- the shipped model ----------------------------------------------------------------------------
 
-shipped = pytest.mark.skipif(
-    not (FOLDER / "model.safetensors").exists(), reason="whisper-commands is not trained yet"
-)
-
 
 @pytest.fixture(scope="session")
 def transcribe():
     return train_whisper.transcriber(FOLDER)
 
 
-@shipped
 def test_the_folder_is_small_and_complete():
     assert sum(f.stat().st_size for f in FOLDER.rglob("*") if f.is_file()) < 10_000_000
     for name in ("config.json", "generation_config.json", "preprocessor_config.json", "README.md"):
         assert (FOLDER / name).exists()
 
 
-@shipped
 def test_the_folder_loads_as_the_libraries_load_it():
     from safetensors import safe_open
     from transformers import AutoFeatureExtractor, AutoProcessor, AutoTokenizer
@@ -354,14 +348,12 @@ def test_the_folder_loads_as_the_libraries_load_it():
         assert file.get_slice("model.encoder.conv1.weight").get_shape() == [128, 80, 3]
 
 
-@shipped
 def test_held_out_phrases_in_the_held_out_voice_are_understood(say, transcribe):
     """The card says 0.17 % on 500 phrases; a small sample scatters around it."""
     rate, wrong = train_whisper.word_error_rate(transcribe, held_out_clips(60, seed=11))
     assert rate <= 0.02, wrong
 
 
-@shipped
 def test_the_examples_are_heard_as_their_texts_say(transcribe):
     texts = json.loads((FOLDER / "examples" / "texts.json").read_text())
     files = sorted(Path(FOLDER, "examples").glob("*.flac"))
@@ -378,7 +370,6 @@ def test_the_examples_are_heard_as_their_texts_say(transcribe):
     assert errors <= 1
 
 
-@shipped
 def test_silence_has_no_words(transcribe):
     rng = np.random.default_rng(0)
     silence = np.zeros(WINDOW_S * RATE, np.float32)

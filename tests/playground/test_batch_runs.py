@@ -75,7 +75,7 @@ class Page:
         if prompt == "long":
             raise InvalidRequest("The prompt is 3 tokens too long.")
 
-    def check_model(self, name: str) -> None:
+    def check_request(self, name: str, prompt: str = "", options: Any = None) -> None:
         if name == "other":
             raise ModelUnavailable("There is no model 'other' here.")
 

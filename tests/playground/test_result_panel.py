@@ -125,7 +125,7 @@ def test_before_the_first_run_the_page_explains_itself() -> None:
 
 def test_while_waiting_the_page_says_for_what() -> None:
     prediction = Prediction(CacheOutcome.MISS, KEY, KEY, 5, None)
-    assert "Waiting for 2 other runs" in words(waiting_report(prediction, ahead=2))
+    assert "Waiting for others." in words(waiting_report(prediction, ahead=2))
     assert "Making the function" in words(waiting_report(prediction, ahead=0))
     assert "Loading the model, then making the function" in words(waiting_report(None, ahead=0))
     assert "Running it" in words(waiting_report(HIT, ahead=0))

@@ -166,3 +166,22 @@ def test_a_run_without_an_error_ends_without_a_sentence() -> None:
     with runs.carrying_out("one") as ending:
         assert runs.of("one") is run
     assert (ending.problem, runs.of("one")) == ("", None)
+
+
+def test_a_told_turn_lets_no_error_out() -> None:
+    runs = Runs()
+    with runs.told_turn() as ending:
+        raise InvalidRequest("Ask for less.")
+    assert ending.problem == "Ask for less."
+    with runs.told_turn() as ending:
+        raise ZeroDivisionError
+    assert "log" in ending.problem
+    assert runs.engine_freed > 0.0
+
+
+def test_stopping_says_whether_there_was_a_run() -> None:
+    runs, run = Runs(), a_run()
+    assert not runs.stop("visitor")
+    runs.begin("visitor", run)
+    assert runs.stop("visitor")
+    assert run.stopped

@@ -63,7 +63,7 @@ def test_windows_are_shown_as_they_come_but_not_too_often() -> None:
         "whisper-commands",
         "/nowhere/recording.wav",
         GenerationOptions(num_beams=2),
-        {"language": "de"},
+        {"language": "de", "max_seconds": 600.0},
     )
 
 

@@ -7,7 +7,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from playground.status_line import status_line
+from playground.status_line import status_line, stopping_note
 from xla_backend import EngineStatus
 
 STATES = get_args(get_type_hints(EngineStatus)["state"])
@@ -53,3 +53,9 @@ def test_a_download_has_a_bar() -> None:
     assert words(line) == "Downloading someone/thing: 12 of 48 MB 3 s"
     assert 'aria-valuenow="25"' in line
     assert "progress" not in status_line(EngineStatus("loading", "someone/thing"))
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_stop_says_what_must_end_first(state: str) -> None:
+    note = stopping_note(EngineStatus(state))  # type: ignore[arg-type]
+    assert bool(note) == (state in ("downloading", "tracing", "compiling"))

@@ -100,16 +100,33 @@ class Pair(abc.ABC):
         assert ends or len(ids) == options.get("max_new_tokens", NEW_TOKENS)
         return result
 
-    def logprobs(self, given: Any, ids: list[int]) -> np.ndarray:
-        """The oracle's log-probability of each new token, (n,), all at once and without a cache."""
+    def distributions(self, given: Any, ids: list[int]) -> np.ndarray:
+        """The oracle's log-probabilities of all tokens in the place of each new one,
+        (n, vocabulary), all at once and without a cache."""
         start = self.start(given)
         logits = self.logits(given, start + ids[:-1])[len(start) - 1 :]
-        return tf.gather(tf.nn.log_softmax(logits), ids, batch_dims=1).numpy()
+        return tf.nn.log_softmax(logits).numpy()
+
+    def logprobs(self, given: Any, ids: list[int]) -> np.ndarray:
+        """The oracle's log-probability of each new token, (n,)."""
+        return np.take_along_axis(self.distributions(given, ids), np.array(ids)[:, None], 1)[:, 0]
 
     def logprob_difference(self, given: Any, result: GenerationResult) -> float:
-        """By how much a log-probability that the backend reports is at most off the oracle's."""
-        expected = self.logprobs(given, [token.id for token in result.tokens])
-        return float(np.max(np.abs(expected - [token.logprob for token in result.tokens])))
+        """By how much a log-probability that the backend reports is at most off the oracle's.
+
+        Those of the likeliest tokens of each place count too, and whether they are the likeliest:
+        the best, second best and so on of the oracle's, whichever tokens lead by a hair.
+        """
+        theirs = self.distributions(given, [token.id for token in result.tokens])
+        best = -np.sort(-theirs, axis=1)
+        differences = []
+        for place, token in enumerate(result.tokens):
+            assert len({likely.id for likely in token.likeliest}) == 5
+            differences.append(token.logprob - theirs[place, token.id])
+            for rank, likely in enumerate(token.likeliest):
+                differences.append(likely.logprob - theirs[place, likely.id])
+                differences.append(likely.logprob - best[place, rank])
+        return float(np.max(np.abs(differences)))
 
     @property
     def eos_token_ids(self) -> list[int]:

@@ -39,14 +39,27 @@ def test_of_one_number(ours: Callable, theirs: Callable) -> None:
     expected = theirs(tf.constant(VALUES, tf.float64)).numpy()
     # Where a factor next to 0 or 1 is rounded, the error grows with what it multiplies.
     error = np.abs(compiled(ours, VALUES) - expected)
-    assert (error <= 2e-7 * np.maximum(np.abs(VALUES), 1.0)).all()
+    assert (error <= 3e-7 * np.maximum(np.abs(VALUES), 1.0)).all()
 
 
 def test_exp_below_zero() -> None:
     x = -np.abs(VALUES)
-    np.testing.assert_allclose(
-        compiled(operations.exp_below_zero, x), np.exp(x.astype(np.float64)), rtol=0, atol=1.2e-7
-    )
+    expected = np.exp(x.astype(np.float64))
+    result = compiled(operations.exp_below_zero, x)
+    np.testing.assert_allclose(result, expected, rtol=3e-5, atol=1e-12)
+    np.testing.assert_allclose(result, expected, rtol=0, atol=3e-7)
+
+
+@pytest.mark.parametrize("score", [-14.0, -17.0, -18.0, -20.0])
+def test_the_long_tail_of_a_vocabulary_counts(score: float) -> None:
+    """50,256 tokens that are next to impossible, each, share up to 4% of the probability."""
+    scores = np.full([1, 50_257], score, np.float32)
+    scores[0, 0] = 0.0
+    tail = 50_256 * np.exp(score)
+    logprobs = compiled(operations.log_softmax, scores)[0]
+    assert logprobs[0] == pytest.approx(-np.log1p(tail), rel=2e-2)
+    weights = compiled(operations.softmax, scores)[0].astype(np.float64)
+    assert weights[1:].sum() == pytest.approx(tail / (1 + tail), rel=1e-3)
 
 
 def test_rsqrt_and_mean() -> None:

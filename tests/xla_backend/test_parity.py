@@ -132,14 +132,12 @@ def test_reported_log_probabilities_are_those_before_penalties(
 ) -> None:
     for place in (FIRST, SECOND):
         prompt = gpt2.inputs[place]
-        result = gpt2.ours(prompt, num_beams=num_beams, repetition_penalty=1.3)
-        assert gpt2.logprob_difference(prompt, result) < 1e-4
+        for options in ({"repetition_penalty": 1.3}, {"temperature": 3.0, "seed": 5}):
+            result = gpt2.ours(prompt, num_beams=num_beams, **options)
+            assert gpt2.logprob_difference(prompt, result) < 1e-4
+            assert any(token.id != token.likeliest[0].id for token in result.tokens)
 
 
-@pytest.mark.skipif(
-    not (BUNDLED_FOLDER / DEFAULT_MODEL / "model.safetensors").exists(),
-    reason=f"{DEFAULT_MODEL} has no weights: python -m demo_models.train {DEFAULT_MODEL}",
-)
 def test_the_bundled_model() -> None:
     folder = BUNDLED_FOLDER / DEFAULT_MODEL
     backend = Backend(rules=BucketRules(padded_lengths=(16,), max_new_tokens=(60,)))

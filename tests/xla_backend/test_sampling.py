@@ -103,6 +103,34 @@ def expected_kept(scores: np.ndarray, top_k: int = 0, top_p: float = 1.0) -> np.
     return kept
 
 
+# --- what was likeliest ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("vocabulary", [5, 255, 256, 300, 2048, 50_257])
+def test_the_likeliest_are_found_wherever_they_stand(rows: int, vocabulary: int) -> None:
+    compiled = xla(lambda scores: sampling.likeliest(scores, 5))
+    random = np.random.default_rng(vocabulary)
+    even = random.permutation(rows * vocabulary).reshape(rows, vocabulary)
+    # In one group, next to each other, at both ends, and with the tail of a vocabulary hidden.
+    grouped, neighbours, ends, hidden = (even.astype(np.float32) for _ in range(4))
+    grouped[:, :: max(1, min(256, vocabulary // 5))] += 1e6
+    neighbours[:, vocabulary // 3 : vocabulary // 3 + 5] += 1e6
+    ends[:, [0, 1, -2, -1]] += 1e6
+    hidden[:, 5:] = FILTERED
+    for scores in (even.astype(np.float32), grouped, neighbours, ends, hidden):
+        found = compiled(tf.constant(scores)).numpy()
+        np.testing.assert_array_equal(found, np.argsort(-scores, axis=1)[:, :5])
+
+
+def test_of_equally_likely_tokens_five_different_ones_are_told() -> None:
+    scores = np.zeros([1, 2048], np.float32)
+    scores[0, 700] = 1.0
+    found = xla(lambda scores: sampling.likeliest(scores, 5))(tf.constant(scores)).numpy()[0]
+    assert found[0] == 700
+    assert len(set(found.tolist())) == 5
+
+
 # --- what may be drawn ----------------------------------------------------------------------------
 
 TOP_K = [0, 1, 2, 50, VOCABULARY - 1, VOCABULARY, VOCABULARY + 1, 1_000_000]
@@ -439,3 +467,14 @@ def test_one_kept_token_is_greedy_search(backend: Backend, small_gpt2: Path) -> 
                 **{"max_new_tokens": 12, "temperature": 1.0, "seed": seed, **options}
             )
             assert backend.generate(str(small_gpt2), PROMPT, chosen).text == greedy.text
+
+
+def test_the_long_tail_of_a_vocabulary_is_drawn_from() -> None:
+    """50,256 tokens, each next to impossible, together hold one draw in 800."""
+    scores = np.full([4, 50_257], -17.5, np.float32)
+    scores[:, 0] = 0.0
+    tail = 50_256 * np.exp(-17.5)
+    share = tail / (1 + tail)  # tokens lie on [0, 1] from the last to the first
+    uniform = np.array([share * 0.98, share * 0.5, share * 1.02, 0.9], np.float32)
+    drawn = xla(sampling.draw)(tf.constant(scores), tf.constant(uniform)).numpy()
+    assert (drawn > 0).tolist() == [True, True, False, False]

@@ -1,0 +1,183 @@
+"""The waiting line: Gradio's queue with an end to it, in the order in which requests came.
+
+Knows Gradio's queue and its events, and refuses in a way that reaches every kind of caller: page,
+`gradio_client`, curl and agents all get the sentence as the answer to their request. Must not know
+what a request is about. Gradio keeps every event, with all that was sent with it, and a record of
+it for a dashboard, for as long as the program runs; here they go when the event is over.
+
+`gradio.queueing` is not public: this is the one module that touches it, and its test says so when
+another version of Gradio has moved something.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+from gradio.queueing import Queue
+from gradio.utils import LRUCache
+
+from playground.limits import Limits, NoRoom
+
+if TYPE_CHECKING:
+    from gradio.queueing import Event
+
+_REFUSAL = "refuse"
+_CLOSED_PAGES = 2
+"""Times as many as may wait, that pages may have waiting: they ask for room before they come, so
+only what was made by hand meets this bound."""
+_MOST_KEPT = 5000
+"""Events that are over, whose answers may still be read."""
+
+
+class WaitingLine(Queue):
+    """Requests that wait for the engine. Install with `of`."""
+
+    @classmethod
+    def of(
+        cls, app: gr.Blocks, engine_queue: str, limits: Limits, behind_proxy: bool
+    ) -> WaitingLine:
+        """Gives the app this line; call it inside `with app`, before `launch()`.
+
+        Args:
+            app: the page that is being built.
+            engine_queue: the `concurrency_id` of the events that wait for the engine.
+            limits: how many may wait.
+            behind_proxy: whether X-Forwarded-For says who asks. Without a proxy that sets it,
+                anybody could write anything there.
+        """
+        gr.api(
+            _refuse,
+            api_name=_REFUSAL,
+            api_visibility="private",
+            concurrency_id=_REFUSAL,
+            concurrency_limit=None,
+        )
+        # Gradio would else answer /run/... at once, beside what has its turn.
+        app.queue(api_open=False)
+        line = cls(
+            live_updates=True,
+            concurrency_count=app.max_threads,
+            update_intervals=1,
+            max_size=None,
+            blocks=app,
+        )
+        line._engine_queue = engine_queue
+        line._limits = limits
+        line._behind_proxy = behind_proxy
+        line.event_ids_to_events = LRUCache(_MOST_KEPT)
+        line.pending_event_ids_session = LRUCache(_MOST_KEPT)
+        app._queue = line
+        return line
+
+    _engine_queue: str
+    _limits: Limits
+    _behind_proxy: bool
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for the engine now, without those that it works on."""
+        return len(self._events())
+
+    @property
+    def running(self) -> int:
+        """Requests that the engine works on now."""
+        line = self.event_queue_per_concurrency_id.get(self._engine_queue)
+        return line.current_concurrency if line else 0
+
+    def before(self, session: str) -> int | None:
+        """How many requests the engine serves before this page's; None when none of it waits."""
+        for place, event in enumerate(self._events()):
+            if event.session_hash == session:
+                return place + self.running
+        return None
+
+    def check_room(self) -> None:
+        """To be asked before a page's event is sent off.
+
+        Raises:
+            NoRoom: too many wait.
+        """
+        self._limits.check_room(self.waiting)
+
+    async def push(self, body: Any, request: Any, username: str | None) -> Any:
+        """Takes an event in; one for which there is no room is answered with the reason."""
+        function = self.blocks.fns.get(body.fn_index)
+        if function is not None and function.concurrency_id == self._engine_queue:
+            try:
+                self._admit(request, is_page=function.api_visibility == "private")
+            except NoRoom as full:
+                body.fn_index = self._refusal_index()
+                body.data = [str(full)]
+        return await super().push(body, request, username)
+
+    async def process_events(self, events: list[Event], batch: bool, begin_time: float) -> None:
+        """Carries events out, then forgets them."""
+        try:
+            await super().process_events(events, batch, begin_time)
+        finally:
+            for event in events:
+                self._forget(event)
+
+    async def remove_from_queue(self, event_id: str) -> None:
+        """Takes one out that was cancelled."""
+        await super().remove_from_queue(event_id)
+        self.event_analytics.pop(event_id, None)
+
+    async def clean_events(
+        self, *, session_hash: str | None = None, event_id: str | None = None
+    ) -> None:
+        """Takes out what waits of a visitor who has left."""
+        left = [
+            event
+            for event in self.event_ids_to_events.values()
+            if event.session_hash == session_hash or event._id == event_id
+        ]
+        await super().clean_events(session_hash=session_hash, event_id=event_id)
+        for event in left:
+            if event._id not in self.event_ids_to_events:
+                self.event_analytics.pop(event._id, None)
+
+    def compute_analytics_summary(self, event_analytics: Any) -> dict[str, Any]:
+        """Nothing: there is no dashboard, and Gradio's count goes through all events so far."""
+        del event_analytics
+        return self.cached_event_analytics_summary
+
+    # ---- inside
+
+    def _events(self) -> list[Event]:
+        line = self.event_queue_per_concurrency_id.get(self._engine_queue)
+        return list(line.queue) if line else []
+
+    def _admit(self, request: Any, is_page: bool) -> None:
+        events = self._events()
+        if is_page:
+            if len(events) >= _CLOSED_PAGES * self._limits.waiting:
+                self._limits.check_room(len(events))
+            return
+        visitor = self._address(request)
+        own = [event for event in events if event.fn.api_visibility != "private"]
+        same = sum(self._address(event.request) == visitor for event in own)
+        self._limits.check_room(len(events), same)
+
+    def _address(self, request: Any) -> str:
+        forwarded = request.headers.get("x-forwarded-for", "") if self._behind_proxy else ""
+        first = forwarded.partition(",")[0].strip()
+        return first or (request.client.host if request.client else "")
+
+    def _refusal_index(self) -> int:
+        return next(i for i, fn in self.blocks.fns.items() if fn.api_name == _REFUSAL)
+
+    def _forget(self, event: Event) -> None:
+        # The event itself stays for a while: who has not read its answer yet is told by it.
+        event.data = event.request = None
+        if event.session_hash == event._id:  # A program's: Gradio kept a copy of the page for it.
+            self.blocks.app.state_holder.session_data.pop(event._id, None)
+            self.blocks.app.state_holder.time_last_used.pop(event._id, None)
+        self.event_analytics.pop(event._id, None)
+        self.blocks.app.iterators_to_reset.discard(event._id)
+        self.blocks.app.iterators.pop(event._id, None)
+
+
+def _refuse(sentence: str) -> None:
+    raise gr.Error(sentence, print_exception=False)

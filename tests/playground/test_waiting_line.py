@@ -1,0 +1,142 @@
+"""The waiting line: bounded, true about positions, and without a memory of what is over."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import gradio as gr
+import httpx
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+
+from playground.limits import Limits, NoRoom
+from playground.waiting_line import WaitingLine
+
+ENGINE = "engine"
+
+
+@dataclass
+class Shop:
+    """An app whose engine is a door that the test opens.
+
+    Attributes:
+        served: what was asked, in the order of being served.
+    """
+
+    line: WaitingLine
+    url: str
+    door: threading.Event = field(default_factory=threading.Event)
+    served: list[str] = field(default_factory=list)
+
+    def ask(self, text: str, **headers: str) -> str:
+        """Joins the line as a program does; returns the event's number."""
+        answer = httpx.post(
+            f"{self.url}/gradio_api/call/say", json={"data": [text]}, headers=headers
+        )
+        return answer.json()["event_id"]
+
+    def answer(self, event: str) -> str:
+        """What came of it."""
+        return httpx.get(f"{self.url}/gradio_api/call/say/{event}", timeout=30).text
+
+    def wait_for(self, waiting: int, running: int = 1) -> None:
+        """Waits until so many are in the line."""
+        deadline = time.monotonic() + 20
+        while (self.line.waiting, self.line.running) != (waiting, running):
+            assert time.monotonic() < deadline, (self.line.waiting, self.line.running)
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    opened: list[Shop] = []
+
+    def say(text: str) -> str:
+        shop = opened[0]
+        shop.door.wait(30)
+        shop.served.append(text)
+        return text.upper()
+
+    with gr.Blocks(analytics_enabled=False) as app:
+        limits = Limits(waiting=4, waiting_each=3)
+        line = WaitingLine.of(app, ENGINE, limits, behind_proxy=True)
+        gr.api(say, api_name="say", concurrency_id=ENGINE, concurrency_limit=1)
+    app.launch(server_name="127.0.0.1", prevent_thread_lock=True, quiet=True, ssr_mode=False)
+    opened.append(Shop(line, app.local_url.rstrip("/")))
+    yield opened[0]
+    opened[0].door.set()
+    app.close(verbose=False)
+
+
+def test_first_come_first_served_and_who_comes_too_late_is_told(shop: Shop) -> None:
+    events = [shop.ask("a")]
+    shop.wait_for(waiting=0)
+    for number, text in enumerate("bcde"):
+        events.append(shop.ask(text, **{"x-forwarded-for": f"10.0.0.{number}"}))
+        shop.wait_for(waiting=number + 1)
+    assert [shop.line.before(event) for event in events] == [None, 1, 2, 3, 4]
+    with pytest.raises(NoRoom, match="The server is busy: 4 requests wait"):
+        shop.line.check_room()
+    refused = shop.answer(shop.ask("f"))
+    assert "event: error" in refused
+    assert "The server is busy: 4 requests wait already" in refused
+    client = Client(shop.url, verbose=False)
+    with pytest.raises(AppError, match="The server is busy"):
+        client.predict("g", api_name="/say")
+    shop.door.set()
+    with ThreadPoolExecutor(5) as readers:
+        answers = list(readers.map(shop.answer, events))
+    assert [f'["{text}"]' in answer for text, answer in zip("ABCDE", answers, strict=True)] == [
+        True
+    ] * 5
+    assert shop.served == list("abcde")
+    shop.line.check_room()
+
+
+def test_one_program_cannot_take_every_place(shop: Shop) -> None:
+    shop.ask("a")
+    shop.wait_for(waiting=0)
+    mine = {"x-forwarded-for": "10.0.0.1, 172.16.0.1"}
+    for place in range(3):
+        shop.ask("mine", **mine)
+        shop.wait_for(waiting=place + 1)
+    assert "3 requests of yours wait already; at most 3 may" in shop.answer(
+        shop.ask("one more", **mine)
+    )
+    shop.ask("another's", **{"x-forwarded-for": "10.0.0.2"})
+    shop.wait_for(waiting=4)
+
+
+def test_nothing_is_kept_of_what_is_over(shop: Shop) -> None:
+    shop.door.set()
+    for number in range(20):
+        assert "event: complete" in shop.answer(shop.ask(f"text {number}"))
+    shop.wait_for(waiting=0, running=0)
+    kept = list(shop.line.event_ids_to_events.values())
+    assert [event.data for event in kept] == [None] * len(kept)
+    assert shop.line.event_analytics == {}
+    assert not shop.line.blocks.app.state_holder.session_data
+    assert not shop.line.blocks.app.iterators
+
+
+def test_who_leaves_gives_up_the_place(shop: Shop) -> None:
+    shop.ask("a")
+    shop.wait_for(waiting=0)
+    event = shop.ask("b")
+    shop.wait_for(waiting=1)
+    asyncio.run(shop.line.clean_events(session_hash=event))
+    shop.wait_for(waiting=0)
+    assert event not in shop.line.event_analytics
+
+
+def test_requests_made_by_hand_do_not_pass_the_line_by(shop: Shop) -> None:
+    answer = httpx.post(f"{shop.url}/gradio_api/run/say", json={"data": ["x"]})
+    assert answer.status_code == 404
+    assert "join the queue" in answer.text
+    assert shop.served == []

@@ -1,0 +1,136 @@
+"""What a process holds in memory, and how much it may: the kernel's own accounts.
+
+Knows `/proc` and control groups, versions 1 and 2. Must not know what is held, nor who is ended for
+it. Where the system keeps no such accounts the answer is None, and nothing is bounded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT_LIMIT = "60%"
+"""What the engine's process may hold: the rest is for the page, the files that the system keeps in
+memory, and a moment in which an old engine and a new one are both there."""
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_UNITS |= {f"{unit}I": 1024**power for power, unit in enumerate("KMGT", start=1)}
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(?:(%)|([KMGT]?I?)B?)", re.IGNORECASE)
+_ROOT = Path("/")
+
+
+def resident(pid: int | None = None) -> int | None:
+    """Bytes that a process holds in memory (its resident set); None where nobody knows.
+
+    Args:
+        pid: which process; None for this one.
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        pages = Path(f"/proc/{pid or 'self'}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    return None
+
+
+def total(root: Path = _ROOT) -> int | None:
+    """Bytes that this process and its children may use: the machine's, or less in a container.
+
+    Args:
+        root: where `/proc` and `/sys` are found.
+    """
+    amounts = [_of_machine(root, "MemTotal"), *(group.limit for group in _groups(root))]
+    return min((amount for amount in amounts if amount is not None), default=None)
+
+
+def available(root: Path = _ROOT) -> int | None:
+    """Bytes that can still be had before something is swapped out or killed; see `total`."""
+    amounts = [_of_machine(root, "MemAvailable")]
+    for group in _groups(root):
+        if group.limit is not None and group.used is not None:
+            amounts.append(max(0, group.limit - group.used))
+    return min((amount for amount in amounts if amount is not None), default=None)
+
+
+def limit_from(text: str, of: int | None) -> int | None:
+    """A limit in bytes, from what somebody wrote.
+
+    Args:
+        text: an amount ("3GB", "1500 MiB", bytes without a unit), a share ("60%") of what there is,
+            or "off".
+        of: what there is, in bytes; None where that is not known, and then there are no shares.
+
+    Raises:
+        ValueError: it cannot be understood; the sentence says what can.
+    """
+    text = text.strip()
+    if text.lower() == "off":
+        return None
+    found = _AMOUNT.fullmatch(text)
+    if found is None or not float(found[1]):
+        raise ValueError(
+            f"{text!r} is no amount of memory: write 3GB, 1500MiB, 60% (of the machine's or the "
+            "container's) or off."
+        )
+    if found[2]:
+        return None if of is None else int(of * min(float(found[1]), 100.0) / 100)
+    return int(float(found[1]) * _UNITS[(found[3] or "").upper()])
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A control group: bytes; `used` without the cached files that it would give up."""
+
+    limit: int | None
+    used: int | None
+
+
+def _of_machine(root: Path, name: str) -> int | None:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in (root / "proc/meminfo").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def _groups(root: Path) -> Iterator[_Group]:
+    """The groups that this process is in and those around them, as far as they can be seen."""
+    with contextlib.suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, _, rest = line.partition(":")
+            controllers, _, path = rest.partition(":")
+            if controllers == "":  # version 2
+                place, files = root / "sys/fs/cgroup", ("memory.max", "memory.current")
+                cached = "inactive_file"
+            elif "memory" in controllers.split(","):
+                place = root / "sys/fs/cgroup/memory"
+                files = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+                cached = "total_inactive_file"
+            else:
+                continue
+            # A container sees its own group at the top, under a path that exists outside only.
+            inner = Path(path.lstrip("/"))
+            for folder in (place / inner, *(place / parent for parent in inner.parents), place):
+                limit = _number(folder / files[0])
+                used = _number(folder / files[1])
+                if used is not None:
+                    used = max(0, used - _in_statistics(folder / "memory.stat", cached))
+                yield _Group(limit, used)
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file; None for "max", for version 1's word for it, and without the file."""
+    with contextlib.suppress(OSError, ValueError):
+        number = int(path.read_text())
+        return number if number < 2**60 else None
+    return None
+
+
+def _in_statistics(path: Path, name: str) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in path.read_text().splitlines():
+            if line.split()[0] == name:
+                return int(line.split()[1])
+    return 0

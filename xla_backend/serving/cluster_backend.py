@@ -1,0 +1,595 @@
+"""`ClusterBackend`: the methods of `BackendProcess`, over the replicas of a Ray Serve application.
+
+Knows how requests find a replica, how answers come back and what becomes of a request whose replica
+dies. Must not import TensorFlow, nor know the page. Two things differ from one engine:
+
+- `forget` and `forget_functions` concern every replica; while they last, all of them are away.
+- Requests that leave one replica for another because it died run again from the beginning, once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+import ray
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException, RequestCancelledError
+
+from xla_backend import audio, errors, prediction
+from xla_backend.audio import DEFAULT_MAX_SECONDS, AudioInput
+from xla_backend.buckets import BucketRules, CacheKey
+from xla_backend.errors import BackendError, EngineStopped, ModelUnavailable
+from xla_backend.function_comparison import DEFAULT_CALLS, FunctionComparison, KeptShape
+from xla_backend.history import Past
+from xla_backend.options import GenerationOptions
+from xla_backend.results import (
+    CacheEntry,
+    CacheOutcome,
+    EngineStatus,
+    GenerationResult,
+    ModelInfo,
+    Prediction,
+    TranscribedWindow,
+    Transcription,
+)
+from xla_backend.serving import snapshot as views
+from xla_backend.serving.replica import Work
+from xla_backend.serving.routing import Route, function_id, spill_at
+from xla_backend.serving.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from ray.serve.handle import DeploymentHandle
+
+    from xla_backend.process import Vocabulary
+
+DEFAULT_OPTIONS = GenerationOptions()
+ENGINES, BOARD, APPLICATION = "Engines", "Board", "default"
+"""Names of the deployments, and of the application where `serve run` is given none."""
+READ_S = 5.0
+"""Seconds that a question to the board waits for news."""
+CONNECT_S = 60.0
+"""Seconds that connecting waits for a replica: it imports TensorFlow before it is ready."""
+PATIENCE_S = 15.0
+"""Seconds without an answer of the board after which the service counts as away."""
+BETWEEN_READS_S = 0.1
+"""News within this time come together."""
+
+CLOSED = "The connection to the service was closed; it takes no more requests."
+REPLICA_DIED = (
+    "The replica that served this request ended before it was done. "
+    "Send the request again: another one takes it."
+)
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result", bound=GenerationResult)
+
+logger = logging.getLogger(__name__)
+
+
+class ClusterBackend:
+    """Many engines with the methods of one. Methods may be called from any thread, not from an
+    event loop's.
+
+    Requests of one key go to a replica that has its function, see `routing`. `models`, `entries`,
+    `status` and, for functions in memory, `predict` answer at once, from the replicas' latest
+    snapshots.
+    """
+
+    def __init__(self, engines: DeploymentHandle, board: DeploymentHandle) -> None:
+        """Takes handles to the two deployments; begins to read the board."""
+        self._engines = engines
+        self._board = board
+        self._rules = BucketRules()
+        self._vocabularies: dict[str, Vocabulary] = {}
+        self._snapshots: dict[str, Snapshot] = {}
+        self._news = threading.Condition()
+        self._failure = ""
+        self._closed = threading.Event()
+        threading.Thread(target=self._read_board, name="board", daemon=True).start()
+
+    @classmethod
+    def connect(cls, address: str | None = None) -> ClusterBackend:
+        """Finds the application `xla_backend.serve_app:app` on a cluster.
+
+        Args:
+            address: "host:port" of the cluster's head, to be called from one of its machines; None
+                or "auto" for the cluster that runs on this machine.
+
+        Raises:
+            EngineStopped: there is no such cluster, the application does not run there, or none of
+                its engines is ready.
+        """
+        if address is not None and address.startswith("ray://"):
+            raise EngineStopped(
+                "Ray's client (ray://) cannot stream. Start this on a machine of the cluster, with "
+                "--ray-address auto."
+            )
+        try:
+            if not ray.is_initialized():
+                ray.init(
+                    address=address or "auto",
+                    namespace="serve",
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                )
+            engines, board = (
+                serve.get_deployment_handle(name, APPLICATION) for name in (ENGINES, BOARD)
+            )
+        except (RayError, RayServeException, ConnectionError, RuntimeError, ValueError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise EngineStopped(
+                f"No service was found at {address or 'auto'} ({reason}). Start it with "
+                "`serve run xla_backend.serve_app:app`."
+            ) from error
+        backend = cls(engines, board)
+        if not backend.wait_ready(CONNECT_S):
+            backend.close()
+            raise EngineStopped(
+                f"The service has no engine that is ready after {CONNECT_S:g} s: `serve status` "
+                "says why."
+            )
+        return backend
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def generate(
+        self,
+        model: str,
+        prompt: str,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        *,
+        exact_key: bool = False,
+    ) -> GenerationResult:
+        """Generates the whole text; arguments and errors as for `BackendProcess.generate`."""
+        return self._text(model, prompt, options, exact_key, is_chunked=False).wait()
+
+    def stream(
+        self,
+        model: str,
+        prompt: str,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        *,
+        exact_key: bool = False,
+    ) -> ClusterStream[str, GenerationResult]:
+        """Generates text that can be read as it comes; see `BackendProcess.stream`."""
+        return self._text(model, prompt, options, exact_key, is_chunked=True)
+
+    def transcribe(
+        self,
+        model: str,
+        recording: AudioInput,
+        options: GenerationOptions | None = None,
+        *,
+        language: str | None = None,
+        max_seconds: float = DEFAULT_MAX_SECONDS,
+    ) -> Transcription:
+        """Writes down what is said in a recording; see `BackendProcess.transcribe`."""
+        return self._speech(
+            model, recording, options, language, max_seconds, is_chunked=False
+        ).wait()
+
+    def transcribe_windows(
+        self,
+        model: str,
+        recording: AudioInput,
+        options: GenerationOptions | None = None,
+        *,
+        language: str | None = None,
+        max_seconds: float = DEFAULT_MAX_SECONDS,
+    ) -> ClusterStream[TranscribedWindow, Transcription]:
+        """Writes down a recording window by window; see `BackendProcess.transcribe_windows`.
+
+        A file is read here, and its samples travel: replicas need not see the file.
+        """
+        return self._speech(model, recording, options, language, max_seconds, is_chunked=True)
+
+    def load(self, model: str) -> ModelInfo:
+        """Loads a model on the replica that would take its first request.
+
+        Raises:
+            ModelUnavailable: it cannot be loaded.
+            EngineStopped: the replica or its engine ended meanwhile.
+        """
+        return self._call(Route(function_id(model)), "load", model)
+
+    def compare_function(
+        self, function: str, batch_size: int, *, pad: bool = False, calls: int = DEFAULT_CALLS
+    ) -> FunctionComparison:
+        """Calls one of the guide's functions in three ways; see `Backend.compare_function`."""
+        route = Route(f"function {function}")
+        return self._call(route, "compare_function", function, batch_size, pad=pad, calls=calls)
+
+    # --- what replicas' snapshots answer --------------------------------------------------------
+
+    @property
+    def status(self) -> EngineStatus:
+        """What the replica that has been busy longest is doing, and how many are busy."""
+        if self._failure:
+            return EngineStatus("stopped", self._failure, time.perf_counter())
+        return views.merged_status(self._all()) or EngineStatus("starting")
+
+    def replicas(self) -> list[Snapshot]:
+        """The replicas that live, as they told last."""
+        return self._all()
+
+    def models(self) -> list[ModelInfo]:
+        """The models that can be asked for."""
+        return views.merged_models(self._all())
+
+    def entries(self) -> list[CacheEntry]:
+        """The compiled functions in any replica's memory."""
+        return views.merged_entries(self._all())
+
+    def past(self) -> Past:
+        """What each key took on any replica."""
+        return views.merged_past(self._all())
+
+    def kept_shapes(self) -> list[KeptShape]:
+        """The shapes that `compare_function` has compiled for on any replica."""
+        return views.merged_kept_shapes(self._all())
+
+    def warming(self) -> list[tuple[str, CacheKey]]:
+        """Models and keys that are being made ready in the background of any replica."""
+        return views.merged_warming(self._all())
+
+    def wait_ready(self, timeout_s: float | None = None) -> bool:
+        """Waits until some replica is ready; False when `timeout_s` seconds were not enough."""
+        with self._news:
+            return self._news.wait_for(
+                lambda: any(one.status.state != "starting" for one in self._snapshots.values()),
+                timeout_s,
+            )
+
+    # --- predictions ----------------------------------------------------------------------------
+
+    def predict(
+        self,
+        model: str,
+        prompt: str,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        *,
+        exact_key: bool = False,
+    ) -> Prediction:
+        """What this request would meet now, on the replica to which it would be sent.
+
+        Raises:
+            InvalidRequest: the prompt is empty or too long.
+            ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.
+        """
+        wanted, tokens = self._vocabulary(model).prompt_key(self._rules, prompt, options)
+        here = self._predict(model, wanted, tokens, exact_key)
+        if here.outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
+            return here
+        # Whether it can be restored, only a machine that sees the store can tell.
+        route = Route(function_id(model, wanted))
+        return self._call(route, "predict", model, prompt, options, exact_key=exact_key)
+
+    def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
+        """What the first window of any recording would meet now; as for `predict`."""
+        wanted, frames = self._vocabulary(model).speech_key(self._rules, options)
+        here = self._predict(model, wanted, frames, exact_key=False)
+        if here.outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
+            return here
+        return self._call(Route(function_id(model, wanted)), "predict_speech", model, options)
+
+    # --- work for later, and its end ------------------------------------------------------------
+
+    def warm_soon(self, model: str, keys: Iterable[CacheKey]) -> None:
+        """Has each key made ready on its home replica, in idle moments. Returns at once."""
+        for key in keys:
+            self._engines.warm_soon.remote(Route(function_id(model, key)), model, key)
+
+    def cancel_warming(self) -> None:
+        """Gives up what waits in the background of any replica."""
+        self._call_all("cancel_warming")
+
+    def forget(
+        self, model: str | None = None, key: CacheKey | None = None, disk: bool = True
+    ) -> None:
+        """Forgets compiled functions on every replica: all engines end and start anew.
+
+        Args:
+            model, key, disk: as for `BackendProcess.forget`.
+        """
+        self._call_all("forget", model, key, disk)
+
+    def forget_functions(self) -> None:
+        """Has `compare_function` trace and compile everything again, on every replica."""
+        self._call_all("forget_functions")
+
+    def close(self) -> None:
+        """Ends the connection; the service goes on. Later calls raise `EngineStopped`."""
+        self._closed.set()
+        with self._news:
+            self._news.notify_all()
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _all(self) -> list[Snapshot]:
+        return sorted(self._snapshots.values(), key=lambda one: one.replica)
+
+    def _text(
+        self, model: str, prompt: str, options: GenerationOptions, exact_key: bool, is_chunked: bool
+    ) -> ClusterStream[str, GenerationResult]:
+        try:
+            wanted, tokens = self._vocabulary(model).prompt_key(self._rules, prompt, options)
+        except ModelUnavailable:  # unknown, which a replica will say, or to be downloaded there
+            route = Route(function_id(model))
+        else:
+            route = self._route(model, self._predict(model, wanted, tokens, exact_key))
+        work = Work(
+            uuid.uuid4().hex, model, prompt, options, is_chunked=is_chunked, exact_key=exact_key
+        )
+        return ClusterStream(self, route, work)
+
+    def _speech(
+        self,
+        model: str,
+        recording: AudioInput,
+        options: GenerationOptions | None,
+        language: str | None,
+        max_seconds: float,
+        is_chunked: bool,
+    ) -> ClusterStream[TranscribedWindow, Transcription]:
+        try:
+            vocabulary = self._vocabulary(model)
+        except ModelUnavailable:
+            self.load(model)
+            vocabulary = self._vocabulary(model)
+        wanted, frames = vocabulary.speech_key(self._rules, options)
+        rate = vocabulary.speech.rate
+        work = Work(
+            uuid.uuid4().hex,
+            model,
+            options=options,
+            is_chunked=is_chunked,
+            recording=(rate, audio.read(recording, rate, max_seconds)),
+            language=language,
+            max_seconds=max_seconds,
+        )
+        route = self._route(model, self._predict(model, wanted, frames, exact_key=False))
+        return ClusterStream(self, route, work)
+
+    def _predict(self, model: str, wanted: CacheKey, size: int, exact_key: bool) -> Prediction:
+        """What the functions in memory promise; a MISS may be a DISK."""
+        return prediction.predict(
+            wanted=wanted,
+            prompt_tokens=size,
+            entries=[entry for entry in self.entries() if entry.model == model],
+            past=self.past().get(model, {}),
+            is_stored=lambda key: False,
+            exact_key=exact_key,
+        )
+
+    def _route(self, model: str, predicted: Prediction) -> Route:
+        past = self.past().get(model, {}).get(predicted.key)
+        first_call_s = None if past is None else past.disk_s or past.miss_s
+        run_s = None if past is None else past.run_s
+        return Route(function_id(model, predicted.key), spill_at=spill_at(first_call_s, run_s))
+
+    def _vocabulary(self, model: str) -> Vocabulary:
+        if not isinstance(model, str):
+            raise ModelUnavailable("A model is chosen by its name.")
+        if model not in self._vocabularies:
+            self._vocabularies[model] = self._call(Route(function_id(model)), "vocabulary", model)
+        return self._vocabularies[model]
+
+    def _call(self, route: Route, method: str, *arguments: Any, **named: Any) -> Any:
+        """Calls a method of one replica's `BackendProcess`."""
+        if self._closed.is_set():
+            raise EngineStopped(CLOSED)
+        return self._take(self._engines.call.remote(route, method, *arguments, **named))
+
+    def _call_all(self, method: str, *arguments: Any) -> None:
+        """The same on every replica at once; one that is gone has nothing to do it to."""
+        if self._closed.is_set():
+            raise EngineStopped(CLOSED)
+        replies = [
+            self._engines.call.remote(Route(to=replica), method, *arguments)
+            for replica in list(self._snapshots)
+        ]
+        for reply in replies:
+            try:
+                self._take(reply)
+            except EngineStopped as error:
+                logger.info("%s on a replica: %s", method, error)
+
+    def _take(self, response: Any) -> Any:
+        try:
+            kind, value = response.result()
+        except (RayError, RayServeException) as error:
+            raise EngineStopped(REPLICA_DIED) from error
+        if kind == "error":
+            raise _error(*value)
+        value, snapshot = value
+        self._learn(snapshot)
+        return value
+
+    def _learn(self, snapshot: Snapshot) -> None:
+        """Takes in a snapshot that came with an answer: it may be ahead of the board's."""
+        with self._news:
+            known = self._snapshots.get(snapshot.replica)
+            if known is None or known.number < snapshot.number:
+                self._snapshots[snapshot.replica] = snapshot.received()
+                self._news.notify_all()
+
+    def _lost(self, replica: str) -> None:
+        """A replica died: what it had is gone."""
+        with self._news:
+            self._snapshots.pop(replica, None)
+
+    def _read_board(self) -> None:
+        """The thread that keeps the snapshots up to date."""
+        version, heard = 0, time.monotonic()
+        while not self._closed.is_set():
+            try:
+                version, told = self._board.read.remote(version, READ_S).result(
+                    timeout_s=READ_S + PATIENCE_S
+                )
+            except (RayError, RayServeException, TimeoutError, RuntimeError) as error:
+                logger.debug("The board does not answer: %s", error)
+                if time.monotonic() - heard > PATIENCE_S:
+                    with self._news:
+                        self._snapshots = {}
+                        self._failure = "The service on Ray does not answer."
+                self._closed.wait(1.0)
+                continue
+            heard = time.monotonic()
+            with self._news:
+                before, self._failure = self._snapshots, ""
+                self._snapshots = {
+                    one.replica: before[one.replica]
+                    if one.replica in before and before[one.replica].number >= one.number
+                    else one.received()
+                    for one in told
+                }
+                self._news.notify_all()
+            self._closed.wait(BETWEEN_READS_S)
+
+
+class ClusterStream(Generic[Piece, Result]):
+    """What one request sends as it comes: an iterator of its pieces.
+
+    Dropping it, or closing it, before its end stops the work on the replica.
+
+    Attributes:
+        result: set when the iterator has ended, also after `stop`; None if an error was raised, or
+            if it was stopped before an engine took it up.
+        replica: name of the replica that has it; empty before one does.
+    """
+
+    def __init__(self, backend: ClusterBackend, route: Route, work: Work) -> None:
+        """Sends the request."""
+        self.result: Result | None = None
+        self.replica = ""
+        self._backend = backend
+        self._route = route
+        self._work = work
+        self._lock = threading.Lock()
+        self._stopped = self._ended = self._handed_out = False
+        self._retries = 1
+        self._sent = time.perf_counter()
+        self._waited_s = 0.0
+        self._response = self._send()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Piece:
+        while not self._ended:
+            try:
+                kind, value = next(self._response)
+            except StopIteration:
+                self._ended = True
+            except Exception as error:
+                self._recover(error)
+            else:
+                if kind == "taken":
+                    self._taken_by(value)
+                elif kind == "chunk":
+                    self._handed_out = True
+                    return value
+                else:
+                    self._end(kind, value)
+        raise StopIteration
+
+    def wait(self) -> Result:
+        """Waits for the result.
+
+        Raises:
+            EngineStopped: it was stopped before an engine took it up.
+            BackendError: what the engine raised.
+        """
+        try:
+            for _ in self:
+                pass
+        except BaseException:  # Ctrl-C: nobody waits any more
+            self.close()
+            raise
+        if self.result is None:
+            raise EngineStopped("The request was stopped before an engine took it up.")
+        return self.result
+
+    def stop(self) -> None:
+        """Ends after the piece that is being made; what was made is kept. Returns at once."""
+        with self._lock:
+            self._stopped = True
+            if self.replica:
+                self._backend._engines.stop.remote(Route(to=self.replica), self._work.id)
+            else:
+                self._response.cancel()
+
+    def close(self) -> None:
+        """Stops, without waiting for what is left."""
+        if not self._ended:
+            self._ended = True
+            self._response.cancel()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_ended", True):
+            self.close()
+
+    def _send(self) -> Any:
+        if self._backend._closed.is_set():
+            self._ended = True
+            raise EngineStopped(CLOSED)
+        return self._backend._engines.options(stream=True).run.remote(self._route, self._work)
+
+    def _taken_by(self, replica: str) -> None:
+        with self._lock:
+            self._waited_s = time.perf_counter() - self._sent
+            self.replica = replica
+            if self._stopped:
+                self._backend._engines.stop.remote(Route(to=replica), self._work.id)
+
+    def _end(self, kind: str, value: Any) -> None:
+        self._ended = True
+        if kind == "error":
+            raise _error(*value)
+        if kind == "result":
+            result, snapshot = value
+            self._backend._learn(snapshot)
+            self.result = _with_waiting(result, self._waited_s)
+
+    def _recover(self, error: Exception) -> None:
+        """Sends the request once more if its replica died before it gave anything.
+
+        Raises:
+            EngineStopped: it cannot be sent again.
+        """
+        if self._stopped or isinstance(error, RequestCancelledError):
+            self._ended = True
+            return
+        if not isinstance(error, RayError | RayServeException):
+            self._ended = True
+            raise error
+        if self.replica:
+            self._backend._lost(self.replica)
+        if self._handed_out or not self._retries:
+            self._ended = True
+            raise EngineStopped(REPLICA_DIED) from error
+        self._retries -= 1
+        with self._lock:
+            self.replica = ""
+            self._response = self._send()
+
+
+def _error(name: str, sentence: str) -> BackendError:
+    return getattr(errors, name, BackendError)(sentence)
+
+
+def _with_waiting(result: Result, waited_s: float) -> Result:
+    """Counts the way to the replica, and the wait for a place there, as queue time."""
+    timing = dataclasses.replace(
+        result.timing,
+        queue_s=result.timing.queue_s + waited_s,
+        total_s=result.timing.total_s + waited_s,
+    )
+    return dataclasses.replace(result, timing=timing)

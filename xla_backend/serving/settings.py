@@ -1,0 +1,121 @@
+"""`ServeSettings`: what the environment says about the service on Ray Serve.
+
+Knows variables, their defaults and their checks. Must not import Ray: whoever has no Ray can read
+what is wrong with a variable, too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from xla_backend.errors import InvalidRequest
+from xla_backend.models import DEFAULT_MODEL, HUB_MODELS, Registry
+
+Number = TypeVar("Number", int, float)
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """How many engines there are, and what they may do. `from_environment` documents the variables.
+
+    Attributes:
+        models: names that requests may use, the first one loaded at the start; empty for all that
+            are known.
+        store: folder of compiled functions on each replica's machine, or one that they share; None
+            for the default one, "off" for none.
+        min_replicas, max_replicas: bounds of autoscaling.
+        target_ongoing: requests a replica, running and waiting, that autoscaling aims at.
+        max_ongoing: requests that a replica takes at once. They wait inside its engine, where those
+            of one key can run together; more wait with whoever sends them.
+        upscale_delay_s, downscale_delay_s: how long there must be too few or too many replicas
+            before their number changes.
+        cores: cores that one replica reserves, and threads that it computes with.
+    """
+
+    models: tuple[str, ...] = ()
+    store: str | None = None
+    min_replicas: int = 1
+    max_replicas: int = 1
+    target_ongoing: float = 4.0
+    max_ongoing: int = 16
+    upscale_delay_s: float = 30.0
+    downscale_delay_s: float = 600.0
+    cores: int = 1
+
+    def __post_init__(self) -> None:
+        if self.max_replicas < self.min_replicas:
+            raise InvalidRequest(
+                f"XLA_BACKEND_MAX_REPLICAS ({self.max_replicas}) must be at least "
+                f"XLA_BACKEND_MIN_REPLICAS ({self.min_replicas})."
+            )
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> ServeSettings:
+        """Reads XLA_BACKEND_MODELS (names with commas), _STORE, _MIN_REPLICAS, _MAX_REPLICAS,
+        _TARGET_ONGOING, _MAX_ONGOING, _UPSCALE_DELAY_S, _DOWNSCALE_DELAY_S and _CORES.
+
+        Raises:
+            InvalidRequest: a variable is not what it should be.
+        """
+
+        def number(name: str, default: Number, least: Number) -> Number:
+            text = environment.get(f"XLA_BACKEND_{name}") or str(default)
+            try:
+                value = type(default)(text)
+            except ValueError:
+                value = None
+            if value is None or not least <= value < float("inf"):
+                kind = "whole number" if isinstance(default, int) else "number"
+                raise InvalidRequest(
+                    f"XLA_BACKEND_{name} must be a {kind} of at least {least}, not {text!r}."
+                )
+            return value
+
+        names = environment.get("XLA_BACKEND_MODELS", "").split(",")
+        min_replicas = number("MIN_REPLICAS", cls.min_replicas, 1)
+        return cls(
+            models=tuple(name.strip() for name in names if name.strip()),
+            store=environment.get("XLA_BACKEND_STORE") or None,
+            min_replicas=min_replicas,
+            max_replicas=number("MAX_REPLICAS", max(cls.max_replicas, min_replicas), 1),
+            target_ongoing=number("TARGET_ONGOING", cls.target_ongoing, 0.1),
+            max_ongoing=number("MAX_ONGOING", cls.max_ongoing, 1),
+            upscale_delay_s=number("UPSCALE_DELAY_S", cls.upscale_delay_s, 0.0),
+            downscale_delay_s=number("DOWNSCALE_DELAY_S", cls.downscale_delay_s, 0.0),
+            cores=number("CORES", cls.cores, 1),
+        )
+
+    def registry(self) -> Registry:
+        """The models that replicas may load."""
+        return open_registry(self.models)
+
+    @property
+    def default_model(self) -> str:
+        """The model that a replica loads before its first request."""
+        return self.models[0] if self.models else DEFAULT_MODEL
+
+    def autoscaling(self) -> dict[str, Any]:
+        """Ray Serve's `autoscaling_config`."""
+        return {
+            "min_replicas": self.min_replicas,
+            "max_replicas": self.max_replicas,
+            "target_ongoing_requests": self.target_ongoing,
+            "upscale_delay_s": self.upscale_delay_s,
+            "downscale_delay_s": self.downscale_delay_s,
+            # A mean over the delay itself: what it is too short for is no reason to scale.
+            "look_back_period_s": max(1.0, self.upscale_delay_s),
+        }
+
+
+def open_registry(models: tuple[str, ...]) -> Registry:
+    """The registry of a service that offers these models, or all that are known if there are none.
+
+    Bundled names are always in it; Hub ids and folders only if they are named.
+    """
+    folders = [name for name in models if Path(name).is_dir()]
+    hub_models = [name for name in models if "/" in name and name not in folders]
+    return Registry(hub_models if models else HUB_MODELS, allow_folders=bool(folders))
