@@ -7,13 +7,12 @@ Must not know TensorFlow's details (`engine`) nor who asks: no page, no process,
 from __future__ import annotations
 
 import dataclasses
-import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from xla_backend.audio import DEFAULT_MAX_SECONDS, AudioInput
 from xla_backend.buckets import BucketRules, CacheKey
@@ -23,8 +22,9 @@ prepare_environment()  # before TensorFlow is imported, by this module or anothe
 
 from xla_backend import naming, prediction  # noqa: E402
 from xla_backend.background import Background  # noqa: E402
+from xla_backend.batch import BATCH_SIZES, Batch, Seat, fitting  # noqa: E402
 from xla_backend.compiler import Compiler  # noqa: E402
-from xla_backend.engine import Engine, KeyFunctions, Run  # noqa: E402
+from xla_backend.engine import Engine, KeyFunctions  # noqa: E402
 from xla_backend.function_cache import Built, FunctionCache, Slot  # noqa: E402
 from xla_backend.function_comparison import (  # noqa: E402
     DEFAULT_CALLS,
@@ -55,21 +55,19 @@ from xla_backend.transcription import (  # noqa: E402
     speech_key,
     works_on_text,
 )
+from xla_backend.turns import Place, Turns  # noqa: E402
 
 DEFAULT_OPTIONS = GenerationOptions()
-
-# While streaming, a chunk should last about this long: often enough to look alive, rarely enough
-# that the cost of a call does not show.
-CHUNK_S = 0.1
-FIRST_CHUNK_STEPS = 4
 
 WARM_UP_KEYS = 8
 """How many of the most used keys a start makes ready."""
 
 
 class Backend:
-    """Generates text through compiled functions that it keeps. Thread-safe: one request runs at a
-    time, the others wait in `Timing.queue_s`.
+    """Generates text through compiled functions that it keeps.
+
+    Thread-safe: requests wait for each other in `Timing.queue_s`, in the order of their arrival.
+    Those that wait when a function is about to run and that it can serve run on it side by side.
 
     Example:
         >>> from xla_backend import Backend, GenerationOptions
@@ -87,6 +85,7 @@ class Backend:
         on_status: Callable[[EngineStatus], None] | None = None,
         store: Path | str | None = None,
         on_change: Callable[[], None] | None = None,
+        batch_sizes: Collection[int] = BATCH_SIZES,
     ) -> None:
         """Starts empty: a model is loaded when it is first asked for.
 
@@ -97,12 +96,16 @@ class Backend:
             store: folder that keeps compiled functions; None for the environment variable
                 `XLA_BACKEND_STORE` or else the user's cache directory, "off" for none.
             on_change: called when work in the background begins or ends.
+            batch_sizes: how many requests functions are compiled for, 1 among them; (1,) runs
+                every request alone.
         """
         self._registry = Registry() if registry is None else registry
         self._rules = rules
         self._on_status = on_status
         self._status = EngineStatus("ready", since=time.perf_counter())
-        self._running = threading.Lock()
+        self._batch_sizes = frozenset(batch_sizes)
+        self._turns = Turns()
+        self._generating: Batch | None = None  # whom the status is about
         self._engines: dict[str, Engine] = {}
         self._cache: FunctionCache[KeyFunctions] = FunctionCache()
         self._store = open_store(store)
@@ -127,8 +130,7 @@ class Backend:
         Raises:
             ModelUnavailable: it is unknown, broken or out of reach.
         """
-        with self._running:
-            return self._engine(model).info
+        return self._loaded(model).info
 
     def generate(
         self,
@@ -249,8 +251,7 @@ class Backend:
         Raises:
             InvalidRequest, ModelUnavailable: as for `generate`.
         """
-        with self._running:
-            engine = self._engine(model)
+        engine = self._loaded(model)
         return self._predict(engine, len(_encode(engine, prompt, options)), options, exact_key)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
@@ -266,8 +267,7 @@ class Backend:
             InvalidRequest: the model is none for speech.
             ModelUnavailable: as for `generate`.
         """
-        with self._running:
-            engine = self._engine(model)
+        engine = self._loaded(model)
         if engine.speech is None:
             raise works_on_text(engine.info.name)
         options = fitting_options(options, engine.speech, engine.context_length)
@@ -305,7 +305,7 @@ class Backend:
         """
         started = time.perf_counter() if received is None else received
         request = FunctionRequest(function, batch_size, pad, calls)
-        with self._background.request(), self._running:
+        with self._background.request(), self._turns.hold():
             queue_s = max(0.0, time.perf_counter() - started)
             detail = f"{request.example.title}, batch of {request.batch_size}"
             self._set_status("measuring", detail)
@@ -321,7 +321,7 @@ class Backend:
 
     def forget_functions(self) -> None:
         """Has `compare_function` trace and compile everything again."""
-        with self._running:
+        with self._turns.hold():
             self._guide_functions.forget()
 
     def key_for(self, model: str, prompt_tokens: int, options: GenerationOptions) -> CacheKey:
@@ -335,8 +335,7 @@ class Backend:
         Raises:
             ModelUnavailable: as for `generate`.
         """
-        with self._running:
-            engine = self._engine(model)
+        engine = self._loaded(model)
         if engine.speech is not None:
             options = fitting_options(options, engine.speech, engine.context_length)
         return self._key(engine, prompt_tokens, options)
@@ -346,6 +345,7 @@ class Backend:
         model: str,
         keys: Iterable[CacheKey],
         on_progress: Callable[[CacheKey, CacheOutcome, float], None] | None = None,
+        batch_size: int = 1,
     ) -> None:
         """Makes keys ready now, one after the other.
 
@@ -353,16 +353,16 @@ class Backend:
             model: as for `generate`.
             keys: which; those that are in memory cost nothing.
             on_progress: told after each: the key, where it came from, and the seconds it took.
+            batch_size: how many requests the functions shall serve at once.
 
         Raises:
             ModelUnavailable: as for `generate`.
         """
-        with self._running:
-            engine = self._engine(model)
+        engine = self._loaded(model)
         for key in keys:
-            with self._background.request(), self._running:
+            with self._background.request(), self._turns.hold():
                 start = time.perf_counter()
-                _, outcome = self._functions(engine, key, Stopwatch("queue"))
+                _, outcome = self._functions(engine, key, lambda phase: None, batch_size)
                 self._set_status("ready")
             if on_progress is not None:
                 on_progress(key, outcome, time.perf_counter() - start)
@@ -392,7 +392,8 @@ class Backend:
 
     def warming(self) -> list[tuple[str, CacheKey]]:
         """Models and keys that are being made ready in the background, and those that wait."""
-        return self._background.pending()  # type: ignore[return-value]
+        names: list[Any] = self._background.pending()
+        return [(model, key) for model, key, _ in names]
 
     def cancel_warming(self) -> None:
         """Gives up what waits in the background; what XLA has begun it ends."""
@@ -410,12 +411,19 @@ class Backend:
         """Lets go of the models. What XLA compiled stays in memory until the process ends."""
         self._history.save()
         self._background.stop()
-        with self._running:
+        with self._turns.hold():
             self._engines.clear()
             self._set_status("stopped")
 
+    def _loaded(self, model: str) -> Engine:
+        """The model, loaded in a turn of its own if need be."""
+        if (engine := self._engines.get(model)) is not None:
+            return engine
+        with self._turns.hold():
+            return self._engine(model)
+
     def _engine(self, model: str) -> Engine:
-        """The loaded model; the caller holds `_running`."""
+        """The loaded model; the caller holds the engine."""
         if model not in self._engines:
             self._set_status("loading", model)
             try:
@@ -435,32 +443,125 @@ class Backend:
         )
 
     def _functions(
-        self, engine: Engine, key: CacheKey, watch: Stopwatch
+        self,
+        engine: Engine,
+        key: CacheKey,
+        enter: Callable[[str], None],
+        batch_size: int = 1,
     ) -> tuple[Slot[KeyFunctions], CacheOutcome]:
-        """The functions of a key, made ready if need be."""
+        """The functions of a key, made ready if need be; `enter` is told the phases."""
+
+        def build() -> Built[KeyFunctions]:
+            return engine.build(key, on_step, batch_size)
 
         def on_step(step: Literal["trace", "compile"]) -> None:
-            watch.enter(step)
+            enter(step)
             self._set_status("tracing" if step == "trace" else "compiling", str(key))
 
         # Waiting for another thread that makes the same key ready is waiting in a queue.
-        watch.enter("queue")
-        return self._cache.get(engine.info.name, key, lambda: engine.build(key, on_step))
+        enter("queue")
+        return self._cache.get(engine.info.name, key, build, batch_size)
 
-    def _serve(
-        self, engine: Engine, wanted: CacheKey, exact_key: bool, watch: Stopwatch
-    ) -> tuple[Slot[KeyFunctions], prediction.Choice]:
-        """The functions that serve a request, and which key's they are and where they came from."""
+    def _choose(self, engine: Engine, wanted: CacheKey, exact_key: bool) -> prediction.Choice:
+        """Which functions serve a request."""
         in_memory = self._cache.keys(engine.info.name)
-        choice = prediction.choose(
+        return prediction.choose(
             wanted, in_memory, lambda key: self._is_stored(engine, key), exact_key
         )
-        slot, outcome = self._functions(engine, choice.key, watch)
+
+    def _serve(
+        self,
+        engine: Engine,
+        wanted: CacheKey,
+        exact_key: bool,
+        enter: Callable[[str], None],
+        batch_size: int = 1,
+    ) -> tuple[Slot[KeyFunctions], prediction.Choice]:
+        """The functions that serve a request, and which key's they are and where they came from."""
+        choice = self._choose(engine, wanted, exact_key)
+        slot, outcome = self._functions(engine, choice.key, enter, batch_size)
         if choice.outcome is CacheOutcome.REUSED:
             self._warm_later(engine, wanted)
             return slot, choice
         # What happened counts, not what was expected: an entry on disk may have been damaged.
         return slot, dataclasses.replace(choice, outcome=outcome)
+
+    def _begin(self, seat: TextSeat) -> bool:
+        """Runs a request's prompt, with those of others that its function can serve.
+
+        Returns:
+            Whether there is a first token; False if the seat was given up before.
+        """
+        seat.enter("queue")
+        with self._turns.hold(seat, unless=seat.has_news) as is_held:
+            if is_held and seat.batch is None:
+                try:
+                    self._run_together(seat)
+                except BaseException:
+                    self._set_status("ready")
+                    raise
+        if seat.batch is None or (seat.is_stopped and seat.batch.chunks == 0):
+            return False
+        seat.look()
+        return True
+
+    def _run_together(self, first: TextSeat) -> None:
+        """Begins a run for a request that has its turn, and for others that wait."""
+        engine = first.engine
+        choice = self._choose(engine, first.wanted, first.exact_key)
+        key, seats, batch_size = choice.key, [first], 1
+        if choice.outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
+            seats, batch_size = self._gather(key, [first, *self._alike(first, key)])
+        for seat in seats:
+            seat.slot, seat.choice = self._serve(
+                engine, seat.wanted, seat.exact_key, seat.enter, batch_size
+            )
+        self._set_status("generating", str(key))
+        self._generating = batch = Batch(self._turns, seats)
+        batch.begin(
+            lambda: engine.start(
+                first.slot.built.function,
+                key,
+                [seat.prompt_ids for seat in seats],
+                [seat.options for seat in seats],
+            )
+        )
+
+    def _alike(self, first: TextSeat, key: CacheKey) -> list[TextSeat]:
+        """The requests that wait and would be served by the same function, as they arrived."""
+        return [
+            seat
+            for seat in self._turns.waiting()
+            if isinstance(seat, TextSeat)
+            and seat.batch is None
+            and not seat.is_stopped
+            and seat.engine is first.engine
+            and self._choose(seat.engine, seat.wanted, seat.exact_key).key == key
+        ]
+
+    def _gather(self, key: CacheKey, seats: list[TextSeat]) -> tuple[list[TextSeat], int]:
+        """Those who may run now, and on functions of which batch size.
+
+        Nobody waits for a function to be made: one that would serve more of them is made in the
+        background, for the next ones.
+        """
+        engine = seats[0].engine
+        most = engine.most_side_by_side(key)
+        possible = {size for size in self._batch_sizes if size <= most}
+        wanted = fitting(len(seats), possible)
+        ready = self._cache.batch_sizes(engine.info.name, key) & possible
+        if wanted not in ready:
+            self._warm_later(engine, key, wanted)
+        size = fitting(len(seats), ready)
+        return seats[:size], size
+
+    def _leave(self, seat: TextSeat) -> None:
+        """Ends a request's part in its batch, if it has one."""
+        if (batch := seat.batch) is None:
+            return
+        batch.leave(seat)
+        if self._generating is batch and not batch.goes_on:
+            self._set_status("ready")
 
     def _is_stored(self, engine: Engine, key: CacheKey) -> bool:
         if self._store is None:
@@ -468,29 +569,33 @@ class Backend:
         in_memory = self._cache.keys(engine.info.name)
         return naming.is_stored(engine.identity, key, in_memory, self._store.holds)
 
-    def _warm_later(self, engine: Engine, key: CacheKey) -> None:
-        name = (engine.info.name, key)
-        self._background.add(name, partial(self._warm_in_background, engine, key))
+    def _warm_later(self, engine: Engine, key: CacheKey, batch_size: int = 1) -> None:
+        name = (engine.info.name, key, batch_size)
+        self._background.add(name, partial(self._warm_in_background, engine, key, batch_size))
 
     def _warm_in_background(
-        self, engine: Engine, key: CacheKey, wait_until_idle: Callable[[], None]
+        self,
+        engine: Engine,
+        key: CacheKey,
+        batch_size: int,
+        wait_until_idle: Callable[[], None],
     ) -> None:
         wait_until_idle()
-        trace_s, is_restored = engine.trace(key)
+        trace_s, is_restored = engine.trace(key, batch_size)
         wait_until_idle()
 
         def build() -> Built[KeyFunctions]:
-            built = engine.build(key, lambda step: None)
+            built = engine.build(key, lambda step: None, batch_size)
             return dataclasses.replace(
                 built,
                 trace_s=trace_s + built.trace_s,
                 outcome=built.outcome if is_restored else CacheOutcome.MISS,
             )
 
-        if key in self._cache.keys(engine.info.name):
+        if batch_size in self._cache.batch_sizes(engine.info.name, key):
             return  # a request was faster
-        slot, outcome = self._cache.get(engine.info.name, key, build)
-        if outcome is not CacheOutcome.HIT:
+        slot, outcome = self._cache.get(engine.info.name, key, build, batch_size)
+        if outcome is not CacheOutcome.HIT and batch_size == 1:
             self._history.record_first_call(engine.info.name, key, slot.first_call)
 
     def _record(
@@ -505,18 +610,24 @@ class Backend:
         name = engine.info.name
         self._cache.record(slot, timing.run_s)
         self._history.record_request(name, wanted)
+        if slot.built.function.batch_size > 1:
+            return  # the history is what predictions are made of: of requests alone
         self._history.record_run(name, key, timing.run_s)
         if outcome in (CacheOutcome.MISS, CacheOutcome.DISK):
             self._history.record_first_call(name, key, slot.first_call)
 
     @contextmanager
-    def _turn(self, watch: Stopwatch) -> Iterator[None]:
-        """Waits for the other requests, in phase `queue`. A stream takes a turn a chunk, so that a
-        caller who reads slowly, or never again, keeps nobody waiting."""
-        watch.enter("queue")
-        with self._running:
+    def _turn(
+        self,
+        enter: Callable[[str], None],
+        place: Place | None = None,
+        unless: Callable[[], bool] = lambda: False,
+    ) -> Iterator[bool]:
+        """Waits for the other requests, in phase `queue`; see `Turns.hold`."""
+        enter("queue")
+        with self._turns.hold(place, unless) as is_held:
             try:
-                yield
+                yield is_held
             except BaseException:
                 self._set_status("ready")
                 raise
@@ -530,15 +641,35 @@ class Backend:
         self._tell(EngineStatus(state, detail, time.perf_counter()))  # type: ignore[arg-type]
 
     def _tell(self, status: EngineStatus) -> None:
+        self._generating = None
         self._status = status
         if self._on_status is not None:
             self._on_status(self._status)
 
 
+class TextSeat(Seat):
+    """A request for a text, and what serves it.
+
+    Attributes:
+        engine, prompt_ids, wanted, options, exact_key: what is asked of which model; set before it
+            waits to begin.
+        slot, choice: the functions that serve it; set when it begins.
+    """
+
+    engine: Engine
+    prompt_ids: list[int]
+    wanted: CacheKey
+    options: GenerationOptions
+    exact_key: bool
+    slot: Slot[KeyFunctions]
+    choice: prediction.Choice
+
+
 class TextStream:
     """A text as it comes: an iterator of pieces, which join to `result.text`.
 
-    `result` is None until the iterator has ended; after `stop` it holds what was written.
+    `result` is None until the iterator has ended; after `stop` it holds what was written. It stays
+    None where the stop came while the request waited for others, so that nothing was run.
     """
 
     def __init__(
@@ -556,11 +687,11 @@ class TextStream:
         self._backend = backend
         self._model = model
         self._prompt = prompt
-        self._options = options
-        self._exact_key = exact_key
         self._is_chunked = is_chunked
-        self._stop = threading.Event()
-        self._pieces = self._generate(Stopwatch("queue", received))
+        self._watch = Stopwatch("queue", received)
+        self._seat = TextSeat(backend._turns, self._watch)
+        self._seat.options, self._seat.exact_key = options, exact_key
+        self._pieces = self._generate()
 
     def __iter__(self) -> TextStream:
         """Itself."""
@@ -572,82 +703,82 @@ class TextStream:
 
     def stop(self) -> None:
         """Ends the text after the chunk under way. May be called from any thread."""
-        self._stop.set()
+        self._seat.stop()
 
     def close(self) -> None:
         """Gives up a text that nobody reads on; without it, that waits for garbage collection."""
         self._pieces.close()
 
-    def _generate(self, watch: Stopwatch) -> Generator[str, None, None]:
+    def _generate(self) -> Generator[str, None, None]:
         with self._backend._background.request():
-            yield from self._generate_now(watch)
+            try:
+                yield from self._generate_now()
+            finally:  # also when nobody reads on
+                self._backend._leave(self._seat)
 
-    def _generate_now(self, watch: Stopwatch) -> Generator[str, None, None]:
-        backend, options = self._backend, self._options
-        with backend._turn(watch):
-            watch.enter(None)
-            loading = time.perf_counter()
-            engine = backend._engine(self._model)
-            load_s = time.perf_counter() - loading
-            watch.enter("tokenize")
-            prompt_ids = _encode(engine, self._prompt, options)
-            wanted = backend._key(engine, len(prompt_ids), options)
-            slot, choice = backend._serve(engine, wanted, self._exact_key, watch)
-            watch.enter("first_token")
-            backend._set_status("generating", str(choice.key))
-            status = backend._status
-            run = engine.start(slot.built.function, choice.key, [prompt_ids], [options])
-            run.advance(1)
+    def _generate_now(self) -> Generator[str, None, None]:
+        backend, seat, options = self._backend, self._seat, self._seat.options
+        load_s = 0.0
+        if (engine := backend._engines.get(self._model)) is None:
+            with backend._turn(seat.enter, seat, lambda: seat.is_stopped) as is_held:
+                if not is_held:
+                    return
+                seat.enter(None)
+                loading = time.perf_counter()
+                engine = backend._engine(self._model)
+                load_s = time.perf_counter() - loading
+        seat.enter("tokenize")
+        seat.engine = engine
+        seat.prompt_ids = _encode(engine, self._prompt, options)
+        seat.wanted = backend._key(engine, len(seat.prompt_ids), options)
+        if not backend._begin(seat):
+            return
 
+        batch, run = seat.batch, seat.batch.run
         decoder = IncrementalDecoder(engine.tokenizer)
         pieces: list[str] = []
-        known, steps = 0, FIRST_CHUNK_STEPS
+        known = 0
         # Beams settle on their text at the end: pieces of it could not be taken back.
         is_piecewise = self._is_chunked and options.num_beams == 1
-        while not run.is_done.all() and not self._stop.is_set():
+        while not batch.has_ended(seat) and not seat.is_stopped:
             if is_piecewise:
-                watch.enter("detokenize")
-                new_ids = run.chosen().tokens.tolist()[known:]
+                seat.enter("detokenize")
+                new_ids = run.chosen(seat.text).tokens.tolist()[known:]
                 known += len(new_ids)
                 if piece := decoder.push(new_ids):
                     pieces.append(piece)
-                    watch.enter(None)
-                    try:
-                        yield piece
-                    except GeneratorExit:  # nobody reads on
-                        if backend._status is status:
-                            backend._set_status("ready")
-                        raise
-            with backend._turn(watch):
-                watch.enter("decode")
-                started = time.perf_counter()
-                run.advance(steps if self._is_chunked else options.max_new_tokens)
-                each_s = (time.perf_counter() - started) / steps
-                steps = max(1, min(4 * steps, round(CHUNK_S / each_s)))
+                    seat.enter(None)
+                    yield piece
+            batch.more(seat, whole=None if self._is_chunked else options.max_new_tokens)
+            seat.look()
+        is_complete = batch.has_ended(seat)
 
-        watch.enter("detokenize")
-        tokens = engine.tokens(run)
+        seat.enter("detokenize")
+        backend._leave(seat)
+        tokens = engine.tokens(run, seat.text)
         ids = [token.id for token in tokens]
         if rest := decoder.push(ids[known:]) + decoder.finish():
             pieces.append(rest)
-        timing = watch.read()
-        backend._record(engine, slot, choice.key, wanted, choice.outcome, timing)
+        timing = self._watch.read()
+        backend._record(
+            engine, seat.slot, seat.choice.key, seat.wanted, seat.choice.outcome, timing
+        )
         self.result = GenerationResult(
             model=self._model,
             text="".join(pieces),
             tokens=tokens,
-            prompt_tokens=len(prompt_ids),
-            prompt_texts=tuple(map(engine.tokenizer.token_text, prompt_ids)),
-            key=choice.key,
-            requested_key=wanted,
-            cache=choice.outcome,
-            finish=_finish(run, engine, ids),
+            prompt_tokens=len(seat.prompt_ids),
+            prompt_texts=tuple(map(engine.tokenizer.token_text, seat.prompt_ids)),
+            key=seat.choice.key,
+            requested_key=seat.wanted,
+            cache=seat.choice.outcome,
+            finish=_finish(is_complete, engine, ids),
             timing=timing,
-            first_call=slot.first_call,
+            first_call=seat.slot.first_call,
             options=options,
             load_s=load_s,
+            batch_size=batch.size,
         )
-        backend._set_status("ready")
         if rest:
             yield rest
 
@@ -656,7 +787,9 @@ def _encode(engine: Engine, prompt: str, options: GenerationOptions) -> list[int
     return encode_prompt(engine.tokenizer, prompt, options.max_new_tokens, engine.info)
 
 
-def _finish(run: Run, engine: Engine, ids: list[int]) -> Literal["eos", "length", "stopped"]:
-    if not run.is_done.all():
+def _finish(
+    is_complete: bool, engine: Engine, ids: list[int]
+) -> Literal["eos", "length", "stopped"]:
+    if not is_complete:
         return "stopped"
     return "eos" if ids and engine.is_eos(ids[-1]) else "length"

@@ -414,9 +414,7 @@ def _without_ended(before: Beams, after: Beams) -> Beams:
         return tf.where(tf.reshape(before.done, [-1, *[1] * (len(old.shape) - 1)]), old, new)
 
     read = {name: getattr(after, name) for name in _READ_AT_THE_END}
-    return after._replace(
-        **{name: kept(getattr(before, name), new) for name, new in read.items()}
-    )
+    return after._replace(**{name: kept(getattr(before, name), new) for name, new in read.items()})
 
 
 _READ_AT_THE_END = ("tokens", "logprobs", "likeliest", "likeliest_logprobs")
@@ -441,15 +439,15 @@ class Chosen(NamedTuple):
 def chosen(state: Text | Beams, text: int) -> Chosen:
     """One of the texts; for beams the best one that ended, or the best running one if none has."""
     written = Chosen(state.tokens, state.logprobs, state.likeliest, state.likeliest_logprobs)
-    count = int(state.lengths[text])
+    count = int(state.lengths.numpy()[text])
     if isinstance(state, Text):
-        return Chosen(*(values[text].numpy()[:count] for values in written))
+        return Chosen(*(values.numpy()[text, :count] for values in written))
     if state.ended.numpy()[text].any():
-        count = int(state.ended_lengths[text, 0])
+        count = int(state.ended_lengths.numpy()[text, 0])
         written = Chosen(
             state.ended_tokens,
             state.ended_logprobs,
             state.ended_likeliest,
             state.ended_likeliest_logprobs,
         )
-    return Chosen(*(values[text].numpy()[0, :count] for values in written))
+    return Chosen(*(values.numpy()[text, 0, :count] for values in written))

@@ -95,6 +95,7 @@ class Engine:
         self._decodes: dict[tuple[int, int], TracedFunction] = {}
         self._compiled_prefills: set[int] = set()
         self._building = threading.Lock()
+        self._slot_bytes: int | None = None
 
     @property
     def identity(self) -> str:
@@ -164,10 +165,12 @@ class Engine:
 
     def most_side_by_side(self, key: CacheKey) -> int:
         """How many texts of a key may run side by side without filling the memory."""
-        with tf.Graph().as_default():  # nothing is allocated
-            new = self._decoder.initial_state(key.num_beams, key.max_new_tokens).new
-        each = sum(x.dtype.size * x.shape.num_elements() for x in tf.nest.flatten(new))
-        return max(1, MOST_KEYS_VALUES // each)
+        if self._slot_bytes is None:
+            with tf.Graph().as_default():  # nothing is allocated
+                slot = tf.nest.flatten(self._decoder.model.empty_new(1, 1, 1))
+            self._slot_bytes = sum(x.dtype.size * x.shape.num_elements() for x in slot)
+        slots = key.padded_length + key.num_beams * key.max_new_tokens
+        return max(1, MOST_KEYS_VALUES // (slots * self._slot_bytes))
 
     def is_eos(self, token_id: int) -> bool:
         """Whether a token ends the text."""
@@ -291,8 +294,8 @@ class Run:
         return chosen(self._state, text)
 
 
-# Bytes of keys and values of new tokens in a run; while it goes on, some of them are there twice.
-MOST_KEYS_VALUES = 320 * 10**6
+# Bytes of keys and values in a run of several texts; while it goes on, some are there twice.
+MOST_KEYS_VALUES = 384 * 10**6
 
 # Stands for the number of new tokens while a decode function is traced for all of them: no other
 # size of a state may be equal to it.

@@ -54,15 +54,18 @@ class Slot(Generic[Function]):
 
 
 class FunctionCache(Generic[Function]):
-    """Functions by (model, key). Thread-safe; two callers of one missing key build it once."""
+    """Functions by model, key and batch size (how many requests they serve at once).
+
+    Thread-safe; two callers of one missing function build it once.
+    """
 
     def __init__(self) -> None:
-        self._slots: dict[tuple[str, AnyKey], Slot[Function]] = {}
+        self._slots: dict[tuple[str, AnyKey, int], Slot[Function]] = {}
         self._lock = threading.Lock()
-        self._building: dict[tuple[str, AnyKey], threading.Lock] = {}
+        self._building: dict[tuple[str, AnyKey, int], threading.Lock] = {}
 
     def get(
-        self, model: str, key: AnyKey, build: Callable[[], Built[Function]]
+        self, model: str, key: AnyKey, build: Callable[[], Built[Function]], batch_size: int = 1
     ) -> tuple[Slot[Function], CacheOutcome]:
         """The entry of a key, built by the first caller; later callers wait and then hit.
 
@@ -70,7 +73,7 @@ class FunctionCache(Generic[Function]):
             Exception: whatever the builder raises; nothing is kept then, and the next caller
                 builds anew.
         """
-        name = (model, key)
+        name = (model, key, batch_size)
         with self._lock:
             if name in self._slots:
                 return self._hit(name)
@@ -95,9 +98,14 @@ class FunctionCache(Generic[Function]):
                 del slot.cached_run_s[:-KEPT_RUNS]
 
     def keys(self, model: str) -> set[AnyKey]:
-        """The keys of one model that are in memory."""
+        """The keys of one model whose functions for single requests are in memory."""
         with self._lock:
-            return {key for of, key in self._slots if of == model}
+            return {key for of, key, batch_size in self._slots if of == model and batch_size == 1}
+
+    def batch_sizes(self, model: str, key: AnyKey) -> set[int]:
+        """The batch sizes that a key's functions in memory are for."""
+        with self._lock:
+            return {size for of, other, size in self._slots if (of, other) == (model, key)}
 
     def entries(self, model: str | None = None) -> list[CacheEntry]:
         """The account of every entry, or of one model's, in the order of their first calls."""
@@ -109,12 +117,13 @@ class FunctionCache(Generic[Function]):
                     first_call=slot.first_call,
                     hits=slot.hits,
                     cached=summarize(slot.cached_run_s),
+                    batch_size=batch_size,
                 )
-                for (of, key), slot in self._slots.items()
+                for (of, key, batch_size), slot in self._slots.items()
                 if model is None or of == model
             ]
 
-    def _hit(self, name: tuple[str, AnyKey]) -> tuple[Slot[Function], CacheOutcome]:
+    def _hit(self, name: tuple[str, AnyKey, int]) -> tuple[Slot[Function], CacheOutcome]:
         slot = self._slots[name]
         slot.hits += 1
         return slot, CacheOutcome.HIT

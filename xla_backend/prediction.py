@@ -92,7 +92,7 @@ def predict(
         `expected_s` is the median of the cached calls where there are any, else what this key took
         last time, else what the most similar key took, else None.
     """
-    known = {entry.key: entry for entry in entries}
+    known = {entry.key: entry for entry in entries if entry.batch_size == 1}
     choice = choose(wanted, known, is_stored, exact_key)
     if choice.outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
         entry = known[choice.key]

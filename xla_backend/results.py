@@ -94,6 +94,8 @@ class CacheEntry:
         key: which function.
         cached: statistics of `Timing.run_s` over the calls that came after the first, however
             many tokens they asked for; None before there is one.
+        batch_size: how many requests it serves at once; those count one by one in `hits` and
+            `cached`.
     """
 
     model: str
@@ -101,6 +103,7 @@ class CacheEntry:
     first_call: FirstCall
     hits: int
     cached: Statistics | None
+    batch_size: int = 1
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of the API; `first_call` has "cache" beside its seconds."""
@@ -108,6 +111,7 @@ class CacheEntry:
         return {
             "model": self.model,
             "key": self.key.to_dict() if isinstance(self.key, CacheKey) else str(self.key),
+            "batch_size": self.batch_size,
             "first_call": {"cache": first.pop("outcome").value, **first},
             "hits": self.hits,
             "cached": dataclasses.asdict(self.cached) if self.cached else None,
@@ -131,6 +135,8 @@ class GenerationResult:
         first_call: what the first call of `key` cost; this very call on a miss.
         load_s: seconds spent loading the model for this request, outside `timing`.
         prompt_texts: each prompt token's own text, as in `Token`; empty for a recording.
+        batch_size: how many requests ran side by side, this one included. They share the
+            processor, so `timing` and `tokens_per_second` are what this one got of it.
     """
 
     model: str
@@ -146,6 +152,7 @@ class GenerationResult:
     options: GenerationOptions
     load_s: float = 0.0
     prompt_texts: tuple[str, ...] = ()
+    batch_size: int = 1
 
     @property
     def new_tokens(self) -> int:
@@ -176,6 +183,7 @@ class GenerationResult:
             "new_tokens": self.new_tokens,
             "key": self.key.to_dict(),
             "cache": self.cache.value,
+            "batch_size": self.batch_size,
             "timing": self.timing.to_dict(),
         }
 

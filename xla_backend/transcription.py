@@ -24,6 +24,7 @@ from xla_backend.options import WINDOW_TOKENS, GenerationOptions
 from xla_backend.results import CacheOutcome, Token, TranscribedWindow, Transcription
 from xla_backend.speech_input import Heard, SpeechInput
 from xla_backend.timing import Stopwatch, Timing
+from xla_backend.turns import Place
 
 if TYPE_CHECKING:
     from xla_backend.backend import Backend
@@ -70,6 +71,7 @@ class WindowStream:
         self._language = language
         self._max_seconds = max_seconds
         self._stop = threading.Event()
+        self._place = Place(backend._turns)
         self._windows = self._transcribe(Stopwatch("queue", received))
 
     def __iter__(self) -> WindowStream:
@@ -90,7 +92,7 @@ class WindowStream:
 
     def _transcribe_now(self, watch: Stopwatch) -> Iterator[TranscribedWindow]:
         backend = self._backend
-        with backend._turn(watch):
+        with backend._turn(watch.enter, self._place):
             watch.enter(None)
             loading = time.perf_counter()
             engine = backend._engine(self._model)
@@ -173,8 +175,8 @@ class WindowStream:
         watch.enter("tokenize")
         features, prompt = speech.features(samples), speech.decoder_prompt
         tokens = prompt.for_language(self._language) if self._language else prompt.tokens
-        with backend._turn(watch):
-            slot, choice = backend._serve(engine, wanted, False, watch)
+        with backend._turn(watch.enter, self._place):
+            slot, choice = backend._serve(engine, wanted, False, watch.enter)
             key = choice.key
             watch.enter("first_token")
             backend._set_status("generating", str(key))

@@ -99,7 +99,7 @@ def split_heads(x: tf.Tensor, heads: int) -> tf.Tensor:
 
 
 def for_each_head(bias: tf.Tensor, heads: int) -> tf.Tensor:
-    """What hides keys from texts, `[..., B, K]`, for their heads: broadcastable to `[..., G, K]`."""
+    """What hides keys from texts, for their heads: `[..., B, K]` to broadcastable `[..., G, K]`."""
     return bias if bias.shape[-2] == 1 else tf.repeat(bias, heads, axis=-2)
 
 

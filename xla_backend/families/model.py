@@ -84,8 +84,8 @@ class Model(Protocol):
                 so far.
 
         Returns:
-            Logits `[B * R, V]`, text by text, and the keys and values of these tokens, `[R, G, D]` a layer, which
-            belong into slot `index` of `new`.
+            Logits `[B * R, V]`, text by text, and the keys and values of these tokens,
+            `[R, G, D]` a layer, which belong into slot `index` of `new`.
         """
 
     def empty_new(self, texts: int, rows: int, slots: int) -> list[KeysValues]:
