@@ -36,7 +36,7 @@ _API = "/gradio_api"
 _OPEN = re.compile(rf"/(login/?|health|robots\.txt|favicon\.ico|{_API[1:]}/startup-events)")
 """What can be had without the password."""
 _CLOSED = re.compile(
-    rf"(/monitoring\b|/svelte/|/logout|{_API}/("
+    rf"(/monitoring\b|/openapi\.json|/svelte/|/logout|{_API}/("
     r"deep_link|dev/|proxy=|custom_component/|stream/|component_server|process_recording|"
     r"profiling/|vibe-|undo-vibe-|token|file=\s*[a-z]+:/|file/))",
     re.IGNORECASE,
