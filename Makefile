@@ -1,6 +1,7 @@
 # make run   serves the page          make lint         ruff, lint and format
 # make test  runs every test          make screenshots  takes the README's pictures
 # make bench  measures beside peers, the quick set; make bench-full  everything
+# make soak   500 requests over 200 shapes under a memory limit: half an hour
 # The environment in .venv is made at the first call, and again when the requirements change.
 
 VENV := .venv
@@ -10,11 +11,11 @@ ARGS ?=
 IN_VENV := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint screenshots bench bench-full
+.PHONY: help run test lint screenshots bench bench-full soak
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n 's/^# \?//; 1,3p' $(MAKEFILE_LIST)
+	@sed -n 's/^# \?//; 1,4p' $(MAKEFILE_LIST)
 
 run: $(VENV)/.runtime
 	@$(IN_VENV) app.py $(ARGS)
@@ -34,6 +35,9 @@ bench: $(VENV)/.development $(PEERS)/.installed
 
 bench-full: $(VENV)/.development $(PEERS)/.installed
 	@$(IN_VENV) -m benchmarks.peers --full $(ARGS)
+
+soak: $(VENV)/.runtime
+	@$(IN_VENV) -m benchmarks.soak $(ARGS)
 
 # One stamp a requirements file: pip runs only when the file is newer than its last installation.
 $(VENV)/.runtime: requirements.txt | $(VENV)/.created

@@ -79,7 +79,7 @@ def _peers(kept: dict[str, Any]) -> str:
                 f'<text class="small" x="{x:.1f}" y="{top - 3}" text-anchor="middle">'
                 f"limit: reading the weights, {limit:.1f}</text>"
             )
-    return _svg(left + width + 60, y + 24, parts)
+    return svg(left + width + 60, y + 24, parts)
 
 
 def _growth(kept: dict[str, Any]) -> str:
@@ -98,7 +98,7 @@ def _growth(kept: dict[str, Any]) -> str:
     for number, (title, axis, points) in enumerate(panels):
         x0, y0 = 66 + 370 * (number % 2), 50 + 250 * (number // 2)
         parts += _panel(x0, y0, title, axis, points)
-    return _svg(750, 250 * ((len(panels) + 1) // 2) + 20, parts)
+    return svg(750, 250 * ((len(panels) + 1) // 2) + 20, parts)
 
 
 def _panel(
@@ -144,7 +144,8 @@ def _panel(
     return parts
 
 
-def _svg(width: int, height: int, parts: list[str]) -> str:
+def svg(width: int, height: int, parts: list[str]) -> str:
+    """A drawing of these elements, in the styles that all drawings share."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
         f' width="{width}" height="{height}" role="img">\n{_STYLE}\n'

@@ -8,12 +8,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import logging
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import gradio as gr
 
+from playground.runs import UNEXPECTED
 from playground.shapes import survey
 from xla_backend import BackendError, BucketRules, InvalidRequest
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from playground.page import PageContext
 
 MOST_SHAPES = 200
+
+logger = logging.getLogger(__name__)
 
 
 def published(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -31,7 +35,7 @@ def published(function: Callable[..., Any]) -> Callable[..., Any]:
         def endpoint(*values: Any) -> Iterator[Any]:
             try:
                 yield from function(*values)
-            except BackendError as error:
+            except Exception as error:
                 raise _told(error) from error
     else:
 
@@ -39,7 +43,7 @@ def published(function: Callable[..., Any]) -> Callable[..., Any]:
         def endpoint(*values: Any) -> Any:
             try:
                 return function(*values)
-            except BackendError as error:
+            except Exception as error:
                 raise _told(error) from error
 
     # Gradio reads the type of the answer from the signature, where it still is a string.
@@ -55,10 +59,12 @@ def published(function: Callable[..., Any]) -> Callable[..., Any]:
     return endpoint
 
 
-def _told(error: BackendError) -> gr.Error:
-    # Only a gr.Error carries its sentence to the caller, and nothing went wrong here that a
-    # traceback in the log would help with.
-    return gr.Error(str(error), print_exception=False)
+def _told(error: Exception) -> gr.Error:
+    # Only a gr.Error carries its sentence to the caller.
+    if isinstance(error, BackendError):
+        return gr.Error(str(error), print_exception=False)
+    logger.error("An endpoint failed unexpectedly", exc_info=error)
+    return gr.Error(UNEXPECTED, print_exception=False)
 
 
 def add_engine_endpoints(page: PageContext) -> None:

@@ -18,6 +18,7 @@ from gradio.route_utils import FnIndexInferError
 
 from playground.login_page import login_page
 from playground.password import Password
+from playground.runs import UNEXPECTED
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ _API = "/gradio_api"
 _OPEN = re.compile(rf"/(login/?|health|robots\.txt|favicon\.ico|{_API[1:]}/startup-events)")
 """What can be had without the password."""
 _CLOSED = re.compile(
-    rf"(/monitoring\b|/svelte/|/logout|{_API}/("
+    rf"(/monitoring\b|/openapi\.json|/svelte/|/logout|{_API}/("
     r"deep_link|dev/|proxy=|custom_component/|stream/|component_server|process_recording|"
     r"profiling/|vibe-|undo-vibe-|token|file=\s*[a-z]+:/|file/))",
     re.IGNORECASE,
@@ -47,7 +48,6 @@ _NOT_UNDERSTOOD = (
     "The request was not understood: look at its address and its JSON. /gradio_api/info says what "
     "each endpoint takes."
 )
-_WENT_WRONG = "Something went wrong that should not have; the server's log says what. Try again."
 _TOO_LARGE = "The request has more than {most:,} bytes, which is more than is taken here."
 _NO_PASSWORD = (
     "This page has a password. Send it as the header “Authorization: Bearer PASSWORD”, or open the "
@@ -102,7 +102,7 @@ class Gate:
             await answer.tell(400, _NOT_UNDERSTOOD)
         except Exception:
             logger.exception("A request failed unexpectedly")
-            await answer.tell(500, _WENT_WRONG)
+            await answer.tell(500, UNEXPECTED)
 
     async def _is_answered(self, scope: Message, receive: Receive, answer: _Answer) -> bool:
         """Whether the request got no further than here."""
@@ -177,7 +177,7 @@ class _Answer:
         elif self._held is not None:
             self._held = None
             if b'"error":null' in message["body"]:
-                await self.tell(500, _WENT_WRONG)
+                await self.tell(500, UNEXPECTED)
             else:
                 await self.send(400, message["body"], {})
             return

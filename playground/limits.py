@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from playground.quantities import count
 from xla_backend import BackendError, InvalidRequest
 from xla_backend.audio import DEFAULT_MAX_SECONDS
 from xla_backend.options import MAX_NEW_TOKENS
@@ -47,13 +48,13 @@ class Limits:
         """
         if own >= self.waiting_each:
             raise NoRoom(
-                f"{_requests(own)} of yours wait already; at most {self.waiting_each} may. Wait "
-                "for an answer, then send the next."
+                f"{count(own, 'request')} of yours wait already; at most {self.waiting_each} may. "
+                "Wait for an answer, then send the next."
             )
         if waiting >= self.waiting:
             raise NoRoom(
-                f"The server is busy: {_requests(waiting)} wait already, and no more are taken. "
-                "Nothing is wrong with yours; try again in a minute."
+                f"The server is busy: {count(waiting, 'request')} wait already, and no more are "
+                "taken. Nothing is wrong with yours; try again in a minute."
             )
 
     def check_prompt(self, prompt: object) -> None:
@@ -86,7 +87,3 @@ class Limits:
 
 PUBLIC_LIMITS = Limits(waiting=60, waiting_each=8, new_tokens=512, prompt_bytes=2**14)
 """Where strangers come: on Spaces and through a public link."""
-
-
-def _requests(number: int) -> str:
-    return "1 request" if number == 1 else f"{number:,} requests"

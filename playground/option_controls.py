@@ -189,7 +189,8 @@ def options_from(values: tuple[Any, ...]) -> GenerationOptions:
         InvalidRequest: a value is empty or out of range.
     """
     named = dict(zip(NAMES, values, strict=True))
-    named["early_stopping"] = EARLY_STOPPING.get(named["early_stopping"], named["early_stopping"])
+    if isinstance(word := named["early_stopping"], str):
+        named["early_stopping"] = EARLY_STOPPING.get(word, word)
     return GenerationOptions.from_dict(named)
 
 

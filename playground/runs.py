@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # The eye sees no difference above twenty updates a second; a browser would have to draw them all.
 BETWEEN_UPDATES_S = 0.05
-_UNEXPECTED = "Something went wrong that should not have; the server's log says what. Try again."
+UNEXPECTED = "Something went wrong that should not have; the server's log says what. Try again."
 
 logger = logging.getLogger(__name__)
 
@@ -198,7 +198,7 @@ class Runs:
             ending.problem = str(error)
         except Exception:
             logger.exception("A run failed unexpectedly")
-            ending.problem = _UNEXPECTED
+            ending.problem = UNEXPECTED
 
     @contextmanager
     def carrying_out(self, session: str) -> Iterator[Ending]:

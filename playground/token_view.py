@@ -5,6 +5,7 @@ Knows how a token, a probability and an empty slot look. Must not know component
 
 from __future__ import annotations
 
+import json
 import math
 import re
 
@@ -19,26 +20,70 @@ _BOUNDS = (0.9, 0.5, 0.2, 0.05)
 _SHADES = ("90% or more", "from 50%", "from 20%", "from 5%", "below 5%")
 _MOST_CELLS = 256
 _SPECIAL = re.compile(r"<\|[^|>]*\|>|</?[a-z_0-9]+>")
-_HINT = (
-    "Point at a token, tap it or use the arrow keys: this line says how likely the model found it."
-)
+_HINT = "Point at a token, tap it or use the arrow keys to see what the model found likely there."
 
 # One stop of the Tab key for all tokens; the arrow keys go from one to the next.
 SCRIPT = """
 const tokens = () => [...element.querySelectorAll("button.token")];
-const show = (token) => {
-  const line = element.querySelector(".token-detail");
-  if (line && line.textContent !== token.dataset.detail) line.textContent = token.dataset.detail;
-};
 const find = (event) => event.target.closest?.("button.token");
-for (const name of ["mousemove", "focusin", "click"]) {
+const part = (name) => element.querySelector(".token-" + name);
+let pinned = null;
+
+const add = (parent, tag, style, text) => {
+  const child = document.createElement(tag);
+  child.className = style;
+  child.textContent = text;
+  parent.append(child);
+  return child;
+};
+const show = (token) => {
+  const popover = part("popover");
+  if (part("detail").textContent !== token.dataset.detail) {
+    part("detail").textContent = token.dataset.detail;
+    const list = popover.querySelector("ol");
+    list.replaceChildren();
+    for (const [text, share, width, isChosen] of JSON.parse(token.dataset.likeliest)) {
+      const row = add(list, "li", isChosen ? "chosen" : "", "");
+      add(row, "bdi", "", text);
+      add(add(row, "span", "bar", ""), "i", "", "").style.width = width + "%";
+      add(row, "b", "", share);
+    }
+    popover.querySelector(".token-place").textContent = token.dataset.place;
+  }
+  popover.hidden = false;
+  const [view, box] = [popover.parentElement, token].map((each) => each.getBoundingClientRect());
+  const most = view.width - popover.offsetWidth;
+  const isBelow = box.bottom + popover.offsetHeight + 6 < innerHeight || box.top < 300;
+  popover.style.left = Math.max(0, Math.min(most, box.left - view.left)) + "px";
+  popover.style.top =
+    (isBelow ? box.bottom + 6 : box.top - popover.offsetHeight - 6) - view.top + "px";
+};
+const hide = () => {
+  pinned = null;
+  if (part("popover")) part("popover").hidden = true;
+};
+for (const name of ["focusin", "click"]) {
   element.addEventListener(name, (event) => {
-    // When the box scrolls under a mouse that rests, nobody points at anything.
-    if (name === "mousemove" && !event.movementX && !event.movementY) return;
-    if (find(event)) show(find(event));
+    if (!find(event)) return;
+    pinned = find(event);
+    show(pinned);
   });
 }
+element.addEventListener("mousemove", (event) => {
+  // When the box scrolls under a mouse that rests, nobody points at anything.
+  if (!event.movementX && !event.movementY) return;
+  if (find(event)) show(find(event));
+  else if (pinned?.isConnected) show(pinned);
+  else if (!event.target.closest(".token-popover")) hide();
+});
+element.addEventListener("mouseleave", () => (pinned?.isConnected ? show(pinned) : hide()));
+element.addEventListener("focusout", hide);
+element.addEventListener("scroll", hide, true);
+document.addEventListener("pointerdown", (event) => {
+  if (!element.contains(event.target)) hide();
+});
 element.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") hide();
   const token = find(event);
   if (!token || event.ctrlKey || event.metaKey || event.altKey) return;
   const all = tokens();
@@ -53,7 +98,9 @@ element.addEventListener("keydown", (event) => {
   const chosen = all[Math.max(0, Math.min(all.length - 1, next))];
   token.tabIndex = -1;
   chosen.tabIndex = 0;
-  chosen.focus();
+  // Scrolled into sight first: scrolling hides what is shown.
+  chosen.scrollIntoView({ block: "nearest" });
+  requestAnimationFrame(() => requestAnimationFrame(() => chosen.focus({ preventScroll: true })));
 });
 """
 
@@ -70,21 +117,23 @@ def token_view(shown: Shown, family: Family = CONTINUING) -> str:
     result = shown.result
     given = [
         _slots("padding", max(0, result.key.padded_length - result.prompt_tokens), "padding"),
-        _slots("prompt", result.prompt_tokens, family.input),
+        _prompt(result, family.input),
     ]
     if not family.pads_left:
         given.reverse()
     unused = max(0, result.key.max_new_tokens - result.new_tokens)
     return _view(
         f'<div class="token-given">{"".join(given)}</div>'
+        f'<figure class="token-slots"><figcaption>{result.new_tokens:,} new</figcaption>'
         f'<div class="tokens" role="group" dir="auto" aria-label="New tokens">{_new(result)}</div>'
+        "</figure>"
         f'<div class="token-given">{_slots("room", unused, "unused")}</div>'
     )
 
 
 def probability(token: Token) -> float:
     """The probability, 0 to 1, that the model gave the token; rounding never takes it above 1."""
-    return min(1.0, math.exp(token.logprob))
+    return _share(token.logprob)
 
 
 def percent(share: float) -> str:
@@ -110,10 +159,35 @@ def visible(text: str) -> str:
 
 
 def _view(box: str) -> str:
-    """The box, and below it what is always there: the line about one token, and the shades."""
+    """The box, below it what is always there, and what appears beside one token.
+
+    Who cannot see the panel is told the same by a line that is read aloud.
+    """
     return (
         f'<div class="token-view"><div class="token-box">{box}</div>'
-        f'<p class="token-detail" aria-live="polite">{_HINT}</p>{_legend()}</div>'
+        f'<p class="token-hint">{_HINT}</p>{_legend()}'
+        '<p class="token-detail" aria-live="polite"></p>'
+        '<div class="token-popover" aria-hidden="true" hidden>'
+        "<p>The likeliest in this place</p>"
+        '<ol translate="no"></ol><p class="token-place"></p></div></div>'
+    )
+
+
+def _share(logprob: float) -> float:
+    return min(1.0, math.exp(logprob))
+
+
+def _prompt(result: GenerationResult, label: str) -> str:
+    """The prompt's tokens with their texts, which fill the slots that padding leaves."""
+    if not result.prompt_texts:
+        return _slots("prompt", result.prompt_tokens, label)
+    shown = result.prompt_texts[:_MOST_CELLS]
+    texts = "".join(f'<span class="token given">{_marked(text)}</span>' for text in shown)
+    over = len(result.prompt_texts) - len(shown)
+    more = f"<small>… {over:,} more</small>" if over else ""
+    return (
+        f'<figure class="token-slots"><figcaption>{result.prompt_tokens:,} {label}</figcaption>'
+        f'<div class="tokens" dir="auto">{texts}{more}</div></figure>'
     )
 
 
@@ -132,14 +206,25 @@ def _token(token: Token, place: int, of: int) -> str:
     kind = ", a special token" if is_special else ""
     if "\ufffd" in token.text:
         kind = ", part of a character"
-    detail = (
-        f"“{visible(token.text)}”{kind}: {percent(share)} likely. Token {place + 1} of {of}, "
-        f"number {token.id} in the vocabulary, log probability {token.logprob:.3g}."
+    where = (
+        f"Token {place + 1} of {of}, number {token.id} in the vocabulary, "
+        f"log probability {token.logprob:.3g}."
     )
+    detail = f"“{visible(token.text)}”{kind}: {percent(share)} likely. {where}"
+    likeliest = [
+        (visible(text), percent(_share(logprob)), round(100 * _share(logprob)), id == token.id)
+        for id, text, logprob in token.likeliest
+    ]
+    if likeliest:
+        named = ", ".join(f"“{text}” {of_it}" for text, of_it, *_ in likeliest)
+        detail += f" The likeliest in this place: {named}."
+    if not any(is_chosen for *_, is_chosen in likeliest):
+        likeliest.append((visible(token.text), percent(share), round(100 * share), True))
     styles = f"token likely-{shade}{' special' if is_special else ''}"
     button = (
         f'<button type="button" class="{styles}" tabindex="{-1 if place else 0}" '
-        f'data-detail="{escape(detail)}">{_marked(token.text)}</button>'
+        f'data-detail="{escape(detail)}" data-place="{escape(where)}" '
+        f'data-likeliest="{escape(json.dumps(likeliest))}">{_marked(token.text)}</button>'
     )
     return button + "<br>" * (0 if is_special else min(2, token.text.count("\n")))
 

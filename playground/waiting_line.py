@@ -17,9 +17,12 @@ import gradio as gr
 from gradio.queueing import Queue
 from gradio.utils import LRUCache
 
-from playground.limits import Limits, NoRoom
+from playground.limits import Limits
+from playground.quantities import count
+from xla_backend import BackendError, InvalidRequest
 
 if TYPE_CHECKING:
+    from gradio.block_function import BlockFunction
     from gradio.queueing import Event
 
 _REFUSAL = "refuse"
@@ -103,12 +106,12 @@ class WaitingLine(Queue):
     async def push(self, body: Any, request: Any, username: str | None) -> Any:
         """Takes an event in; one for which there is no room is answered with the reason."""
         function = self.blocks.fns.get(body.fn_index)
-        if function is not None and function.concurrency_id == self._engine_queue:
+        if function is not None:
             try:
-                self._admit(request, is_page=function.api_visibility == "private")
-            except NoRoom as full:
+                self._admit(function, len(body.data), request)
+            except BackendError as refusal:
                 body.fn_index = self._refusal_index()
-                body.data = [str(full)]
+                body.data = [str(refusal)]
         return await super().push(body, request, username)
 
     async def process_events(self, events: list[Event], batch: bool, begin_time: float) -> None:
@@ -149,7 +152,15 @@ class WaitingLine(Queue):
         line = self.event_queue_per_concurrency_id.get(self._engine_queue)
         return list(line.queue) if line else []
 
-    def _admit(self, request: Any, is_page: bool) -> None:
+    def _admit(self, function: BlockFunction, values: int, request: Any) -> None:
+        is_page = function.api_visibility == "private"
+        if not is_page and values != len(function.inputs):
+            raise InvalidRequest(
+                f"{function.api_name} takes {count(len(function.inputs), 'value')}, and {values} "
+                "came. /gradio_api/info names them."
+            )
+        if function.concurrency_id != self._engine_queue:
+            return
         events = self._events()
         if is_page:
             if len(events) >= _CLOSED_PAGES * self._limits.waiting:

@@ -18,6 +18,7 @@ import soundfile
 import soxr
 
 from xla_backend.errors import InvalidRequest
+from xla_backend.options import shown
 
 AudioInput = str | os.PathLike | tuple[int, np.ndarray]
 
@@ -155,14 +156,13 @@ def _checked_rate(rate: object) -> int:
     good = (
         isinstance(rate, numbers.Real | np.number)
         and not isinstance(rate, bool | np.bool_)
-        and math.isfinite(rate)
+        and MIN_RATE <= rate <= MAX_RATE  # and so it is finite
         and float(rate).is_integer()
-        and MIN_RATE <= rate <= MAX_RATE
     )
     if not good:
         raise InvalidRequest(
             f"The sample rate must be a whole number of Hz from {MIN_RATE:,} to {MAX_RATE:,}: "
-            f"this recording says {rate!r}."
+            f"this recording says {shown(rate)}."
         )
     return int(rate)
 

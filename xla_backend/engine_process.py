@@ -146,7 +146,7 @@ class EngineProcess:
             # Before the reply: whoever holds the result can trust the next prediction.
             self._mirror(backend)
             self._channel.send(reply)
-            self._bound.note_request(memory.resident() or 0)
+            self._bound.note_request(memory.resident() or 0, memory.peak() or 0)
             self._look_at_memory(backend)
         if self._retiring and not self._ending:
             if self._is_asked_to_warm:

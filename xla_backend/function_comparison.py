@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from xla_backend.errors import InvalidRequest
+from xla_backend.options import shown
 from xla_backend.results import CacheOutcome
 from xla_backend.timing import Statistics
 
@@ -81,9 +82,9 @@ class FunctionRequest:
     calls: int = DEFAULT_CALLS
 
     def __post_init__(self) -> None:
-        if self.function not in EXAMPLE_FUNCTIONS:
+        if not isinstance(self.function, str) or self.function not in EXAMPLE_FUNCTIONS:
             raise InvalidRequest(
-                f"There is no function {self.function!r} here. The functions are: "
+                f"There is no function {shown(self.function)} here. The functions are: "
                 f"{', '.join(EXAMPLE_FUNCTIONS)}."
             )
         if not isinstance(self.pad, bool):

@@ -35,6 +35,15 @@ def resident(pid: int | None = None) -> int | None:
     return None
 
 
+def peak() -> int | None:
+    """The most bytes that this process ever held; None where nobody knows."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
 def total(root: Path = _ROOT) -> int | None:
     """Bytes that this process and its children may use: the machine's, or less in a container.
 

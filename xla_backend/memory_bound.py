@@ -12,6 +12,7 @@ another request like the largest so far could pass the limit, and the engine tak
 from __future__ import annotations
 
 import logging
+from collections import deque
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +21,8 @@ CROWDED_SHARE = 0.75
 """Of the room between the size at the start and the limit."""
 LEAST_RESERVE_SHARE, MOST_RESERVE_SHARE = 0.08, 0.5
 """Of the room: what is kept free for the next request, whatever single ones have added so far."""
+REMEMBERED = 20
+"""Requests that the reserve is taken from: the very first one also fills XLA's own tables."""
 LEAST_ROOM = 200 * 10**6
 """Bytes that an engine must be able to grow by: below it would start anew for every request."""
 
@@ -46,12 +49,17 @@ class MemoryBound:
             )
         self._at_start = at_start
         self._before = at_start
-        self._largest_step = 0
+        self._peak = at_start
+        self._steps: deque[int] = deque(maxlen=REMEMBERED)
 
-    def note_request(self, held: int) -> None:
-        """Takes in what is held after a request."""
-        self._largest_step = max(self._largest_step, held - self._before)
-        self._before = max(self._before, held)
+    def note_request(self, held: int, peak: int) -> None:
+        """Takes in what is held after a request, and the most that was ever held.
+
+        XLA needs more while it compiles than it keeps; that, too, is needed again.
+        """
+        needed = max(held, peak if peak > self._peak else held)
+        self._steps.append(needed - self._before)
+        self._before, self._peak = held, max(peak, self._peak)
 
     def may_warm(self, held: int) -> bool:
         """Whether work that nobody asked for may make it larger."""
@@ -70,4 +78,5 @@ class MemoryBound:
 
     def _reserve(self) -> float:
         room = self.limit - self._at_start
-        return min(max(self._largest_step, LEAST_RESERVE_SHARE * room), MOST_RESERVE_SHARE * room)
+        largest = max(self._steps, default=0)
+        return min(max(largest, LEAST_RESERVE_SHARE * room), MOST_RESERVE_SHARE * room)

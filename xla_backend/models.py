@@ -366,7 +366,10 @@ def _first_line_of_card(folder: Path) -> str | None:
 
 def _shown(name: object) -> str:
     """A name for a message: short, and printable whatever was sent."""
-    text = repr(name)
+    try:
+        text = repr(name)
+    except ValueError:  # Python refuses to print whole numbers of thousands of digits.
+        text = "of that number"
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -83,7 +83,7 @@ class GenerationOptions:
             )
         if not (isinstance(self.early_stopping, bool) or self.early_stopping == "never"):
             raise InvalidRequest(
-                f'early_stopping must be true, false or "never", not {_shown(self.early_stopping)}.'
+                f'early_stopping must be true, false or "never", not {shown(self.early_stopping)}.'
             )
 
     @property
@@ -115,8 +115,8 @@ class GenerationOptions:
         return cls(**values)
 
 
-def _shown(value: object) -> str:
-    """A value for a message: short whatever was sent."""
+def shown(value: object) -> str:
+    """A value for a message: printable and short, whatever was sent."""
     try:
         text = repr(value)
     except ValueError:  # Python refuses to print whole numbers of thousands of digits.
@@ -131,23 +131,23 @@ def _integer(name: str, value: object, low: int, high: int) -> int:
         whole = True
     if not whole:
         raise InvalidRequest(
-            f"{name} must be a whole number from {low} to {high}, not {_shown(value)}."
+            f"{name} must be a whole number from {low} to {high}, not {shown(value)}."
         )
     number = int(value)  # type: ignore[call-overload]
     if not low <= number <= high:
-        raise InvalidRequest(f"{name} must be from {low} to {high}, not {_shown(number)}.")
+        raise InvalidRequest(f"{name} must be from {low} to {high}, not {shown(number)}.")
     return number
 
 
 def _real(name: str, value: object, low: float, high: float) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidRequest(
-            f"{name} must be a number from {low:g} to {high:g}, not {_shown(value)}."
+            f"{name} must be a number from {low:g} to {high:g}, not {shown(value)}."
         )
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not (math.isfinite(number) and low <= number <= high):
-        raise InvalidRequest(f"{name} must be from {low:g} to {high:g}, not {_shown(value)}.")
+        raise InvalidRequest(f"{name} must be from {low:g} to {high:g}, not {shown(value)}.")
     return number

@@ -58,6 +58,18 @@ def test_tokens_are_shaded_and_read_with_the_keyboard(visit: Open) -> None:
     assert re.search(r"[\d.]+% likely", window.text("#tokens .token-detail"))
     tokens.nth(3).click()
     assert "Token 4 of" in window.text("#tokens .token-detail")
+    popover = window.at("#tokens .token-popover")
+    assert popover.locator("li").count() in (5, 6)
+    assert popover.locator("li.chosen").count() == 1
+    assert re.search(r"\d%", popover.locator("li").first.inner_text())
+    box = popover.bounding_box()
+    assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 390
+    assert popover.is_visible()
+    window.page.keyboard.press("Escape")
+    assert not popover.is_visible()
+    tokens.nth(5).hover()
+    assert popover.is_visible()
+    assert window.at("#tokens .token.given").count() > 0
     assert window.page.evaluate("document.querySelectorAll('#tokens [tabindex=\"0\"]').length") == 1
     assert window.overflow() == 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 import math
 import re
 
@@ -11,7 +13,7 @@ from playground.families import ANSWERING
 from playground.result_panel import Shown
 from playground.token_view import empty_token_view, percent, probability, token_view, visible
 from tests.playground.samples import INJECTIONS, result
-from xla_backend import CacheKey, Token
+from xla_backend import CacheKey, LikelyToken, Token
 
 
 def view(*tokens: Token, **changes: object) -> str:
@@ -97,6 +99,34 @@ def test_the_detail_says_what_was_measured() -> None:
     assert detail[1] == (
         "“␣fox”: 25% likely. Token 1 of 1, number 42 in the vocabulary, log probability -1.39."
     )
+
+
+def test_the_likeliest_tokens_are_told_with_their_probabilities() -> None:
+    likeliest = (LikelyToken(7, " dog\n", math.log(0.5)), LikelyToken(42, " fox", math.log(0.25)))
+    markup = view(Token(42, " fox", math.log(0.25), likeliest))
+    assert "The likeliest in this place: “␣dog↵” 50%, “␣fox” 25%." in markup
+    assert rows_of(markup) == [["␣dog↵", "50%", 50, False], ["␣fox", "25%", 25, True]]
+
+
+def test_a_token_that_was_not_among_the_likeliest_stands_behind_them() -> None:
+    likeliest = (LikelyToken(7, "<", math.log(0.5)), LikelyToken(8, '"', math.log(0.2)))
+    rows = rows_of(view(Token(42, "&", math.log(0.1), likeliest)))
+    assert rows == [["<", "50%", 50, False], ['"', "20%", 20, False], ["&", "10%", 10, True]]
+
+
+def rows_of(markup: str) -> list[list]:
+    attribute = re.search('data-likeliest="([^"]*)"', markup)
+    assert attribute is not None
+    return json.loads(html.unescape(attribute[1]))
+
+
+def test_prompt_tokens_are_read_beside_the_padding() -> None:
+    texts = ("Once", " upon", "<", " a", " time")
+    markup = token_view(Shown("Once", result(prompt_texts=texts)))
+    assert markup.count('class="token given"') == 5
+    assert "<i>␣</i>upon</span>" in markup and ">&lt;</span>" in markup
+    assert markup.count("slot-padding") == 11 and "slot-prompt" not in markup
+    assert markup.index("slot-padding") < markup.index("token given") < markup.index("<button")
 
 
 def test_one_token_is_reached_with_the_tab_key() -> None:

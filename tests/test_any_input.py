@@ -1,0 +1,384 @@
+"""Whatever comes in, a right answer or one sentence goes out: every public entry, in this process.
+
+Over the wire it is `tests/playground/test_any_request.py`. The same cases are tried at each run, so
+that a failure is the change's; `make fuzz` tries others.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+import string
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import app
+from playground import history, history_file, permalink
+from playground.batch_prompts import MOST_PROMPTS, prompts_in, text_of_file
+from playground.csv_cells import csv_table, guarded, unguarded
+from playground.limits import Limits
+from playground.markup import clean, escape
+from playground.option_controls import NAMES, options_from
+from playground.result_panel import Shown
+from playground.token_view import visible
+from tests.playground.samples import INJECTIONS, result
+from xla_backend import BackendError, GenerationOptions, InvalidRequest, ModelInfo
+from xla_backend.__main__ import main as command_line
+from xla_backend.audio import read
+from xla_backend.function_comparison import FunctionRequest
+from xla_backend.models import Registry
+from xla_backend.prompts import encode_prompt
+
+LEAST_CASES = 10_000
+_tried: list[int] = []
+
+NUMBERS = (
+    st.integers()
+    | st.floats()
+    | st.integers(-3, 1100)
+    | st.floats(-2, 120)
+    | st.just(5000).map(lambda digits: 10**digits)
+)
+TEXTS = st.text(st.characters(), max_size=200) | st.sampled_from(INJECTIONS)
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS | st.binary(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=4,
+)
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+def cases(number: int) -> Callable[[Any], Any]:
+    """So many cases, the same ones at each run; they count for `LEAST_CASES`."""
+    _tried.append(number)
+    return settings(
+        max_examples=number,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def is_a_sentence(error: BaseException) -> bool:
+    """Whether a visitor may read it: whole, on few lines, and not endless."""
+    text = str(error)
+    return 10 < len(text) < 1000 and text.count("\n") <= 3 and text.rstrip()[-1] in ".?)!"
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=9))
+@example({"max_new_tokens": True})
+@example({"seed": math.nan, "top_p": -0.0})
+@cases(2500)
+def test_options_are_right_or_refused(values: dict[str, Any]) -> None:
+    try:
+        options = GenerationOptions.from_dict(values)
+    except InvalidRequest as error:
+        assert is_a_sentence(error)
+        return
+    assert GenerationOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
+    assert 1 <= options.max_new_tokens <= 1024
+    assert 1 <= options.num_beams <= 8
+    assert options.temperature == 0 or 0.01 <= options.temperature <= 100
+    assert 0 < options.top_p <= 1
+    assert options.early_stopping in (True, False, "never")
+
+
+@given(st.lists(VALUES, min_size=len(NAMES), max_size=len(NAMES)))
+@cases(500)
+def test_whatever_stands_in_the_controls_is_right_or_refused(values: list[Any]) -> None:
+    try:
+        assert isinstance(options_from(tuple(values)), GenerationOptions)
+    except InvalidRequest as error:
+        assert is_a_sentence(error)
+
+
+@given(VALUES | st.just("dense"), VALUES, VALUES | st.booleans(), VALUES)
+@cases(500)
+def test_a_comparison_of_functions_is_right_or_refused(
+    function: Any, batch_size: Any, pad: Any, calls: Any
+) -> None:
+    try:
+        request = FunctionRequest(function, batch_size, pad, calls)
+    except InvalidRequest as error:
+        assert is_a_sentence(error)
+    else:
+        assert 1 <= request.batch_size <= request.rows
+
+
+@given(VALUES)
+@cases(300)
+def test_a_name_is_a_model_s_or_refused(name: Any) -> None:
+    with pytest.raises(BackendError) as caught:
+        Registry(hub_models=(), allow_folders=False).locate(name)
+    assert is_a_sentence(caught.value)
+
+
+# --- prompts --------------------------------------------------------------------------------------
+
+
+class Letters:
+    """A tokenizer with a token for each character."""
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(sign) for sign in text]
+
+
+@given(TEXTS | VALUES, st.integers(1, 1024), st.none() | st.integers(1, 300))
+@cases(800)
+def test_a_prompt_is_encoded_or_refused(prompt: Any, new: int, context: int | None) -> None:
+    info = ModelInfo("m", "decoder-only", "bundled", "A model.", context_length=context)
+    try:
+        tokens = encode_prompt(Letters(), prompt, new, info)  # type: ignore[arg-type]
+    except InvalidRequest as error:
+        assert is_a_sentence(error)
+    else:
+        assert tokens
+        assert context is None or len(tokens) + new <= context
+
+
+@given(TEXTS | VALUES)
+@cases(300)
+def test_a_prompt_of_too_many_bytes_is_refused_before_it_is_counted(prompt: Any) -> None:
+    limits = Limits(prompt_bytes=50)
+    try:
+        limits.check_prompt(prompt)
+    except InvalidRequest as error:
+        assert is_a_sentence(error)
+        assert len(prompt.encode("utf-8", "surrogatepass")) > 50
+
+
+@given(TEXTS)
+@cases(400)
+def test_text_travels_and_never_becomes_markup(text: str) -> None:
+    escaped = escape(text)
+    assert not set("<>\"'") & set(escaped)
+    assert clean(text).encode("utf-8").decode("utf-8") == clean(text)
+    assert all(sign.isprintable() for sign in visible(text))
+
+
+# --- files and links ------------------------------------------------------------------------------
+
+ROWS = st.lists(st.lists(TEXTS, min_size=1, max_size=4), max_size=6)
+
+
+@st.composite
+def csv_texts(draw: st.DrawFn) -> str:
+    """Tables, more or less as they should be, and with a piece cut out at random."""
+    out = io.StringIO()
+    delimiter = draw(st.sampled_from([",", ";", "\t"]))
+    writer = csv.writer(out, delimiter=delimiter)
+    writer.writerow(draw(st.permutations(["prompt", "other"])))
+    writer.writerows(draw(ROWS))
+    text = out.getvalue()
+    start = draw(st.integers(0, len(text)))
+    return text[:start] + text[draw(st.integers(start, min(len(text), start + 5))) :]
+
+
+@given(TEXTS | csv_texts())
+@cases(800)
+def test_prompts_are_found_or_the_line_is_named(text: str) -> None:
+    try:
+        prompts = prompts_in(text)
+    except InvalidRequest as error:
+        assert is_a_sentence(error)
+    else:
+        assert 1 <= len(prompts) <= MOST_PROMPTS
+        assert all(each.prompt.strip() and each.line >= 1 for each in prompts)
+
+
+@given(TEXTS, st.binary(max_size=300) | csv_texts().map(lambda t: t.encode("utf-8", "replace")))
+@cases(400)
+def test_a_file_of_prompts_is_read_or_refused(name: str, content: bytes) -> None:
+    for given_name in (name, "prompts.csv"):
+        try:
+            assert isinstance(text_of_file(given_name, content), str)
+        except InvalidRequest as error:
+            assert is_a_sentence(error)
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=3))
+@cases(800)
+def test_no_cell_begins_a_formula_and_none_loses_its_text(texts: list[str]) -> None:
+    table = csv_table(["prompt"] * len(texts), [texts])
+    cells = list(csv.reader(io.StringIO(table, newline=""), strict=True))[1]
+    for text, cell in zip(texts, cells, strict=True):
+        assert not cell.lstrip().startswith(("=", "+", "-", "@", "＝", "＋", "－", "＠"))
+        assert not cell.startswith(("\t", "\r", "\n"))
+        assert unguarded(cell) == clean(text)
+        assert unguarded(guarded(text)) == text
+
+
+A_RUN = history.record(Shown("Once", result()), 1, time_s=1.8e9)
+
+
+@given(st.data())
+@cases(1200)
+def test_a_record_that_was_changed_is_right_or_left_out(data: st.DataObject) -> None:
+    run = json.loads(json.dumps(A_RUN))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = run
+        name = data.draw(st.sampled_from(sorted(run)))
+        if isinstance(at[name], dict) and at[name] and data.draw(st.booleans()):
+            at = at[name]
+            name = data.draw(st.sampled_from(sorted(at)))
+        if data.draw(st.booleans()):
+            at[name] = data.draw(JSON_VALUES)
+        else:
+            at.pop(name)
+            break
+    kept = history.checked(run)
+    if kept is not None:
+        assert set(kept) == set(A_RUN)
+        assert history.checked(json.loads(json.dumps(kept))) == kept
+        assert history_file.to_csv([kept])
+
+
+@given(
+    st.binary(max_size=200)
+    | JSON_VALUES.map(lambda value: json.dumps(value).encode())
+    | st.lists(JSON_VALUES | st.just(A_RUN), max_size=3).map(
+        lambda runs: json.dumps(
+            {"format": history_file.FORMAT, "version": history_file.VERSION, "runs": runs}
+        ).encode()
+    )
+)
+@example(b"[" * 100_000)
+@example(b'{"format": "xla-playground-runs", "version": 1, "runs": {}}')
+@cases(600)
+def test_an_import_brings_runs_or_says_why_not(content: bytes) -> None:
+    try:
+        runs, unreadable = history_file.from_json(content)
+    except InvalidRequest as error:
+        assert is_a_sentence(error)
+    else:
+        assert runs
+        assert unreadable >= 0
+
+
+@given(
+    st.dictionaries(st.sampled_from([*NAMES, "model", "prompt", "exact_key", "run"]) | TEXTS, TEXTS)
+)
+@example({"max_new_tokens": "1" * 5000, "seed": "٣", "top_p": "1e5"})
+@cases(1000)
+def test_a_link_is_read_as_far_as_it_can_be_had(query: dict[str, str]) -> None:
+    link = permalink.read(query, ["gpt2-stories"], {"max_new_tokens": (1, 256)})
+    assert link.model in (None, "gpt2-stories")
+    GenerationOptions(**link.options)
+    assert 1 <= link.options.get("max_new_tokens", 1) <= 256
+    assert len(permalink.problem(link)) < 200 * (len(query) + 1)
+
+
+# --- sound ----------------------------------------------------------------------------------------
+
+
+def a_file(format: str, subtype: str | None = None) -> bytes:
+    out = io.BytesIO()
+    soundfile.write(
+        out, np.sin(np.arange(800) / 5).astype("f4"), 8000, format=format, subtype=subtype
+    )
+    return out.getvalue()
+
+
+FILES = [a_file("WAV"), a_file("FLAC"), a_file("OGG"), a_file("MP3"), a_file("AIFF"), a_file("AU")]
+
+
+@st.composite
+def broken_files(draw: st.DrawFn) -> bytes:
+    """A recording with a few bytes changed, most of them in the header, or cut off."""
+    content = bytearray(draw(st.sampled_from(FILES)))
+    for _ in range(draw(st.integers(0, 6))):
+        most = draw(st.sampled_from([64, len(content)])) - 1
+        content[draw(st.integers(0, most))] = draw(st.integers(0, 255))
+    return bytes(content[: draw(st.integers(1, len(content)))])
+
+
+@pytest.fixture(scope="module")
+def sound_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sound") / "recording.wav"
+
+
+@given(content=broken_files() | st.binary(max_size=100))
+@example(content=b"RIFF" + struct.pack("<I", 2**32 - 1) + b"WAVEfmt ")
+@cases(500)
+def test_a_recording_is_heard_or_refused(sound_file: Path, content: bytes) -> None:
+    sound_file.write_bytes(content)
+    try:
+        samples = read(sound_file, 16_000, max_seconds=10)
+    except InvalidRequest as error:
+        assert is_a_sentence(error)
+        assert str(sound_file.parent) not in str(error)
+    else:
+        assert samples.dtype == np.float32
+        assert 1 <= len(samples) <= 160_100
+        assert np.isfinite(samples).all()
+        assert np.abs(samples).max() <= 1.0
+
+
+@given(VALUES | st.tuples(NUMBERS, st.lists(NUMBERS, max_size=5) | VALUES))
+@cases(500)
+def test_samples_are_heard_or_refused(audio: Any) -> None:
+    try:
+        samples = read(audio, 16_000, max_seconds=10)
+    except InvalidRequest as error:
+        assert is_a_sentence(error)
+    else:
+        assert np.isfinite(samples).all()
+
+
+# --- command lines --------------------------------------------------------------------------------
+
+WORDS = st.lists(
+    st.sampled_from(["--num-beams", "--max-new-tokens", "--top-p", "--json", "--model", "--seed="])
+    | st.text(string.printable, max_size=10)
+    | st.integers(-5, 2000).map(str),
+    max_size=5,
+)
+
+
+@given(st.sampled_from(["generate", "transcribe", "warm", "models", ""]), WORDS)
+@cases(250)
+def test_the_command_line_ends_with_a_sentence(command: str, words: list[str]) -> None:
+    # No model of that name, so that nothing is loaded: all that is wrong is found before.
+    arguments = [command, *words, "--model", "no/such-model", "--no-store"]
+    try:
+        status = command_line(arguments)
+    except SystemExit as exit:
+        status = exit.code
+    assert status in (0, 2) if set(words) & {"-h", "--help"} else status in (0, 1, 2)
+
+
+FLAGS = st.sampled_from([*(flag for flag, *_ in app.LIMIT_FLAGS.values()), "--port", "--admin"])
+
+
+@given(st.lists(FLAGS | TEXTS | st.integers(-5, 10**12).map(str), max_size=4))
+@cases(350)
+def test_the_flags_of_the_page_are_understood_or_refused(words: list[str]) -> None:
+    try:
+        flags = app.flags_from(words)
+    except SystemExit as exit:
+        assert exit.code in (0, 2)
+    else:
+        assert all(bound >= 1 for bound in dataclasses.astuple(app.limits_of(flags)))
+
+
+def test_there_were_as_many_cases_as_promised() -> None:
+    assert sum(_tried) >= LEAST_CASES
