@@ -170,13 +170,22 @@ class Backend:
         *,
         exact_key: bool = False,
         received: float | None = None,
+        in_pieces: bool = True,
+        may_begin: Callable[[], bool] = lambda: True,
     ) -> TextStream:
         """Generates text that can be read as it comes; arguments and errors as for `generate`.
 
         Nothing runs before the first piece is asked for. Beam search knows its text at the end
         only, so it comes as one piece.
+
+        Args:
+            in_pieces: False for the whole text as one piece, which takes a little less time.
+            may_begin: asked once, when the request's turn has come; where it says no, nothing runs
+                and `result` stays None.
         """
-        return TextStream(self, model, prompt, options, exact_key, received, is_chunked=True)
+        return TextStream(
+            self, model, prompt, options, exact_key, received, in_pieces, may_begin=may_begin
+        )
 
     def transcribe(
         self,
@@ -494,7 +503,7 @@ class Backend:
         """
         seat.enter("queue")
         with self._turns.hold(seat, unless=seat.has_news) as is_held:
-            if is_held and seat.batch is None:
+            if is_held and seat.batch is None and seat.begins():
                 try:
                     self._run_together(seat)
                 except BaseException:
@@ -512,6 +521,7 @@ class Backend:
         key, seats, batch_size = choice.key, [first], 1
         if choice.outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
             seats, batch_size = self._gather(key, [first, *self._alike(first, key)])
+            seats = [seat for seat in seats if seat.begins()]
         for seat in seats:
             seat.slot, seat.choice = self._serve(
                 engine, seat.wanted, seat.exact_key, seat.enter, batch_size
@@ -664,6 +674,19 @@ class TextSeat(Seat):
     slot: Slot[KeyFunctions]
     choice: prediction.Choice
 
+    def __init__(self, turns: Turns, watch: Stopwatch, may_begin: Callable[[], bool]) -> None:
+        """See `Seat` and `Backend.stream`."""
+        super().__init__(turns, watch)
+        self._may_begin = may_begin
+        self._has_begun = False
+
+    def begins(self) -> bool:
+        """Whether it may begin, or has."""
+        self._has_begun = self._has_begun or self._may_begin()
+        if not self._has_begun:
+            self.stop()
+        return self._has_begun
+
 
 class TextStream:
     """A text as it comes: an iterator of pieces, which join to `result.text`.
@@ -681,6 +704,7 @@ class TextStream:
         exact_key: bool,
         received: float | None,
         is_chunked: bool,
+        may_begin: Callable[[], bool] = lambda: True,
     ) -> None:
         """Made by `Backend.generate` and `Backend.stream`."""
         self.result: GenerationResult | None = None
@@ -689,7 +713,7 @@ class TextStream:
         self._prompt = prompt
         self._is_chunked = is_chunked
         self._watch = Stopwatch("queue", received)
-        self._seat = TextSeat(backend._turns, self._watch)
+        self._seat = TextSeat(backend._turns, self._watch, may_begin)
         self._seat.options, self._seat.exact_key = options, exact_key
         self._pieces = self._generate()
 
@@ -721,7 +745,7 @@ class TextStream:
         load_s = 0.0
         if (engine := backend._engines.get(self._model)) is None:
             with backend._turn(seat.enter, seat, lambda: seat.is_stopped) as is_held:
-                if not is_held:
+                if not (is_held and seat.begins()):
                     return
                 seat.enter(None)
                 loading = time.perf_counter()

@@ -4,9 +4,11 @@ Knows the order of work and what to tell the parent. Must not know who asks, nor
 generated: `Backend` does that. Started as `python -m xla_backend.engine_process FD`, where
 FD is the number of the inherited connection.
 
-Two threads: the main one runs the engine, one request after the other in the order of arrival; a
-second one receives, so that a stop reaches a stream between its chunks, and so that the process
-ends by itself when the parent is gone, however it went.
+The main thread takes requests up in the order of arrival. Requests for a text each have a thread of
+their own, in which they wait inside the engine for their turn: those that the same function serves
+run side by side there. Whatever else is asked for runs in the main thread, when nothing else does.
+A further thread receives, so that a stop reaches a stream between its chunks, and so that the
+process ends by itself when the parent is gone, however it went.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import sys
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +37,37 @@ if TYPE_CHECKING:
     from xla_backend.backend import Backend, TextStream
     from xla_backend.transcription import WindowStream
 
+MOST_AT_ONCE = 16
+"""How many requests may wait inside the engine; when a full batch runs, another can wait."""
 GOODBYE_S = 2.0
 """Seconds that the engine gets to finish its step when it is told to end."""
 
+TEXT_KINDS = ("generate", "stream")
+
 logger = logging.getLogger("xla_backend.engine_process")  # as a program, __name__ is "__main__"
+
+
+@dataclass(eq=False)
+class Active:
+    """A request that was taken up.
+
+    Attributes:
+        stream: what serves it, if it can be stopped.
+        has_begun: whether the engine has turned to it.
+        is_left: whether it is a successor's now, so that it gets no reply here.
+    """
+
+    request: Request
+    stream: TextStream | WindowStream | None = None
+    has_begun: bool = False
+    is_left: bool = False
+    is_stopped: bool = False
+
+    def stop(self) -> None:
+        """Ends it early, as soon as it has a stream."""
+        self.is_stopped = True
+        if self.stream is not None:
+            self.stream.stop()
 
 
 class EngineProcess:
@@ -55,12 +85,11 @@ class EngineProcess:
         self._is_giving_up_warming = False
         self._unmade: tuple[Any, ...] = ()  # what was asked for and is left to a successor
         self._mirroring = threading.Lock()
+        self._measuring = threading.Lock()
         self._condition = threading.Condition()
         # Guarded by the condition:
         self._waiting: deque[Request] = deque()
-        self._active: Request | None = None
-        self._stream: TextStream | WindowStream | None = None
-        self._stop_active = False
+        self._active: list[Active] = []
         self._ending = False
         self._retiring = False
 
@@ -79,13 +108,13 @@ class EngineProcess:
                 if kind == "request":
                     with self._condition:
                         self._waiting.append(value)
-                        self._condition.notify()
+                        self._condition.notify_all()
                 elif kind == "stop":
                     self._stop(value)
                 elif kind == "retire":
                     with self._condition:
                         self._retiring = True
-                        self._condition.notify()
+                        self._condition.notify_all()
                 elif kind == "close":
                     break
                 elif self._backend is None:
@@ -100,24 +129,21 @@ class EngineProcess:
         with self._condition:
             self._ending = True
             self._waiting.clear()
-            self._stop_stream()
-            self._condition.notify()
+            for active in self._active:
+                active.stop()
+            self._condition.notify_all()
 
     def _stop(self, number: int) -> None:
         with self._condition:
-            if self._active is not None and self._active.number == number:
-                self._stop_stream()
-                return
+            for active in self._active:
+                if active.request.number == number:
+                    active.stop()
+                    return
             for request in self._waiting:
                 if request.number == number:
                     self._waiting.remove(request)
                     self._channel.send(("dropped", number, None))
                     return
-
-    def _stop_stream(self) -> None:
-        self._stop_active = True
-        if self._stream is not None:
-            self._stream.stop()
 
     # --- the engine's thread --------------------------------------------------------------------
 
@@ -140,14 +166,17 @@ class EngineProcess:
         self._bound = MemoryBound(self._settings.memory_limit, memory.resident() or 0)
         self._ready_at = time.perf_counter()
         self._channel.send(("ready", None, None))
-        while (request := self._next_request()) is not None:
-            self._channel.send(("begun", request.number, None))
-            reply = self._serve(backend, request)
-            # Before the reply: whoever holds the result can trust the next prediction.
-            self._mirror(backend)
-            self._channel.send(reply)
-            self._bound.note_request(memory.resident() or 0, memory.peak() or 0)
-            self._look_at_memory(backend)
+        while (active := self._next_request()) is not None:
+            if active.request.kind in TEXT_KINDS:
+                # Here, so that its place in the engine's queue is that of its arrival.
+                active.stream = self._text_stream(backend, active)
+                threading.Thread(
+                    target=self._carry_out, args=(backend, active), daemon=True, name="request"
+                ).start()
+            else:
+                self._may_begin(active)  # nothing can have come between
+                self._carry_out(backend, active)
+        self._wait_for_active()
         if self._retiring and not self._ending:
             if self._is_asked_to_warm:
                 self._unmade = self._unmade or tuple(backend.warming())
@@ -225,51 +254,100 @@ class EngineProcess:
         finally:
             self._is_giving_up_warming = False
 
-    def _next_request(self) -> Request | None:
+    def _next_request(self) -> Active | None:
         with self._condition:
-            self._active = self._stream = None
-            self._stop_active = False
-            self._condition.wait_for(
-                lambda: (
-                    self._ending or self._retiring or (self._waiting and "full" not in self._told)
-                )
-            )
+            self._condition.wait_for(lambda: self._ending or self._retiring or self._is_next_due())
             if self._ending or self._retiring:
                 return None
-            self._active = self._waiting.popleft()
-            return self._active
+            self._active.append(Active(self._waiting.popleft()))
+            return self._active[-1]
 
-    def _serve(self, backend: Backend, request: Request) -> tuple[str, int, Any]:
-        """Runs one request; returns the message that answers it."""
+    def _is_next_due(self) -> bool:
+        if not self._waiting or "full" in self._told:
+            return False
+        return not self._active or (
+            self._waiting[0].kind in TEXT_KINDS and len(self._active) < MOST_AT_ONCE
+        )
+
+    def _may_begin(self, active: Active) -> bool:
+        """Asked when the engine turns to a request: not all that were taken up are served here."""
+        with self._condition:
+            active.is_left = self._ending or self._retiring or "full" in self._told
+            if not active.is_left and not active.has_begun:
+                active.has_begun = True
+                self._channel.send(("begun", active.request.number, None))
+            return not active.is_left
+
+    def _wait_for_active(self) -> None:
+        """Waits for the requests that have begun; the others are left to the successor."""
+        with self._condition:
+            for active in self._active:
+                if not active.has_begun:
+                    active.is_left = True
+                    active.stop()
+            self._condition.wait_for(lambda: not self._active)
+
+    def _carry_out(self, backend: Backend, active: Active) -> None:
+        """Serves a request that was taken up, and answers it."""
+        reply = self._serve(backend, active)
+        # Before the reply: whoever holds the result can trust the next prediction.
+        self._mirror(backend)
+        if not active.is_left:
+            self._channel.send(reply)
+            with self._measuring:
+                self._bound.note_request(memory.resident() or 0, memory.peak() or 0)
+        self._look_at_memory(backend)
+        with self._condition:
+            self._active.remove(active)
+            self._condition.notify_all()
+
+    def _text_stream(self, backend: Backend, active: Active) -> TextStream:
+        request = active.request
+        return backend.stream(
+            request.model,
+            request.prompt,
+            request.options,
+            exact_key=request.exact_key,
+            received=self._received(request),
+            in_pieces=request.kind == "stream",
+            may_begin=lambda: self._may_begin(active),
+        )
+
+    def _received(self, request: Request) -> float:
         # The queue is other people's requests. The start of the engine happens once, like the
         # loading of a model, and counts towards no request's timing either; that of a successor,
         # for which a request had to wait in the middle of its time, does.
-        received = request.received
-        if not request.is_moved:
-            received = max(received, self._ready_at)
+        return request.received if request.is_moved else max(request.received, self._ready_at)
+
+    def _serve(self, backend: Backend, active: Active) -> tuple[str, int, Any]:
+        """Runs one request; returns the message that answers it."""
+        request = active.request
         try:
             if request.kind == "load":
                 value: Any = backend.load(request.model)
-            elif request.kind == "generate":
-                value = backend.generate(*self._text(request), **self._how(request, received))
             elif request.kind == "transcribe":
                 value = backend.transcribe(
-                    request.model, request.recording, **self._speech(request, received)
+                    request.model, request.recording, **self._speech(request)
                 )
             elif request.kind == "transcribe_windows":
                 stream = backend.transcribe_windows(
-                    request.model, request.recording, **self._speech(request, received)
+                    request.model, request.recording, **self._speech(request)
                 )
-                value = self._pass_on(stream, request.number)
+                with self._condition:
+                    active.stream = stream
+                    if active.is_stopped:  # the stop came while the model was loading
+                        stream.stop()
+                value = self._pass_on(stream, request)
             elif request.kind == "compare_function":
                 value = backend.compare_function(
-                    **dataclasses.asdict(request.comparison), received=received
+                    **dataclasses.asdict(request.comparison), received=self._received(request)
                 )
             elif request.kind == "forget_functions":
                 value = backend.forget_functions()
             else:
-                stream = backend.stream(*self._text(request), **self._how(request, received))
-                value = self._pass_on(stream, request.number)
+                value = self._pass_on(active.stream, request)
+                if not active.has_begun:
+                    return ("dropped", request.number, None)
         except BackendError as error:
             return ("error", request.number, (type(error).__name__, str(error)))
         except Exception as error:
@@ -294,30 +372,18 @@ class EngineProcess:
         )
         return ("error", request.number, (OutOfMemory.__name__, sentence))
 
-    @staticmethod
-    def _text(request: Request) -> tuple[str, str, Any]:
-        return request.model, request.prompt, request.options
-
-    @staticmethod
-    def _how(request: Request, received: float) -> dict[str, Any]:
-        return {"exact_key": request.exact_key, "received": received}
-
-    @staticmethod
-    def _speech(request: Request, received: float) -> dict[str, Any]:
+    def _speech(self, request: Request) -> dict[str, Any]:
         return {
             "options": request.options,
             "language": request.language,
             "max_seconds": request.max_seconds,
-            "received": received,
+            "received": self._received(request),
         }
 
-    def _pass_on(self, stream: TextStream | WindowStream, number: int) -> Any:
-        with self._condition:
-            self._stream = stream
-            if self._stop_active:  # the stop came while the model was loading
-                stream.stop()
+    def _pass_on(self, stream: TextStream | WindowStream, request: Request) -> Any:
         for piece in stream:
-            self._channel.send(("chunk", number, piece))
+            if request.kind != "generate":
+                self._channel.send(("chunk", request.number, piece))
         return stream.result
 
 

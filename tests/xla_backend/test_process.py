@@ -55,25 +55,57 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 60.0) -> None:
 
 
 class PretendedStream:
-    """Gives its chunks only when told to."""
+    """Waits for those before it; gives its chunks only when told to, a whole text at once."""
 
-    def __init__(self, gate: threading.Semaphore) -> None:
-        self._gate = gate
+    def __init__(
+        self, backend: PretendedBackend, prompt: str, in_pieces: bool, may_begin: Callable
+    ) -> None:
+        self._backend = backend
+        self._prompt = prompt
+        self._in_pieces = in_pieces
+        self._may_begin = may_begin
         self.stopped = threading.Event()
         self.result: str | None = None
 
     def __iter__(self) -> Iterator[str]:
+        turns, queue = self._backend.turns, self._backend.queue
+        with turns:
+            turns.wait_for(lambda: queue[0] is self or self.stopped.is_set())
+            is_next = queue[0] is self
+        try:
+            if is_next and self._may_begin():
+                self._backend.prompts.append(self._prompt)
+                yield from self._pieces() if self._in_pieces else self._whole()
+        finally:
+            with turns:
+                queue.remove(self)
+                turns.notify_all()
+
+    def _pieces(self) -> Iterator[str]:
         for chunk in ("one ", "two ", "three "):
-            self._gate.acquire()
+            self._backend.gate.acquire()
             if self.stopped.is_set():
                 self.result = "stopped"
                 return
             yield chunk
         self.result = "complete"
 
+    def _whole(self) -> Iterator[str]:
+        if self._prompt == "wait":
+            self._backend.gate.acquire()
+        if self._prompt == "bug":
+            raise ZeroDivisionError("first line\nsecond line")
+        if not self._prompt:
+            raise InvalidRequest("the prompt is empty.")
+        self.result = self._prompt.upper()
+        yield self.result
+
     def stop(self) -> None:
         self.stopped.set()
-        self._gate.release()
+        with self._backend.turns:
+            if self._backend.queue[:1] == [self]:
+                self._backend.gate.release()
+            self._backend.turns.notify_all()
 
 
 class PretendedBackend:
@@ -83,6 +115,8 @@ class PretendedBackend:
         self.prompts: list[str] = []
         self.streams: list[PretendedStream] = []
         self.gate = threading.Semaphore(0)
+        self.turns = threading.Condition()
+        self.queue: list[PretendedStream] = []
         PretendedBackend.last = self
 
     def load(self, model: str) -> str:
@@ -90,19 +124,18 @@ class PretendedBackend:
             raise ModelUnavailable("there is no model 'unknown'.")
         return model
 
-    def generate(self, model: str, prompt: str, options: Any, **how: Any) -> str:
-        self.prompts.append(prompt)
-        if prompt == "wait":
-            self.gate.acquire()
-        if prompt == "bug":
-            raise ZeroDivisionError("first line\nsecond line")
-        if not prompt:
-            raise InvalidRequest("the prompt is empty.")
-        return prompt.upper()
-
-    def stream(self, model: str, prompt: str, options: Any, **how: Any) -> PretendedStream:
-        self.prompts.append(prompt)
-        self.streams.append(PretendedStream(self.gate))
+    def stream(
+        self,
+        model: str,
+        prompt: str,
+        options: Any,
+        *,
+        in_pieces: bool,
+        may_begin: Callable[[], bool],
+        **how: Any,
+    ) -> PretendedStream:
+        self.streams.append(PretendedStream(self, prompt, in_pieces, may_begin))
+        self.queue.append(self.streams[-1])
         return self.streams[-1]
 
     def models(self) -> list[Any]:
@@ -174,7 +207,8 @@ def test_requests_are_served_in_the_order_of_arrival(parent: ParentSide) -> None
     for number in range(20):
         parent.ask(number, "generate", f"prompt {number}")
     replies = [parent.reply() for _ in range(20)]
-    assert replies == [("result", number, f"PROMPT {number}") for number in range(20)]
+    assert set(replies) == {("result", number, f"PROMPT {number}") for number in range(20)}
+    assert parent.backend.prompts == [f"prompt {number}" for number in range(20)]
 
 
 def test_errors_are_told_and_the_engine_goes_on(
@@ -204,11 +238,12 @@ def test_stop_of_a_request_that_waits_drops_it_at_once(parent: ParentSide) -> No
     parent.ask(1, "generate", "wait")
     parent.ask(2, "stream", "never begun")
     parent.ask(3, "generate", "served")
+    wait_until(lambda: len(parent.backend.streams) == 3)
     parent.channel.send(("stop", 2))
     assert parent.reply() == ("dropped", 2, None)
     parent.backend.gate.release()
-    assert parent.reply() == ("result", 1, "WAIT")
-    assert parent.reply() == ("result", 3, "SERVED")
+    replies = {parent.reply(), parent.reply()}
+    assert replies == {("result", 1, "WAIT"), ("result", 3, "SERVED")}
     assert parent.backend.prompts == ["wait", "served"]
 
 
