@@ -1,0 +1,124 @@
+"""What running requests side by side gains when many visitors ask at once.
+
+Knows the engine from outside. Run as
+
+    python -m benchmarks.batched_runs [--model 124m] [--visitors 16] [--max-new-tokens 64]
+
+All visitors send a request of one key at the same moment; prompts and seeds differ.
+An engine that may run them side by side and one that runs them one at a time take turns, so that
+both see the same machine. Everything is compiled before. The first visitor never waits for others:
+one request runs alone, the others as they fit. Latency is from the moment of asking to the whole
+text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.checkpoints import gpt2_124m
+
+if TYPE_CHECKING:
+    from xla_backend import Backend, GenerationResult
+
+PROMPTS = ("Once upon a time", "One day", "The little fox was", "Tom and his old dog went to")
+ALONE, SIDE_BY_SIDE = "one at a time", "side by side"
+
+
+def main() -> None:
+    """Measures and prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--model", default="124m")
+    parser.add_argument("--visitors", type=int, default=16)
+    parser.add_argument("--max-new-tokens", type=int, default=64)
+    parser.add_argument("--num-beams", type=int, default=1)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "xla-bench")
+    arguments = parser.parse_args()
+    from xla_backend import Backend, GenerationOptions
+    from xla_backend.batch import BATCH_SIZES
+
+    model = str(gpt2_124m(arguments.work)) if arguments.model == "124m" else arguments.model
+    options = GenerationOptions(
+        max_new_tokens=arguments.max_new_tokens,
+        num_beams=arguments.num_beams,
+        temperature=arguments.temperature,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        store = arguments.work / "store" if arguments.work.exists() else Path(folder)
+        engines = {
+            ALONE: Backend(store=store, batch_sizes=(1,)),
+            SIDE_BY_SIDE: Backend(store=store),
+        }
+        for name, backend in engines.items():
+            key = backend.key_for(model, 1, options)
+            for size in BATCH_SIZES if name == SIDE_BY_SIDE else (1,):
+                backend.warm(model, [key], batch_size=size)
+            _ask_at_once(backend, model, options, 1)
+        walls: dict[str, list[float]] = {name: [] for name in engines}
+        results: dict[str, list[GenerationResult]] = {name: [] for name in engines}
+        for _ in range(arguments.rounds):
+            for name, backend in engines.items():
+                wall_s, answers = _ask_at_once(backend, model, options, arguments.visitors)
+                walls[name].append(wall_s)
+                results[name] += answers
+    _print(arguments.visitors, walls, results)
+
+
+def _ask_at_once(
+    backend: Backend, model: str, options, visitors: int
+) -> tuple[float, list[GenerationResult]]:
+    """Seconds until the last visitor has a text, and all answers."""
+    together = threading.Barrier(visitors + 1)
+
+    def ask(visitor: int) -> GenerationResult:
+        own = options.replace(seed=visitor)
+        together.wait()
+        return backend.generate(model, PROMPTS[visitor % len(PROMPTS)], own)
+
+    with ThreadPoolExecutor(visitors) as threads:
+        answers = [threads.submit(ask, visitor) for visitor in range(visitors)]
+        together.wait()
+        start = time.perf_counter()
+        results = [answer.result() for answer in answers]
+    return time.perf_counter() - start, results
+
+
+def _print(
+    visitors: int, walls: dict[str, list[float]], results: dict[str, list[GenerationResult]]
+) -> None:
+    rates, latencies = {}, {}
+    print(f"\npython -m benchmarks.batched_runs {' '.join(sys.argv[1:])}\n")
+    print(f"| {visitors} visitors at once | tokens/s | median latency s | slowest s | batch sizes |")
+    print("| --- | --- | --- | --- | --- |")
+    for name, seconds in walls.items():
+        tokens = sum(result.new_tokens for result in results[name])
+        rates[name] = tokens / sum(seconds)
+        waited = [result.timing.total_s for result in results[name]]
+        latencies[name] = statistics.median(waited)
+        sizes = sorted({result.batch_size for result in results[name]})
+        print(
+            f"| {name} | {rates[name]:.0f} | {latencies[name]:.2f} | {max(waited):.2f} | "
+            f"{', '.join(map(str, sizes))} |"
+        )
+    print(
+        f"\nSide by side: {rates[SIDE_BY_SIDE] / rates[ALONE]:.2f} times the tokens/s, "
+        f"{latencies[SIDE_BY_SIDE] / latencies[ALONE]:.2f} times the median latency."
+    )
+    same = [
+        [token.id for token in one.tokens] == [token.id for token in other.tokens]
+        for one, other in zip(results[ALONE], results[SIDE_BY_SIDE], strict=True)
+    ]
+    print(f"{sum(same)} of {len(same)} texts are the same in both, token for token.")
+
+
+if __name__ == "__main__":
+    main()
