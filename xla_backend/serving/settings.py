@@ -33,6 +33,8 @@ class ServeSettings:
             of one key can run together; more wait with whoever sends them.
         upscale_delay_s, downscale_delay_s: how long there must be too few or too many replicas
             before their number changes.
+        look_back_s: the number of requests is a mean over so many seconds. Ray Serve counts every
+            ten seconds, unless its own variables say otherwise.
         cores: cores that one replica reserves, and threads that it computes with.
     """
 
@@ -44,6 +46,7 @@ class ServeSettings:
     max_ongoing: int = 16
     upscale_delay_s: float = 30.0
     downscale_delay_s: float = 600.0
+    look_back_s: float = 30.0
     cores: int = 1
 
     def __post_init__(self) -> None:
@@ -56,7 +59,8 @@ class ServeSettings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> ServeSettings:
         """Reads XLA_BACKEND_MODELS (names with commas), _STORE, _MIN_REPLICAS, _MAX_REPLICAS,
-        _TARGET_ONGOING, _MAX_ONGOING, _UPSCALE_DELAY_S, _DOWNSCALE_DELAY_S and _CORES.
+        _TARGET_ONGOING, _MAX_ONGOING, _UPSCALE_DELAY_S, _DOWNSCALE_DELAY_S, _LOOK_BACK_S and
+        _CORES.
 
         Raises:
             InvalidRequest: a variable is not what it should be.
@@ -86,17 +90,9 @@ class ServeSettings:
             max_ongoing=number("MAX_ONGOING", cls.max_ongoing, 1),
             upscale_delay_s=number("UPSCALE_DELAY_S", cls.upscale_delay_s, 0.0),
             downscale_delay_s=number("DOWNSCALE_DELAY_S", cls.downscale_delay_s, 0.0),
+            look_back_s=number("LOOK_BACK_S", cls.look_back_s, 1.0),
             cores=number("CORES", cls.cores, 1),
         )
-
-    def registry(self) -> Registry:
-        """The models that replicas may load."""
-        return open_registry(self.models)
-
-    @property
-    def default_model(self) -> str:
-        """The model that a replica loads before its first request."""
-        return self.models[0] if self.models else DEFAULT_MODEL
 
     def autoscaling(self) -> dict[str, Any]:
         """Ray Serve's `autoscaling_config`."""
@@ -106,9 +102,13 @@ class ServeSettings:
             "target_ongoing_requests": self.target_ongoing,
             "upscale_delay_s": self.upscale_delay_s,
             "downscale_delay_s": self.downscale_delay_s,
-            # A mean over the delay itself: what it is too short for is no reason to scale.
-            "look_back_period_s": max(1.0, self.upscale_delay_s),
+            "look_back_period_s": self.look_back_s,
         }
+
+
+def first_model(models: tuple[str, ...]) -> str:
+    """The model of a service that offers these, where a request names none."""
+    return models[0] if models else DEFAULT_MODEL
 
 
 def open_registry(models: tuple[str, ...]) -> Registry:

@@ -10,12 +10,15 @@ import dataclasses
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from xla_backend.buckets import CacheKey
 from xla_backend.function_comparison import KeptShape
 from xla_backend.history import KeyHistory, Past
-from xla_backend.process import BackendProcess
 from xla_backend.results import CacheEntry, EngineStatus, ModelInfo
+
+if TYPE_CHECKING:
+    from xla_backend.process import BackendProcess
 
 _AT_REST = ("ready", "starting", "stopped")
 
