@@ -87,6 +87,8 @@ def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"PLAYGROUND_BACKEND must be process or ray, not {flags.backend!r}.")
     if flags.backend == "ray" and importlib.util.find_spec("ray") is None:
         parser.error("--backend ray needs more packages: pip install -r requirements-ray.txt")
+    if flags.backend == "ray" and flags.log_requests:
+        parser.error("--log-requests works with --backend process: Ray Serve logs requests itself.")
     try:
         limit_from(flags.memory_limit or DEFAULT_LIMIT, of=None)
     except ValueError as error:
@@ -134,16 +136,12 @@ def start_engine(
     """
     from playground import DEFAULTS
     from xla_backend.memory import DEFAULT_LIMIT
-    from xla_backend.models import DEFAULT_MODEL, HUB_MODELS, Registry
     from xla_backend.process import BackendProcess
+    from xla_backend.serving.settings import first_model, open_registry
 
-    folders = [name for name in models if Path(name).is_dir()]
-    hub_models = [name for name in models if "/" in name and name not in folders]
-    registry = Registry(hub_models if models else HUB_MODELS, allow_folders=bool(folders))
-    default_model = models[0] if models else DEFAULT_MODEL
     return BackendProcess(
-        registry,
-        default_model=default_model,
+        open_registry(tuple(models)),
+        default_model=first_model(models),
         store=store,
         warm_up=DEFAULTS,
         memory_limit=memory_limit or DEFAULT_LIMIT,

@@ -41,7 +41,7 @@ def build(settings: ServeSettings) -> Application:
         ray_actor_options={"num_cpus": settings.cores},
         health_check_period_s=5,
         logging_config=QUIET,
-    ).bind(settings.models, settings.store, settings.cores, board)
+    ).bind(settings.models, settings.store, settings.cores, settings.memory_limit, board)
     return serve.deployment(
         Ingress,
         name="Ingress",

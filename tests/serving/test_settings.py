@@ -29,10 +29,11 @@ def test_every_variable_is_read() -> None:
             "XLA_BACKEND_DOWNSCALE_DELAY_S": "60",
             "XLA_BACKEND_LOOK_BACK_S": "20",
             "XLA_BACKEND_CORES": "4",
+            "XLA_BACKEND_MEMORY_LIMIT": "3GB",
         }
     )
     assert settings == ServeSettings(
-        ("gpt2-stories", "t5-stories"), "/shared", 2, 9, 2.5, 8, 5.0, 60.0, 20.0, 4
+        ("gpt2-stories", "t5-stories"), "/shared", 2, 9, 2.5, 8, 5.0, 60.0, 20.0, 4, "3GB"
     )
     least = ServeSettings.from_environment({"XLA_BACKEND_MIN_REPLICAS": "3"})
     assert least.max_replicas == 3
@@ -44,6 +45,7 @@ def test_every_variable_is_read() -> None:
         ({"MIN_REPLICAS": "two"}, "MIN_REPLICAS must be a whole number of at least 1, not 'two'"),
         ({"MAX_ONGOING": "0"}, "MAX_ONGOING must be a whole number of at least 1, not '0'"),
         ({"TARGET_ONGOING": "nan"}, "TARGET_ONGOING must be a number of at least 0.1"),
+        ({"MEMORY_LIMIT": "much"}, "MEMORY_LIMIT: "),
         ({"MIN_REPLICAS": "3", "MAX_REPLICAS": "2"}, "MAX_REPLICAS .2. must be at least"),
     ],
 )

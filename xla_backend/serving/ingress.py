@@ -19,7 +19,13 @@ import soundfile
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from xla_backend.errors import BackendError, EngineStopped, InvalidRequest, ModelUnavailable
+from xla_backend.errors import (
+    BackendError,
+    EngineStopped,
+    InvalidRequest,
+    ModelUnavailable,
+    OutOfMemory,
+)
 from xla_backend.models import DEFAULT_SPEECH_MODEL
 from xla_backend.options import WINDOW_TOKENS, GenerationOptions
 from xla_backend.serving.cluster_backend import ClusterBackend, ClusterStream
@@ -41,7 +47,13 @@ class RunTooLong(BackendError):
     """The request did not end within the time that it allowed itself."""
 
 
-STATUS = {InvalidRequest: 400, ModelUnavailable: 404, EngineStopped: 503, RunTooLong: 504}
+STATUS = {
+    InvalidRequest: 400,
+    ModelUnavailable: 404,
+    EngineStopped: 503,
+    OutOfMemory: 503,
+    RunTooLong: 504,
+}
 """HTTP status codes of errors; of others, 500."""
 
 

@@ -41,13 +41,18 @@ class Engines:
     """One engine. The first argument of every method is the `Route` by which it was chosen."""
 
     def __init__(
-        self, models: tuple[str, ...], store: str | None, cores: int, board: DeploymentHandle
+        self,
+        models: tuple[str, ...],
+        store: str | None,
+        cores: int,
+        memory_limit: str,
+        board: DeploymentHandle,
     ) -> None:
         """Starts the engine; returns when it is ready, so that no request comes too early.
 
         Args:
-            models, store, cores: see `ServeSettings`. Not all of it: a replica is replaced when its
-                arguments change, and how many there are is none of them.
+            models, store, cores, memory_limit: see `ServeSettings`. Not all of it: a replica is
+                replaced when its arguments change, and how many there are is none of them.
             board: handle to the `Board`.
 
         Raises:
@@ -72,6 +77,7 @@ class Engines:
             # Functions are made where their requests go; all replicas making the same ones would
             # cost memory for nothing.
             warm_up=None,
+            memory_limit=memory_limit,
         )
         self._process.wait_ready()
         threading.Thread(target=self._tell, name="board", daemon=True).start()

@@ -7,12 +7,13 @@ what is wrong with a variable, too.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from xla_backend.errors import InvalidRequest
+from xla_backend.memory import DEFAULT_LIMIT, limit_from
 from xla_backend.models import DEFAULT_MODEL, HUB_MODELS, Registry
 
 Number = TypeVar("Number", int, float)
@@ -36,6 +37,8 @@ class ServeSettings:
         look_back_s: the number of requests is a mean over so many seconds. Ray Serve counts every
             ten seconds, unless its own variables say otherwise.
         cores: cores that one replica reserves, and threads that it computes with.
+        memory_limit: what each engine may hold before it is replaced, as `memory.limit_from` takes
+            it; where several replicas share a machine, they share its memory.
     """
 
     models: tuple[str, ...] = ()
@@ -48,6 +51,7 @@ class ServeSettings:
     downscale_delay_s: float = 600.0
     look_back_s: float = 30.0
     cores: int = 1
+    memory_limit: str = DEFAULT_LIMIT
 
     def __post_init__(self) -> None:
         if self.max_replicas < self.min_replicas:
@@ -59,8 +63,8 @@ class ServeSettings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> ServeSettings:
         """Reads XLA_BACKEND_MODELS (names with commas), _STORE, _MIN_REPLICAS, _MAX_REPLICAS,
-        _TARGET_ONGOING, _MAX_ONGOING, _UPSCALE_DELAY_S, _DOWNSCALE_DELAY_S, _LOOK_BACK_S and
-        _CORES.
+        _TARGET_ONGOING, _MAX_ONGOING, _UPSCALE_DELAY_S, _DOWNSCALE_DELAY_S, _LOOK_BACK_S,
+        _CORES and _MEMORY_LIMIT.
 
         Raises:
             InvalidRequest: a variable is not what it should be.
@@ -79,6 +83,11 @@ class ServeSettings:
                 )
             return value
 
+        memory_limit = environment.get("XLA_BACKEND_MEMORY_LIMIT") or cls.memory_limit
+        try:
+            limit_from(memory_limit, of=None)
+        except ValueError as error:
+            raise InvalidRequest(f"XLA_BACKEND_MEMORY_LIMIT: {error}") from error
         names = environment.get("XLA_BACKEND_MODELS", "").split(",")
         min_replicas = number("MIN_REPLICAS", cls.min_replicas, 1)
         return cls(
@@ -92,6 +101,7 @@ class ServeSettings:
             downscale_delay_s=number("DOWNSCALE_DELAY_S", cls.downscale_delay_s, 0.0),
             look_back_s=number("LOOK_BACK_S", cls.look_back_s, 1.0),
             cores=number("CORES", cls.cores, 1),
+            memory_limit=memory_limit,
         )
 
     def autoscaling(self) -> dict[str, Any]:
@@ -106,7 +116,7 @@ class ServeSettings:
         }
 
 
-def first_model(models: tuple[str, ...]) -> str:
+def first_model(models: Sequence[str]) -> str:
     """The model of a service that offers these, where a request names none."""
     return models[0] if models else DEFAULT_MODEL
 
