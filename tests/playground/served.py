@@ -83,6 +83,9 @@ def start(command: Sequence[str], folder: Path, environment: dict[str, str], por
                 served.first_page = answer.read().decode()
             served.up_cpu_s = _cpu_seconds(process.pid)
             return served
+        except urllib.error.HTTPError as asks_for_password:
+            served.first_page = asks_for_password.read().decode()
+            return served
         except (urllib.error.URLError, OSError):
             time.sleep(0.1)
     process.kill()
