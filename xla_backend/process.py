@@ -158,7 +158,6 @@ class BackendProcess:
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
-        received: float | None = None,
     ) -> GenerationResult:
         """Generates the whole text; arguments as for `Backend.generate`.
 
@@ -167,7 +166,7 @@ class BackendProcess:
             ModelUnavailable: the model cannot be loaded.
             EngineStopped: the engine's process ended meanwhile.
         """
-        return self._submit("generate", model, prompt, options, received, exact_key).wait()
+        return self._submit("generate", model, prompt, options, exact_key).wait()
 
     def stream(
         self,
@@ -176,15 +175,12 @@ class BackendProcess:
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
-        received: float | None = None,
     ) -> ProcessTextStream:
         """Generates text that can be read as it comes. Returns at once.
 
         What `generate` raises, the iterator raises, before its first chunk where possible.
         """
-        return ProcessTextStream(
-            self._submit("stream", model, prompt, options, received, exact_key)
-        )
+        return ProcessTextStream(self._submit("stream", model, prompt, options, exact_key))
 
     def transcribe(
         self,
@@ -194,7 +190,6 @@ class BackendProcess:
         *,
         language: str | None = None,
         max_seconds: float = DEFAULT_MAX_SECONDS,
-        received: float | None = None,
     ) -> Transcription:
         """Writes down what is said in a recording; see `Backend.transcribe`.
 
@@ -204,7 +199,7 @@ class BackendProcess:
             EngineStopped: the engine's process ended meanwhile.
         """
         return self._submit_speech(
-            "transcribe", model, recording, options, language, max_seconds, received
+            "transcribe", model, recording, options, language, max_seconds
         ).wait()
 
     def transcribe_windows(
@@ -215,7 +210,6 @@ class BackendProcess:
         *,
         language: str | None = None,
         max_seconds: float = DEFAULT_MAX_SECONDS,
-        received: float | None = None,
     ) -> ProcessWindowStream:
         """Writes down a recording window by window. Returns at once.
 
@@ -223,18 +217,12 @@ class BackendProcess:
         """
         return ProcessWindowStream(
             self._submit_speech(
-                "transcribe_windows", model, recording, options, language, max_seconds, received
+                "transcribe_windows", model, recording, options, language, max_seconds
             )
         )
 
     def compare_function(
-        self,
-        function: str,
-        batch_size: int,
-        *,
-        pad: bool = False,
-        calls: int = DEFAULT_CALLS,
-        received: float | None = None,
+        self, function: str, batch_size: int, *, pad: bool = False, calls: int = DEFAULT_CALLS
     ) -> FunctionComparison:
         """Calls one of the guide's functions in three ways; see `Backend.compare_function`.
 
@@ -243,7 +231,7 @@ class BackendProcess:
             EngineStopped: the engine's process ended meanwhile.
         """
         comparison = FunctionRequest(function, batch_size, pad, calls)
-        return self._submit("compare_function", "", received=received, comparison=comparison).wait()
+        return self._submit("compare_function", "", comparison=comparison).wait()
 
     def forget_functions(self) -> None:
         """Has `compare_function` trace and compile everything again.
@@ -557,7 +545,6 @@ class BackendProcess:
         model: str,
         prompt: str = "",
         options: GenerationOptions | None = DEFAULT_OPTIONS,
-        received: float | None = None,
         exact_key: bool = False,
         **more: Any,
     ) -> Call:
@@ -567,7 +554,7 @@ class BackendProcess:
             model=model,
             prompt=prompt,
             options=options,
-            received=time.perf_counter() if received is None else received,
+            received=time.perf_counter(),
             exact_key=exact_key,
             **more,
         )
@@ -583,7 +570,6 @@ class BackendProcess:
         options: GenerationOptions | None,
         language: str | None,
         max_seconds: float,
-        received: float | None,
     ) -> Call:
         if isinstance(recording, str | os.PathLike) and recording:
             # The child stays in the folder in which it was started.
