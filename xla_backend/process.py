@@ -579,7 +579,6 @@ class BackendProcess:
             model,
             "",
             options,
-            received,
             recording=recording,
             language=language,
             max_seconds=max_seconds,
