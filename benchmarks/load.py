@@ -238,7 +238,7 @@ def report(run: Load, command: str, note: str = "") -> str:
     wrong = sum(count for problem, count in run.problems.items() if problem.startswith("another"))
     failed = sum(count for problem, count in run.problems.items() if problem.startswith("failed"))
     untrue = run.problems.total() - wrong - failed
-    here = machine.description()
+    here, today = machine.description(), time.strftime("%Y-%m-%d")
     columns = [("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("longest", 1.0)]
     caches = ", ".join(f"{name} {n}" for name, n in Counter(e.cache for e in run.asked).items())
 
@@ -255,7 +255,7 @@ def report(run: Load, command: str, note: str = "") -> str:
             "sets of options. Every answer is compared with what the same request was answered "
             "alone, before.",
             "",
-            f"{here['processor']}, {here['cores']} cores, {time.strftime('%Y-%m-%d')}. {note}".strip(),
+            f"{here['processor']}, {here['cores']} cores, {today}. {note}".strip(),
             "",
             "| | |",
             "| --- | --- |",

@@ -193,7 +193,7 @@ def guarded(small_gpt2: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """A page with a password, secrets in its environment, and a model of an evil name."""
     folder = tmp_path_factory.mktemp("models") / "<img src=x onerror=window.hit=1>${window.hit=2}"
     shutil.copytree(small_gpt2, folder)
-    served = serve("--models", str(folder), "--no-store", "--max-new-tokens", "20", **SECRETS)
+    served = serve("--models", str(folder), "--no-store", "--max-new-tokens", "100", **SECRETS)
     yield served
     if served.process.poll() is None:
         served.end()
@@ -234,8 +234,8 @@ def test_a_program_with_the_password_is_served(guarded: Served, how: str) -> Non
         client = Client(guarded.url, auth=("anybody", password), verbose=False)
     answer = client.predict(prompt="Once", max_new_tokens=3, api_name="/generate")
     assert answer["new_tokens"] >= 1
-    with pytest.raises(Exception, match="at most 20 are written for one request here"):
-        client.predict(prompt="Once", max_new_tokens=21, api_name="/generate")
+    with pytest.raises(Exception, match="at most 100 are written for one request here"):
+        client.predict(prompt="Once", max_new_tokens=101, api_name="/generate")
 
 
 def test_no_secret_is_told_or_logged(guarded: Served) -> None:
