@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from xla_backend.serving.cluster_backend import ClusterBackend
 
 DEFAULT_PORT = 7860
+ENDS_WITHIN_S = 4.0
+"""Seconds that the clean-up after SIGTERM may take: containers are killed soon afterwards."""
 BACKENDS = ("process", "ray")
 LIMIT_FLAGS = {
     "waiting": ("--max-waiting", "100", "60", "requests that may wait at once, of all visitors"),
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serves the page until it is told to end; returns the exit status."""
     flags = flags_from(arguments)
     # A container is ended with SIGTERM; as an exception it passes through the same clean-up.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, _end)
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     # Some Spaces switch it on: a downloader that is not among our requirements, and that cannot go
     # on with a file where a download broke off.
@@ -73,6 +75,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if backend is not None:
             backend.close()
     return 0
+
+
+def _end(*_: object) -> None:
+    """Ends the program through its clean-up, or without: Gradio waits for open connections."""
+    timer = threading.Timer(ENDS_WITHIN_S, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+    sys.exit(0)
 
 
 def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -198,6 +208,7 @@ def serve(backend: BackendProcess | ClusterBackend, flags: argparse.Namespace) -
             print(f"and, for three days at most, at {app.share_url}", flush=True)
         threading.Event().wait()
     finally:
+        backend.close()  # first: what waits for it is answered, and its connections close
         app.close(verbose=False)
 
 
