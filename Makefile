@@ -2,20 +2,23 @@
 # make test  runs every test          make screenshots  takes the README's pictures
 # make bench  measures beside peers, the quick set; make bench-full  everything
 # make soak   500 requests over 200 shapes under a memory limit: half an hour
+# make load   50 visitors for 5 minutes    make fuzz    requests of any shape
+# make audit  known vulnerabilities of what is installed
 # The environment in .venv is made at the first call, and again when the requirements change.
 
 VENV := .venv
 PEERS := .venv-bench
+TOOLS := .venv-tools
 PYTHON ?=
 ARGS ?=
 IN_VENV := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint screenshots bench bench-full soak
+.PHONY: help run test lint screenshots bench bench-full soak load fuzz audit
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n 's/^# \?//; 1,4p' $(MAKEFILE_LIST)
+	@sed -n 's/^# \?//; 1,6p' $(MAKEFILE_LIST)
 
 run: $(VENV)/.runtime
 	@$(IN_VENV) app.py $(ARGS)
@@ -39,6 +42,17 @@ bench-full: $(VENV)/.development $(PEERS)/.installed
 soak: $(VENV)/.runtime
 	@$(IN_VENV) -m benchmarks.soak $(ARGS)
 
+load: $(VENV)/.runtime
+	@$(IN_VENV) -m benchmarks.load $(ARGS)
+
+fuzz: $(VENV)/.development $(TOOLS)/.installed
+	@$(IN_VENV) -m tests.fuzz $(ARGS)
+
+# Fails where a package cannot be looked up, too: what was not asked about is not known to be sound.
+audit: $(VENV)/.runtime $(TOOLS)/.installed
+	@$(TOOLS)/bin/pip-audit --strict --progress-spinner off \
+	  --path $(wildcard $(VENV)/lib/python3.*/site-packages) $(ARGS)
+
 # One stamp a requirements file: pip runs only when the file is newer than its last installation.
 $(VENV)/.runtime: requirements.txt | $(VENV)/.created
 	$(IN_VENV) -m pip install --disable-pip-version-check -r requirements.txt
@@ -52,6 +66,11 @@ $(VENV)/.development: requirements-dev.txt requirements-mcp.txt requirements-ray
 $(PEERS)/.installed: benchmarks/requirements.txt | $(VENV)/.created
 	@test -x $(PEERS)/bin/python || $(IN_VENV) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --disable-pip-version-check -r $<
+	@touch $@
+
+$(TOOLS)/.installed: requirements-tools.txt | $(VENV)/.created
+	@test -x $(TOOLS)/bin/python || $(IN_VENV) -m venv $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --disable-pip-version-check -r $<
 	@touch $@
 
 # TensorFlow has wheels for Python 3.11 to 3.13. Each candidate is run, not only looked for: a

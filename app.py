@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from xla_backend.serving.cluster_backend import ClusterBackend
 
 DEFAULT_PORT = 7860
+ENDS_WITHIN_S = 4.0
+"""Seconds that the clean-up after SIGTERM may take: containers are killed soon afterwards."""
 BACKENDS = ("process", "ray")
 LIMIT_FLAGS = {
     "waiting": ("--max-waiting", "100", "60", "requests that may wait at once, of all visitors"),
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serves the page until it is told to end; returns the exit status."""
     flags = flags_from(arguments)
     # A container is ended with SIGTERM; as an exception it passes through the same clean-up.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, _end)
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     # Some Spaces switch it on: a downloader that is not among our requirements, and that cannot go
     # on with a file where a download broke off.
@@ -75,6 +77,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _end(*_: object) -> None:
+    """Ends the program through its clean-up, or without: Gradio waits for open connections."""
+    timer = threading.Timer(ENDS_WITHIN_S, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+    sys.exit(0)
+
+
 def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The flags, with what the environment says in place of those that are not given."""
     from xla_backend.memory import DEFAULT_LIMIT, limit_from
@@ -87,6 +97,8 @@ def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"PLAYGROUND_BACKEND must be process or ray, not {flags.backend!r}.")
     if flags.backend == "ray" and importlib.util.find_spec("ray") is None:
         parser.error("--backend ray needs more packages: pip install -r requirements-ray.txt")
+    if flags.backend == "ray" and flags.log_requests:
+        parser.error("--log-requests works with --backend process: Ray Serve logs requests itself.")
     try:
         limit_from(flags.memory_limit or DEFAULT_LIMIT, of=None)
     except ValueError as error:
@@ -134,16 +146,12 @@ def start_engine(
     """
     from playground import DEFAULTS
     from xla_backend.memory import DEFAULT_LIMIT
-    from xla_backend.models import DEFAULT_MODEL, HUB_MODELS, Registry
     from xla_backend.process import BackendProcess
+    from xla_backend.serving.settings import first_model, open_registry
 
-    folders = [name for name in models if Path(name).is_dir()]
-    hub_models = [name for name in models if "/" in name and name not in folders]
-    registry = Registry(hub_models if models else HUB_MODELS, allow_folders=bool(folders))
-    default_model = models[0] if models else DEFAULT_MODEL
     return BackendProcess(
-        registry,
-        default_model=default_model,
+        open_registry(tuple(models)),
+        default_model=first_model(models),
         store=store,
         warm_up=DEFAULTS,
         memory_limit=memory_limit or DEFAULT_LIMIT,
@@ -200,6 +208,7 @@ def serve(backend: BackendProcess | ClusterBackend, flags: argparse.Namespace) -
             print(f"and, for three days at most, at {app.share_url}", flush=True)
         threading.Event().wait()
     finally:
+        backend.close()  # first: what waits for it is answered, and its connections close
         app.close(verbose=False)
 
 

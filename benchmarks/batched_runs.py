@@ -97,7 +97,9 @@ def _print(
 ) -> None:
     rates, latencies = {}, {}
     print(f"\npython -m benchmarks.batched_runs {' '.join(sys.argv[1:])}\n")
-    print(f"| {visitors} visitors at once | tokens/s | median latency s | slowest s | batch sizes |")
+    print(
+        f"| {visitors} visitors at once | tokens/s | median latency s | slowest s | batch sizes |"
+    )
     print("| --- | --- | --- | --- | --- |")
     for name, seconds in walls.items():
         tokens = sum(result.new_tokens for result in results[name])

@@ -8,18 +8,11 @@ from __future__ import annotations
 
 import re
 import shutil
-import socket
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
-from benchmarks.contenders import ROOT
+from benchmarks.served import served
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM_ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
@@ -57,7 +50,7 @@ def measure(model: str, rounds: int) -> dict[str, Any]:
         "clicks", each with "first_text_s" and the engine's "first_token_s".
     """
     clicks = []
-    with _served() as url, sync_playwright() as playwright:
+    with served() as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=next(filter(None, map(shutil.which, BROWSERS)), None),
             args=CHROMIUM_ARGUMENTS,
@@ -93,29 +86,3 @@ def _click(page: Page) -> dict[str, float]:
         "first_text_s": page.evaluate("window.firstText - window.clicked") / 1000,
         "first_token_s": float(found[1].replace(",", "")) * unit,
     }
-
-
-@contextmanager
-def _served() -> Iterator[str]:
-    """The app on a free port, with a store of its own; gives its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with tempfile.TemporaryDirectory() as store:
-        server = subprocess.Popen(
-            [sys.executable, "app.py", "--port", str(port), "--store", store],
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            for _ in range(600):
-                with socket.socket() as knock:
-                    knock.settimeout(1)
-                    if not knock.connect_ex(("127.0.0.1", port)):
-                        break
-                time.sleep(0.1)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
-            server.wait(20)

@@ -6,8 +6,9 @@ Knows the engine's process from outside, and the kernel's account of it. Run as 
 
 Sends requests over many distinct keys to an engine whose memory limit leaves it far less room than
 all of them need. Each key is asked for once, and then again in random order. Another thread reads
-the memory of the engine's processes, old and new, all the while. What happened is printed; at full
-length, or with --write, it also goes to `docs/soak.md` and `docs/images/soak.svg`.
+the memory of the engine's processes, old and new, all the while. What happened is printed, after
+Ctrl-C what was measured so far; at full length, or with --write, it also goes to `docs/soak.md` and
+`docs/images/soak.svg`.
 """
 
 from __future__ import annotations
@@ -116,6 +117,8 @@ def soak(model: str, requests: int, keys: int, room: int, seed: int = 0) -> Soak
                 for prompt, options in asked:
                     run.answers.append(_ask(engine, model, prompt, options, began))
                     _tell_progress(run, engine, len(asked))
+            except KeyboardInterrupt:
+                pass  # what was measured so far is told
             finally:
                 ended.set()
                 watcher.join()

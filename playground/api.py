@@ -16,7 +16,7 @@ from gradio_client.utils import is_file_obj_with_meta
 from playground.api_engine import add_engine_endpoints, published
 from playground.compare_lanes import claim
 from playground.compare_runs import lanes_run
-from playground.runs import BETWEEN_UPDATES_S
+from playground.runs import BETWEEN_UPDATES_S, with_waiting
 from xla_backend import GenerationOptions, InvalidRequest
 from xla_backend.lanes import CACHED_CALLS
 from xla_backend.options import WINDOW_TOKENS
@@ -75,8 +75,10 @@ def add_endpoints(page: PageContext) -> None:
             seed=seed,
         )
         page.check_request(model, prompt, options)
+        waited_s = page.line.waited_s()
         with page.runs.turn():
-            return backend.generate(model, prompt, options, exact_key=exact_key).to_json()
+            result = backend.generate(model, prompt, options, exact_key=exact_key)
+        return with_waiting(result, waited_s).to_json()
 
     def request_from(*values: Any) -> tuple[str, str, GenerationOptions, bool]:
         """Model, prompt, options and exact key, from the values of `generate`'s parameters."""
@@ -95,6 +97,7 @@ def add_endpoints(page: PageContext) -> None:
             Objects whose text grows; the last one is what generate answers.
         """
         model, prompt, options, exact_key = request_from(*values)
+        waited_s = page.line.waited_s()
         with page.runs.turn():
             pieces = backend.stream(model, prompt, options, exact_key=exact_key)
             try:
@@ -107,7 +110,7 @@ def add_endpoints(page: PageContext) -> None:
             finally:
                 pieces.close()  # The caller may have left.
         assert pieces.result is not None  # Only who calls stop() gets none.
-        yield pieces.result.to_json()
+        yield with_waiting(pieces.result, waited_s).to_json()
 
     def predict(*values: Any) -> dict[str, Any]:
         """Say what a request would meet if it were sent now: hit, disk, reused or miss.
@@ -203,14 +206,16 @@ def _add_transcribe(page: PageContext, default_model: str) -> None:
             )
         options = GenerationOptions(max_new_tokens=max_new_tokens, num_beams=num_beams)
         page.check_request(model, options=options)
+        waited_s = page.line.waited_s()
         with page.runs.turn():
-            return page.backend.transcribe(
+            result = page.backend.transcribe(
                 model,
                 recording["path"],
                 options,
                 language=language or None,
                 max_seconds=page.limits.audio_s,
-            ).to_json()
+            )
+        return with_waiting(result, waited_s).to_json()
 
     gr.api(
         published(transcribe),

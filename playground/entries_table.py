@@ -35,6 +35,12 @@ def entries_table(entries: Sequence[CacheEntry]) -> str:
     return f'<table class="sheet"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
 
 
+def _side_by_side(entry: CacheEntry) -> str:
+    if entry.batch_size == 1:
+        return ""
+    return f" <small>for {entry.batch_size} requests at once</small>"
+
+
 def _row(entry: CacheEntry) -> str:
     first = entry.first_call
     cached = entry.cached
@@ -50,7 +56,7 @@ def _row(entry: CacheEntry) -> str:
     values = (
         escape(entry.model),
         str(entry.key.padded_length),
-        str(entry.key.num_beams),
+        f"{entry.key.num_beams}{_side_by_side(entry)}",
         str(entry.key.max_new_tokens),
         first_call,
         since,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from playground import shortcuts
+from playground import languages, shortcuts
 from playground.about_tab import AboutTab
 from playground.api import add_endpoints
 from playground.batch_tab import BatchTab
@@ -185,7 +185,7 @@ def create_app(
                     status_line(backend.status), elem_id="status", apply_default_css=False
                 )
                 gr.HTML(
-                    shortcuts.panel(),
+                    languages.switch() + shortcuts.panel(),
                     elem_id="help",
                     apply_default_css=False,
                     scale=0,
@@ -241,7 +241,8 @@ def launch_options(
     return {
         "theme": theme(),
         "css": css_variables() + "\n".join(sheets),
-        "head": f"<script>{script}</script>",
+        "head": f"<script>{languages.script()}</script><script>{script}</script>",
+        "i18n": languages.tables(),
         "favicon_path": _ASSETS / "favicon.svg",
         "footer_links": ["api", "settings"],
         "max_file_size": MAX_FILE_SIZE,

@@ -199,4 +199,8 @@ def _remarks(shown: Shown, family: Family) -> str:
         "stopped": "You stopped it; what was written is kept.",
     }[result.finish]
     beyond = report_parts.not_in_total(result.load_s, shown.other_s)
-    return f'<p class="remarks">{ending}{beyond}</p>'
+    beside = ""
+    if result.batch_size > 1:
+        others = quantities.count(result.batch_size - 1, "other request")
+        beside = f" It ran side by side with {others}, which share the processor."
+    return f'<p class="remarks">{ending}{beside}{beyond}</p>'

@@ -120,7 +120,7 @@ class VisitorRun(Generic[Piece, Result]):
         """What came of it, the wait in the page's own queue included; None if it never began."""
         if self._stream is None or self._stream.result is None:
             return None
-        return _with_waiting(self._stream.result, self._waited_s)
+        return with_waiting(self._stream.result, self._waited_s)
 
 
 class Run(VisitorRun[str, GenerationResult]):
@@ -255,7 +255,7 @@ class Runs:
             run.stop()
 
 
-def _with_waiting(result: Result, waited_s: float) -> Result:
+def with_waiting(result: Result, waited_s: float) -> Result:
     """Counts the wait in the page's own queue as queue time, which the engine cannot see."""
     timing = replace(
         result.timing,

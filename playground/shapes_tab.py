@@ -315,7 +315,11 @@ def _forgettable(
     entries: list[CacheEntry], model: str, shapes: list[Shape], chosen: str | None
 ) -> Any:
     """The drop-down with what is in memory and, of the grid, on disk."""
-    known = [(entry.model, entry.key) for entry in entries if isinstance(entry.key, CacheKey)]
+    known = [
+        (entry.model, entry.key)
+        for entry in entries
+        if isinstance(entry.key, CacheKey) and entry.batch_size == 1
+    ]
     known += [(model, s.key) for s in shapes if s.key and s.outcome is CacheOutcome.DISK]
     choices = forget_controls.choices(known)
     values = [value for _, value in choices]

@@ -25,7 +25,9 @@ _NO_P95 = '<span title="A guess below 20 runs">–</span>'
 def engine_statistics(entries: Sequence[CacheEntry], past: Past) -> str:
     """First call and cached call of each shape, on one scale; the shapes most asked for."""
     known = {
-        (entry.model, entry.key): entry for entry in entries if isinstance(entry.key, CacheKey)
+        (entry.model, entry.key): entry
+        for entry in entries
+        if isinstance(entry.key, CacheKey) and entry.batch_size == 1
     }
     pasts = {(model, key): was for model, keys in past.items() for key, was in keys.items()}
     drawn = {}

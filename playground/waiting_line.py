@@ -11,6 +11,8 @@ another version of Gradio has moved something.
 
 from __future__ import annotations
 
+import time
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -29,6 +31,7 @@ _REFUSAL = "refuse"
 _CLOSED_PAGES = 2
 """Times as many as may wait, that pages may have waiting: they ask for room before they come, so
 only what was made by hand meets this bound."""
+_waited_s: ContextVar[float] = ContextVar("waited_s", default=0.0)
 _MOST_KEPT = 5000
 """Events that are over, whose answers may still be read."""
 
@@ -116,6 +119,7 @@ class WaitingLine(Queue):
 
     async def process_events(self, events: list[Event], batch: bool, begin_time: float) -> None:
         """Carries events out, then forgets them."""
+        _waited_s.set(time.monotonic() - events[0].enqueue_time)
         try:
             await super().process_events(events, batch, begin_time)
         finally:
@@ -145,6 +149,11 @@ class WaitingLine(Queue):
         """Nothing: there is no dashboard, and Gradio's count goes through all events so far."""
         del event_analytics
         return self.cached_event_analytics_summary
+
+    @staticmethod
+    def waited_s() -> float:
+        """Seconds that the event which is being carried out here has waited for its turn."""
+        return _waited_s.get()
 
     # ---- inside
 

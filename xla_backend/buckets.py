@@ -52,13 +52,20 @@ def _powers_of_two(low: int, high: int) -> tuple[int, ...]:
 class BucketRules:
     """How lengths are rounded up. Doubling sizes waste less than half and keep the keys few.
 
+    Above 128 tokens what a prompt takes grows with its slots (below, reading the weights takes as
+    long), so from there on a third is wasted at most.
+
     Attributes:
         padded_lengths: ascending sizes for prompts; longer prompts round up to a multiple of the
             last size.
         max_new_tokens: ascending sizes for new tokens, likewise.
     """
 
-    padded_lengths: tuple[int, ...] = _powers_of_two(16, 1024)
+    padded_lengths: tuple[int, ...] = (
+        *_powers_of_two(16, 128),
+        *range(192, 513, 64),
+        *range(640, 1025, 128),
+    )
     max_new_tokens: tuple[int, ...] = _powers_of_two(16, 1024)
 
     def __post_init__(self) -> None:

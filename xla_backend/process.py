@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from xla_backend import memory, naming, prediction
 from xla_backend.audio import DEFAULT_MAX_SECONDS, AudioInput
+from xla_backend.batch import BATCH_SIZES
 from xla_backend.buckets import BucketRules, CacheKey
 from xla_backend.child import Call, Child, Warming
 from xla_backend.errors import BackendError, EngineStopped, ModelUnavailable
@@ -158,7 +159,6 @@ class BackendProcess:
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
-        received: float | None = None,
     ) -> GenerationResult:
         """Generates the whole text; arguments as for `Backend.generate`.
 
@@ -167,7 +167,7 @@ class BackendProcess:
             ModelUnavailable: the model cannot be loaded.
             EngineStopped: the engine's process ended meanwhile.
         """
-        return self._submit("generate", model, prompt, options, received, exact_key).wait()
+        return self._submit("generate", model, prompt, options, exact_key).wait()
 
     def stream(
         self,
@@ -176,15 +176,12 @@ class BackendProcess:
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
-        received: float | None = None,
     ) -> ProcessTextStream:
         """Generates text that can be read as it comes. Returns at once.
 
         What `generate` raises, the iterator raises, before its first chunk where possible.
         """
-        return ProcessTextStream(
-            self._submit("stream", model, prompt, options, received, exact_key)
-        )
+        return ProcessTextStream(self._submit("stream", model, prompt, options, exact_key))
 
     def transcribe(
         self,
@@ -194,7 +191,6 @@ class BackendProcess:
         *,
         language: str | None = None,
         max_seconds: float = DEFAULT_MAX_SECONDS,
-        received: float | None = None,
     ) -> Transcription:
         """Writes down what is said in a recording; see `Backend.transcribe`.
 
@@ -204,7 +200,7 @@ class BackendProcess:
             EngineStopped: the engine's process ended meanwhile.
         """
         return self._submit_speech(
-            "transcribe", model, recording, options, language, max_seconds, received
+            "transcribe", model, recording, options, language, max_seconds
         ).wait()
 
     def transcribe_windows(
@@ -215,7 +211,6 @@ class BackendProcess:
         *,
         language: str | None = None,
         max_seconds: float = DEFAULT_MAX_SECONDS,
-        received: float | None = None,
     ) -> ProcessWindowStream:
         """Writes down a recording window by window. Returns at once.
 
@@ -223,18 +218,12 @@ class BackendProcess:
         """
         return ProcessWindowStream(
             self._submit_speech(
-                "transcribe_windows", model, recording, options, language, max_seconds, received
+                "transcribe_windows", model, recording, options, language, max_seconds
             )
         )
 
     def compare_function(
-        self,
-        function: str,
-        batch_size: int,
-        *,
-        pad: bool = False,
-        calls: int = DEFAULT_CALLS,
-        received: float | None = None,
+        self, function: str, batch_size: int, *, pad: bool = False, calls: int = DEFAULT_CALLS
     ) -> FunctionComparison:
         """Calls one of the guide's functions in three ways; see `Backend.compare_function`.
 
@@ -243,7 +232,7 @@ class BackendProcess:
             EngineStopped: the engine's process ended meanwhile.
         """
         comparison = FunctionRequest(function, batch_size, pad, calls)
-        return self._submit("compare_function", "", received=received, comparison=comparison).wait()
+        return self._submit("compare_function", "", comparison=comparison).wait()
 
     def forget_functions(self) -> None:
         """Has `compare_function` trace and compile everything again.
@@ -401,8 +390,8 @@ class BackendProcess:
         if disk and model is not None and key is not None:
             identity = self.vocabulary(model).identity
             names = [
-                naming.decode_code_entry(identity, key),
                 naming.prefill_code_entry(identity, key.padded_length),
+                *(naming.decode_code_entry(identity, key, size) for size in BATCH_SIZES),
             ]
         with self._lock:
             if self._closed:
@@ -557,7 +546,6 @@ class BackendProcess:
         model: str,
         prompt: str = "",
         options: GenerationOptions | None = DEFAULT_OPTIONS,
-        received: float | None = None,
         exact_key: bool = False,
         **more: Any,
     ) -> Call:
@@ -567,7 +555,7 @@ class BackendProcess:
             model=model,
             prompt=prompt,
             options=options,
-            received=time.perf_counter() if received is None else received,
+            received=time.perf_counter(),
             exact_key=exact_key,
             **more,
         )
@@ -583,7 +571,6 @@ class BackendProcess:
         options: GenerationOptions | None,
         language: str | None,
         max_seconds: float,
-        received: float | None,
     ) -> Call:
         if isinstance(recording, str | os.PathLike) and recording:
             # The child stays in the folder in which it was started.
@@ -593,7 +580,6 @@ class BackendProcess:
             model,
             "",
             options,
-            received,
             recording=recording,
             language=language,
             max_seconds=max_seconds,
@@ -604,7 +590,7 @@ class BackendProcess:
     ) -> Prediction:
         engine = self._engine
         entries = [entry for entry in engine.entries if entry.model == vocabulary.info.name]
-        in_memory = {entry.key for entry in entries}
+        in_memory = {entry.key for entry in entries if entry.batch_size == 1}
 
         def is_stored(key: CacheKey) -> bool:
             return self._store is not None and naming.is_stored(

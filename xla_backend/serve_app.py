@@ -41,13 +41,13 @@ def build(settings: ServeSettings) -> Application:
         ray_actor_options={"num_cpus": settings.cores},
         health_check_period_s=5,
         logging_config=QUIET,
-    ).bind(settings, board)
+    ).bind(settings.models, settings.store, settings.cores, settings.memory_limit, board)
     return serve.deployment(
         Ingress,
         name="Ingress",
         max_ongoing_requests=MAX_WAITING,
         ray_actor_options={"num_cpus": 0},
-    ).bind(settings, engines, board)
+    ).bind(settings.models, engines, board)
 
 
 app = build(ServeSettings.from_environment())

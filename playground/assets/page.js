@@ -47,3 +47,11 @@ document.addEventListener("click", (event) => {
     shown.scrollIntoView({ block: "nearest", behavior: calm ? "auto" : "smooth" });
   }, 400);
 });
+
+// Gradio leaves a button without a name, and a box of code that scrolls out of the keyboard's reach.
+new MutationObserver(() => {
+  for (const button of document.querySelectorAll(".overflow-menu > button:not([aria-label])")) {
+    button.setAttribute("aria-label", "More tabs");
+  }
+  for (const box of document.querySelectorAll('.cm-scroller[tabindex="-1"]')) box.tabIndex = 0;
+}).observe(document.documentElement, { childList: true, subtree: true });

@@ -89,6 +89,8 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
 
     take_functions(browser, url, folder)
     take_speech(browser, url, folder)
+    take_tokens(browser, url, folder)
+    take_batch_and_statistics(browser, url, folder)
 
     compared = Visit(browser, url, 1280, 1150, color_scheme="light")
     _wait_until_idle(compared)
@@ -98,6 +100,39 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     compared.at("#compare:enabled").wait_for()
     _shoot(compared, folder / "compare.png")
     compared.close()
+
+
+def take_tokens(browser: Browser, url: str, folder: Path) -> None:
+    """The likeliest tokens in one place, and the page as it is read from the right."""
+    shown = Visit(browser, url, 1280, 1010, color_scheme="light")
+    shown.generate()
+    shown.at("#result_view label", has_text="Tokens").click()
+    shown.at("#tokens button.token").nth(4).click()
+    shown.at("#tokens .token-popover").wait_for()
+    # The panel stays while its token has the focus.
+    shown.page.screenshot(path=folder / "tokens.png")
+    print(folder / "tokens.png")
+    shown.close()
+
+    arabic = Visit(browser, url, 1280, 1010, color_scheme="light", locale="ar")
+    arabic.generate()
+    _save(arabic, folder / "arabic.png")
+    arabic.close()
+
+
+def take_batch_and_statistics(browser: Browser, url: str, folder: Path) -> None:
+    """Prompts of which some have to be compiled, then what a visitor's runs add up to."""
+    shown = Visit(browser, url, 1280, 1010, color_scheme="light")
+    for _ in range(12):
+        shown.generate()
+    shown.open_tab("Batch")
+    shown.at("#batch_run:enabled").click()
+    shown.at("#batch_report .file").first.wait_for()
+    _shoot(shown, folder / "batch.png")
+    shown.open_tab("Statistics")
+    shown.page.locator(".shape-times").first.wait_for()
+    _shoot(shown, folder / "statistics.png")
+    shown.close()
 
 
 def take_thumbnail(browser: Browser, url: str, folder: Path) -> None:

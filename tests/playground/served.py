@@ -5,6 +5,7 @@ Knows how to start it, wait for it and end it. Must not know what is tested agai
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,6 +85,9 @@ def start(command: Sequence[str], folder: Path, environment: dict[str, str], por
                 served.first_page = answer.read().decode()
             served.up_cpu_s = _cpu_seconds(process.pid)
             return served
+        except urllib.error.HTTPError as asks_for_password:
+            served.first_page = asks_for_password.read().decode()
+            return served
         except (urllib.error.URLError, OSError):
             time.sleep(0.1)
     process.kill()
@@ -108,17 +113,23 @@ class Site:
     Attributes:
         fast, slow: model names. The slow one takes seconds to write what a browser test stops.
         multilingual: the name of a speech model.
+        log: the file with a line about each request.
     """
 
     served: Served
     fast: str
     slow: str
     multilingual: str
+    log: Path
 
     @property
     def url(self) -> str:
         """Where the page is."""
         return self.served.url
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        """What the log says of the requests that have ended, the latest last."""
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
 
 
 _sites: list[Site] = []
@@ -137,7 +148,9 @@ def the_site(config: pytest.Config, fast: Path, tmp_path_factory: pytest.TempPat
             n_head=12,
         )
         multilingual = whisper(tmp_path_factory.mktemp("models") / "multilingual")
-        served = serve("--models", f"{fast},{slow},whisper-commands,{multilingual}")
+        log = tmp_path_factory.mktemp("log") / "requests.jsonl"
+        models = f"{fast},{slow},whisper-commands,{multilingual}"
+        served = serve("--models", models, "--log-requests", str(log))
         config.add_cleanup(lambda: served.process.poll() is None and served.end())
-        _sites.append(Site(served, str(fast), str(slow), str(multilingual)))
+        _sites.append(Site(served, str(fast), str(slow), str(multilingual), log))
     return _sites[0]

@@ -38,13 +38,25 @@ def test_a_port_in_use_is_said_in_one_sentence(site: Site) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("flag", ["--host", "--port", "--models", "--store", "--share", "--admin"])
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--host",
+        "--port",
+        "--models",
+        "--store",
+        "--share",
+        "--admin",
+        "--memory-limit",
+        "--log-requests",
+    ],
+)
 def test_every_flag_names_its_environment_variable(flag: str) -> None:
     help_text = subprocess.run(
         [sys.executable, "app.py", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60
     ).stdout
     assert flag in help_text
-    assert f"PLAYGROUND_{flag[2:].upper()}" in help_text
+    assert f"PLAYGROUND_{flag[2:].upper().replace('-', '_')}" in help_text
 
 
 @pytest.mark.parametrize(

@@ -59,3 +59,11 @@ def test_a_download_has_a_bar() -> None:
 def test_a_stop_says_what_must_end_first(state: str) -> None:
     note = stopping_note(EngineStatus(state))  # type: ignore[arg-type]
     assert bool(note) == (state in ("downloading", "tracing", "compiling"))
+
+
+def test_a_restart_is_told_until_there_is_something_else_to_tell() -> None:
+    note = "restarted to free memory"
+    assert words(status_line(EngineStatus("ready", note=note))) == f"Engine ready {note}"
+    assert note not in status_line(EngineStatus("compiling", "padded 16", note=note))
+    waiting = status_line(EngineStatus("starting", "to free memory", since=1.0), now=3.0)
+    assert words(waiting).startswith("Restarting the engine to free memory")

@@ -217,9 +217,7 @@ def test_an_error_reaches_everybody_in_the_batch_and_nobody_else(
 
     with monkeypatch.context() as patch, gathering(engine) as waiting:
         patch.setattr(Run, "advance", fail)
-        answers = [
-            waiting.ask(lambda: engine.generate(model, PROMPT, SHORT)) for _ in range(3)
-        ]
+        answers = [waiting.ask(lambda: engine.generate(model, PROMPT, SHORT)) for _ in range(3)]
         engine._turns.wake()
         held = threading.Event()
     for answer in answers:

@@ -39,10 +39,11 @@ def test_the_context_bounds_the_padding_but_never_cuts_the_prompt(
 def test_every_prompt_fits_its_key_and_default_keys_are_few() -> None:
     rules = BucketRules()
     keys = {rules.key_for(tokens, 1, 32, 1024) for tokens in range(1, 1025)}
-    assert len(keys) == 7
+    assert len(keys) == 14
+    assert rules.key_for(448, 1, 32).padded_length == 448
     for tokens in range(1, 1025):
         key = rules.key_for(tokens, 3, tokens)
-        assert tokens <= key.padded_length < max(2 * tokens, 17)
+        assert tokens <= key.padded_length < max((1.5 if tokens > 128 else 2) * tokens, 17)
         assert tokens <= key.max_new_tokens < max(2 * tokens, 17)
         assert key.num_beams == 3
 

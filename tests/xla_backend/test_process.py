@@ -93,6 +93,8 @@ class PretendedStream:
     def _whole(self) -> Iterator[str]:
         if self._prompt == "wait":
             self._backend.gate.acquire()
+        if self._prompt == "starved":
+            raise MemoryError
         if self._prompt == "bug":
             raise ZeroDivisionError("first line\nsecond line")
         if not self._prompt:
@@ -256,6 +258,34 @@ def test_stop_of_a_finished_or_unknown_request_does_nothing(parent: ParentSide) 
     for _ in range(3):
         parent.backend.gate.release()
     assert [parent.reply()[2] for _ in range(4)] == ["one ", "two ", "three ", "complete"]
+
+
+def test_told_to_retire_it_ends_the_request_at_work_and_leaves_the_rest(
+    parent: ParentSide,
+) -> None:
+    parent.ask(1, "generate", "wait")
+    parent.ask(2, "generate", "left to the successor")
+    assert parent.reply("begun")[1] == 1
+    parent.ask(3, "generate", "dropped")
+    parent.channel.send(("retire", None))
+    parent.channel.send(("stop", 3))
+    assert parent.reply() == ("dropped", 3, None), "so the word to retire has arrived, too"
+    parent.backend.gate.release()
+    assert parent.reply() == ("result", 1, "WAIT")
+    assert parent.reply("retired") == ("retired", None, ())
+    assert parent.backend.prompts == ["wait"]
+
+
+def test_memory_that_runs_out_is_told_and_no_other_request_is_taken_up(parent: ParentSide) -> None:
+    parent.ask(1, "generate", "starved")
+    parent.ask(2, "generate", "left to the successor")
+    assert parent.reply("full")[0] == "full"
+    kind, number, (name, sentence) = parent.reply()
+    assert (kind, number, name) == ("error", 1, "OutOfMemory")
+    assert "fewer beams" in sentence
+    parent.channel.send(("retire", None))
+    parent.reply("retired")
+    assert parent.backend.prompts == ["starved"]
 
 
 def test_end_of_the_parent_ends_a_running_stream(parent: ParentSide) -> None:

@@ -115,13 +115,16 @@ class DecoderOnly:
         def attention(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
             q, k, v = (blocks.split_heads(x, self.heads) for x in (q, k, v))
             prompt.append(KeysValues(k, v))
-            return blocks.attend_all(q, prompt[-1], bias)
+            is_last = len(prompt) == len(self.layers)
+            return blocks.attend_all(q, prompt[-1], bias[-1, None] if is_last else bias)
 
-        for layer in self.layers:
+        for layer in self.layers[:-1]:
             x = self._block(layer, x, attention)
+        # Only the last position's logits are wanted, of which the last layer and the head, the
+        # largest matrix, need no other position than as keys and values.
+        x = self._block(self.layers[-1], x, attention, only_last_position=True)
         return Prefilled(
-            # The head is the largest matrix: only the last position's logits are wanted.
-            logits=self._logits(x[-1][None, :]),
+            logits=self._logits(x),
             seen=blocks.occurring(token_ids, slots >= padding, self.vocabulary_size),
             context=Context(padding[None], prompt),
         )
@@ -171,9 +174,13 @@ class DecoderOnly:
             x = self.project_in(x)
         return x + tf.gather(self.positions, positions + self.position_offset)
 
-    def _block(self, layer: Layer, x: tf.Tensor, attention) -> tf.Tensor:
+    def _block(
+        self, layer: Layer, x: tf.Tensor, attention, only_last_position: bool = False
+    ) -> tf.Tensor:
         normed = layer.attention_norm(x) if self.pre_norm else x
         q, k, v = tf.split(layer.qkv(normed), 3, axis=-1)
+        if only_last_position:
+            q, x = q[-1, None], x[-1, None]
         x += layer.attention_out(attention(q * layer.score_scale, k, v))
         if not self.pre_norm:
             x = layer.attention_norm(x)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import signal
 import threading
 import time
 import uuid
@@ -40,9 +41,9 @@ from xla_backend.results import (
     Transcription,
 )
 from xla_backend.serving import snapshot as views
-from xla_backend.serving.replica import Work
 from xla_backend.serving.routing import Route, function_id, spill_at
 from xla_backend.serving.snapshot import Snapshot
+from xla_backend.serving.work import Work
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
@@ -111,6 +112,7 @@ class ClusterBackend:
                 "Ray's client (ray://) cannot stream. Start this on a machine of the cluster, with "
                 "--ray-address auto."
             )
+        on_sigterm = signal.getsignal(signal.SIGTERM)
         try:
             if not ray.is_initialized():
                 ray.init(
@@ -128,6 +130,8 @@ class ClusterBackend:
                 f"No service was found at {address or 'auto'} ({reason}). Start it with "
                 "`serve run xla_backend.serve_app:app`."
             ) from error
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_sigterm)  # Ray has put its own in the place
         backend = cls(engines, board)
         if not backend.wait_ready(CONNECT_S):
             backend.close()

@@ -19,11 +19,17 @@ import soundfile
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from xla_backend.errors import BackendError, EngineStopped, InvalidRequest, ModelUnavailable
-from xla_backend.models import DEFAULT_MODEL, DEFAULT_SPEECH_MODEL
+from xla_backend.errors import (
+    BackendError,
+    EngineStopped,
+    InvalidRequest,
+    ModelUnavailable,
+    OutOfMemory,
+)
+from xla_backend.models import DEFAULT_SPEECH_MODEL
 from xla_backend.options import WINDOW_TOKENS, GenerationOptions
 from xla_backend.serving.cluster_backend import ClusterBackend, ClusterStream
-from xla_backend.serving.settings import ServeSettings
+from xla_backend.serving.settings import first_model
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
@@ -41,7 +47,13 @@ class RunTooLong(BackendError):
     """The request did not end within the time that it allowed itself."""
 
 
-STATUS = {InvalidRequest: 400, ModelUnavailable: 404, EngineStopped: 503, RunTooLong: 504}
+STATUS = {
+    InvalidRequest: 400,
+    ModelUnavailable: 404,
+    EngineStopped: 503,
+    OutOfMemory: 503,
+    RunTooLong: 504,
+}
 """HTTP status codes of errors; of others, 500."""
 
 
@@ -63,10 +75,10 @@ class Ingress:
     """
 
     def __init__(
-        self, settings: ServeSettings, engines: DeploymentHandle, board: DeploymentHandle
+        self, models: tuple[str, ...], engines: DeploymentHandle, board: DeploymentHandle
     ) -> None:
-        """Connects to the replicas."""
-        self._settings = settings
+        """Connects to the replicas; `models` as in `ServeSettings`."""
+        self._offers = models
         self._backend = ClusterBackend(engines, board)
         self._threads = ThreadPoolExecutor(MAX_WAITING, thread_name_prefix="ingress")
         self._routes: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {
@@ -134,7 +146,7 @@ class Ingress:
             [
                 dataclasses.asdict(info)
                 for info in self._backend.models()
-                if not self._settings.models or info.name in self._settings.models
+                if not self._offers or info.name in self._offers
             ]
         )
 
@@ -186,10 +198,9 @@ class Ingress:
         Raises:
             ModelUnavailable: it is not offered here, whatever the engines would take.
         """
-        offered = self._settings.models
         if not model:
-            return offered[0] if offered else DEFAULT_MODEL
-        if not isinstance(model, str) or (offered and model not in offered):
+            return first_model(self._offers)
+        if not isinstance(model, str) or (self._offers and model not in self._offers):
             raise ModelUnavailable(
                 f"There is no model {str(model)[:80]!r} here; GET /models lists them."
             )

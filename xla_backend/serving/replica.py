@@ -15,20 +15,18 @@ import itertools
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ray import serve
 
-from xla_backend.audio import DEFAULT_MAX_SECONDS, AudioInput
 from xla_backend.buckets import CacheKey
 from xla_backend.errors import BackendError, EngineStopped
-from xla_backend.options import GenerationOptions
 from xla_backend.process import BackendProcess
 from xla_backend.serving.board import HEARTBEAT_S
 from xla_backend.serving.routing import Route, function_id
-from xla_backend.serving.settings import ServeSettings
+from xla_backend.serving.settings import first_model, open_registry
 from xla_backend.serving.snapshot import Snapshot
+from xla_backend.serving.work import Reply, Work
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
@@ -38,45 +36,31 @@ FUNCTIONS_KNOWN = 1000
 BETWEEN_SNAPSHOTS_S = 0.2
 """A status changes several times in a short request; nobody reads it as often."""
 
-Reply = tuple[str, Any]
-"""(kind, value). Any number of ("chunk", piece), then one ("result", value), ("dropped", None) for
-what was stopped before the engine took it up, or ("error", (class name in `errors`, sentence))."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """A request to an engine.
-
-    Attributes:
-        id: the client's name for it, with which it can be stopped.
-        is_chunked: whether the client wants the pieces as they come.
-        options: None, for the model's own choice, only where there is a recording.
-        recording: None where there is a prompt.
-    """
-
-    id: str
-    model: str
-    prompt: str = ""
-    options: GenerationOptions | None = field(default_factory=GenerationOptions)
-    is_chunked: bool = True
-    exact_key: bool = False
-    recording: AudioInput | None = None
-    language: str | None = None
-    max_seconds: float = DEFAULT_MAX_SECONDS
-
 
 class Engines:
     """One engine. The first argument of every method is the `Route` by which it was chosen."""
 
-    def __init__(self, settings: ServeSettings, board: DeploymentHandle) -> None:
+    def __init__(
+        self,
+        models: tuple[str, ...],
+        store: str | None,
+        cores: int,
+        memory_limit: str,
+        board: DeploymentHandle,
+    ) -> None:
         """Starts the engine; returns when it is ready, so that no request comes too early.
+
+        Args:
+            models, store, cores, memory_limit: see `ServeSettings`. Not all of it: a replica is
+                replaced when its arguments change, and how many there are is none of them.
+            board: handle to the `Board`.
 
         Raises:
             EngineStopped: it cannot start; Ray Serve tries again.
         """
         # TensorFlow reads them when the engine's process starts: the replicas of one machine share
         # its cores, each with as many threads as it has reserved.
-        os.environ["TF_NUM_INTRAOP_THREADS"] = str(settings.cores)
+        os.environ["TF_NUM_INTRAOP_THREADS"] = str(cores)
         os.environ["TF_NUM_INTEROP_THREADS"] = "1"
         self._replica = serve.get_replica_context().replica_id.unique_id
         self._board = board
@@ -86,13 +70,14 @@ class Engines:
         self._changed = threading.Event()
         self._ended = threading.Event()
         self._process = BackendProcess(
-            settings.registry(),
+            open_registry(models),
             on_status=lambda status: self._changed.set(),
-            default_model=settings.default_model,
-            store=settings.store,
+            default_model=first_model(models),
+            store=store,
             # Functions are made where their requests go; all replicas making the same ones would
             # cost memory for nothing.
             warm_up=None,
+            memory_limit=memory_limit,
         )
         self._process.wait_ready()
         threading.Thread(target=self._tell, name="board", daemon=True).start()

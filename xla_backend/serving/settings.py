@@ -7,12 +7,13 @@ what is wrong with a variable, too.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from xla_backend.errors import InvalidRequest
+from xla_backend.memory import DEFAULT_LIMIT, limit_from
 from xla_backend.models import DEFAULT_MODEL, HUB_MODELS, Registry
 
 Number = TypeVar("Number", int, float)
@@ -33,7 +34,11 @@ class ServeSettings:
             of one key can run together; more wait with whoever sends them.
         upscale_delay_s, downscale_delay_s: how long there must be too few or too many replicas
             before their number changes.
+        look_back_s: the number of requests is a mean over so many seconds. Ray Serve counts every
+            ten seconds, unless its own variables say otherwise.
         cores: cores that one replica reserves, and threads that it computes with.
+        memory_limit: what each engine may hold before it is replaced, as `memory.limit_from` takes
+            it; where several replicas share a machine, they share its memory.
     """
 
     models: tuple[str, ...] = ()
@@ -44,7 +49,9 @@ class ServeSettings:
     max_ongoing: int = 16
     upscale_delay_s: float = 30.0
     downscale_delay_s: float = 600.0
+    look_back_s: float = 30.0
     cores: int = 1
+    memory_limit: str = DEFAULT_LIMIT
 
     def __post_init__(self) -> None:
         if self.max_replicas < self.min_replicas:
@@ -56,7 +63,8 @@ class ServeSettings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> ServeSettings:
         """Reads XLA_BACKEND_MODELS (names with commas), _STORE, _MIN_REPLICAS, _MAX_REPLICAS,
-        _TARGET_ONGOING, _MAX_ONGOING, _UPSCALE_DELAY_S, _DOWNSCALE_DELAY_S and _CORES.
+        _TARGET_ONGOING, _MAX_ONGOING, _UPSCALE_DELAY_S, _DOWNSCALE_DELAY_S, _LOOK_BACK_S,
+        _CORES and _MEMORY_LIMIT.
 
         Raises:
             InvalidRequest: a variable is not what it should be.
@@ -75,6 +83,11 @@ class ServeSettings:
                 )
             return value
 
+        memory_limit = environment.get("XLA_BACKEND_MEMORY_LIMIT") or cls.memory_limit
+        try:
+            limit_from(memory_limit, of=None)
+        except ValueError as error:
+            raise InvalidRequest(f"XLA_BACKEND_MEMORY_LIMIT: {error}") from error
         names = environment.get("XLA_BACKEND_MODELS", "").split(",")
         min_replicas = number("MIN_REPLICAS", cls.min_replicas, 1)
         return cls(
@@ -86,17 +99,10 @@ class ServeSettings:
             max_ongoing=number("MAX_ONGOING", cls.max_ongoing, 1),
             upscale_delay_s=number("UPSCALE_DELAY_S", cls.upscale_delay_s, 0.0),
             downscale_delay_s=number("DOWNSCALE_DELAY_S", cls.downscale_delay_s, 0.0),
+            look_back_s=number("LOOK_BACK_S", cls.look_back_s, 1.0),
             cores=number("CORES", cls.cores, 1),
+            memory_limit=memory_limit,
         )
-
-    def registry(self) -> Registry:
-        """The models that replicas may load."""
-        return open_registry(self.models)
-
-    @property
-    def default_model(self) -> str:
-        """The model that a replica loads before its first request."""
-        return self.models[0] if self.models else DEFAULT_MODEL
 
     def autoscaling(self) -> dict[str, Any]:
         """Ray Serve's `autoscaling_config`."""
@@ -106,9 +112,13 @@ class ServeSettings:
             "target_ongoing_requests": self.target_ongoing,
             "upscale_delay_s": self.upscale_delay_s,
             "downscale_delay_s": self.downscale_delay_s,
-            # A mean over the delay itself: what it is too short for is no reason to scale.
-            "look_back_period_s": max(1.0, self.upscale_delay_s),
+            "look_back_period_s": self.look_back_s,
         }
+
+
+def first_model(models: Sequence[str]) -> str:
+    """The model of a service that offers these, where a request names none."""
+    return models[0] if models else DEFAULT_MODEL
 
 
 def open_registry(models: tuple[str, ...]) -> Registry:

@@ -10,12 +10,15 @@ import dataclasses
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from xla_backend.buckets import CacheKey
 from xla_backend.function_comparison import KeptShape
 from xla_backend.history import KeyHistory, Past
-from xla_backend.process import BackendProcess
 from xla_backend.results import CacheEntry, EngineStatus, ModelInfo
+
+if TYPE_CHECKING:
+    from xla_backend.process import BackendProcess
 
 _AT_REST = ("ready", "starting", "stopped")
 
@@ -86,10 +89,12 @@ def merged_entries(snapshots: Iterable[Snapshot]) -> list[CacheEntry]:
 
     Statistics of several engines cannot be added up, and a mixture of machines would be nobody's.
     """
-    of_function: dict[tuple[str, object], list[CacheEntry]] = {}
+    of_function: dict[CacheEntry, list[CacheEntry]] = {}
     for snapshot in snapshots:
         for entry in snapshot.entries:
-            of_function.setdefault((entry.model, entry.key), []).append(entry)
+            # What it is, without what it took.
+            bare = dataclasses.replace(entry, first_call=None, hits=0, cached=None)
+            of_function.setdefault(bare, []).append(entry)
     return [
         dataclasses.replace(
             max(entries, key=lambda entry: entry.hits), hits=sum(entry.hits for entry in entries)

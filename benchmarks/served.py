@@ -1,0 +1,42 @@
+"""The app as visitors meet it: `app.py` in a process of its own, for benchmarks from outside.
+
+Knows how it is started and ended. Must not import it.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from benchmarks.contenders import ROOT
+
+
+@contextmanager
+def served(*arguments: str) -> Iterator[str]:
+    """The app on a free port, with a store of its own; gives its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as store:
+        server = subprocess.Popen(
+            [sys.executable, "app.py", "--port", str(port), "--store", store, *arguments],
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            for _ in range(600):
+                with socket.socket() as knock:
+                    knock.settimeout(1)
+                    if not knock.connect_ex(("127.0.0.1", port)):
+                        break
+                time.sleep(0.1)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
+            server.wait(20)

@@ -1,0 +1,104 @@
+"""The page in each language, as a visitor with that language finds it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from playground.languages import LANGUAGES
+from tests.browser.visit import Visit
+
+Open = Callable[..., Visit]
+OTHERS = [language for language in LANGUAGES if language.code != "en"]
+
+NAMES = set(
+    """XLA Playground TensorFlow Transformers Python Gradio Hugging Face Hub GenerationConfig
+    GPT OPT Whisper CSV JSON API UTC WAV FLAC OGG MP3 Enter Ctrl Cmd Esc Mac Shift
+    token Token eager Eager temperature Top jit compile True function float32 prompt run
+    """.split()
+)
+"""Names, and words that engineers leave as they are in every language."""
+
+# What is to be read or heard, but for what visitors, models and programmers have written.
+_WORDS = """() => {
+  const theirs = "[dir=auto], [translate=no], script, style, textarea, pre, code, kbd, " +
+    ".cm-editor, #language, .token";
+  const said = [];
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const {nodeValue, parentElement} = texts.currentNode;
+    if (!parentElement.closest(theirs) && parentElement.checkVisibility()) said.push(nodeValue);
+  }
+  for (const name of ["placeholder", "title", "aria-label"])
+    for (const each of document.querySelectorAll(`[${name}]`))
+      if (!each.closest(theirs) && each.checkVisibility()) said.push(each.getAttribute(name));
+  return said;
+}"""
+
+
+def english(window: Visit, own: set[str]) -> set[str]:
+    """Words in Latin letters that are no names."""
+    texts = [text for text in window.page.evaluate(_WORDS) if not any(each in text for each in own)]
+    return {word for text in texts for word in re.findall(r"[A-Za-z]{3,}", text)} - NAMES
+
+
+@pytest.mark.parametrize("language", OTHERS, ids=lambda language: language.code)
+def test_every_tab_speaks_the_language_of_the_browser(visit: Open, language) -> None:
+    window = visit(locale=language.code)
+    root = "[document.documentElement.lang, document.documentElement.dir]"
+    assert window.page.evaluate(root) == [language.code, language.direction]
+    # Models have names of their own, and on this site folders.
+    own = set(window.at("#model input").input_value().split(" · ")) | {"whisper", "gpt2", "t5-"}
+    window.write("A prompt of my own")
+    window.set_number("max_new_tokens", 8)
+    window.generate()
+    window.at("#result_view label").nth(1).click()
+    window.at("#tokens button.token").first.focus()
+    tabs = window.at("button[role=tab]")
+    left: dict[str, set[str]] = {}
+    for place in range(tabs.count()):
+        tabs.nth(place).click()
+        window.page.wait_for_timeout(300)  # Gradio builds a tab when it is first opened.
+        if found := english(window, own):
+            left[tabs.nth(place).inner_text()] = found
+        assert window.overflow() == 0
+    assert left == {}
+
+
+def test_the_switch_works_at_once_and_is_remembered(visit: Open) -> None:
+    window = visit()
+    before = window.text("#report")
+    list_ = window.at("#language")
+    list_.select_option("ar")
+    window.at("#generate", has_text="توليد").wait_for()
+    assert window.page.evaluate("document.documentElement.dir") == "rtl"
+    request, result = (window.at(f".area-{name}").bounding_box() for name in ("request", "result"))
+    assert request is not None and result is not None
+    assert request["x"] > result["x"], "read from the right, the request stands on the right"
+    assert window.at("footer", has_text="API").inner_text() != "", "Gradio's own words"
+    assert "Settings" not in window.text("footer")
+
+    window.page.reload()
+    window.settle()
+    window.at("#generate", has_text="توليد").wait_for()
+    assert list_.input_value() == "ar"
+    list_.select_option("en")
+    window.at("#generate", has_text="Generate").wait_for()
+    assert window.text("#report") == before
+    assert window.page.evaluate("document.documentElement.dir") == "ltr"
+
+
+def test_a_link_can_name_the_language_and_a_refusal_speaks_it(visit: Open) -> None:
+    window = visit(390, 844, locale="en-GB")
+    window.page.goto(window.page.url.split("?")[0] + "?lang=ko")
+    window.settle()
+    window.at("#generate", has_text="생성").wait_for()
+    window.write(" ")
+    window.at("#generate").click()
+    window.at("#notice", has_text="프롬프트가 비어 있습니다").wait_for()
+    assert window.overflow() == 0
+    window.at("#language").select_option("zh-CN")
+    window.at("#notice", has_text="提示词为空").wait_for()
+    assert "lang=" not in window.page.url
