@@ -5,7 +5,6 @@ Small random models; what they write alone is the business of `test_parity`.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -209,7 +208,7 @@ def test_a_reader_that_stops_reading_does_not_hold_the_others_up(
     assert_adds_up(slow.result.timing)
 
 
-def test_an_error_reaches_everybody_in_the_batch_and_nobody_else(
+def test_an_error_reaches_everybody_in_the_batch_and_nobody_after_them(
     engine: Backend, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(run: Run, steps: int) -> None:
@@ -218,12 +217,7 @@ def test_an_error_reaches_everybody_in_the_batch_and_nobody_else(
     with monkeypatch.context() as patch, gathering(engine) as waiting:
         patch.setattr(Run, "advance", fail)
         answers = [waiting.ask(lambda: engine.generate(model, PROMPT, SHORT)) for _ in range(3)]
-        engine._turns.wake()
-        held = threading.Event()
-    for answer in answers:
-        with_error = answer.exception(30)
-        assert with_error is None or isinstance(with_error, ArithmeticError)
-    assert held is not None
+    assert [str(answer.exception(30)) for answer in answers] == ["no more tokens"] * 3
     assert engine.status.state == "ready"
     assert engine.generate(model, PROMPT, SHORT).new_tokens == 8
 

@@ -26,12 +26,11 @@ def test_who_waits_comes_in_the_order_of_arrival() -> None:
             assert is_held
             order.append(place.number)
 
-    with ThreadPoolExecutor(8) as threads:
-        with turns.hold():
-            for place in reversed(places):
-                threads.submit(take, place)
-            wait_until(lambda: len(turns.waiting()) == 8)
-            assert turns.waiting() == places
+    with ThreadPoolExecutor(8) as threads, turns.hold():
+        for place in reversed(places):
+            threads.submit(take, place)
+        wait_until(lambda: len(turns.waiting()) == 8)
+        assert turns.waiting() == places
     assert order == [place.number for place in places]
 
 
