@@ -56,8 +56,6 @@ class Costs:
         run_s: one request on a function in memory.
         compile_s, restore_s: more than that, where the function must be compiled, or restored from
             the store.
-        row: what each further row of a batch adds, as a part of one request's run.
-        largest_batch: rows that run together at most; 1 where every request runs by itself.
         base_gb, weights_gb, function_gb: of memory, for a replica with no model, for the model's
             weights, and for each function.
         cores: of a replica.
@@ -66,21 +64,10 @@ class Costs:
     run_s: float
     compile_s: float
     restore_s: float
-    row: float
-    largest_batch: int
     base_gb: float
     weights_gb: float
     function_gb: float
     cores: int = 2
-
-    def batch_s(self, rows: int) -> float:
-        """Seconds for so many requests of one key that run together."""
-        return self.run_s * (1.0 + self.row * (rows - 1))
-
-    @property
-    def least_s(self) -> float:
-        """Seconds of an engine for a request when every batch is full."""
-        return self.batch_s(self.largest_batch) / self.largest_batch
 
 
 @dataclass(frozen=True)
@@ -161,7 +148,6 @@ class Outcome:
         restored: functions that came from the shared store.
         functions: in each replica's memory at the end.
         busy: the part of the time in which replicas worked.
-        rows: requests that ran together, on average.
     """
 
     waits_s: list[float] = field(default_factory=list)
@@ -170,7 +156,6 @@ class Outcome:
     restored: int = 0
     functions: list[int] = field(default_factory=list)
     busy: float = 0.0
-    rows: float = 1.0
 
 
 @dataclass
@@ -218,7 +203,7 @@ def simulate(
     stored: set[int] = set()
     ends: list[tuple[float, int]] = []
     outcome = Outcome()
-    worked = batches = 0.0
+    worked = 0.0
 
     def choose(key: int) -> int:
         having = holders[key] or {homes[key]}
@@ -228,13 +213,10 @@ def simulate(
         return number_of[min(best, key=queues.__getitem__)]
 
     def begin(now: float, number: int) -> None:
-        nonlocal worked, batches
+        nonlocal worked
         replica = fleet[number]
-        _, key = replica.waiting[0]
-        batch = [one for one in replica.waiting if one[1] == key][: costs.largest_batch]
-        for one in batch:
-            replica.waiting.remove(one)
-        took = costs.batch_s(len(batch))
+        arrived, key = replica.waiting.popleft()
+        took = costs.run_s
         if key not in replica.has:
             replica.has.add(key)
             if has_store and key in stored:
@@ -244,12 +226,10 @@ def simulate(
                 outcome.made += 1
                 stored.add(key)
                 took += costs.compile_s
-        for arrived, _ in batch:
-            outcome.waits_s.append(now - arrived)
-            outcome.totals_s.append(now + took - arrived)
-        replica.running = len(batch)
+        outcome.waits_s.append(now - arrived)
+        outcome.totals_s.append(now + took - arrived)
+        replica.running = 1
         worked += took
-        batches += 1
         heapq.heappush(ends, (now + took, number))
 
     last = 0.0
@@ -269,7 +249,6 @@ def simulate(
             begin(arrived, number)
     outcome.functions = [len(one.has) for one in fleet]
     outcome.busy = worked / (replicas * max(last, seconds))
-    outcome.rows = count / batches
     return outcome
 
 
@@ -281,17 +260,14 @@ SIMULATED_S = {10: 100 * HOUR, 1_000: 2 * HOUR, 100_000: 180.0}
 POLICIES: tuple[Policy, ...] = ("by key", "at random")
 
 
-def measured_costs(largest_batch: int = 1) -> Costs:
+def measured_costs() -> Costs:
     """One engine with two cores and a model of 124M parameters, from docs/benchmarks.json."""
     entries = json.loads(BENCHMARKS.read_text(encoding="utf-8"))["entries"]
     first_s, token_s = _engine_s(entries["greedy/124m"])
-    _, row_token_s = _engine_s(entries["beams/124m"])
     return Costs(
         run_s=first_s + (NEW_TOKENS - 1) * token_s,
         compile_s=COMPILE_S,
         restore_s=RESTORE_S,
-        row=(row_token_s / token_s - 1.0) / 3.0,  # four beams are four rows
-        largest_batch=largest_batch,
         base_gb=ENGINE_GB + WORK_GB + RAY_WORKER_GB,
         weights_gb=WEIGHTS_GB,
         function_gb=FUNCTION_GB,

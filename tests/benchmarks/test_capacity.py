@@ -21,8 +21,6 @@ COSTS = Costs(
     run_s=1.0,
     compile_s=3.0,
     restore_s=0.5,
-    row=0.1,
-    largest_batch=1,
     base_gb=1.0,
     weights_gb=1.0,
     function_gb=0.1,
@@ -74,23 +72,6 @@ def test_by_key_makes_fewer_functions_and_waits_less_than_at_random() -> None:
 def test_without_a_shared_store_every_replica_compiles() -> None:
     played = simulate(BUSY, COSTS, 8, 3600.0, "at random", has_store=False)
     assert (played.made, played.restored) == (8 * 40, 0)
-
-
-def test_requests_of_one_key_run_together_when_they_wait() -> None:
-    crowd = Visitors(an_hour=3000, requests=6, keys=1)
-    alone = simulate(crowd, COSTS, 6, 1000.0, "by key", warm=True)
-    together = simulate(
-        crowd,
-        Costs(1.0, 3.0, 0.5, 0.1, largest_batch=8, base_gb=1, weights_gb=1, function_gb=0.1),
-        3,
-        1000.0,
-        "by key",
-        warm=True,
-    )
-    assert alone.rows == 1.0
-    assert together.rows > 1.5
-    assert statistics.fmean(together.waits_s) < 1.5  # with half the replicas
-    assert COSTS.batch_s(4) == pytest.approx(1.3)
 
 
 def test_the_page_says_what_is_reckoned_from_the_benchmarks_of_today() -> None:
