@@ -298,8 +298,8 @@ def main() -> int:
     limits += ["--max-waiting-each", str(2 * parsed.visitors)]
     with served("--models", "gpt2-stories", *limits) as url:
         run = load(url, parsed.visitors, parsed.seconds)
-    text = report(run, "python -m benchmarks.load", parsed.note)
-    print(text)
+        text = report(run, "python -m benchmarks.load", parsed.note)
+        print(text, flush=True)
     for problem, count in run.problems.most_common(10):
         print(f"{count} times: {problem}", file=sys.stderr)
     if parsed.write or (parsed.visitors, parsed.seconds) == (VISITORS, SECONDS):

@@ -39,4 +39,7 @@ def served(*arguments: str) -> Iterator[str]:
             yield f"http://127.0.0.1:{port}"
         finally:
             server.terminate()
-            server.wait(20)
+            try:
+                server.wait(60)
+            finally:
+                server.kill()

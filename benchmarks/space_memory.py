@@ -28,7 +28,7 @@ def main() -> None:
         engine = BackendProcess(default_model=None, store="off", warm_up=None)
         try:
             engine.wait_ready()
-            print(f"{'no model':20} {_megabytes(engine.pid):8.0f} MB")
+            print(f"{'no model':20} {megabytes(engine.pid):8.0f} MB")
             names = [model.name for model in Registry(hub_models=()).list()]
             for name in [*names, large]:
                 model = engine.load(name)
@@ -38,13 +38,13 @@ def main() -> None:
                 else:
                     for options in OPTIONS:
                         engine.generate(name, PROMPT, options)
-                print(f"{Path(name).name:20} {_megabytes(engine.pid):8.0f} MB", flush=True)
-            print(f"{'at most':20} {_megabytes(engine.pid, 'VmHWM'):8.0f} MB")
+                print(f"{Path(name).name:20} {megabytes(engine.pid):8.0f} MB", flush=True)
+            print(f"{'at most':20} {megabytes(engine.pid, 'VmHWM'):8.0f} MB")
         finally:
             engine.close()
 
 
-def _megabytes(pid: int, of: str = "VmRSS") -> float:
+def megabytes(pid: int, of: str = "VmRSS") -> float:
     """Resident memory now, or with VmHWM the most there was, in 10^6 bytes; Linux only."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{of}:"):

@@ -29,8 +29,9 @@ on, to get used to OPT's ReLU. Its tokenizer adds no beginning-of-text token, an
 none. The first three epochs ran with a schedule that was to end there.""",
     "t5-stories": """A small T5 that reads a children's story: `summarize: STORY` gives one
 sentence, `question: QUESTION context: STORY` a short answer in the story's words. Where some heads
-look was set by hand (`first_weights`); all other weights were trained from scratch. The first 26
-epochs ran with a schedule that was to end there, the other 22 are the recipe's.""",
+look was set by hand (`first_weights`), and one head of the decoder was also taught where in the
+story the wanted words stand (`pointing`); all other weights were trained from scratch. The first 48
+epochs ran with a schedule that was to end there, the other 16 are the recipe's.""",
 }
 STORYTELLER_LIMITS = """It knows one kind of story and about 1,200 words of English. Any prompt is
 accepted; one that is not the beginning of such a story soon becomes one, or nonsense. It knows
@@ -40,8 +41,7 @@ LIMITS = {
     "opt-stories": STORYTELLER_LIMITS,
     "t5-stories": """It understands the questions of the generator (`tell(7).questions` in
 `demo_models.stories`) and little else, about stories of the generator's kind. Text of any other
-kind gives a fluent wrong answer. The goals were 90% of the answers and 80% of the summaries: the
-answers miss theirs, because it often takes one character of a story for the other.""",
+kind gives a fluent wrong answer.""",
 }
 
 

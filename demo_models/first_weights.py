@@ -13,6 +13,7 @@ which pays sooner. All other weights are trained on.
 
 from __future__ import annotations
 
+import math
 import os
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
@@ -107,66 +108,124 @@ def start_storyteller(model: TFGPT2LMHeadModel, tokenizer: Tokenizer) -> None:
 
 READER_COMMON_SCALE = 4.0  # length of the direction that all tokens share, for constant queries
 READER_KIND_SCALE = 5.0
-READER_LOOK_SCALE = 0.6
-SAME_WORD_SCALE = 0.5  # equal words look at each other
-SAME_WORD_LAYERS = (1, 3)  # of the encoder, after neighbours have been read
-NEIGHBOUR_BIAS = 5.0
+CONTEXT_TOKEN = "Ġcontext"  # between a question and its story
+CONTEXT_SCALE = 6.0
+READER_ASK_SCALE = 0.8  # of a constant query in the encoder
+READER_LOOK_SCALE = 0.6  # of queries and keys in the decoder
+SAME_WORD_SCALE = 1.0  # equal words look at each other
+QUESTION_SCALE = 0.75  # and a little more at those of the question
+KEPT_WORDS_ONLY = 0.6
+MARK_SCALE = 1.2
+NEAR_SCALE = 0.7  # how much of a mark the word beside it takes over
+NEIGHBOUR_BIAS = 8.0
+NEVER_BIAS = -20.0
 BEFORE, AFTER = 1, 17  # T5's buckets of the relative positions -1 and +1
+SAME_HEAD, BEFORE_HEAD, AFTER_HEAD, AHEAD_HEAD = range(4)  # T5's layers share the position biases
+QUESTION_LAYER, SAME_LAYER = 0, 1  # of the encoder; the layers after them spread what was found
+FOUND_LAYER = 1  # of the decoder
 
 
 def start_reader(model: TFT5ForConditionalGeneration, tokenizer: Tokenizer) -> None:
     """Set a fresh T5's weights to those of a model that can look things up.
 
-    In the encoder, heads read the words before and after, and equal words look at each other, so
-    that a question finds the sentences that speak of it. In the decoder, four heads look for names,
-    kinds and things; what the encoder marks as one of these, they bring.
+    In the encoder, the words of the question mark themselves: they are those that see "context"
+    ahead. A word of the story that sees the same word in the question marks itself as asked for,
+    and the words around it as near to it. In the decoder, heads look for names, kinds, things and
+    the question, then for names and kinds near to what is asked, and far from it. What they find,
+    they bring.
     """
     rng = np.random.default_rng(1)
     width, heads = model.config.d_model, model.config.num_heads
     size = width // heads
     girls, boys, kinds, objects, topics = kept_words(tokenizer)
-    groups = [girls, boys, kinds, [*objects, *topics]]
-    common, *directions = orthogonal(rng, width)[: heads + 1]
-    tokens = model.shared.embeddings.numpy() + READER_COMMON_SCALE * common
+    groups = [[*girls, *boys], kinds, [*objects, *topics]]
+    common, context, question, asked, near, *rest = orthogonal(rng, width)
+    directions, own = rest[: len(groups)], np.array(rest[len(groups) :])
+
+    # A word's own part leaves the directions above to the marks.
+    tokens = model.shared.embeddings.numpy() @ own.T @ own * math.sqrt(width / len(own))
+    tokens += READER_COMMON_SCALE * common
+    tokens[tokenizer.token_to_id(CONTEXT_TOKEN)] += CONTEXT_SCALE * context
     for direction, ids in zip(directions, groups, strict=True):
         tokens[ids] += READER_KIND_SCALE * direction
     model.shared.embeddings.assign(tokens)
 
     first = model.encoder.block[0].layer[0].SelfAttention
-    bias = first.relative_attention_bias.numpy()  # (buckets, heads), for all layers
-    bias[BEFORE, 1] = bias[AFTER, 2] = NEIGHBOUR_BIAS
+    bias = 0.3 * first.relative_attention_bias.numpy()  # (buckets, heads), for all layers
+    bias[BEFORE, BEFORE_HEAD] = bias[AFTER, AFTER_HEAD] = NEIGHBOUR_BIAS
+    bias[BEFORE:AFTER, AHEAD_HEAD] = NEVER_BIAS
     first.relative_attention_bias.assign(bias)
+
     for i, block in enumerate(model.encoder.block):
-        attention = block.layer[0].SelfAttention
-        _copy_values(attention, orthogonal(rng, width))
-        if i in SAME_WORD_LAYERS:
-            weights = 0.1 * attention.q.kernel.numpy()
-            weights[:, :size] = SAME_WORD_SCALE * orthogonal(rng, width)[:, :size]
-            _fix_look(attention, weights, weights)
+        attention = _Attention(block.layer[0].SelfAttention, size, rng)
+        if i == QUESTION_LAYER:
+            attention.look(AHEAD_HEAD, READER_ASK_SCALE * common, READER_ASK_SCALE * context)
+            attention.bring(AHEAD_HEAD, 0, context, MARK_SCALE * question)
+        elif i == SAME_LAYER:
+            words = SAME_WORD_SCALE * own.T @ orthogonal(rng, len(own))[:, :size]
+            attention.look_for_same(SAME_HEAD, words)
+            # Names, kinds and things prefer the question; "was" and "the" rather stay away from it.
+            asking = READER_ASK_SCALE * (sum(directions) - KEPT_WORDS_ONLY * common)
+            attention.look(SAME_HEAD, asking, QUESTION_SCALE * question)
+            attention.bring(SAME_HEAD, 0, question, MARK_SCALE * asked)
+        else:
+            for head in (BEFORE_HEAD, AFTER_HEAD):
+                attention.bring(head, 0, asked, NEAR_SCALE * near)
+                attention.bring(head, 1, near, NEAR_SCALE * near)
+        attention.assign(is_fixed=i in (QUESTION_LAYER, SAME_LAYER))
         _silence(block)
+
+    names, kind, thing = directions
+    looks = {
+        LOOKING_LAYER: [names, question, kind, thing],
+        FOUND_LAYER: [
+            names + near / 2 - question,
+            kind + near / 2 - question,
+            names - near / 2,
+            kind - near / 2,
+        ],
+    }
     for i, block in enumerate(model.decoder.block):
-        _copy_values(block.layer[0].SelfAttention, orthogonal(rng, width))
-        attention = block.layer[1].EncDecAttention
-        _copy_values(attention, orthogonal(rng, width))
-        if i == LOOKING_LAYER:
-            queries = 0.3 * attention.q.kernel.numpy()
-            keys = 0.3 * attention.k.kernel.numpy()
-            for head, direction in enumerate(directions):
-                queries[:, head * size] = READER_LOOK_SCALE * common
-                keys[:, head * size] = READER_LOOK_SCALE * direction
-            _fix_look(attention, queries, keys)
+        _Attention(block.layer[0].SelfAttention, size, rng).assign()
+        attention = _Attention(block.layer[1].EncDecAttention, size, rng)
+        for head, wanted in enumerate(looks.get(i, [])):
+            attention.look(head, READER_LOOK_SCALE * common, READER_LOOK_SCALE * wanted)
+        attention.assign(is_fixed=i == LOOKING_LAYER)
         _silence(block)
 
 
-def _copy_values(attention: object, values: np.ndarray) -> None:
-    attention.v.kernel.assign(values)
-    attention.o.kernel.assign(COPY_SCALE * values.T)
+class _Attention:
+    """The kernels of a T5 attention while they are set: every head copies, none looks yet."""
 
+    def __init__(self, layer: object, size: int, rng: np.random.Generator):
+        self.layer, self.size = layer, size
+        self.queries, self.keys = 0.3 * layer.q.kernel.numpy(), 0.3 * layer.k.kernel.numpy()
+        self.values = orthogonal(rng, len(self.queries))
+        self.outputs = COPY_SCALE * self.values.T
 
-def _fix_look(attention: object, queries: np.ndarray, keys: np.ndarray) -> None:
-    attention.q.kernel.assign(queries)
-    attention.k.kernel.assign(keys)
-    attention.q.trainable = attention.k.trainable = False
+    def look(self, head: int, query: np.ndarray, key: np.ndarray) -> None:
+        """Let a head give its attention to words with `key`, as much as its own has of `query`."""
+        self.queries[:, head * self.size] = query
+        self.keys[:, head * self.size] = key
+
+    def look_for_same(self, head: int, words: np.ndarray) -> None:
+        """Let a head give its attention to words that `words` turns into the same numbers."""
+        columns = slice(head * self.size, (head + 1) * self.size)
+        self.queries[:, columns] = self.keys[:, columns] = words
+
+    def bring(self, head: int, column: int, source: np.ndarray, target: np.ndarray) -> None:
+        """Let a head write `target` as much as what it looks at has of `source`."""
+        self.values[:, head * self.size + column] = source
+        self.outputs[head * self.size + column] = target
+
+    def assign(self, is_fixed: bool = False) -> None:
+        """Set the layer's kernels; a fixed one looks where it looks now for all of training."""
+        self.layer.q.kernel.assign(self.queries)
+        self.layer.k.kernel.assign(self.keys)
+        self.layer.v.kernel.assign(self.values)
+        self.layer.o.kernel.assign(self.outputs)
+        if is_fixed:
+            self.layer.q.trainable = self.layer.k.trainable = False
 
 
 def _silence(block: object) -> None:

@@ -40,7 +40,8 @@ from transformers import (
 
 from demo_models.card import TRAINING_FILE
 from demo_models.checkpoint import MODELS_FOLDER, load_model, load_weights, save_weights
-from demo_models.first_weights import start_reader, start_storyteller
+from demo_models.first_weights import CONTEXT_TOKEN, start_reader, start_storyteller
+from demo_models.pointing import PointingReader
 from demo_models.stories import question_text, summary_text, tell
 from demo_models.tokenization import (
     POSITIONS,
@@ -53,23 +54,19 @@ from demo_models.transplant import opt_from_gpt2
 
 STEPS_PER_EPOCH = 250
 WARMUP_STEPS = 150
-T5_SHORT_LENGTH = 160  # T5's input is padded to this where it fits, else to the phase's length
-T5_WANTED_LENGTH = 40  # and its output to this
+T5_SHORT_LENGTH = 136  # T5's input is padded to this where it fits, else to the phase's length
+T5_ANSWER_LENGTH, T5_WANTED_LENGTH = 16, 40  # and its output to one of these
 T5_ROUND = 5  # batches: four of questions, one of summaries
 Batch = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of training with rows of one shape: `epochs` of STEPS_PER_EPOCH steps.
-
-    `questions` is how many T5 may be asked at once: more of them say more about each story read.
-    """
+    """A stretch of training with rows of one shape: `epochs` of STEPS_PER_EPOCH steps."""
 
     batch_size: int
     length: int
     epochs: int
-    questions: int = 1
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,7 @@ RECIPES = {
         learning_rate=1.5e-3,
     ),
     "t5-stories": Recipe(
-        (Phase(8, 224, 40, questions=6), Phase(8, 224, 8)),
+        (Phase(8, 176, 64),),
         learning_rate=1.5e-3,
     ),
     # OPT can hold GPT-2's weights: it starts there and gets used to its own activation.
@@ -224,7 +221,7 @@ class QuestionRows(tf_keras.utils.Sequence):
     """Batches of (text, wanted text) for T5: four of questions, then one of summaries.
 
     The questions of one round are sorted by length over its four batches, so that little of a
-    batch is padding; there are only two padded lengths, because XLA compiles for each.
+    batch is padding; there are only two padded lengths on each side, because XLA compiles for each.
     """
 
     def __init__(self, name: str, tokenizer: Tokenizer, phase: Phase, epoch: int = 0):
@@ -253,9 +250,9 @@ class QuestionRows(tf_keras.utils.Sequence):
             story = tell(rng.randrange(2**40))
             # Two rows about one story teach that the question matters.
             for _ in range(2):
-                asked = rng.sample(story.questions, rng.randint(1, self.phase.questions))
-                text = question_text(" ".join(rng.choice(q.forms) for q in asked), story.text)
-                row = self.encode(text, "; ".join(question.answer for question in asked))
+                asked = rng.choice(story.questions)
+                text = question_text(rng.choice(asked.forms), story.text)
+                row = self.encode(text, asked.answer)
                 if self.fits(row):
                     questions.append(row)
             row = self.encode(summary_text(story.text), story.summaries[0])
@@ -273,10 +270,12 @@ class QuestionRows(tf_keras.utils.Sequence):
         return len(row[0]) <= self.phase.length and len(row[1]) <= T5_WANTED_LENGTH
 
     def batch(self, rows: list[tuple[list[int], list[int]]]) -> Batch:
-        is_short = max(len(ids) for ids, _ in rows) <= T5_SHORT_LENGTH
-        length = T5_SHORT_LENGTH if is_short else self.phase.length
+        longest, longest_wanted = (max(map(len, part)) for part in zip(*rows, strict=True))
+        length = T5_SHORT_LENGTH if longest <= T5_SHORT_LENGTH else self.phase.length
+        is_answer = longest_wanted <= T5_ANSWER_LENGTH
+        wanted_length = T5_ANSWER_LENGTH if is_answer else T5_WANTED_LENGTH
         ids = np.full((len(rows), length), self.pad, np.int32)
-        labels = np.full((len(rows), T5_WANTED_LENGTH), -100, np.int32)
+        labels = np.full((len(rows), wanted_length), -100, np.int32)
         for i, (text_ids, label_ids) in enumerate(rows):
             ids[i, : len(text_ids)] = text_ids
             labels[i, : len(label_ids)] = label_ids
@@ -360,7 +359,10 @@ def train(name: str, folder: Path, work: Path) -> None:
         beta_2=0.98,
         global_clipnorm=1.0,
     )
-    model.compile(optimizer, jit_compile=True)
+    trained: tf_keras.Model = model
+    if name == "t5-stories":
+        trained = PointingReader(model, tokenizer.token_to_id(CONTEXT_TOKEN))
+    trained.compile(optimizer, jit_compile=True)
     optimizer.build(model.trainable_variables)
     work.mkdir(parents=True, exist_ok=True)
     manager = tf.train.CheckpointManager(
@@ -377,7 +379,7 @@ def train(name: str, folder: Path, work: Path) -> None:
             start = max(done, first)
             rows_of = QuestionRows if name.startswith("t5") else StoryRows
             rows = rows_of(name, tokenizer, phase, epoch=start)
-            model.fit(
+            trained.fit(
                 rows,
                 initial_epoch=start,
                 epochs=last,

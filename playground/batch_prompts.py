@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -16,6 +17,7 @@ from xla_backend import InvalidRequest
 
 MOST_PROMPTS = 50
 MOST_BYTES = 2**20
+MOST_HEADING = 10_000  # characters; csv refuses to look at more than 131,072 in a cell
 COLUMN = "prompt"
 
 
@@ -73,7 +75,7 @@ def text_of_file(name: str, content: bytes) -> str:
 
 def _delimiter(text: str) -> str:
     """Between the columns of a CSV text; empty for text that is none."""
-    head = text.lstrip("\r\n").partition("\n")[0]
+    head = re.split(r"[\r\n]", text.lstrip("\r\n")[:MOST_HEADING], maxsplit=1)[0]
     for delimiter in (",", ";", "\t"):
         if COLUMN in _names(next(csv.reader([head], delimiter=delimiter), [])):
             return delimiter
@@ -98,7 +100,10 @@ def _of_table(text: str, delimiter: str) -> list[BatchPrompt]:
         for row in reader:
             if any(cell.strip() for cell in row):
                 if column is None:
-                    column = _names(row).index(COLUMN)
+                    names = _names(row)
+                    if COLUMN not in names:  # a quote that nothing closes
+                        raise csv.Error
+                    column = names.index(COLUMN)
                 else:
                     prompts.append(BatchPrompt(line, _cell(row, column, line)))
             line = reader.line_num + 1

@@ -19,6 +19,7 @@ from gradio.route_utils import FnIndexInferError
 from playground.login_page import login_page
 from playground.password import Password
 from playground.runs import UNEXPECTED
+from playground.waiting_line import is_waited_for
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,11 @@ _CLOSED = re.compile(
 )
 """What Gradio offers and this page does not use: pages made from a visitor's state, a proxy,
 redirections to anywhere."""
+_ANSWER = re.compile(rf"{_API}/call/(?:v2/)?[^/]+/([^/]+)")
+_NO_REQUEST = (
+    "There is no request of this number, or its answer was read already. POST to the endpoint "
+    "first; it answers with the number."
+)
 _NOT_THERE = "There is nothing at this address. /gradio_api/info lists the endpoints."
 _NOT_UNDERSTOOD = (
     "The request was not understood: look at its address and its JSON. /gradio_api/info says what "
@@ -122,6 +128,10 @@ class Gate:
             return True
         if _CLOSED.match(path):
             await answer.tell(404, _NOT_THERE)
+            return True
+        asked_for = _ANSWER.fullmatch(path) if scope["method"] == "GET" else None
+        if asked_for and "app" in scope and not is_waited_for(scope["app"], asked_for[1]):
+            await answer.tell(404, _NO_REQUEST)  # Gradio would begin a stream and break it off.
             return True
         return False
 

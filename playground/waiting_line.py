@@ -199,5 +199,10 @@ class WaitingLine(Queue):
         self.blocks.app.iterators.pop(event._id, None)
 
 
+def is_waited_for(app: Any, event: str) -> bool:
+    """Whether there is an answer, or will be, to a program's request of this number."""
+    return event in app.get_blocks()._queue.pending_messages_per_session
+
+
 def _refuse(sentence: str) -> None:
     raise gr.Error(sentence, print_exception=False)

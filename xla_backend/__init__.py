@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xla_backend.buckets import BucketRules, CacheKey
-from xla_backend.errors import BackendError, EngineStopped, InvalidRequest, ModelUnavailable
+from xla_backend.errors import (
+    BackendError,
+    EngineStopped,
+    InvalidRequest,
+    ModelUnavailable,
+    OutOfMemory,
+)
 from xla_backend.function_comparison import (
     FunctionComparison,
     FunctionRequest,
@@ -73,6 +79,7 @@ __all__ = [
     "LikelyToken",
     "ModelInfo",
     "ModelUnavailable",
+    "OutOfMemory",
     "Prediction",
     "Signature",
     "Statistics",

@@ -19,11 +19,12 @@ logger = logging.getLogger(__name__)
 WARM_SHARE = 0.6
 CROWDED_SHARE = 0.75
 """Of the room between the size at the start and the limit."""
-LEAST_RESERVE_SHARE, MOST_RESERVE_SHARE = 0.08, 0.5
-"""Of the room: what is kept free for the next request, whatever single ones have added so far."""
+LEAST_RESERVE, MOST_RESERVE_SHARE = 100 * 10**6, 0.5
+"""Bytes, and share of the room: what is kept free for the next request, whatever single ones have
+added so far."""
 REMEMBERED = 20
-"""Requests that the reserve is taken from: the very first one also fills XLA's own tables."""
-LEAST_ROOM = 200 * 10**6
+"""Requests that the reserve is taken from."""
+LEAST_ROOM = 400 * 10**6
 """Bytes that an engine must be able to grow by: below it would start anew for every request."""
 
 
@@ -50,15 +51,18 @@ class MemoryBound:
         self._at_start = at_start
         self._before = at_start
         self._peak = at_start
+        self._is_first = True
         self._steps: deque[int] = deque(maxlen=REMEMBERED)
 
     def note_request(self, held: int, peak: int) -> None:
         """Takes in what is held after a request, and the most that was ever held.
 
-        XLA needs more while it compiles than it keeps; that, too, is needed again.
+        XLA needs more while it compiles than it keeps; that, too, is needed again. What the very
+        first request adds is not: some 150 MB of it are what XLA holds for itself.
         """
-        needed = max(held, peak if peak > self._peak else held)
-        self._steps.append(needed - self._before)
+        if not self._is_first:
+            self._steps.append((peak if peak > self._peak else held) - self._before)
+        self._is_first = False
         self._before, self._peak = held, max(peak, self._peak)
 
     def may_warm(self, held: int) -> bool:
@@ -79,4 +83,4 @@ class MemoryBound:
     def _reserve(self) -> float:
         room = self.limit - self._at_start
         largest = max(self._steps, default=0)
-        return min(max(largest, LEAST_RESERVE_SHARE * room), MOST_RESERVE_SHARE * room)
+        return min(max(largest, LEAST_RESERVE), MOST_RESERVE_SHARE * room)

@@ -6,7 +6,7 @@
   // What visitors and models have written is marked as of any direction; code is no language.
   const foreign = "[dir=auto], [translate=no], script, style, textarea, pre, code, kbd, .cm-editor, #language";
   const inline = new Set(["A", "B", "BR", "CODE", "EM", "I", "KBD", "SMALL", "STRONG"]);
-  const attributes = ["placeholder", "title", "aria-label"];
+  const attributes = ["placeholder", "title", "aria-label", "data-label"];
   const html = /<\w/;
   const ends = /(?<=[.!?…]["”]?)\s+(?=[A-Z“"<])/;
 

@@ -23,9 +23,13 @@ def site(
     return the_site(request.config, small_gpt2, tmp_path_factory)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(browser_executable: str) -> Iterator[Browser]:
-    """One Chromium for all tests; every visit has a profile of its own."""
+    """One Chromium for a module's tests; every visit has a profile of its own.
+
+    Not for the session: while Playwright is open an event loop counts as running in this thread,
+    and the tests after these must be able to start their own.
+    """
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -54,7 +54,8 @@ def test_tokens_are_shaded_and_read_with_the_keyboard(visit: Open) -> None:
 
     tokens.first.focus()
     window.page.keyboard.press("ArrowRight")
-    assert "Token 2 of" in window.text("#tokens .token-detail")
+    # The focus follows once the token has been scrolled into sight.
+    window.at("#tokens .token-detail", has_text="Token 2 of").wait_for(state="attached")
     assert re.search(r"[\d.]+% likely", window.text("#tokens .token-detail"))
     tokens.nth(3).click()
     assert "Token 4 of" in window.text("#tokens .token-detail")

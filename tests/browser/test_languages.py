@@ -16,7 +16,7 @@ OTHERS = [language for language in LANGUAGES if language.code != "en"]
 NAMES = set(
     """XLA Playground TensorFlow Transformers Python Gradio Hugging Face Hub GenerationConfig
     GPT OPT Whisper CSV JSON API UTC WAV FLAC OGG MP3 Enter Ctrl Cmd Esc Mac Shift
-    token Token eager Eager temperature Top jit compile True function float32 prompt run
+    token Token eager Eager temperature Top jit compile True function float prompt run
     """.split()
 )
 """Names, and words that engineers leave as they are in every language."""
@@ -24,14 +24,14 @@ NAMES = set(
 # What is to be read or heard, but for what visitors, models and programmers have written.
 _WORDS = """() => {
   const theirs = "[dir=auto], [translate=no], script, style, textarea, pre, code, kbd, " +
-    ".cm-editor, #language, .token";
+    ".cm-editor, #language, .token, .token-detail";
   const said = [];
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) {
     const {nodeValue, parentElement} = texts.currentNode;
     if (!parentElement.closest(theirs) && parentElement.checkVisibility()) said.push(nodeValue);
   }
-  for (const name of ["placeholder", "title", "aria-label"])
+  for (const name of ["placeholder", "title", "aria-label", "data-label"])
     for (const each of document.querySelectorAll(`[${name}]`))
       if (!each.closest(theirs) && each.checkVisibility()) said.push(each.getAttribute(name));
   return said;

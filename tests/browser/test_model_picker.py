@@ -72,7 +72,7 @@ def test_the_list_is_in_groups_and_a_key_press_away(visit: Callable[..., Visit])
     assert window.at("#model input").input_value() == "OPT · small-opt (folder)"
     window.at("#prompt textarea").focus()
     window.page.keyboard.press("Shift+Tab")
-    window.page.get_by_role("option").first.wait_for()
+    window.at("[role='option']").first.wait_for()
     assert [text.strip("✓ \n") for text in window.at("#model li").all_inner_texts()] == [
         "OPT · small-opt (folder)",
         "T5 · small-t5 (folder)",

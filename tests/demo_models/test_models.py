@@ -60,7 +60,7 @@ def test_storytellers_bear_a_long_prompt(name):
 
 
 def test_reader_answers_and_sums_up():
-    # The card's numbers are of 300 stories: 0.68 and 0.84. The goal for answers, 0.9, is missed.
+    # The card's numbers are of 300 stories: 0.956 and 0.947; these are the goals.
     score = score_reader(MODELS_FOLDER / "t5-stories", stories=40)
-    assert score.answers >= 0.6
-    assert score.summaries >= 0.7
+    assert score.answers >= 0.9
+    assert score.summaries >= 0.8

@@ -134,6 +134,13 @@ def test_raw_requests(http: httpx.Client, path: str, body: bytes) -> None:
         assert is_a_sentence(answer), (answer.status_code, answer.text[:300])
 
 
+@pytest.mark.parametrize("number", ["no-such-event", "0", "%00", "a" * 5000])
+def test_an_answer_to_no_request(http: httpx.Client, number: str) -> None:
+    answer = http.get(f"{API}/call/generate/{number}")
+    assert answer.status_code == 404
+    assert "no request of this number" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize("path", ["call/v2/generate", "queue/join", "run/predict", "cancel"])
 @pytest.mark.parametrize("is_counted", [True, False])
 def test_ten_megabytes_are_not_taken(http: httpx.Client, path: str, is_counted: bool) -> None:

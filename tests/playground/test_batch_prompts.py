@@ -71,3 +71,22 @@ def test_a_file_that_cannot_be_used_is_told(name: str, content: bytes, sentence:
 
 def test_a_file_is_read_as_it_is() -> None:
     assert text_of_file("a.csv", "\ufeffprompt\nnaïve 🦊\n".encode()) == "prompt\nnaïve 🦊\n"
+
+
+@pytest.mark.parametrize("text", ["0\r0", "\r\na\rb"])
+def test_a_lone_carriage_return_ends_a_line(text: str) -> None:
+    assert [each.prompt for each in prompts_in(text)] == text.split()
+
+
+def test_a_table_may_end_its_lines_so_too() -> None:
+    assert [each.prompt for each in prompts_in("prompt,other\ra,1\rb,2")] == ["a", "b"]
+
+
+@pytest.mark.parametrize("text", ['x,"prompt', 'x,"prompt\na,b'])
+def test_a_heading_whose_quote_nothing_closes_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="Line 1 cannot be read"):
+        prompts_in(text)
+
+
+def test_a_very_long_first_line_is_a_prompt() -> None:
+    assert [each.prompt for each in prompts_in("a" * 200_000)] == ["a" * 200_000]

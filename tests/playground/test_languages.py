@@ -45,7 +45,9 @@ def strings(tree: ast.AST) -> list[str]:
 
 def words(text: str) -> list[list[str]]:
     """The words of each part of a text that tags and values leave whole."""
-    return [re.findall(r"[^\s.,:;·()“”]+", part) for part in re.split(r"<[^>]*>|\0|\{\w\}", text)]
+    return [
+        re.findall(r"[^\s.,:;·()“”]+", part) for part in re.split(r"</?\w+|>|\"|\0|\{\w\}", text)
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import ast
 import asyncio
 import importlib.util
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +38,7 @@ async def _ask(url: str, calls: list[tuple[str, dict[str, Any]]]) -> tuple[list[
 def test_an_agent_finds_the_tools_and_calls_them(url: str, small_gpt2: Path) -> None:
     asked = {"prompt": "Once upon a time", "max_new_tokens": 5}
     calls = [("generate", asked), ("predict", asked), ("models", {})]
-    # A thread of its own: in this one Playwright's loop may still be running for other tests.
-    with ThreadPoolExecutor(1) as thread:
-        asking = _ask(url, [*calls, ("generate", {**asked, "prompt": " "})])
-        tools, answers = thread.submit(asyncio.run, asking).result()
+    tools, answers = asyncio.run(_ask(url, [*calls, ("generate", {**asked, "prompt": " "})]))
     described = {tool.name: tool for tool in tools}
     assert set(described) == {"generate", "stream", "predict", "compare", "models", "entries"}
     for tool in tools:

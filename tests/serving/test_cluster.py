@@ -27,7 +27,6 @@ from xla_backend import (
     InvalidRequest,
     ModelUnavailable,
 )
-from xla_backend.serving.cluster_backend import ClusterBackend
 
 SHORT = GenerationOptions(max_new_tokens=12)
 LONG = GenerationOptions(max_new_tokens=1000)
@@ -251,6 +250,9 @@ def test_two_replicas_become_one_when_idle_and_two_again_under_load(cluster: Clu
         one.result()
 
 
-def test_without_a_service_connecting_says_what_to_do() -> None:
+def test_rays_own_client_is_refused_with_what_to_do_instead() -> None:
+    # Not above: Ray reads its variables when it is imported, and `cluster` sets some.
+    from xla_backend.serving.cluster_backend import ClusterBackend
+
     with pytest.raises(EngineStopped, match="cannot stream"):
         ClusterBackend.connect("ray://127.0.0.1:10001")

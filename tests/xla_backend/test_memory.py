@@ -134,6 +134,13 @@ def test_this_machine_has_accounts() -> None:
 # --- the marks ------------------------------------------------------------------------------------
 
 
+def warmed(held: int) -> MemoryBound:
+    """An engine with 1 of 3 GB at its start, and so much after its first request."""
+    bound = MemoryBound(3 * GB, at_start=GB)
+    bound.note_request(held, held)
+    return bound
+
+
 def test_without_a_limit_nothing_is_too_large() -> None:
     bound = MemoryBound(None, at_start=GB)
     bound.note_request(50 * GB, 50 * GB)
@@ -154,21 +161,27 @@ def test_the_marks_come_one_after_the_other() -> None:
 
 
 def test_room_is_kept_for_another_request_like_the_largest() -> None:
-    bound = MemoryBound(3 * GB, at_start=GB)
+    bound = warmed(GB)
     bound.note_request(int(1.5 * GB), int(1.5 * GB))
     assert not bound.is_full(int(2.49 * GB))
     assert bound.is_full(int(2.51 * GB))
 
 
 def test_what_was_needed_for_a_moment_counts_too() -> None:
-    bound = MemoryBound(3 * GB, at_start=GB)
+    bound = warmed(GB)
     bound.note_request(held=int(1.1 * GB), peak=int(1.8 * GB))
     assert bound.is_full(int(2.25 * GB))
     assert not bound.is_full(int(2.15 * GB))
 
 
+def test_what_xla_takes_once_for_itself_does_not() -> None:
+    bound = warmed(2 * GB)
+    assert not bound.is_full(int(2.85 * GB))
+    assert bound.is_full(int(2.95 * GB))
+
+
 def test_a_large_request_long_ago_does_not() -> None:
-    bound = MemoryBound(3 * GB, at_start=GB)
+    bound = warmed(GB)
     bound.note_request(2 * GB, 2 * GB)
     assert bound.is_full(int(2.5 * GB))
     for _ in range(REMEMBERED):

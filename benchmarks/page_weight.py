@@ -1,0 +1,144 @@
+"""What a visit costs: bytes, requests, seconds until the page can be used, and clicks answered
+while something compiles.
+
+Knows the page as a visitor's browser does. Must not import it. Chromium runs on the same machine,
+beside the server and the engine, and keeps nothing from one visit to the next. Run as
+
+    python -m benchmarks.page_weight [--rounds 5]
+
+The page can be used when Generate takes a click and the prediction beside it is there. A click is
+answered when what it asks of the server is to be seen: here an example's text in the prompt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import sys
+from dataclasses import dataclass
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from benchmarks.page import BROWSERS, CHROMIUM_ARGUMENTS, PATIENCE_MS
+from benchmarks.served import served
+
+CLICKS = 20
+
+# In the browser, so that what drives it is not measured. Seconds since the visit began.
+_USABLE = """() => new Promise((resolve) => {
+  const look = () => {
+    const button = document.getElementById("generate");
+    const isThere = document.querySelector("#prediction .prediction-key");
+    if (button && !button.disabled && isThere) resolve(performance.now() / 1000);
+    else requestAnimationFrame(look);
+  };
+  look();
+})"""
+# Seconds until the example's text is in the prompt; null unless something compiles from the click
+# to the answer.
+_CLICK = """() => new Promise((resolve) => {
+  const compiles = () => !!document.querySelector(".status-tracing, .status-compiling");
+  const prompt = document.querySelector("#prompt textarea");
+  const [before, start, began] = [prompt.value, performance.now(), compiles()];
+  const others = [...document.querySelectorAll("#examples button")].slice(0, 2);
+  window.turn = 1 - (window.turn ?? 0);
+  others[window.turn].click();
+  const look = () => {
+    if (prompt.value !== before) {
+      resolve(began && compiles() ? (performance.now() - start) / 1000 : null);
+    } else if (performance.now() - start > 5000) resolve(null);
+    else requestAnimationFrame(look);
+  };
+  look();
+})"""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What opening the page took.
+
+    Attributes:
+        requests: how many were sent. transferred: bytes that came, headers included.
+        usable_s: seconds from the visit's beginning until the page can be used.
+    """
+
+    requests: int
+    transferred: int
+    usable_s: float
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    with served("--models", "gpt2-stories") as url, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=next(filter(None, map(shutil.which, BROWSERS)), None),
+            args=CHROMIUM_ARGUMENTS,
+        )
+        visit(browser, url)  # The engine still starts.
+        visits = [visit(browser, url) for _ in range(rounds)]
+        answers = clicks_while_compiling(browser, url)
+        browser.close()
+    usable = [each.usable_s for each in visits]
+    print(f"\npython -m benchmarks.page_weight {' '.join(sys.argv[1:])}\n")
+    print(f"{visits[-1].transferred / 1e6:.2f} MB in {visits[-1].requests} requests")
+    print(f"usable after {statistics.median(usable):.2f} s (worst {max(usable):.2f} s)")
+    print(
+        f"{len(answers)} clicks while something compiled: answered after "
+        f"{1000 * statistics.median(answers):.0f} ms (worst {1000 * max(answers):.0f} ms)"
+    )
+
+
+def visit(browser: Browser, url: str) -> Visit:
+    """Opens the page as a new visitor."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    counted = context.new_cdp_session(page)
+    counted.send("Network.enable")
+    sizes: list[float] = []
+    counted.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
+    page.goto(url)
+    usable_s = page.evaluate(_USABLE)
+    page.wait_for_timeout(1000)  # what comes later is part of the visit, too
+    context.close()
+    return Visit(len(sizes), round(sum(sizes)), usable_s)
+
+
+def clicks_while_compiling(browser: Browser, url: str) -> list[float]:
+    """Seconds to the answer of each click; new shapes are compiled until there are enough."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(url)
+    page.evaluate(_USABLE)
+    answers: list[float] = []
+    for beams in range(2, 9):
+        field = page.locator('#num_beams input[type="number"]')
+        field.fill(str(beams))
+        field.press("Tab")
+        page.locator("#prediction .outcome-miss").wait_for()
+        page.locator("#generate").click()
+        page.locator(".status-tracing, .status-compiling").wait_for()
+        answers += _clicks(page, CLICKS - len(answers))
+        page.locator("#report .busy").wait_for(state="detached")
+        page.locator("#generate:enabled").wait_for()
+        if len(answers) == CLICKS:
+            break
+    page.close()
+    return answers
+
+
+def _clicks(page: Page, most: int) -> list[float]:
+    answers: list[float] = []
+    while len(answers) < most and page.locator(".status-tracing, .status-compiling").count():
+        answer = page.evaluate(_CLICK)
+        if answer is not None:
+            answers.append(answer)
+    return answers
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""The soak's own arithmetic, its report and its drawing."""
+
+from __future__ import annotations
+
+import random
+from xml.etree import ElementTree
+
+from benchmarks import soak
+from benchmarks.soak import Answered, Soak
+
+MB = 10**6
+
+
+def test_a_limit_that_is_passed_is_said() -> None:
+    answers = [
+        Answered(0.0, 2.0, "miss", "padded 16", 1.9),
+        Answered(2.0, 0.1, "error", "it broke"),
+    ]
+    run = Soak(limit=100 * MB, answers=answers, sizes={1: [(0.0, 90 * MB), (1.0, 101 * MB)]})
+    run.took_s = 2.1
+    text = soak.report(run, "the test")
+    assert "DID NOT HOLD" in text
+    assert "1 of 2 requests failed" in text
+    assert run.errors == ["it broke"]
+    ElementTree.fromstring(soak.drawing(run))
+
+
+def test_requests_are_spread_over_all_keys() -> None:
+    asked = soak._requests(random.Random(1), requests=500, keys=200)
+    assert len(asked) == 500
+    assert len(set(asked)) == 200
+
+
+def test_percentiles() -> None:
+    assert soak.percentile([3.0, 1.0, 2.0], 0.5) == 2.0
+    assert soak.percentile([1.0], 0.95) == 1.0
+    assert soak.percentile([float(n) for n in range(100)], 0.95) == 95.0
