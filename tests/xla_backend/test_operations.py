@@ -92,7 +92,7 @@ def test_no_layer_takes_the_slow_way(name: str) -> None:
     backend.load(name)
     engine = backend._engines[name]
     engine.trace(backend.key_for(name, 1, GenerationOptions(num_beams=2)))
-    for function in (engine._prefill, engine._decodes[2]):
+    for function in (engine._prefill, engine._decodes[2, 1]):
         used = {
             node.op
             for serialized in function.definition.functions

@@ -45,7 +45,7 @@ def filter_scores() -> Callable[..., np.ndarray]:
         return sampling.filter_scores(scores, sampling.unpack(reals, integers))
 
     def run(scores: np.ndarray, **options: Any) -> np.ndarray:
-        packed = sampling.pack(GenerationOptions(**{"top_k": 0, "temperature": 1.0, **options}))
+        packed = sampling.pack([GenerationOptions(**{"top_k": 0, "temperature": 1.0, **options})])
         return compiled(tf.constant(scores, tf.float32), *map(tf.constant, packed)).numpy()
 
     return run
@@ -55,7 +55,9 @@ def filter_scores() -> Callable[..., np.ndarray]:
 def noise() -> Callable[[int, int, int], np.ndarray]:
     """`sampling.noise`, compiled."""
     compiled = xla(sampling.noise)
-    return lambda seed, step, size: compiled(tf.constant(seed), tf.constant(step), size).numpy()
+    return lambda seed, step, size: compiled(tf.constant([seed]), tf.constant(step), size).numpy()[
+        0
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,9 @@ def first_noise() -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
 
     @xla
     def compiled(seeds: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
-        return tf.map_fn(lambda at: sampling.noise(at[0], at[1], 1)[0], (seeds, steps), tf.float32)
+        return tf.map_fn(
+            lambda at: sampling.noise(at[0][None], at[1], 1)[0, 0], (seeds, steps), tf.float32
+        )
 
     return lambda seeds, steps: compiled(
         tf.constant(seeds, tf.int32), tf.constant(np.broadcast_to(steps, seeds.shape), tf.int32)
@@ -227,7 +231,7 @@ def test_repetition_penalty_is_transformers_own() -> None:
     seen = np.zeros(scores.shape, bool)
     np.put_along_axis(seen, prompt, True, axis=1)
     for penalty in (0.01, 0.8, 1.0, 1.3, 100.0):
-        ours = penalize(tf.constant(scores), tf.constant(seen), tf.constant(penalty)).numpy()
+        ours = penalize(tf.constant(scores), tf.constant(seen), tf.constant([penalty])).numpy()
         processor = TFRepetitionPenaltyLogitsProcessor(penalty)
         theirs = processor(tf.constant(prompt, tf.int32), tf.constant(scores), 40).numpy()
         np.testing.assert_array_equal(ours, theirs)
@@ -245,8 +249,8 @@ def test_options_survive_the_way_into_the_compiled_function() -> None:
         early_stopping="never",
         seed=2**31 - 1,
     )
-    controls = sampling.unpack(*map(tf.constant, sampling.pack(options)))
-    values = {name: value.numpy() for name, value in controls._asdict().items()}
+    controls = sampling.unpack(*map(tf.constant, sampling.pack([options])))
+    values = {name: value.numpy().item() for name, value in controls._asdict().items()}
     assert values == {
         "temperature": 0.5,
         "top_p": 0.25,
@@ -259,7 +263,7 @@ def test_options_survive_the_way_into_the_compiled_function() -> None:
         "token_limit": 77,
     }
     for value, number in ((False, 0), (True, 1), ("never", 2)):
-        packed = sampling.pack(GenerationOptions(early_stopping=value))
+        packed = sampling.pack([GenerationOptions(early_stopping=value)])
         assert sampling.unpack(*map(tf.constant, packed)).early_stopping == number
 
 
@@ -306,9 +310,11 @@ def test_drawn_tokens_follow_the_filtered_distribution(options: dict) -> None:
     @xla
     def draw(seeds: tf.Tensor, reals: tf.Tensor, integers: tf.Tensor) -> tf.Tensor:
         kept = sampling.filter_scores(tf.constant(scores), sampling.unpack(reals, integers))
-        return tf.map_fn(lambda seed: sampling.draw(kept, sampling.noise(seed, 0, 1))[0], seeds)
+        return tf.map_fn(
+            lambda seed: sampling.draw(kept, sampling.noise(seed[None], 0, 1)[0])[0], seeds
+        )
 
-    drawn = draw(tf.range(40_000), *map(tf.constant, sampling.pack(chosen))).numpy()
+    drawn = draw(tf.range(40_000), *map(tf.constant, sampling.pack([chosen]))).numpy()
     assert_follows(np.bincount(drawn, minlength=60), distribution(scores[0], chosen))
 
 
