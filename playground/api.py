@@ -76,8 +76,7 @@ def add_endpoints(page: PageContext) -> None:
         )
         page.check_request(model, prompt, options)
         waited_s = page.line.waited_s()
-        with page.runs.turn():
-            result = backend.generate(model, prompt, options, exact_key=exact_key)
+        result = backend.generate(model, prompt, options, exact_key=exact_key)
         return with_waiting(result, waited_s).to_json()
 
     def request_from(*values: Any) -> tuple[str, str, GenerationOptions, bool]:
@@ -98,17 +97,16 @@ def add_endpoints(page: PageContext) -> None:
         """
         model, prompt, options, exact_key = request_from(*values)
         waited_s = page.line.waited_s()
-        with page.runs.turn():
-            pieces = backend.stream(model, prompt, options, exact_key=exact_key)
-            try:
-                text, last = "", 0.0
-                for delta in pieces:
-                    text += delta
-                    if time.perf_counter() - last >= BETWEEN_UPDATES_S:
-                        last = time.perf_counter()
-                        yield {"text": text}
-            finally:
-                pieces.close()  # The caller may have left.
+        pieces = backend.stream(model, prompt, options, exact_key=exact_key)
+        try:
+            text, last = "", 0.0
+            for delta in pieces:
+                text += delta
+                if time.perf_counter() - last >= BETWEEN_UPDATES_S:
+                    last = time.perf_counter()
+                    yield {"text": text}
+        finally:
+            pieces.close()  # The caller may have left.
         assert pieces.result is not None  # Only who calls stop() gets none.
         yield with_waiting(pieces.result, waited_s).to_json()
 
@@ -147,16 +145,14 @@ def add_endpoints(page: PageContext) -> None:
         """
         options = GenerationOptions(max_new_tokens=max_new_tokens, num_beams=num_beams)
         run = lanes_run(page, model, prompt, options, cached_calls)
-        with page.runs.turn():
-            for _ in run.steps(backend):
-                pass
+        for _ in run.steps(backend):
+            pass
         return {"claim": claim(run.comparison.results), **run.comparison.to_json()}
 
-    on_engine = {"concurrency_id": page.engine_queue, "concurrency_limit": 1}
-    gr.api(published(generate), api_name="generate", **on_engine)
-    gr.api(published(_as(generate, stream)), api_name="stream", **on_engine)
+    gr.api(published(generate), api_name="generate", **page.beside_others)
+    gr.api(published(_as(generate, stream)), api_name="stream", **page.beside_others)
     gr.api(published(_as(generate, predict)), api_name="predict", queue=False)
-    gr.api(published(compare), api_name="compare", **on_engine)
+    gr.api(published(compare), api_name="compare", **page.alone)
     if speech_models := page.speech_models():
         _add_transcribe(page, speech_models[0].name)
     add_engine_endpoints(page)
@@ -207,19 +203,17 @@ def _add_transcribe(page: PageContext, default_model: str) -> None:
         options = GenerationOptions(max_new_tokens=max_new_tokens, num_beams=num_beams)
         page.check_request(model, options=options)
         waited_s = page.line.waited_s()
-        with page.runs.turn():
-            result = page.backend.transcribe(
-                model,
-                recording["path"],
-                options,
-                language=language or None,
-                max_seconds=page.limits.audio_s,
-            )
+        result = page.backend.transcribe(
+            model,
+            recording["path"],
+            options,
+            language=language or None,
+            max_seconds=page.limits.audio_s,
+        )
         return with_waiting(result, waited_s).to_json()
 
     gr.api(
         published(transcribe),
         api_name="transcribe",
-        concurrency_id=page.engine_queue,
-        concurrency_limit=1,
+        **page.alone,
     )

@@ -116,8 +116,7 @@ def add_engine_endpoints(page: PageContext) -> None:
         ]
         if len(list(product(*sizes))) > MOST_SHAPES:
             raise InvalidRequest(f"At most {MOST_SHAPES} combinations can be asked for at once.")
-        with page.runs.turn():
-            backend.load(model)  # What is not loaded cannot be made ready.
+        backend.load(model)  # What is not loaded cannot be made ready.
         shapes = survey(backend, model, *sizes)
         backend.warm_soon(model, [shape.key for shape in shapes if shape.key is not None])
         return [
@@ -135,8 +134,7 @@ def add_engine_endpoints(page: PageContext) -> None:
         gr.api(
             published(warm),
             api_name="warm",
-            concurrency_id=page.engine_queue,
-            concurrency_limit=1,
+            **page.alone,
         )
 
 

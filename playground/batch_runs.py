@@ -101,8 +101,8 @@ class Batch:
         row, run = self.current, self._run
         if row is None or run is None or self.stopped:
             return
-        with page.runs.told_turn() as ending:
-            for text in run.texts(page.backend, page.runs.engine_freed):
+        with page.runs.told() as ending:
+            for text in run.texts(page.backend, page.line.waited_s()):
                 row.text = text
                 yield
         row.problem = ending.problem

@@ -108,8 +108,7 @@ class BatchTab:
             [self.report, self.files, self.turn, self.run, self.stop, self._page.status],
             show_progress="hidden",
             api_visibility="private",
-            concurrency_id=self._page.engine_queue,
-            concurrency_limit=1,
+            **self._page.beside_others,
             trigger_mode="multiple",
         )
         self.stop.click(self._stop, self.batch, self.stop, **QUIET)

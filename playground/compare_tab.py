@@ -204,8 +204,7 @@ class CompareTab:
             ],
             show_progress="hidden",
             api_visibility="private",
-            concurrency_id=self._page.engine_queue,
-            concurrency_limit=1,
+            **self._page.alone,
         )
         self.cancel.click(self._cancel_comparison, None, [self.cancel, self.notice], **QUIET)
 

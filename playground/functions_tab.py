@@ -140,8 +140,7 @@ class FunctionsTab:
             [self.report, self.shown, self.notice, self.run, self._page.status],
             show_progress="hidden",
             api_visibility="private",
-            concurrency_id=self._page.engine_queue,
-            concurrency_limit=1,
+            **self._page.alone,
         )
         if self._page.admin:
             self.afresh.click(
@@ -150,8 +149,7 @@ class FunctionsTab:
                 self.afresh_notice,
                 show_progress="hidden",
                 api_visibility="private",
-                concurrency_id=self._page.engine_queue,
-                concurrency_limit=1,
+                **self._page.alone,
             )
 
     def _look(self, function: str, batch_size: float, pad: bool, sent: int | None) -> Updates:
@@ -191,7 +189,7 @@ class FunctionsTab:
         if request is None:  # `_begin` found a mistake and has said so.
             return {self.shown: before}
         shown = before
-        with self._page.runs.told_turn() as ending:
+        with self._page.runs.told() as ending:
             shown = self._backend.compare_function(
                 request.function, request.batch_size, pad=request.pad
             )
@@ -205,8 +203,7 @@ class FunctionsTab:
 
     def _start_afresh(self) -> str:
         try:
-            with self._page.runs.turn():
-                self._backend.forget_functions()
+            self._backend.forget_functions()
         except BackendError as error:
             return notice(str(error))
         return notice("Forgotten. The next call of each shape is a first call again.", "calm")

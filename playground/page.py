@@ -24,14 +24,15 @@ from playground.gate import Gate
 from playground.limits import Limits
 from playground.markup import quoted
 from playground.playground_tab import PlaygroundTab
-from playground.runs import QueuedRun, Runs
+from playground.runs import QueuedRun, Run, Runs
 from playground.shapes_tab import ShapesTab
 from playground.speech_tab import SpeechTab
 from playground.statistics_tab import StatisticsTab
 from playground.status_line import status_line
 from playground.theme import css_variables, theme
-from playground.waiting_line import WaitingLine
+from playground.waiting_line import ALONE, WaitingLine
 from xla_backend import GenerationOptions, ModelInfo, ModelUnavailable
+from xla_backend.batch import MOST_AT_ONCE
 from xla_backend.models import folder_info
 
 if TYPE_CHECKING:
@@ -79,8 +80,10 @@ class PageContext:
         runs_of_visitor: this visitor's runs, kept in the browser.
         load: the page's own load event.
         runs: the runs that are going on, of all visitors.
-        engine_queue: the `concurrency_id` of every event that runs the engine: one at a time, or
-            their timings would contaminate each other.
+        beside_others: how an event enters the line that runs the engine for a text: the engine
+            decides what it does at once, and says so.
+        alone: how one does that nothing else may run beside, or timings would contaminate each
+            other.
         times_forgotten: how often compiled functions were forgotten on this page.
         admin: whether visitors may change the engine for everybody.
         limits: what each visitor may ask for.
@@ -94,14 +97,23 @@ class PageContext:
     load: Any
     offered: tuple[str, ...] = ()
     runs: Runs = field(default_factory=Runs)
-    engine_queue: str = ENGINE_QUEUE
     times_forgotten: int = 0
     admin: bool = False
     limits: Limits = field(default_factory=Limits)
 
+    @property
+    def beside_others(self) -> dict[str, Any]:
+        return {"concurrency_id": ENGINE_QUEUE, "concurrency_limit": MOST_AT_ONCE}
+
+    @property
+    def alone(self) -> dict[str, Any]:
+        return {"concurrency_id": ENGINE_QUEUE, "concurrency_limit": ALONE}
+
     def engine_line(self, session: str = "") -> str:
         """What the engine is doing right now, for `status`, and how long this visitor's line is."""
-        before = self.line.before(session) or 0
+        run = self.runs.of(session)
+        waits_inside = isinstance(run, Run) and not run.has_begun
+        before = self.line.before(session, at_engine=waits_inside) or 0
         return status_line(self.backend.status, len(self.backend.warming()), before)
 
     def begin(self, session: str, run: QueuedRun) -> int:

@@ -208,8 +208,7 @@ class PlaygroundTab:
             ],
             show_progress="hidden",
             api_visibility="private",
-            concurrency_id=self._page.engine_queue,
-            concurrency_limit=1,
+            **self._page.beside_others,
         )
         self.stop.click(self._stop, None, [self.stop, self.notice], **QUIET)
 
@@ -340,7 +339,7 @@ class PlaygroundTab:
         with self._page.runs.carrying_out(session) as ending:
             if run.waited_for:
                 yield {self.report: waiting_report(self._prediction_of(run), 0, family)}
-            for text in run.texts(self._backend, self._page.runs.engine_freed):
+            for text in run.texts(self._backend, self._page.line.waited_s()):
                 yield {self.story: story(run.prompt, text, writing=True, family=family)}
             shown = run.shown()
         if shown is None:

@@ -1,7 +1,6 @@
 """The runs that visitors have going: who may start one, who stops which.
 
-Knows sessions, the engine's streams and that the engine does one thing at a time. Must not know
-components or HTML.
+Knows sessions and the engine's streams. Must not know components, HTML, or how runs wait.
 """
 
 from __future__ import annotations
@@ -93,17 +92,16 @@ class VisitorRun(Generic[Piece, Result]):
             if self._stream is not None:
                 self._stream.stop()
 
-    def pieces(self, backend: Backend, engine_freed: float) -> Iterator[Piece]:
+    def pieces(self, backend: Backend, waited_s: float) -> Iterator[Piece]:
         """Runs the request; yields what comes as it comes. `result` comes after.
 
         Args:
             backend: the engine.
-            engine_freed: when the engine's last request ended, as `time.perf_counter()` reads.
+            waited_s: for how many seconds it waited for others before it was sent to the engine.
         """
         if self._stopped:
             return
-        # Not the time since the click: most of that is the way to the browser and back.
-        self._waited_s = max(0.0, engine_freed - self._pressed)
+        self._waited_s = waited_s
         engine_was_starting = backend.status.state in ("starting", "stopped")
         stream = self._open(backend)
         with self._lock:
@@ -138,11 +136,16 @@ class Run(VisitorRun[str, GenerationResult]):
     def _open(self, backend: Backend) -> TextStream:
         return backend.stream(self.model, self.prompt, self.options, exact_key=self.exact_key)
 
-    def texts(self, backend: Backend, engine_freed: float) -> Iterator[str]:
+    @property
+    def has_begun(self) -> bool:
+        """Whether the engine has turned to it."""
+        return self._stream is not None and self._stream.has_begun
+
+    def texts(self, backend: Backend, waited_s: float) -> Iterator[str]:
         """Runs the request; yields the whole text so far, again and again. `shown` comes after."""
         text = ""
         last = 0.0
-        for delta in self.pieces(backend, engine_freed):
+        for delta in self.pieces(backend, waited_s):
             text += delta
             now = time.perf_counter()
             if now - last >= BETWEEN_UPDATES_S:
@@ -165,35 +168,21 @@ class Ending:
 
 
 class Runs:
-    """All runs that have not ended, one for each session at most.
-
-    Attributes:
-        engine_freed: when a turn last ended, as `time.perf_counter()` reads.
-    """
+    """All runs that have not ended, one for each session at most."""
 
     def __init__(self) -> None:
-        self.engine_freed = 0.0
         self._by_session: dict[str, QueuedRun] = {}
         self._lock = threading.Lock()
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """What runs inside has the engine; who comes next has waited for its end."""
-        try:
-            yield
-        finally:
-            self.engine_freed = time.perf_counter()
-
-    @contextmanager
-    def told_turn(self) -> Iterator[Ending]:
-        """A turn no error comes out of: the ending has its sentence.
+    def told(self) -> Iterator[Ending]:
+        """Lets no error out: the ending has its sentence.
 
         The page would wait for ever with its buttons switched off.
         """
         ending = Ending()
         try:
-            with self.turn():
-                yield ending
+            yield ending
         except BackendError as error:
             ending.problem = str(error)
         except Exception:
@@ -202,9 +191,9 @@ class Runs:
 
     @contextmanager
     def carrying_out(self, session: str) -> Iterator[Ending]:
-        """A told turn for the session's run, which ends with it."""
+        """As `told`, for the session's run, which ends with it."""
         try:
-            with self.told_turn() as ending:
+            with self.told() as ending:
                 yield ending
         finally:
             self.end(session)
@@ -256,7 +245,7 @@ class Runs:
 
 
 def with_waiting(result: Result, waited_s: float) -> Result:
-    """Counts the wait in the page's own queue as queue time, which the engine cannot see."""
+    """Counts the wait in the page's own line as queue time, which the engine cannot see."""
     timing = replace(
         result.timing,
         queue_s=result.timing.queue_s + waited_s,

@@ -144,8 +144,7 @@ class ShapesTab:
             self.notice,
             show_progress="hidden",
             api_visibility="private",
-            concurrency_id=self._page.engine_queue,
-            concurrency_limit=1,
+            **self._page.alone,
         )
         self.cancel.click(self._cancel, None, self.notice, **QUIET)
 
@@ -197,8 +196,7 @@ class ShapesTab:
     ) -> str:
         try:
             self._page.check_model(model)
-            with self._page.runs.turn():
-                self._backend.load(model)  # what is not loaded cannot be made ready
+            self._backend.load(model)  # what is not loaded cannot be made ready
             shapes = survey(self._backend, model, padded_lengths, num_beams, max_new_tokens)
         except BackendError as error:
             return notice(str(error))
@@ -259,8 +257,7 @@ class ShapesTab:
             [controls.notice, self._page.status],
             show_progress="hidden",
             api_visibility="private",
-            concurrency_id=self._page.engine_queue,
-            concurrency_limit=1,
+            **self._page.alone,
         )
 
     def _describe(self, what: str, shape: str | None) -> tuple[str, Any, Any]:
@@ -284,11 +281,10 @@ class ShapesTab:
             return "", self._status()
         what, shape = asked
         try:
-            with self._page.runs.turn():
-                if what == forget_controls.ONE:
-                    self._forget_one(shape)
-                else:
-                    self._backend.forget(disk=what == forget_controls.ALL)
+            if what == forget_controls.ONE:
+                self._forget_one(shape)
+            else:
+                self._backend.forget(disk=what == forget_controls.ALL)
         except BackendError as error:
             return notice(str(error)), self._status()
         self._order.drop()

@@ -50,12 +50,12 @@ class SpeechRun(VisitorRun[TranscribedWindow, Transcription]):
         )
 
     def progress(
-        self, backend: Backend, engine_freed: float
+        self, backend: Backend, waited_s: float
     ) -> Iterator[tuple[TranscribedWindow, ...]]:
         """Runs the request; yields the windows so far, again and again. `heard` comes after."""
         windows: list[TranscribedWindow] = []
         last = 0.0
-        for window in self.pieces(backend, engine_freed):
+        for window in self.pieces(backend, waited_s):
             windows.append(window)
             now = time.perf_counter()
             if now - last >= BETWEEN_UPDATES_S:

@@ -242,8 +242,7 @@ class SpeechTab:
             ],
             show_progress="hidden",
             api_visibility="private",
-            concurrency_id=self._page.engine_queue,
-            concurrency_limit=1,
+            **self._page.alone,
         )
         self.stop.click(self._stop, None, [self.stop, self.notice], **QUIET)
 
@@ -333,7 +332,7 @@ class SpeechTab:
         with self._page.runs.carrying_out(session) as ending:
             if run.waited_for:
                 yield {self.report: waiting_speech_report(self._prediction_of(run), 0)}
-            for windows in run.progress(self._backend, self._page.runs.engine_freed):
+            for windows in run.progress(self._backend, self._page.line.waited_s()):
                 text = " ".join(window.text for window in windows if window.text)
                 yield {
                     self.transcript: transcript(text, writing=True),

@@ -31,13 +31,20 @@ _REFUSAL = "refuse"
 _CLOSED_PAGES = 2
 """Times as many as may wait, that pages may have waiting: they ask for room before they come, so
 only what was made by hand meets this bound."""
+ALONE = 1
+"""`concurrency_limit` of events that nothing else may run beside."""
 _waited_s: ContextVar[float] = ContextVar("waited_s", default=0.0)
 _MOST_KEPT = 5000
 """Events that are over, whose answers may still be read."""
 
 
 class WaitingLine(Queue):
-    """Requests that wait for the engine. Install with `of`."""
+    """Requests that wait for the engine. Install with `of`.
+
+    The `concurrency_limit` of an event that uses the engine says how many of them, it included, may
+    be carried out at once. The order is that of arrival, so one that must be alone keeps those
+    behind it waiting until it is over.
+    """
 
     @classmethod
     def of(
@@ -69,6 +76,7 @@ class WaitingLine(Queue):
             blocks=app,
         )
         line._engine_queue = engine_queue
+        line._was_full = 0.0
         line._limits = limits
         line._behind_proxy = behind_proxy
         line.event_ids_to_events = LRUCache(_MOST_KEPT)
@@ -77,6 +85,7 @@ class WaitingLine(Queue):
         return line
 
     _engine_queue: str
+    _was_full: float  # when the first in the line last had to wait, as `time.monotonic()` reads
     _limits: Limits
     _behind_proxy: bool
 
@@ -87,15 +96,23 @@ class WaitingLine(Queue):
 
     @property
     def running(self) -> int:
-        """Requests that the engine works on now."""
-        line = self.event_queue_per_concurrency_id.get(self._engine_queue)
-        return line.current_concurrency if line else 0
+        """Requests that the engine has now, at work or next."""
+        return len(self._at_engine())
 
-    def before(self, session: str) -> int | None:
-        """How many requests the engine serves before this page's; None when none of it waits."""
-        for place, event in enumerate(self._events()):
-            if event.session_hash == session:
-                return place + self.running
+    def before(self, session: str, at_engine: bool = False) -> int | None:
+        """How many requests came before this page's.
+
+        Args:
+            session: the page's.
+            at_engine: also of the requests that the engine has already.
+
+        Returns:
+            None where no request of the page waits (nor, if asked for, is at the engine).
+        """
+        ahead = self._at_engine()
+        for place, event in enumerate([*ahead, *self._events()]):
+            if event.session_hash == session and (at_engine or place >= len(ahead)):
+                return place
         return None
 
     def check_room(self) -> None:
@@ -117,9 +134,19 @@ class WaitingLine(Queue):
                 body.data = [str(refusal)]
         return await super().push(body, request, username)
 
+    def get_events(self) -> tuple[list[Event], bool, str] | None:
+        """What is carried out next: the first of the engine's line as soon as there is room."""
+        waiting = self.event_queue_per_concurrency_id.get(self._engine_queue)
+        if waiting and waiting.queue:
+            limits = [e.fn.concurrency_limit for e in (*self._at_engine(), waiting.queue[0])]
+            if len(limits) <= min(limits):
+                return [waiting.queue.pop(0)], False, self._engine_queue
+            self._was_full = time.monotonic()
+        return super().get_events()
+
     async def process_events(self, events: list[Event], batch: bool, begin_time: float) -> None:
         """Carries events out, then forgets them."""
-        _waited_s.set(time.monotonic() - events[0].enqueue_time)
+        _waited_s.set(max(0.0, self._was_full - events[0].enqueue_time))
         try:
             await super().process_events(events, batch, begin_time)
         finally:
@@ -152,10 +179,16 @@ class WaitingLine(Queue):
 
     @staticmethod
     def waited_s() -> float:
-        """Seconds that the event which is being carried out here has waited for its turn."""
+        """Seconds that the event which is being carried out here has waited for others."""
         return _waited_s.get()
 
     # ---- inside
+
+    def _at_engine(self) -> list[Event]:
+        """In the order of their arrival."""
+        taken = [event for events in self.active_jobs if events for event in events]
+        ours = [event for event in taken if event.concurrency_id == self._engine_queue]
+        return sorted(ours, key=lambda event: event.enqueue_time)
 
     def _events(self) -> list[Event]:
         line = self.event_queue_per_concurrency_id.get(self._engine_queue)

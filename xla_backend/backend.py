@@ -717,6 +717,11 @@ class TextStream:
         self._seat.options, self._seat.exact_key = options, exact_key
         self._pieces = self._generate()
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the engine has turned to it."""
+        return self._seat.batch is not None
+
     def __iter__(self) -> TextStream:
         """Itself."""
         return self

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 BATCH_SIZES = (1, 2, 4, 8)
 """How many texts compiled functions write side by side."""
+MOST_AT_ONCE = 2 * max(BATCH_SIZES)
+"""How many requests for texts shall be inside an engine: while a full batch runs, the next one
+gathers."""
 
 # A chunk should last about this long: often enough to look alive and to let go of those who have
 # ended, rarely enough that the cost of a call does not show.

@@ -26,6 +26,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from xla_backend import memory, xla_folder
+from xla_backend.batch import MOST_AT_ONCE
 from xla_backend.channel import Channel
 from xla_backend.errors import BackendError, OutOfMemory
 from xla_backend.memory_bound import MemoryBound
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from xla_backend.backend import Backend, TextStream
     from xla_backend.transcription import WindowStream
 
-MOST_AT_ONCE = 16
-"""How many requests may wait inside the engine; when a full batch runs, another can wait."""
 GOODBYE_S = 2.0
 """Seconds that the engine gets to finish its step when it is told to end."""
 

@@ -689,6 +689,11 @@ class _ProcessStream(Generic[Piece, Result]):
         self._ended = False
         self.result: Result | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the engine has turned to it."""
+        return self._call.has_begun
+
     def __iter__(self) -> Self:
         return self
 

@@ -59,6 +59,7 @@ class Page:
     """What a batch needs of the page."""
 
     runs: Runs = field(default_factory=Runs)
+    line: Any = field(default_factory=lambda: SimpleNamespace(waited_s=lambda: 0.0))
     unknown: bool = False
 
     @property

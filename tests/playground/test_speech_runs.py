@@ -55,7 +55,7 @@ def a_run(recording: str = "/nowhere/recording.wav") -> SpeechRun:
 def test_windows_are_shown_as_they_come_but_not_too_often() -> None:
     engine = Engine(9)
     run = a_run()
-    shown = list(run.progress(engine, engine_freed=0.0))
+    shown = list(run.progress(engine, waited_s=0.0))
     assert [len(windows) for windows in shown] == sorted({len(windows) for windows in shown})
     assert 2 <= len(shown) <= 5
     assert shown[-1][: len(shown[0])] == shown[0]
@@ -73,7 +73,7 @@ def test_what_is_said_is_known_of_examples_only(tmp_path: Any) -> None:
     for recording, said in ((tmp_path / "audio", example.said), (tmp_path / "other", None)):
         run = a_run(str(recording))
         assert run.heard() is None
-        list(run.progress(Engine(1), engine_freed=time.perf_counter() + 2.0))
+        list(run.progress(Engine(1), waited_s=2.0))
         heard = run.heard()
         assert heard is not None
         assert heard.said == said
@@ -82,7 +82,7 @@ def test_what_is_said_is_known_of_examples_only(tmp_path: Any) -> None:
 
 def test_stop_ends_the_windows() -> None:
     run = a_run()
-    progress = run.progress(Engine(1000), engine_freed=0.0)
+    progress = run.progress(Engine(1000), waited_s=0.0)
     next(progress)
     run.stop()
     assert len(list(progress)) <= 1

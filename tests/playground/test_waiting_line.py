@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from playground.limits import Limits, NoRoom
-from playground.waiting_line import WaitingLine
+from playground.waiting_line import ALONE, WaitingLine
 
 ENGINE = "engine"
 
@@ -26,24 +27,31 @@ class Shop:
     """An app whose engine is a door that the test opens.
 
     Attributes:
+        door: opens for everybody who says something, one at a time.
+        humming: lets so many through who hum, which three may do at once.
         served: what was asked, in the order of being served.
     """
 
     line: WaitingLine
     url: str
     door: threading.Event = field(default_factory=threading.Event)
+    humming: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     served: list[str] = field(default_factory=list)
 
-    def ask(self, text: str, **headers: str) -> str:
+    def ask(self, text: str, how: str = "say", **headers: str) -> str:
         """Joins the line as a program does; returns the event's number."""
         answer = httpx.post(
-            f"{self.url}/gradio_api/call/say", json={"data": [text]}, headers=headers
+            f"{self.url}/gradio_api/call/{how}", json={"data": [text]}, headers=headers
         )
         return answer.json()["event_id"]
 
-    def answer(self, event: str) -> str:
+    def answer(self, event: str, how: str = "say") -> str:
         """What came of it."""
-        return httpx.get(f"{self.url}/gradio_api/call/say/{event}", timeout=30).text
+        return httpx.get(f"{self.url}/gradio_api/call/{how}/{event}", timeout=30).text
+
+    def heard(self, event: str) -> float:
+        """Waits for a hum; returns how many seconds it had to wait for others, as it was told."""
+        return float(re.search(r"\[(.*)\]", self.answer(event, "hum")).group(1))
 
     def wait_for(self, waiting: int, running: int = 1) -> None:
         """Waits until so many are in the line."""
@@ -63,10 +71,17 @@ def shop() -> Iterator[Shop]:
         shop.served.append(text)
         return text.upper()
 
+    def hum(text: str) -> float:
+        shop = opened[0]
+        shop.humming.acquire(timeout=30)
+        shop.served.append(text)
+        return shop.line.waited_s()
+
     with gr.Blocks(analytics_enabled=False) as app:
         limits = Limits(waiting=4, waiting_each=3)
         line = WaitingLine.of(app, ENGINE, limits, behind_proxy=True)
-        gr.api(say, api_name="say", concurrency_id=ENGINE, concurrency_limit=1)
+        gr.api(say, api_name="say", concurrency_id=ENGINE, concurrency_limit=ALONE)
+        gr.api(hum, api_name="hum", concurrency_id=ENGINE, concurrency_limit=3)
     app.launch(server_name="127.0.0.1", prevent_thread_lock=True, quiet=True, ssr_mode=False)
     opened.append(Shop(line, app.local_url.rstrip("/")))
     yield opened[0]
@@ -97,6 +112,34 @@ def test_first_come_first_served_and_who_comes_too_late_is_told(shop: Shop) -> N
     ] * 5
     assert shop.served == list("abcde")
     shop.line.check_room()
+
+
+def test_some_run_side_by_side_and_what_must_be_alone_is_alone(shop: Shop) -> None:
+    hums = [shop.ask(text, "hum") for text in "abc"]
+    shop.wait_for(waiting=0, running=3)
+    fourth = shop.ask("d", "hum")
+    shop.wait_for(waiting=1, running=3)
+    said = shop.ask("e")
+    behind = [shop.ask(text, "hum", **{"x-forwarded-for": "10.0.0.2"}) for text in "fg"]
+    shop.wait_for(waiting=4, running=3)
+    line = shop.line
+    assert [line.before(hum) for hum in hums] == [None] * 3
+    assert [line.before(hum, at_engine=True) for hum in hums] == [0, 1, 2]
+    assert [line.before(event) for event in (fourth, said, *behind)] == [3, 4, 5, 6]
+    shop.humming.release()
+    shop.wait_for(waiting=3, running=3)  # the fourth is at the engine now
+    shop.humming.release(3)
+    shop.wait_for(waiting=2, running=1)  # and what must be alone is, though others have room
+    assert line.before(said, at_engine=True) == 0
+    shop.door.set()
+    shop.wait_for(waiting=0, running=2)
+    shop.humming.release(2)
+    waited_s = [shop.heard(event) for event in (*hums, fourth, *behind)]
+    assert waited_s[:3] == [0.0] * 3, "there was room for them"
+    assert min(waited_s[3:]) > 0.0
+    assert shop.served.index("e") == 4
+    shop.humming.release()
+    assert shop.heard(shop.ask("h", "hum")) == 0.0, "nobody was there before"
 
 
 def test_one_program_cannot_take_every_place(shop: Shop) -> None:

@@ -483,6 +483,11 @@ class ClusterStream(Generic[Piece, Result]):
         self._waited_s = 0.0
         self._response = self._send()
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a replica has taken it up."""
+        return bool(self.replica)
+
     def __iter__(self) -> Self:
         return self
 
