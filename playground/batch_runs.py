@@ -133,7 +133,16 @@ class Batch:
 
     def to_csv(self) -> str:
         """Everything that is done as a table, safe to open in a spreadsheet."""
-        headings = ["line", "prompt", "text", "cache", *_KEY, "prompt_tokens", "new_tokens"]
+        headings = [
+            "line",
+            "prompt",
+            "text",
+            "cache",
+            "batch_size",
+            *_KEY,
+            "prompt_tokens",
+            "new_tokens",
+        ]
         headings += ["tokens_per_second", *_TIMES, "problem"]
         return csv_table(headings, [_row_cells(row) for row in self.rows if row.is_done])
 
@@ -173,12 +182,13 @@ def _row_cells(row: BatchRow) -> list[object]:
     given: list[object] = [row.prompt.line, row.prompt.prompt]
     result = row.result
     if result is None:
-        return [*given, *[None] * (5 + 3 + len(_TIMES)), row.problem]
+        return [*given, *[None] * (6 + 3 + len(_TIMES)), row.problem]
     key, timing = result.key.to_dict(), result.timing.to_dict()
     return [
         *given,
         result.text,
         result.cache.value,
+        result.batch_size,
         *(key[name] for name in _KEY),
         result.prompt_tokens,
         result.new_tokens,

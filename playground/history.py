@@ -53,6 +53,7 @@ def record(shown: Shown, number: int, family: Family = CONTINUING, time_s: float
         "text": clean(result.text)[:MOST_CHARACTERS],
         "is_apart": family.is_apart,
         "cache": result.cache.value,
+        "batch_size": result.batch_size,
         "key": result.key.to_dict(),
         "requested_key": result.requested_key.to_dict(),
         "exact_key": shown.exact_key,
@@ -175,6 +176,7 @@ def _read(run: Mapping[str, Any]) -> Run:
         "text": _text(run["text"]),
         "is_apart": _truth(run["is_apart"]),
         "cache": CacheOutcome(run["cache"]).value,
+        "batch_size": _whole(run.get("batch_size", 1), 1),  # older records ran alone
         "key": _key(run["key"]),
         "requested_key": _key(run["requested_key"]),
         "exact_key": _truth(run["exact_key"]),

@@ -241,6 +241,7 @@ _METRICS: dict[str, Callable[[Run], str]] = {
         quantities.seconds(run["load_s"]) if run["load_s"] > 0.0005 else "–"
     ),
     "Tokens/s": lambda run: quantities.rate(run["tokens_per_second"]),
+    "Requests at once": lambda run: str(run["batch_size"]),
     "Prompt tokens": lambda run: str(run["prompt_tokens"]),
     "New tokens": lambda run: str(run["new_tokens"]),
     "Ended by": lambda run: _FINISHES[run["finish"]],

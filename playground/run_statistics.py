@@ -39,8 +39,10 @@ def run_s(run: Run) -> float:
 
 
 def cached(runs: Sequence[Run]) -> list[Run]:
-    """The runs whose function was in memory."""
-    return [run for run in runs if run["cache"] in _CACHED and run_s(run) > 0]
+    """The runs whose function was in memory, and that had the processor for themselves."""
+    return [
+        run for run in runs if run["cache"] in _CACHED and run["batch_size"] == 1 and run_s(run) > 0
+    ]
 
 
 def by_shape(runs: Sequence[Run]) -> list[ShapeStatistics]:
