@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from starlette.middleware.gzip import GZipMiddleware
 
 from playground import languages, shortcuts
 from playground.about_tab import AboutTab
@@ -260,7 +261,11 @@ def launch_options(
         "max_file_size": MAX_FILE_SIZE,
         "state_session_capacity": SESSIONS_KEPT,
         "app_kwargs": {
-            "middleware": [(Gate, (), {"password": password, "behind_proxy": behind_proxy})],
+            "middleware": [
+                (Gate, (), {"password": password, "behind_proxy": behind_proxy}),
+                # Gradio compresses its scripts, but not the page itself: half a megabyte.
+                (GZipMiddleware, (), {"compresslevel": 6}),
+            ],
             "routes": list(routes),
         },
         "enable_monitoring": False,

@@ -17,8 +17,10 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
+from xla_backend.batch import BATCH_SIZES
 from xla_backend.buckets import CacheKey
 from xla_backend.errors import BackendError, InvalidRequest
 from xla_backend.models import DEFAULT_MODEL, DEFAULT_SPEECH_MODEL, Registry
@@ -141,6 +143,11 @@ def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
             _numbers("max_new_tokens", parsed.max_new_tokens) or [default],
         )
     ]
+    batch_sizes = _numbers("batch_sizes", parsed.batch_sizes)
+    if wrong := sorted(set(batch_sizes) - set(BATCH_SIZES)):
+        raise InvalidRequest(f"batch_sizes can be 1, 2, 4 and 8, not {wrong[0]}.")
+    if is_speech and batch_sizes != [1]:
+        raise InvalidRequest("Recordings run one at a time: leave batch_sizes out.")
     if open_store(parsed.store) is None:
         raise InvalidRequest(
             f"There is no store to fill. Name a folder that can be written with --store or in "
@@ -151,18 +158,21 @@ def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
     from tqdm import tqdm
 
     # Silent unless someone watches; the lines on stdout are for the rest.
-    with tqdm(total=len(keys), unit="key", file=sys.stderr, disable=None) as bar:
+    total = len(keys) * len(batch_sizes)
+    with tqdm(total=total, unit="function", file=sys.stderr, disable=None) as bar:
 
-        def tell(key: CacheKey, outcome: CacheOutcome, seconds: float) -> None:
-            line = f"{outcome.value.upper()} · {key} · {seconds:.3f} s"
+        def tell(size: int, key: CacheKey, outcome: CacheOutcome, seconds: float) -> None:
+            of = f"{key} for {size} requests" if size > 1 else str(key)
+            line = f"{outcome.value.upper()} · {of} · {seconds:.3f} s"
             if parsed.json:
-                values = {"key": key.to_dict(), "cache": outcome.value, "total_s": seconds}
-                line = json.dumps({"model": parsed.model, **values})
+                values = {"key": key.to_dict(), "batch_size": size, "cache": outcome.value}
+                line = json.dumps({"model": parsed.model, **values, "total_s": seconds})
             bar.clear()
             print(line, file=out, flush=True)
             bar.update()
 
-        backend.warm(parsed.model, keys, tell)
+        for size in batch_sizes:
+            backend.warm(parsed.model, keys, partial(tell, size), size)
     backend.close()
     return OK
 
@@ -294,6 +304,7 @@ def _parser() -> argparse.ArgumentParser:
         ("--padded-lengths", None, "prompt lengths in tokens, rounded up as prompts are"),
         ("--num-beams", "1", "numbers of beams (default: 1)"),
         ("--max-new-tokens", None, "numbers of new tokens, rounded up likewise"),
+        ("--batch-sizes", "1", "how many requests run at once: of 1, 2, 4, 8 (default: 1)"),
     ):
         command.add_argument(flag, default=default, metavar="N,N,...", help=text)
     _add_store_flags(command, may_be_off=False)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import httpx
 import pytest
 
 import app
@@ -16,6 +17,15 @@ def test_the_page_is_up_before_tensorflow_and_costs_little(site: Site) -> None:
     # Processor time, since wall time on a shared machine measures the neighbours.
     assert site.served.up_cpu_s < 8.0
     assert "Starting the engine" in site.served.first_page
+
+
+def test_the_page_travels_compressed(site: Site) -> None:
+    sizes = {}
+    for encoding in ("identity", "gzip"):
+        with httpx.stream("GET", site.url, headers={"accept-encoding": encoding}) as answer:
+            assert answer.headers.get("content-encoding", "identity") == encoding
+            sizes[encoding] = len(b"".join(answer.iter_raw()))
+    assert sizes["gzip"] < sizes["identity"] / 3
 
 
 def test_it_ends_cleanly_when_it_is_told_to() -> None:

@@ -45,7 +45,7 @@ def test_json_answers_every_prompt_that_can_be_answered(small_gpt2: Path) -> Non
     first, second = json_lines(done.stdout)
 
     assert set(first) == {
-        *("model", "text", "prompt_tokens", "new_tokens", "key", "cache", "timing")
+        *("model", "text", "prompt_tokens", "new_tokens", "key", "cache", "timing", "batch_size")
     }
     assert first["model"] == str(small_gpt2)
     assert first["text"]

@@ -173,10 +173,19 @@ def test_every_combination_has_its_line(tmp_path: Path, capfd: pytest.CaptureFix
 
     assert warm("--model", model, "--store", str(tmp_path), "--json", *sizes[:2], *sizes[4:]) == 0
     found = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-    assert [set(value) for value in found] == [{"model", "key", "cache", "total_s"}] * 2
+    assert [set(value) for value in found] == [
+        {"model", "key", "batch_size", "cache", "total_s"}
+    ] * 2
     assert [value["cache"] for value in found] == ["disk", "disk"]
     assert found[1]["key"] == {"padded_length": 32, "num_beams": 1, "max_new_tokens": 16}
     assert found[0]["model"] == model
+
+    assert warm("--model", model, "--store", str(tmp_path), *sizes[4:], "--batch-sizes", "1,2") == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert [line.rpartition(" · ")[0] for line in lines] == [
+        "DISK · padded 16 · beams 1 · new 16",
+        "MISS · padded 16 · beams 1 · new 16 for 2 requests",
+    ]
 
     sizes = ["--max-new-tokens", "3"]
     generate = ["generate", "--model", model, "--store", str(tmp_path), "--json", *sizes]
@@ -224,6 +233,8 @@ def test_someone_who_watches_sees_a_progress_bar(model: str, tmp_path: Path) -> 
         (["--num-beams", "1,9"], "num_beams must be from 1 to 8, not 9."),
         (["--max-new-tokens", "0"], "max_new_tokens must be from 1 to 1024, not 0."),
         (["--model", "no-such-model"], "there is no model 'no-such-model'."),
+        (["--batch-sizes", "1,3"], "batch_sizes can be 1, 2, 4 and 8, not 3."),
+        (["--model", "whisper-commands", "--batch-sizes", "2"], "Recordings run one at a time"),
         (["--store", "off"], "There is no store to fill."),
         (["--store", "/proc/none"], "There is no store to fill."),
         (["--padded-lengths", "16,65"], "padded_lengths must be at most 64 for "),
