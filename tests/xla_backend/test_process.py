@@ -532,10 +532,12 @@ def test_an_unguarded_script_that_is_killed_leaves_no_orphan(
 ) -> None:
     script = tmp_path / "unguarded.py"
     script.write_text(
+        "import os\n"
         "from xla_backend import BackendProcess\n"
-        "engine = BackendProcess(\n"
-        f"    default_model=None, on_status=lambda s: print(s.state, flush=True))\n"
-        "print(engine.pid, flush=True)\n"
+        "def tell(line):\n"  # in one piece: print() of two threads may mingle
+        "    os.write(1, f'{line}\\n'.encode())\n"
+        "engine = BackendProcess(default_model=None, on_status=lambda s: tell(s.state))\n"
+        "tell(engine.pid)\n"
         f"engine.generate({str(small_gpt2)!r}, 'Once upon a time')\n"
     )
     with subprocess.Popen(
