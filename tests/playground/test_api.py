@@ -40,7 +40,7 @@ ENDPOINTS = (
     "entries",
     "warm",
 )
-GENERATED = ("model", "text", "prompt_tokens", "new_tokens", "key", "cache", "timing")
+GENERATED = ("model", "text", "prompt_tokens", "new_tokens", "key", "cache", "batch_size", "timing")
 RECORDING = FOLDER / "command-1.flac"
 
 

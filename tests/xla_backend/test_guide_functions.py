@@ -203,7 +203,7 @@ def test_the_engine_s_process_does_the_same() -> None:
 
 def test_the_engine_does_one_thing_at_a_time(engine: Backend) -> None:
     """A comparison waits for the request before it, and says for how long."""
-    with engine._running:
+    with engine._turns.hold():
         done: list[FunctionComparison] = []
         thread = threading.Thread(
             target=lambda: done.append(engine.compare_function("dense", 1, calls=1))
