@@ -290,7 +290,7 @@ def test_memory_that_runs_out_is_told_and_no_other_request_is_taken_up(parent: P
 
 def test_end_of_the_parent_ends_a_running_stream(parent: ParentSide) -> None:
     parent.ask(1, "stream", "story")
-    wait_until(lambda: parent.backend.streams)
+    wait_until(lambda: parent.backend.prompts)
     parent.channel.close()
     for thread in parent.threads:
         thread.join(10)

@@ -424,7 +424,7 @@ def test_the_command_line(folder: str, tmp_path: Path) -> None:
     ]
     first, second = map(json.loads, done.stdout.splitlines())
     assert set(first) == {
-        *("model", "text", "prompt_tokens", "new_tokens", "key", "cache", "timing"),
+        *("model", "text", "prompt_tokens", "new_tokens", "key", "cache", "batch_size", "timing"),
         *("audio_s", "real_time_factor"),
     }
     assert (first["cache"], second["cache"]) == ("miss", "hit")
