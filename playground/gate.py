@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -24,6 +24,7 @@ from playground.waiting_line import is_waited_for
 logger = logging.getLogger(__name__)
 
 Message = MutableMapping[str, Any]
+Headers = Iterable[tuple[bytes, bytes]]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
@@ -44,6 +45,7 @@ _CLOSED = re.compile(
 )
 """What Gradio offers and this page does not use: pages made from a visitor's state, a proxy,
 redirections to anywhere."""
+_RANGE = re.compile(rb"\s*bytes=(\d+-\d+)\s*")
 _ANSWER = re.compile(rf"{_API}/call/(?:v2/)?[^/]+/([^/]+)")
 _NO_REQUEST = (
     "There is no request of this number, or its answer was read already. POST to the endpoint "
@@ -99,6 +101,7 @@ class Gate:
         try:
             if not await self._is_answered(scope, receive, answer):
                 most = most_bytes(scope["path"])
+                scope = {**scope, "headers": _left_to_starlette(scope["headers"])}
                 await self._app(scope, _counted(scope, receive, most), answer.pass_on)
         except _TooLarge:
             await answer.tell(413, _TOO_LARGE.format(most=most_bytes(scope["path"])))
@@ -218,6 +221,18 @@ class _Answer:
         await self._send({"type": "http.response.start", "status": status, "headers": pairs})
         await self._send({"type": "http.response.body", "body": body})
         self._has_begun = True
+
+
+def _left_to_starlette(headers: Headers) -> Headers:
+    """With a part of a file asked for so that Gradio does not see it, but Starlette does.
+
+    Gradio's own answer takes the last byte for one beyond the file's end, which it then tries to
+    read for ever: a core of the machine for each such request, also when nobody waits any more.
+    """
+    return [
+        (name, _RANGE.sub(rb"bytes= \1", value) if name == b"range" else value)
+        for name, value in headers
+    ]
 
 
 def most_bytes(path: str) -> int:

@@ -223,6 +223,28 @@ def test_an_uploaded_file_can_be_had_again_and_is_never_shown_as_a_page(
     assert http.get(f"{API}/file={quote(path)}/../../../../../etc/passwd").status_code != 200
 
 
+@pytest.mark.parametrize(
+    ("asked", "status", "expected"),
+    [
+        ("bytes=0-9", 206, b"0123456789"),
+        ("bytes=5-", 206, b"56789"),
+        ("bytes=0-10", 206, b"0123456789"),
+        ("bytes=3-1000000", 206, b"3456789"),
+        ("bytes=10-10", 416, None),
+        ("bytes=-2", 206, b"89"),
+        ("bytes=4-2", 400, None),
+    ],
+)
+def test_a_part_of_a_file_is_that_part_and_has_an_end(
+    http: httpx.Client, asked: str, status: int, expected: bytes | None
+) -> None:
+    [path] = http.post(f"{API}/upload", files={"files": ("x.txt", b"0123456789")}).json()
+    answer = http.get(f"{API}/file={path}", headers={"range": asked}, timeout=10)
+    assert answer.status_code == status
+    if expected is not None:
+        assert answer.content == expected
+
+
 @pytest.mark.parametrize("is_meant_as_file", [True, False])
 def test_only_an_uploaded_recording_is_opened(
     http: httpx.Client, tmp_path: Path, is_meant_as_file: bool
