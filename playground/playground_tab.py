@@ -337,10 +337,11 @@ class PlaygroundTab:
         family = self._family(run.model)
         shown = None
         with self._page.runs.carrying_out(session) as ending:
-            if run.waited_for:
-                yield {self.report: waiting_report(self._prediction_of(run), 0, family)}
             for text in run.texts(self._backend, self._page.line.waited_s()):
-                yield {self.story: story(run.prompt, text, writing=True, family=family)}
+                if text:
+                    yield {self.story: story(run.prompt, text, writing=True, family=family)}
+                elif run.waited_for:
+                    yield {self.report: waiting_report(self._prediction_of(run), 0, family)}
             shown = run.shown()
         if shown is None:
             problem = ending.problem or "Stopped before it began."
@@ -377,7 +378,9 @@ class PlaygroundTab:
         }
 
     def _stop(self, request: gr.Request) -> tuple[Any, Any]:
-        if not self._page.runs.stop(str(request.session_hash)):
-            return gr.skip(), gr.skip()
+        run = self._page.runs.of(str(request.session_hash))
+        waits_inside = isinstance(run, Run) and run.taken and not run.has_begun
+        if not self._page.runs.stop(str(request.session_hash)) or waits_inside:
+            return gr.skip(), gr.skip()  # There is no run, or it ends at once.
         note = stopping_note(self._backend.status)
         return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")

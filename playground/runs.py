@@ -108,10 +108,14 @@ class VisitorRun(Generic[Piece, Result]):
             self._stream = stream
             if self._stopped:
                 stream.stop()
-        yield from stream
+        yield from self._read(stream)
         if engine_was_starting and (result := self.result) is not None:
             took = time.perf_counter() - self._pressed
             self.other_s = max(0.0, took - result.timing.total_s - result.load_s)
+
+    def _read(self, stream: Stream[Piece, Result]) -> Iterator[Piece]:
+        """The pieces of what was opened."""
+        return iter(stream)
 
     @property
     def result(self) -> Result | None:
@@ -141,14 +145,24 @@ class Run(VisitorRun[str, GenerationResult]):
         """Whether the engine has turned to it."""
         return self._stream is not None and self._stream.has_begun
 
+    def _read(self, stream: TextStream) -> Iterator[str]:
+        stream.wait_begun()
+        yield ""
+        yield from stream
+
     def texts(self, backend: Backend, waited_s: float) -> Iterator[str]:
-        """Runs the request; yields the whole text so far, again and again. `shown` comes after."""
+        """Runs the request; yields the whole text so far, again and again. `shown` comes after.
+
+        The first one is empty: the engine has turned to the request.
+        """
         text = ""
         last = 0.0
         for delta in self.pieces(backend, waited_s):
             text += delta
             now = time.perf_counter()
-            if now - last >= BETWEEN_UPDATES_S:
+            if not delta:
+                yield text
+            elif now - last >= BETWEEN_UPDATES_S:
                 last = now
                 yield text
 

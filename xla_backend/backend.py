@@ -722,6 +722,9 @@ class TextStream:
         """Whether the engine has turned to it."""
         return self._seat.batch is not None
 
+    def wait_begun(self) -> None:
+        """Returns at once: it waits for the engine where its first piece is asked for."""
+
     def __iter__(self) -> TextStream:
         """Itself."""
         return self

@@ -78,7 +78,7 @@ class Call:
         self.child = child
         self.number = number
         self.request = request
-        self.has_begun = False
+        self.begun = threading.Event()  # also set at its end, so that nobody waits in vain
         self.times_moved = 0
         self._sent = time.perf_counter()
         self._ahead = ahead
@@ -129,6 +129,7 @@ class Call:
     def reply(self, kind: str, value: Any) -> None:
         """Passes a reply on."""
         self._replies.put((kind, value))
+        self.begun.set()
 
     def finished(self, kind: str, value: Any) -> FinishedRequest:
         """What there is to tell about it in the end."""
@@ -326,7 +327,7 @@ class Child:
 
     def _take_reply(self, call: Call, kind: str, value: Any) -> None:
         if kind == "begun":
-            call.has_begun = True
+            call.begun.set()
         elif kind == "chunk":
             call.reply(kind, value)
         elif self._calls.pop(call.number, None) is not None:
@@ -350,7 +351,7 @@ class Child:
         calls = list(self._calls.values())
         if self._closing or (self.was_ready and not calls):
             return None
-        options = next((call.request.options for call in calls if call.has_begun), None)
+        options = next((call.request.options for call in calls if call.begun.is_set()), None)
         return self._patience.allowed_s(self.status, options, bool(self.warming))
 
     def _end_hung(self, silent_s: float) -> None:
@@ -396,7 +397,7 @@ class Child:
         owner = None if self._closing else self._owner()
         waiting = []
         for call in calls:
-            if call.has_begun or owner is None or call.times_moved >= MOST_MOVES:
+            if call.begun.is_set() or owner is None or call.times_moved >= MOST_MOVES:
                 self.finish(call, "error", EngineStopped(sentence))
             else:
                 waiting.append(call)

@@ -691,8 +691,12 @@ class _ProcessStream(Generic[Piece, Result]):
 
     @property
     def has_begun(self) -> bool:
-        """Whether the engine has turned to it."""
-        return self._call.has_begun
+        """Whether the engine has turned to it, or never will."""
+        return self._call.begun.is_set()
+
+    def wait_begun(self) -> None:
+        """Waits until the engine turns to it; until its end where it never does."""
+        self._call.begun.wait()
 
     def __iter__(self) -> Self:
         return self

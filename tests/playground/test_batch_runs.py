@@ -50,6 +50,9 @@ class Stream:
             samples.miss(text=text) if "first" in self.prompt else samples.result(text=text)
         )
 
+    def wait_begun(self) -> None:
+        pass
+
     def stop(self) -> None:
         self.is_stopped = True
 

@@ -488,6 +488,9 @@ class ClusterStream(Generic[Piece, Result]):
         """Whether a replica has taken it up."""
         return bool(self.replica)
 
+    def wait_begun(self) -> None:
+        """Returns at once: what comes from the replica is read where a piece is asked for."""
+
     def __iter__(self) -> Self:
         return self
 
