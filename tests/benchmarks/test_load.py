@@ -25,7 +25,7 @@ def site(
 
 
 def test_everybody_gets_their_own_answer_in_turn(site: Site) -> None:
-    run = load.load(site.url, visitors=20, seconds=6, cases=SHORT)
+    run = load.load(site.url, visitors=30, seconds=6, cases=SHORT)
     assert not run.problems
     assert min(run.by_visitor) >= 1
     assert max(place for asked in run.asked for place in asked.places) >= 10

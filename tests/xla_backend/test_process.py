@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests.checkpoints import gpt2
 from xla_backend import (
     BackendError,
     BackendProcess,
@@ -168,10 +169,10 @@ class ParentSide:
         settings = Settings(
             Registry(), BucketRules(), preload="unknown", store="off", warm_up=None, log_level=0
         )
-        engine = EngineProcess(Channel(theirs), settings)
+        self.engine = EngineProcess(Channel(theirs), settings)
         self.threads = [
-            threading.Thread(target=engine.listen, daemon=True),
-            threading.Thread(target=engine.run, daemon=True),
+            threading.Thread(target=self.engine.listen, daemon=True),
+            threading.Thread(target=self.engine.run, daemon=True),
         ]
         for thread in self.threads:
             thread.start()
@@ -267,9 +268,10 @@ def test_told_to_retire_it_ends_the_request_at_work_and_leaves_the_rest(
     parent.ask(2, "generate", "left to the successor")
     assert parent.reply("begun")[1] == 1
     parent.ask(3, "generate", "dropped")
-    parent.channel.send(("retire", None))
     parent.channel.send(("stop", 3))
-    assert parent.reply() == ("dropped", 3, None), "so the word to retire has arrived, too"
+    assert parent.reply() == ("dropped", 3, None)
+    parent.channel.send(("retire", None))
+    wait_until(lambda: parent.engine._retiring)
     parent.backend.gate.release()
     assert parent.reply() == ("result", 1, "WAIT")
     assert parent.reply("retired") == ("retired", None, ())
@@ -278,8 +280,8 @@ def test_told_to_retire_it_ends_the_request_at_work_and_leaves_the_rest(
 
 def test_memory_that_runs_out_is_told_and_no_other_request_is_taken_up(parent: ParentSide) -> None:
     parent.ask(1, "generate", "starved")
-    parent.ask(2, "generate", "left to the successor")
     assert parent.reply("full")[0] == "full"
+    parent.ask(2, "generate", "left to the successor")
     kind, number, (name, sentence) = parent.reply()
     assert (kind, number, name) == ("error", 1, "OutOfMemory")
     assert "fewer beams" in sentence
@@ -318,11 +320,22 @@ class Watched:
             self.kill_at = None
             os.kill(self.process.pid, signal.SIGKILL)
 
-    def generate(self, prompt: str = "Once upon a time", options: Any = SHORT) -> Any:
-        return self.process.generate(self.model, prompt, options)
+    def generate(
+        self, prompt: str = "Once upon a time", options: Any = SHORT, model: str = ""
+    ) -> Any:
+        return self.process.generate(model or self.model, prompt, options)
 
-    def stream(self, prompt: str = "Once upon a time", options: Any = SHORT) -> Any:
-        return self.process.stream(self.model, prompt, options)
+    def stream(
+        self, prompt: str = "Once upon a time", options: Any = SHORT, model: str = ""
+    ) -> Any:
+        return self.process.stream(model or self.model, prompt, options)
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model that takes a good second for 1000 tokens."""
+    folder = tmp_path_factory.mktemp("process") / "slow"
+    return str(gpt2(folder, seed=61, n_positions=1100, n_embd=512, n_layer=6, n_head=8))
 
 
 @pytest.fixture(scope="module")
@@ -392,10 +405,10 @@ def test_stop_before_the_engine_takes_the_stream_up(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize("way", ["closed", "dropped", "in a generator"])
-def test_an_abandoned_stream_frees_the_engine(watched: Watched, way: str) -> None:
-    watched.generate(options=LONG)  # compiled, so that only decoding is in the way
-    full_s = watched.generate(options=LONG).timing.run_s
-    stream = watched.stream(options=LONG)
+def test_an_abandoned_stream_frees_the_engine(watched: Watched, slow: str, way: str) -> None:
+    # Compiled, so that only decoding is in the way.
+    full_s = [watched.generate(options=LONG, model=slow).timing.run_s for _ in range(2)][1]
+    stream = watched.stream(options=LONG, model=slow)
     next(stream)
     if way == "closed":
         stream.close()
@@ -565,14 +578,18 @@ def is_running(pid: int) -> bool:
     return bool(done.stdout.strip()) and not done.stdout.startswith("Z")
 
 
-def test_close_ends_the_child_and_later_calls_say_so(watched: Watched) -> None:
+def test_close_ends_the_child_and_later_calls_say_so(watched: Watched, slow: str) -> None:
     watched.process.wait_ready(120)
     pid = watched.process.pid
-    waiting = watched.stream(options=LONG)
+    running = watched.stream(options=LONG, model=slow)
+    begin = next(running)
+    waiting = watched.stream(options=LONG, model=slow)
     watched.process.close()
     watched.process.close()
     assert not is_running(pid)
     assert watched.process.status.state == "stopped"
+    assert begin + "".join(running) == running.result.text
+    assert running.result.finish == "stopped", "what was written is kept"
     with pytest.raises(EngineStopped, match="closed"):
         list(waiting)
     with pytest.raises(EngineStopped, match="closed"):
