@@ -661,12 +661,13 @@ class TextSeat(Seat):
     """A request for a text, and what serves it.
 
     Attributes:
-        engine, prompt_ids, wanted, options, exact_key: what is asked of which model; set before it
-            waits to begin.
+        options, exact_key: what is asked.
+        engine: the model; None while that is still to be loaded.
+        prompt_ids, wanted: what is asked of it; set with the engine.
         slot, choice: the functions that serve it; set when it begins.
     """
 
-    engine: Engine
+    engine: Engine | None = None
     prompt_ids: list[int]
     wanted: CacheKey
     options: GenerationOptions
@@ -760,9 +761,9 @@ class TextStream:
                 engine = backend._engine(self._model)
                 load_s = time.perf_counter() - loading
         seat.enter("tokenize")
-        seat.engine = engine
         seat.prompt_ids = _encode(engine, self._prompt, options)
         seat.wanted = backend._key(engine, len(seat.prompt_ids), options)
+        seat.engine = engine
         if not backend._begin(seat):
             return
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.checkpoints import gpt2
 from tests.xla_backend.parity import Pair
 from tests.xla_backend.test_backend import assert_adds_up, ids
 from tests.xla_backend.test_process import wait_until
@@ -206,6 +207,21 @@ def test_a_reader_that_stops_reading_does_not_hold_the_others_up(
     assert ids(slow.result) == ids(other.result)
     assert slow.result.timing.run_s > 0.5 * other.result.timing.run_s
     assert_adds_up(slow.result.timing)
+
+
+def test_a_model_that_is_still_to_be_loaded_is_waited_for_beside_others(
+    engine: Backend, model: str, tmp_path: Path
+) -> None:
+    other = str(gpt2(tmp_path / "other", seed=91, n_layer=1, n_positions=64))
+    with gathering(engine) as waiting:
+        answers = [
+            waiting.ask(lambda name=name: engine.generate(name, PROMPT, SHORT))
+            for name in (model, other, model, other)
+        ]
+    results = [answer.result(60) for answer in answers]
+    assert [result.model for result in results] == [model, other, model, other]
+    assert (results[0].batch_size, results[2].batch_size) == (2, 2)
+    assert results[1].text == results[3].text
 
 
 def test_an_error_reaches_everybody_in_the_batch_and_nobody_after_them(
