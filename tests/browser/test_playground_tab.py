@@ -177,6 +177,7 @@ def test_a_second_visitor_waits_and_is_told_so(visit: Open) -> None:
     second.page.wait_for_function(
         "document.querySelector('#report').innerText.includes('Waiting for others')"
     )
+    second.at("#status .status-before", has_text="1 request before yours").wait_for()
     first.wait_for_result()
     second.wait_for_result()
     waited = re.search(r"Queue\s+([\d.]+ m?s)", second.text("#report .legend >> nth=0"))

@@ -7,6 +7,7 @@ import itertools
 import json
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,23 @@ def test_the_answer_is_the_command_line_s_json(client: Client, site: Site) -> No
     assert set(answer) == set(GENERATED)
     assert answer["model"] == site.fast
     assert set(answer["timing"]) == set(TIMES)
+
+
+def test_requests_at_once_run_side_by_side_and_say_so(client: Client, site: Site) -> None:
+    asked = {"prompt": "The wind", "model": site.slow, "max_new_tokens": 60}
+    alone = client.predict(**asked, api_name="/generate")
+    assert alone["batch_size"] == 1
+    deadline = time.monotonic() + 60
+    sizes = {1}
+    with ThreadPoolExecutor(6) as threads:
+        while max(sizes) == 1:  # The function for several is made in an idle moment.
+            assert time.monotonic() < deadline
+            jobs = [threads.submit(client.predict, **asked, api_name="/generate") for _ in range(6)]
+            answers = [job.result() for job in jobs]
+            assert {answer["text"] for answer in answers} == {alone["text"]}
+            sizes = {answer["batch_size"] for answer in answers}
+    entries = client.predict(api_name="/entries")
+    assert max(entry["batch_size"] for entry in entries if entry["model"] == site.slow) > 1
 
 
 @pytest.mark.parametrize(

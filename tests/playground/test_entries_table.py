@@ -28,5 +28,10 @@ def test_a_model_name_stays_text() -> None:
     assert "<i>" not in entries_table([entry(model="<i>x</i>")])
 
 
+def test_functions_for_several_requests_are_told_apart() -> None:
+    assert "for 4 requests at once" in words(entries_table([entry(batch_size=4)]))
+    assert "at once" not in words(entries_table([entry()]))
+
+
 def test_an_empty_cache_is_explained() -> None:
     assert "Nothing is compiled yet" in entries_table([])

@@ -49,6 +49,13 @@ def test_a_record_survives_the_browser() -> None:
     assert history.readable(sent) == runs
 
 
+def test_a_record_from_before_there_were_batches_is_of_a_run_alone() -> None:
+    [run] = history.add([], Shown("Once", result(batch_size=4)))
+    assert run["batch_size"] == 4
+    del run["batch_size"]
+    assert history.checked(run)["batch_size"] == 1
+
+
 def test_only_so_many_runs_are_kept() -> None:
     runs = runs_of(history.MOST_RUNS + 3)
     assert len(runs) == history.MOST_RUNS

@@ -91,6 +91,13 @@ def test_a_larger_function_is_named_beside_the_one_that_was_asked_for() -> None:
     assert str(KEY) in text
 
 
+def test_a_run_beside_others_says_beside_how_many() -> None:
+    assert "side by side" not in words(report(Shown("Once", result())))
+    text = words(report(Shown("Once", result(batch_size=4))))
+    assert "It ran side by side with 3 other requests, which share the processor." in text
+    assert "1 other request," in words(report(Shown("Once", result(batch_size=2))))
+
+
 def test_a_run_that_was_stopped_at_once_can_be_shown() -> None:
     stopped = result(finish="stopped", tokens=(), text="", timing=Timing(total_s=0.0))
     text = words(report(Shown("Once", stopped)))
