@@ -296,7 +296,7 @@ def test_a_full_disk(
 def test_a_disk_that_fills_up_and_can_then_only_be_read_while_it_is_used(
     mounted: Callable[[str], Path], tmp_path: Path, log: pytest.LogCaptureFixture
 ) -> None:
-    model = checkpoints.gpt2(tmp_path / "m", seed=34, n_layer=1, n_embd=32, n_head=2)
+    model = checkpoints.gpt2(tmp_path / "m", seed=36, n_layer=1, n_embd=32, n_head=2)
     folder = mounted("size=8m")
     backend = Backend(store=folder)
     before = tokens(backend, model)
