@@ -7,6 +7,7 @@ Must not know TensorFlow's details (`engine`) nor who asks: no page, no process,
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -61,6 +62,10 @@ DEFAULT_OPTIONS = GenerationOptions()
 
 WARM_UP_KEYS = 8
 """How many of the most used keys a start makes ready."""
+
+BATCH_PATIENCE_S = 3.0
+"""After so long without an idle moment, functions for several requests are made beside them: an
+engine that is never idle is the one that needs them."""
 
 
 class Backend:
@@ -581,7 +586,8 @@ class Backend:
 
     def _warm_later(self, engine: Engine, key: CacheKey, batch_size: int = 1) -> None:
         name = (engine.info.name, key, batch_size)
-        self._background.add(name, partial(self._warm_in_background, engine, key, batch_size))
+        job = partial(self._warm_in_background, engine, key, batch_size)
+        self._background.add(name, job, math.inf if batch_size == 1 else BATCH_PATIENCE_S)
 
     def _warm_in_background(
         self,

@@ -78,6 +78,39 @@ def test_jobs_run_one_after_the_other_in_order(work: Background) -> None:
     assert order == ["a1", "a2", "b1", "b2", "c1", "c2"]
 
 
+def test_a_job_whose_patience_ends_runs_beside_requests_and_before_those_that_wait(
+    work: Background,
+) -> None:
+    patient, urgent = Steps(), Steps()
+    with work.request():
+        work.add("patient", patient)
+        added = time.monotonic()
+        work.add("urgent", urgent, patience_s=0.3)
+        assert urgent.inside.wait(10)
+        assert urgent.began[0] >= added + 0.3
+        while work.pending() != ["patient"]:
+            assert time.monotonic() < added + 10
+            time.sleep(0.005)
+        assert len(urgent.began) == 2
+        assert patient.began == []
+    settle(work)
+    assert len(patient.began) == 2
+
+
+def test_jobs_with_and_without_patience_can_be_cancelled(work: Background) -> None:
+    patient, urgent = Steps(), Steps()
+    with work.request():
+        work.add("patient", patient)
+        work.add("urgent", urgent, patience_s=0.3)
+        work.cancel()
+        settle(work)
+        time.sleep(0.4)
+    assert patient.began == urgent.began == []
+    work.add("urgent", urgent)
+    settle(work)
+    assert len(urgent.began) == 2
+
+
 def test_without_a_job_there_is_no_thread() -> None:
     threads = threading.active_count()
     made = Background()

@@ -143,7 +143,7 @@ def test_at_its_start_it_makes_the_default_key_ready(process: BackendProcess, mo
 
 def test_the_page_s_process_knows_what_will_happen(process: BackendProcess, model: str) -> None:
     draw = random.Random(3)
-    seen = Counter(ask(process, draw, model).cache for _ in range(150))
+    seen = Counter(ask(process, draw, model).cache for _ in range(100))
     assert {HIT, MISS, REUSED} == set(seen)
 
 
@@ -172,7 +172,7 @@ def test_forgetting_memory_restores_from_disk(
     assert exactly(process, model, SHORT, SMALL) == "disk"
     assert store.names() == names
     draw = random.Random(4)
-    seen = Counter(ask(process, draw, model).cache for _ in range(50))
+    seen = Counter(ask(process, draw, model).cache for _ in range(30))
     assert DISK in seen
 
 

@@ -41,6 +41,7 @@ from xla_backend.models import Registry
 ROOT = Path(__file__).resolve().parent.parent.parent
 SHORT = GenerationOptions(max_new_tokens=4)
 BEAMS = GenerationOptions(max_new_tokens=8, num_beams=2)
+HALF = GenerationOptions(max_new_tokens=500)
 LONG = GenerationOptions(max_new_tokens=1000)
 
 
@@ -333,7 +334,7 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A model that takes a good second for 1000 tokens."""
+    """A model that takes a good second for 500 tokens."""
     folder = tmp_path_factory.mktemp("process") / "slow"
     return str(gpt2(folder, seed=61, n_positions=1100, n_embd=512, n_layer=6, n_head=8))
 
@@ -407,8 +408,8 @@ def test_stop_before_the_engine_takes_the_stream_up(watched: Watched) -> None:
 @pytest.mark.parametrize("way", ["closed", "dropped", "in a generator"])
 def test_an_abandoned_stream_frees_the_engine(watched: Watched, slow: str, way: str) -> None:
     # Compiled, so that only decoding is in the way.
-    full_s = [watched.generate(options=LONG, model=slow).timing.run_s for _ in range(2)][1]
-    stream = watched.stream(options=LONG, model=slow)
+    full_s = [watched.generate(options=HALF, model=slow).timing.run_s for _ in range(2)][1]
+    stream = watched.stream(options=HALF, model=slow)
     next(stream)
     if way == "closed":
         stream.close()
@@ -581,9 +582,9 @@ def is_running(pid: int) -> bool:
 def test_close_ends_the_child_and_later_calls_say_so(watched: Watched, slow: str) -> None:
     watched.process.wait_ready(120)
     pid = watched.process.pid
-    running = watched.stream(options=LONG, model=slow)
+    running = watched.stream(options=HALF, model=slow)
     begin = next(running)
-    waiting = watched.stream(options=LONG, model=slow)
+    waiting = watched.stream(options=HALF, model=slow)
     watched.process.close()
     watched.process.close()
     assert not is_running(pid)
