@@ -432,7 +432,9 @@ the simulation says how long it waits. All functions are in memory here; seconds
   three minutes one request in {one_in_random:.0f} has waited for that, by key one in {one_in_key:.0f}. The
   weights are in every replica all the same, {all_weights:,.0f} GB of them; fewer replicas with more cores
   each (`XLA_BACKEND_CORES`) hold fewer copies.
-- **Not in these numbers:** the ingress and the board are one process each by default. Every reply passes
+- **Not in these numbers:** requests that wait for the same function run on it side by side
+  (`python -m benchmarks.batched_runs`), so that a long queue of one key moves faster than this page says.
+  The ingress and the board are one process each by default. Every reply passes
   through an ingress; `num_replicas` of `Ingress` in a Serve config file makes more of them.
 """  # noqa: E501
 

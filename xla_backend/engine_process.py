@@ -129,6 +129,7 @@ class EngineProcess:
             self._ending = True
             self._waiting.clear()
             for active in self._active:
+                active.is_left = not active.has_begun  # as those are that nobody has taken up
                 active.stop()
             self._condition.notify_all()
 
@@ -168,7 +169,7 @@ class EngineProcess:
         while (active := self._next_request()) is not None:
             if active.request.kind in TEXT_KINDS:
                 # Here, so that its place in the engine's queue is that of its arrival.
-                active.stream = self._text_stream(backend, active)
+                self._set_stream(active, self._text_stream(backend, active))
                 threading.Thread(
                     target=self._carry_out, args=(backend, active), daemon=True, name="request"
                 ).start()
@@ -318,6 +319,12 @@ class EngineProcess:
         # for which a request had to wait in the middle of its time, does.
         return request.received if request.is_moved else max(request.received, self._ready_at)
 
+    def _set_stream(self, active: Active, stream: TextStream | WindowStream) -> None:
+        with self._condition:
+            active.stream = stream
+            if active.is_stopped:  # the stop was faster
+                stream.stop()
+
     def _serve(self, backend: Backend, active: Active) -> tuple[str, int, Any]:
         """Runs one request; returns the message that answers it."""
         request = active.request
@@ -332,10 +339,7 @@ class EngineProcess:
                 stream = backend.transcribe_windows(
                     request.model, request.recording, **self._speech(request)
                 )
-                with self._condition:
-                    active.stream = stream
-                    if active.is_stopped:  # the stop came while the model was loading
-                        stream.stop()
+                self._set_stream(active, stream)
                 value = self._pass_on(stream, request)
             elif request.kind == "compare_function":
                 value = backend.compare_function(
