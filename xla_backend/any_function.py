@@ -144,10 +144,10 @@ class CompiledFunction:
             # part of the first run: running it twice could do twice what shall be done once.
             return Built(lambda tensors: _wait(traced(*tensors)), CacheOutcome.MISS, trace_s, 0.0)
         _wait(switched(tf.constant(False), *tensors))
-        compile_s = time.perf_counter() - start
         # A numbered name will not be met again: what XLA left to be found under it only takes room.
         if xla_folder.is_ready():
             xla_folder.collect(switched.name.decode())
+        compile_s = time.perf_counter() - start
         returned = traced.structured_outputs
 
         def run(tensors: list[tf.Tensor]) -> Any:

@@ -17,7 +17,7 @@ PHASES = ("queue", "tokenize", "trace", "compile", "first_token", "decode", "det
 
 @dataclass(frozen=True)
 class Timing:
-    """The phases of one request, in seconds; they add up to `total_s` within 2%.
+    """The phases of one request, in seconds; they add up to `total_s`.
 
     Attributes:
         queue_s: waiting for other requests on the same engine.
@@ -27,9 +27,8 @@ class Timing:
         first_token_s: running prefill, up to and including the first generated token.
         decode_s: running decode for the remaining tokens.
         detokenize_s: token ids to text.
-        total_s: from the request's arrival to its result, measured apart from the phases. Time
-            that a streaming caller spends between chunks is not counted, and loading the model,
-            which happens once, neither.
+        total_s: from the request's arrival to its result. Time that a streaming caller spends
+            between chunks is not counted, and loading the model, which happens once, neither.
     """
 
     queue_s: float = 0.0
@@ -58,7 +57,10 @@ class Timing:
 
 
 class Stopwatch:
-    """Splits a request's time into phases, each moment in one of them; the total has its own clock.
+    """Splits a request's time into phases, each moment in one of them.
+
+    The total is not their sum but what the clock says from end to end without the pauses: a moment
+    that were counted twice, or not at all, would set the two apart.
 
     Example:
         >>> watch = Stopwatch("queue")
@@ -87,7 +89,8 @@ class Stopwatch:
     def read(self) -> Timing:
         """The timing up to now; the current phase goes on."""
         self.enter(self._phase)
-        total = time.perf_counter() - self._started - self._paused
+        # The same moment for both: a second look at the clock could come after another program.
+        total = self._entered - self._started - self._paused
         return Timing(
             **{f"{name}_s": value for name, value in self._seconds.items()}, total_s=total
         )

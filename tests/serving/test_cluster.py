@@ -78,7 +78,7 @@ def test_a_prediction_comes_true_and_counts_every_replica(cluster: Cluster) -> N
     assert len(entries) == 1
     timing = result.timing.to_dict()
     total = timing.pop("total_s")
-    assert sum(timing.values()) == pytest.approx(total, abs=0.002)
+    assert sum(timing.values()) == pytest.approx(total, rel=1e-6)
 
 
 def test_a_key_s_second_request_hits(cluster: Cluster) -> None:

@@ -69,7 +69,7 @@ class Robbed:
         timing = result.timing.to_dict()
         total = timing.pop("total_s")
         assert all(seconds >= 0 for seconds in timing.values())
-        assert sum(timing.values()) == pytest.approx(total, rel=0.02, abs=0.002)
+        assert sum(timing.values()) == pytest.approx(total, rel=1e-6)
         return result
 
 
