@@ -212,8 +212,4 @@ def _add_transcribe(page: PageContext, default_model: str) -> None:
         )
         return with_waiting(result, waited_s).to_json()
 
-    gr.api(
-        published(transcribe),
-        api_name="transcribe",
-        **page.alone,
-    )
+    gr.api(published(transcribe), api_name="transcribe", **page.alone)

@@ -131,11 +131,7 @@ def add_engine_endpoints(page: PageContext) -> None:
     gr.api(published(models), api_name="models", queue=False)
     gr.api(published(entries), api_name="entries", queue=False)
     if page.admin:
-        gr.api(
-            published(warm),
-            api_name="warm",
-            **page.alone,
-        )
+        gr.api(published(warm), api_name="warm", **page.alone)
 
 
 def _numbers(name: str, values: object, sizes: tuple[int, ...]) -> list[int]:

@@ -27,8 +27,13 @@ from xla_backend.timing import PHASES
 if TYPE_CHECKING:
     from playground.page import PageContext
 
-_KEY = ("padded_length", "num_beams", "max_new_tokens")
-_TIMES = (*(f"{phase}_s" for phase in PHASES), "total_s")
+_COLUMNS = (
+    *("line", "prompt", "text", "cache", "batch_size"),
+    *("padded_length", "num_beams", "max_new_tokens"),
+    *("prompt_tokens", "new_tokens", "tokens_per_second"),
+    *(f"{phase}_s" for phase in PHASES),
+    *("total_s", "problem"),
+)
 
 
 @dataclass
@@ -133,18 +138,8 @@ class Batch:
 
     def to_csv(self) -> str:
         """Everything that is done as a table, safe to open in a spreadsheet."""
-        headings = [
-            "line",
-            "prompt",
-            "text",
-            "cache",
-            "batch_size",
-            *_KEY,
-            "prompt_tokens",
-            "new_tokens",
-        ]
-        headings += ["tokens_per_second", *_TIMES, "problem"]
-        return csv_table(headings, [_row_cells(row) for row in self.rows if row.is_done])
+        rows = (_row_values(row) for row in self.rows if row.is_done)
+        return csv_table(_COLUMNS, [[row.get(name) for name in _COLUMNS] for row in rows])
 
 
 def checked(
@@ -178,21 +173,19 @@ def _row_json(row: BatchRow) -> dict[str, Any]:
     return {**given, **(row.result.to_json() if row.result else {"problem": row.problem})}
 
 
-def _row_cells(row: BatchRow) -> list[object]:
-    given: list[object] = [row.prompt.line, row.prompt.prompt]
+def _row_values(row: BatchRow) -> dict[str, object]:
+    given: dict[str, object] = {"line": row.prompt.line, "prompt": row.prompt.prompt}
     result = row.result
     if result is None:
-        return [*given, *[None] * (6 + 3 + len(_TIMES)), row.problem]
-    key, timing = result.key.to_dict(), result.timing.to_dict()
-    return [
-        *given,
-        result.text,
-        result.cache.value,
-        result.batch_size,
-        *(key[name] for name in _KEY),
-        result.prompt_tokens,
-        result.new_tokens,
-        result.tokens_per_second,
-        *(timing[name] for name in _TIMES),
-        None,
-    ]
+        return {**given, "problem": row.problem}
+    return {
+        **given,
+        "text": result.text,
+        "cache": result.cache.value,
+        "batch_size": result.batch_size,
+        **result.key.to_dict(),
+        "prompt_tokens": result.prompt_tokens,
+        "new_tokens": result.new_tokens,
+        "tokens_per_second": result.tokens_per_second,
+        **result.timing.to_dict(),
+    }

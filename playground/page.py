@@ -113,8 +113,8 @@ class PageContext:
     def engine_line(self, session: str = "") -> str:
         """What the engine is doing right now, for `status`, and how long this visitor's line is."""
         run = self.runs.of(session)
-        waits_inside = isinstance(run, Run) and not run.has_begun
-        before = self.line.before(session, at_engine=waits_inside) or 0
+        waits = isinstance(run, Run) and run.waits_at_engine
+        before = self.line.before(session, at_engine=waits) or 0
         return status_line(self.backend.status, len(self.backend.warming()), before)
 
     def begin(self, session: str, run: QueuedRun) -> int:

@@ -379,8 +379,8 @@ class PlaygroundTab:
 
     def _stop(self, request: gr.Request) -> tuple[Any, Any]:
         run = self._page.runs.of(str(request.session_hash))
-        waits_inside = isinstance(run, Run) and run.taken and not run.has_begun
-        if not self._page.runs.stop(str(request.session_hash)) or waits_inside:
+        ends_at_once = isinstance(run, Run) and run.waits_at_engine
+        if not self._page.runs.stop(str(request.session_hash)) or ends_at_once:
             return gr.skip(), gr.skip()  # There is no run, or it ends at once.
         note = stopping_note(self._backend.status)
         return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")

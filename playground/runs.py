@@ -141,9 +141,9 @@ class Run(VisitorRun[str, GenerationResult]):
         return backend.stream(self.model, self.prompt, self.options, exact_key=self.exact_key)
 
     @property
-    def has_begun(self) -> bool:
-        """Whether the engine has turned to it."""
-        return self._stream is not None and self._stream.has_begun
+    def waits_at_engine(self) -> bool:
+        """Whether its event has begun, and the engine has not turned to it yet."""
+        return self.taken and not (self._stream is not None and self._stream.has_begun)
 
     def _read(self, stream: TextStream) -> Iterator[str]:
         stream.wait_begun()

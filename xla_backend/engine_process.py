@@ -32,7 +32,7 @@ from xla_backend.errors import BackendError, OutOfMemory
 from xla_backend.memory_bound import MemoryBound
 from xla_backend.messages import Request, Settings
 from xla_backend.results import EngineStatus
-from xla_backend.startup import keep_freed_memory
+from xla_backend.startup import import_tensorflow, keep_freed_memory
 
 if TYPE_CHECKING:
     from xla_backend.backend import Backend, TextStream
@@ -186,7 +186,8 @@ class EngineProcess:
         backend.close()
 
     def _load_engine(self) -> Backend:
-        from xla_backend.backend import Backend  # imports TensorFlow: seconds
+        import_tensorflow()  # seconds
+        from xla_backend.backend import Backend
 
         backend = Backend(
             registry=self._settings.registry,
@@ -236,8 +237,10 @@ class EngineProcess:
             self._tell_size("crowded", held)
 
     def _tell_size(self, mark: str, held: int) -> None:
-        if mark not in self._told:
+        with self._condition:  # Several requests may end at once.
+            is_new = mark not in self._told
             self._told.add(mark)
+        if is_new:
             self._channel.send((mark, None, held))
 
     def _give_up_warming(self, backend: Backend) -> None:

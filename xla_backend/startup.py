@@ -55,6 +55,25 @@ def prepare_environment(quiet: bool = True) -> None:
             os.environ.setdefault(name, value)
 
 
+def import_tensorflow() -> None:
+    """Imports TensorFlow, and Keras not before somebody asks for it.
+
+    TensorFlow's last step is to import Keras's optimizers, so that saved models find them, and all
+    of Keras and pandas with them: measured, a quarter to a third of the import. It does without
+    where they cannot be imported. `tf.keras` still works: it is imported at its first use. For
+    programs of our own; a library must not decide it for its host.
+    """
+    prepare_environment()
+    name = "tf_keras.src.optimizers"
+    if name in sys.modules:
+        return
+    sys.modules[name] = None  # type: ignore[assignment]  # Python's way to say: not importable
+    try:
+        import tensorflow  # noqa: F401
+    finally:
+        del sys.modules[name]
+
+
 def keep_freed_memory() -> None:
     """Has the C library keep freed memory for the next need, where it is glibc.
 
