@@ -176,7 +176,7 @@ def connect_engines(address: str) -> ClusterBackend:
 
 def serve(backend: BackendProcess | ClusterBackend, flags: argparse.Namespace) -> None:
     """Builds the page, serves it and waits."""
-    from playground import create_app, health_route, launch_options
+    from playground import create_app, launch_options
 
     # Gradio uses a name that Starlette has renamed; whoever reads this terminal cannot help it.
     warnings.filterwarnings("ignore", message="'HTTP_422_UNPROCESSABLE_ENTITY' is deprecated")
@@ -196,11 +196,7 @@ def serve(backend: BackendProcess | ClusterBackend, flags: argparse.Namespace) -
             prevent_thread_lock=True,
             quiet=True,
             mcp_server=flags.mcp,
-            **launch_options(
-                flags.password,
-                behind_proxy=flags.on_spaces,
-                routes=[health_route(backend, app._queue)],
-            ),
+            **launch_options(app, flags.password, behind_proxy=flags.on_spaces),
         )
         shown_host = "127.0.0.1" if flags.host == "0.0.0.0" else flags.host
         print(f"The page is at http://{shown_host}:{flags.port}", flush=True)

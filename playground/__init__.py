@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from playground.examples import DEFAULTS
 
 if TYPE_CHECKING:
-    from playground.health import health_route
     from playground.page import create_app, launch_options
 
-__all__ = ["DEFAULTS", "create_app", "health_route", "launch_options"]
+__all__ = ["DEFAULTS", "create_app", "launch_options"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,8 +22,4 @@ def __getattr__(name: str) -> Any:
         from playground import page
 
         return getattr(page, name)
-    if name == "health_route":
-        from playground.health import health_route
-
-        return health_route
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

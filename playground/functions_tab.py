@@ -125,7 +125,7 @@ class FunctionsTab:
         changes = [component.change for component in request]
         empty_on_change(self.notice, changes)
         gr.on(
-            [self._page.load, self._page.timer.tick, *changes],
+            [self._page.load, self._page.engine_is_new.click, *changes],
             self._look,
             [*request, self.sent],
             [self.prediction, self.code, self.kept, self.sent],
@@ -153,7 +153,7 @@ class FunctionsTab:
             )
 
     def _look(self, function: str, batch_size: float, pad: bool, sent: int | None) -> Updates:
-        """What depends on the choice and on the engine, every second; sent only when it is new."""
+        """What depends on the choice and on the engine; sent only when it is new."""
         kept = self._backend.kept_shapes()
         new = hash((function, batch_size, pad, tuple(kept)))
         if new == sent:

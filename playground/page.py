@@ -6,7 +6,7 @@ one line in `TABS`. Must not know what is on a tab.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,14 +22,17 @@ from playground.compare_tab import CompareTab
 from playground.families import TEXT_FAMILIES
 from playground.functions_tab import FunctionsTab
 from playground.gate import Gate
+from playground.health import health_route
 from playground.limits import Limits
 from playground.markup import quoted
 from playground.playground_tab import PlaygroundTab
+from playground.pulse import pulse_route
 from playground.runs import QueuedRun, Run, Runs
 from playground.shapes_tab import ShapesTab
 from playground.speech_tab import SpeechTab
 from playground.statistics_tab import StatisticsTab
 from playground.status_line import status_line
+from playground.tabs_mend import tabs_route
 from playground.theme import css_variables, theme
 from playground.waiting_line import ALONE, WaitingLine
 from xla_backend import GenerationOptions, ModelInfo, ModelUnavailable
@@ -37,8 +40,6 @@ from xla_backend.batch import MOST_AT_ONCE
 from xla_backend.models import folder_info
 
 if TYPE_CHECKING:
-    from starlette.routing import BaseRoute
-
     from xla_backend import Backend, BackendProcess
 
 TABS = (
@@ -76,7 +77,9 @@ class PageContext:
         backend: the engine, or anything with its methods.
         offered: names of the only models that visitors may use, in order; empty for all.
         status: the line that says what the engine is doing.
-        timer: ticks while the page is open.
+        status_is_new: a hidden button that the page's script presses when the status is another.
+        engine_is_new: likewise when the engine holds, or makes ready, other functions.
+        watched: what else tabs look at when the engine is new; see `pulse`.
         line: the requests that wait for the engine.
         runs_of_visitor: this visitor's runs, kept in the browser.
         load: the page's own load event.
@@ -92,12 +95,14 @@ class PageContext:
 
     backend: Backend | BackendProcess
     status: gr.HTML
-    timer: gr.Timer
+    status_is_new: gr.Button
+    engine_is_new: gr.Button
     line: WaitingLine
     runs_of_visitor: gr.BrowserState
     load: Any
     offered: tuple[str, ...] = ()
     runs: Runs = field(default_factory=Runs)
+    watched: list[Callable[[], Hashable]] = field(default_factory=list)
     times_forgotten: int = 0
     admin: bool = False
     limits: Limits = field(default_factory=Limits)
@@ -171,14 +176,24 @@ class PageContext:
             )
 
 
+class Page(gr.Blocks):
+    """The page.
+
+    Attributes:
+        context: what its tabs share.
+    """
+
+    context: PageContext
+
+
 def create_app(
     backend: Backend | BackendProcess,
     models: Sequence[str] = (),
     admin: bool = False,
     limits: Limits = Limits(),  # noqa: B008 (immutable)
     behind_proxy: bool = False,
-) -> gr.Blocks:
-    """Builds the page without serving it; `launch(**launch_options())` serves it as designed.
+) -> Page:
+    """Builds the page without serving it; `page.launch(**launch_options(page))` serves it.
 
     Args:
         backend: the engine, or anything with its methods.
@@ -187,7 +202,7 @@ def create_app(
         limits: what each visitor may ask for.
         behind_proxy: whether a proxy that can be trusted says in X-Forwarded-For who asks.
     """
-    with gr.Blocks(
+    with Page(
         title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=FILES_KEPT_S
     ) as app:
         line = WaitingLine.of(app, ENGINE_QUEUE, limits, behind_proxy)
@@ -205,10 +220,11 @@ def create_app(
                     min_width=40,
                 )
             gr.HTML(_INTRODUCTION, elem_id="introduction", apply_default_css=False)
-            page = PageContext(
+            page = app.context = PageContext(
                 backend=backend,
                 status=status,
-                timer=gr.Timer(1.0),
+                status_is_new=gr.Button(visible="hidden", elem_id="status_is_new"),
+                engine_is_new=gr.Button(visible="hidden", elem_id="engine_is_new"),
                 line=line,
                 # Both keys are given: random ones would forget every visitor at a restart.
                 # The browser holds the secret anyway, so it hides nothing.
@@ -238,16 +254,15 @@ def tabs(admin: bool) -> list[Any]:
     return [tab for tab in TABS if admin or tab not in ADMIN_TABS]
 
 
-def launch_options(
-    password: str = "", behind_proxy: bool = False, routes: Sequence[BaseRoute] = ()
-) -> dict[str, Any]:
-    """What `create_app(...).launch()` needs to look and behave as designed.
+def launch_options(page: Page, password: str = "", behind_proxy: bool = False) -> dict[str, Any]:
+    """What `page.launch()` needs to look and behave as designed.
 
     Args:
+        page: from `create_app`.
         password: what visitors must know; empty for none.
         behind_proxy: as for `create_app`.
-        routes: further addresses.
     """
+    context = page.context
     script = (_ASSETS / "page.js").read_text(encoding="utf-8")
     # page.css is what all tabs share; a tab with styles of its own has a file of its own.
     sheets = [path.read_text(encoding="utf-8") for path in sorted(_ASSETS.glob("*.css"))]
@@ -266,7 +281,11 @@ def launch_options(
                 # Gradio compresses its scripts, but not the page itself: half a megabyte.
                 (GZipMiddleware, (), {"compresslevel": 6}),
             ],
-            "routes": list(routes),
+            "routes": [
+                health_route(context.backend, context.line),
+                pulse_route(context),
+                *tabs_route(),
+            ],
         },
         "enable_monitoring": False,
         "ssr_mode": False,

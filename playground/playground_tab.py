@@ -214,10 +214,19 @@ class PlaygroundTab:
 
     def _connect_tables(self) -> None:
         gr.on(
-            [self._page.load, self._page.timer.tick],
+            [self._page.load, self._page.status_is_new.click],
+            self._look_at_status,
+            None,
+            [self._page.status, self.download],
+            trigger_mode="always_last",
+            **QUIET,
+        )
+        gr.on(
+            [self._page.load, self._page.engine_is_new.click],
             self._look_at_engine,
             self.entries_sent,
-            [self._page.status, self.download, self.entries, self.entries_sent],
+            [self.entries, self.entries_sent],
+            trigger_mode="always_last",
             **QUIET,
         )
         self.history.connect(
@@ -274,14 +283,16 @@ class PlaygroundTab:
         example = examples_for(self._info(model))[index]
         return [example.prompt, *values_for(example.options)]
 
-    def _look_at_engine(self, request: gr.Request, sent: int | None) -> tuple[Any, Any, Any, int]:
-        """The status, every second; the table only when it is another than the one last sent."""
-        entries = tuple(self._backend.entries())
-        new = hash((entries, self._page.times_forgotten))
-        table = gr.skip() if new == sent else self._entries_table()
+    def _look_at_status(self, request: gr.Request) -> tuple[str, str]:
         run = self._page.runs.of(str(request.session_hash))
         download = downloading(self._backend.status) if isinstance(run, Run) else ""
-        return self._page.engine_line(str(request.session_hash)), download, table, new
+        return self._page.engine_line(str(request.session_hash)), download
+
+    def _look_at_engine(self, sent: int | None) -> tuple[Any, int]:
+        """The table, when it is another than the one last sent."""
+        entries = tuple(self._backend.entries())
+        new = hash((entries, self._page.times_forgotten))
+        return (gr.skip() if new == sent else self._entries_table()), new
 
     def _entries_table(self) -> str:
         # The table's change is what has the next request predicted anew, so it must also change

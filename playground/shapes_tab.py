@@ -34,6 +34,7 @@ class ShapesTab:
         self._page = page
         self._backend = page.backend
         self._order = Order(page.backend)
+        page.watched.append(self._order.progress)
         with gr.Row(elem_classes="columns two"):
             with gr.Column(elem_classes="card"):
                 self._build_choice()
@@ -124,7 +125,7 @@ class ShapesTab:
         gr.on(
             [
                 self._page.load,
-                self._page.timer.tick,
+                self._page.engine_is_new.click,
                 *(component.change for component in self._choice),
             ],
             self._look,
@@ -157,7 +158,7 @@ class ShapesTab:
         forget_shape: str | None,
         sent: int | None,
     ) -> Updates | dict[Any, Any]:
-        """All that depends on the engine, every second; but sent only when something changed."""
+        """All that depends on the engine; but sent only when something changed."""
         entries = self._backend.entries()
         warming = self._backend.warming()
         progress = self._order.progress()

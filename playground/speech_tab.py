@@ -213,10 +213,11 @@ class SpeechTab:
             trigger_mode="always_last",
             **QUIET,
         )
-        self._page.timer.tick(
+        self._page.engine_is_new.click(
             self._look_at_engine,
             [self.entries_seen, *self._options],
             [self.prediction, self.entries_seen],
+            trigger_mode="always_last",
             **QUIET,
         )
 

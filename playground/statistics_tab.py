@@ -46,7 +46,12 @@ class StatisticsTab:
                     run_statistics([]), elem_id="statistics_runs", apply_default_css=False
                 )
         gr.on(
-            [page.load, page.timer.tick], self._look, self.sent, [self.engine, self.sent], **QUIET
+            [page.load, page.engine_is_new.click],
+            self._look,
+            self.sent,
+            [self.engine, self.sent],
+            trigger_mode="always_last",
+            **QUIET,
         )
         gr.on(
             [page.load, page.runs_of_visitor.change],
@@ -57,7 +62,7 @@ class StatisticsTab:
         )
 
     def _look(self, sent: int | None) -> tuple[Any, Any]:
-        """The engine's part, every second, when it is another than the one last sent."""
+        """The engine's part, when it is another than the one last sent."""
         shown = engine_statistics(self._page.backend.entries(), self._page.backend.past())
         new = hash(shown)
         return (gr.skip(), gr.skip()) if new == sent else (shown, new)

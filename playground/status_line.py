@@ -28,7 +28,8 @@ _ENDS_FIRST = {
     "tracing": "Stopping. XLA finishes the compile first, and keeps it.",
     "compiling": "Stopping. XLA finishes the compile first, and keeps it.",
 }
-_AT_REST = ("ready", "stopped")
+AT_REST = ("ready", "stopped")
+"""States that no clock is shown beside."""
 
 
 def status_line(
@@ -43,7 +44,7 @@ def status_line(
         now: a `time.perf_counter()` reading; the present by default.
     """
     activity = _ACTIVITY[status.state]
-    at_rest = status.state in _AT_REST
+    at_rest = status.state in AT_REST
     detail = "" if at_rest else escape(status.detail)
     if status.state == "ready" and warming:
         detail = f"making {count(warming, 'shape')} ready in the background"

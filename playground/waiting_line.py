@@ -99,6 +99,10 @@ class WaitingLine(Queue):
         """Requests that the engine has now, at work or next."""
         return len(self._at_engine())
 
+    def order(self) -> tuple[str, ...]:
+        """The events that are at the engine or wait for it, each by a name that only it has."""
+        return tuple(event._id for event in (*self._at_engine(), *self._events()))
+
     def before(self, session: str, at_engine: bool = False) -> int | None:
         """How many requests came before this page's.
 

@@ -249,3 +249,28 @@ def test_reduced_motion_is_honoured(visit: Open) -> None:
         )
         == "none"
     )
+
+
+# Counts what wakes the page up: Gradio's `tick` sets a timer without a delay.
+COUNT_TIMERS = """() => {
+  window.timers = 0;
+  const set = window.setTimeout;
+  window.setTimeout = (run, delay) => {
+    if (!delay) window.timers += 1;
+    return set(run, delay);
+  };
+}"""
+
+
+def test_a_page_at_rest_is_at_rest(visit: Open) -> None:
+    window = visit()
+    window.generate()
+    for name in ("Functions", "Playground"):
+        window.open_tab(name)
+    window.page.wait_for_timeout(4000)  # whatever that has set off
+    asked: list[str] = []
+    window.page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+    window.page.evaluate(COUNT_TIMERS)
+    window.page.wait_for_timeout(4000)
+    assert set(asked) == {"pulse"}, "nothing is new"
+    assert window.page.evaluate("window.timers") <= len(asked), "Gradio's tabs go round and round"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from playground import languages, launch_options
+from playground import languages
 from playground.languages import ENGLISH, LANGUAGES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,11 +85,3 @@ def test_every_text_in_the_tables_is_one_of_the_pages(source: list[list[str]]) -
         if not is_said and any(w.rstrip("s") not in said for part in words(english) for w in part):
             unknown.append(english)
     assert [english for english in unknown if english not in OF_GRADIO] == []
-
-
-def test_the_page_gets_the_tables_and_the_switch() -> None:
-    options = launch_options()
-    assert set(options["i18n"].translations) == {language.code for language in LANGUAGES}
-    assert '"ar": "rtl"' in options["head"]
-    for language in LANGUAGES:
-        assert f">{language.name}</option>" in languages.switch()

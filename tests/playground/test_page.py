@@ -7,29 +7,13 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from playground import create_app, launch_options
-from playground.page import ADMIN_TABS, TABS, tabs
-from xla_backend import EngineStatus, ModelInfo
+from playground import create_app, languages, launch_options
+from playground.languages import LANGUAGES
+from playground.page import ADMIN_TABS, TABS, Page, tabs
+from tests.playground.idle_engine import IdleEngine
 
 
-class IdleEngine:
-    """Lists models and does nothing."""
-
-    status = EngineStatus("starting")
-
-    def models(self) -> list[ModelInfo]:
-        return [
-            ModelInfo("gpt2-stories", "decoder-only", "bundled", "Stories."),
-            ModelInfo("openai/whisper-tiny", "speech", "hub", "Writes down speech."),
-            ModelInfo("openai-community/gpt2", "decoder-only", "hub", "GPT-2."),
-            ModelInfo("t5-stories", "encoder-decoder", "bundled", "Answers."),
-        ]
-
-    def entries(self) -> list[Any]:
-        return []
-
-
-def a_page(**options: Any) -> gr.Blocks:
+def a_page(**options: Any) -> Page:
     return create_app(IdleEngine(), **options)  # type: ignore[arg-type]
 
 
@@ -99,13 +83,13 @@ def test_the_offer_can_be_narrowed_and_ordered() -> None:
 
 def test_what_visitors_send_is_bounded_and_does_not_stay() -> None:
     # Ten minutes, the most that is transcribed at once, at 48 kHz in stereo and 24 bits.
-    assert launch_options()["max_file_size"] == "200mb"
+    assert launch_options(a_page())["max_file_size"] == "200mb"
     assert 600 * 48_000 * 2 * 3 < 200e6
     assert a_page().delete_cache == (3600, 86_400)
 
 
 def test_nothing_of_the_page_comes_from_another_server() -> None:
-    options = launch_options()
+    options = launch_options(a_page())
     assert "http" not in options["css"]
     assert "http" not in options["head"]
     assert options["theme"]._stylesheets == []
@@ -113,4 +97,12 @@ def test_nothing_of_the_page_comes_from_another_server() -> None:
 
 @pytest.mark.parametrize("name", ["ssr_mode", "enable_monitoring", "pwa"])
 def test_what_nobody_asked_for_is_off(name: str) -> None:
-    assert launch_options()[name] is False
+    assert launch_options(a_page())[name] is False
+
+
+def test_the_page_gets_the_tables_and_the_switch() -> None:
+    options = launch_options(a_page())
+    assert set(options["i18n"].translations) == {language.code for language in LANGUAGES}
+    assert '"ar": "rtl"' in options["head"]
+    for language in LANGUAGES:
+        assert f">{language.name}</option>" in languages.switch()
