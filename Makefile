@@ -24,7 +24,7 @@ run: $(VENV)/.runtime
 	@$(IN_VENV) app.py $(ARGS)
 
 test: $(VENV)/.development
-	@$(IN_VENV) -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(IN_VENV) -m pytest -n 2 $(ARGS)
 
 lint: $(VENV)/.development
 	@$(IN_VENV) -m ruff check .

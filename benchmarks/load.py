@@ -162,23 +162,31 @@ class Visitor:
 
 
 def load(url: str, visitors: int, seconds: float, cases: Sequence[Case] = CASES) -> Load:
-    """Answers every case alone, then lets the visitors in."""
+    """Answers every case alone; then all visitors open the page, and ask for so many seconds."""
     alone = Visitor(url, "alone")
     expected = [alone.ask(case)[0]["text"] for case in cases]
     run = Load(visitors, seconds)
-    began = time.perf_counter()
+    began = 0.0
+
+    def begin() -> None:
+        nonlocal began
+        began = time.perf_counter()
+
+    all_are_there = threading.Barrier(visitors + 1, begin, _PATIENCE_S)
     ended = threading.Event()
     lock = threading.Lock()
 
     def visit(number: int) -> None:
         choose = random.Random(number)
         visitor = Visitor(url, f"visitor-{number}")
+        all_are_there.wait()
         while time.perf_counter() - began < seconds:
             asked = _ask(visitor, number, choose.randrange(len(cases)), cases, expected)
             with lock:
                 run.asked.append(asked)
 
     def watch() -> None:
+        all_are_there.wait()
         while not ended.wait(HEALTH_S if seconds > 60 else HEALTH_S / 10):
             health = requests.get(f"{url}/health", timeout=_PATIENCE_S).json()
             sizes = health["page"]["resident_bytes"], health["engine"]["resident_bytes"]

@@ -175,14 +175,14 @@ def test_stop_keeps_what_was_heard(speech: Callable[..., Visit], long_recording:
     window.set_number("speech_num_beams", 8)  # slow enough to be stopped on a busy machine
     upload(window, long_recording)
     window.at("#transcribe").click()
-    window.page.wait_for_function("document.querySelectorAll('#windows tbody tr').length >= 3")
+    window.at("#windows tbody tr").first.wait_for()
     assert window.at("#speech_report .busy").count() == 1, "the windows came all at once"
     window.page.keyboard.press("Escape")
     wait_for_transcript(window)
     assert "You stopped it" in window.text("#speech_report")
     seconds = re.search(r"Sound\s+([\d.]+) s", window.text("#speech_report"))
     assert seconds is not None
-    assert 8 < float(seconds[1]) < 400
+    assert 3 < float(seconds[1]) < 400
     assert window.text("#heard .story").startswith("how warm is")
     assert window.at("#stop_speech").is_disabled()
 

@@ -72,9 +72,15 @@ class Visit:
     def open_tab(self, name: str) -> None:
         """Opens a tab; on a narrow window it lies in the menu of those that have no room."""
         tab = self.page.get_by_role("tab", name=name)
-        if tab.count() == 0:
+        if tab.count():
+            tab.click()
+            return
+        tab = self.at(".overflow-dropdown button", has_text=name)
+        while not tab.is_visible():
+            # Gradio closes the menu when another tab has come forward, even where it was opened a
+            # few milliseconds before that.
             self.at(".overflow-menu > button").click()
-            tab = self.at(".overflow-dropdown button", has_text=name)
+            self.page.wait_for_timeout(300)
         tab.click()
 
     def write(self, prompt: str) -> None:

@@ -138,19 +138,26 @@ def test_an_end_in_the_middle_of_a_compile_is_clean_and_soon(pair: Pair) -> None
 
 
 def test_waiting_in_the_line_is_part_of_the_total_and_no_work(site: Site) -> None:
-    """Of two that are sent at once, one waits for the other: both say what a stopwatch says."""
+    """Of some that are sent at once each waits for those before it: all say what a stopwatch says.
+
+    Their functions are different ones, or they would run side by side.
+    """
     wait_until_healthy(site.url)
-    ask = {"prompt": "Once", "max_new_tokens": 1000, "api_name": "/generate"}
-    clients = [Client(site.url, verbose=False) for _ in range(3)]
-    clients[0].predict(**ask)
+    asks = [
+        {"prompt": "Once", "max_new_tokens": 500, "num_beams": beams, "api_name": "/generate"}
+        for beams in (2, 3, 4)
+    ]
+    clients = [Client(site.url, verbose=False) for _ in asks]
+    for client, ask in zip(clients, asks, strict=True):
+        client.predict(**ask)
     took: list[tuple[float, dict[str, float]]] = []
 
-    def send(client: Client) -> None:
+    def send(client: Client, ask: dict[str, Any]) -> None:
         began = time.perf_counter()
         timing = client.predict(**ask)["timing"]
         took.append((time.perf_counter() - began, timing))
 
-    threads = [threading.Thread(target=send, args=(client,)) for client in clients]
+    threads = [threading.Thread(target=send, args=each) for each in zip(clients, asks, strict=True)]
     began = time.perf_counter()
     for thread in threads:
         thread.start()
