@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from xla_backend.serving.cluster_backend import ClusterBackend
 
 DEFAULT_PORT = 7860
-ENDS_WITHIN_S = 4.0
+ENDS_WITHIN_S = 3.0
 """Seconds that the clean-up after SIGTERM may take: containers are killed soon afterwards."""
 BACKENDS = ("process", "ray")
 LIMIT_FLAGS = {
