@@ -122,7 +122,7 @@ class Gate:
                 if self._password.guesses_too_often(address):
                     await answer.tell(429, _WAIT)
                 elif path == "/" and scope["method"] in ("GET", "HEAD"):
-                    await answer.page(401, login_page())
+                    await answer.page(401, login_page(headers.get("accept-language", "")))
                 else:
                     await answer.tell(401, _NO_PASSWORD)
                 return True
@@ -143,8 +143,9 @@ class Gate:
         assert self._password is not None
         headers, address = _headers(scope), self._address(scope)
         wants_page = "text/html" in headers.get("accept", "")
+        languages = headers.get("accept-language", "")
         if scope["method"] != "POST":
-            await answer.page(200, login_page())
+            await answer.page(200, login_page(languages))
             return
         form = parse_qs((await _body(_counted(scope, receive, 10_000))).decode("utf-8", "replace"))
         if self._password.is_right(form.get("password", [""])[0], address):
@@ -159,7 +160,7 @@ class Gate:
         problem = _WAIT if too_often else "This is not the password."
         status = 429 if too_often else 401
         if wants_page:
-            await answer.page(status, login_page(problem))
+            await answer.page(status, login_page(languages, problem))
         else:
             await answer.tell(status, problem)
 

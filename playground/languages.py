@@ -12,6 +12,7 @@ what is inside HTML, in choices, or made of a text and a number.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from dataclasses import dataclass
@@ -58,6 +59,24 @@ def table(code: str) -> dict[str, str]:
 def tables() -> gr.I18n:
     """All of them, as `launch()` takes them."""
     return gr.I18n(**{language.code: table(language.code) for language in LANGUAGES})
+
+
+def preferred(accept_language: str) -> Language:
+    """The language that a browser likes best of these, by its Accept-Language (RFC 9110, 12.5.4).
+
+    English where it likes none of them, or what it says cannot be read.
+    """
+    liked = []
+    for part in accept_language.split(","):
+        name, _, weight = part.strip().partition(";q=")
+        with contextlib.suppress(ValueError):
+            liked.append((float(weight or 1), name.lower().partition("-")[0]))
+    by_name = {each.code.partition("-")[0]: each for each in LANGUAGES}
+    # Of equally liked ones the first: sorting keeps their order.
+    for weight, name in sorted(liked, key=lambda each: -each[0]):
+        if weight > 0 and name in by_name:
+            return by_name[name]
+    return ENGLISH
 
 
 def switch() -> str:

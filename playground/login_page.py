@@ -1,10 +1,11 @@
 """The page that asks for the password, in the page's own colours.
 
-Knows HTML. Must not know the password, nor who asks.
+Knows HTML and the tables of the languages. Must not know the password, nor who asks.
 """
 
 from __future__ import annotations
 
+from playground.languages import preferred, table
 from playground.markup import escape
 from playground.theme import DARK, css_variables
 
@@ -24,17 +25,28 @@ p { margin: 0; color: var(--danger); }
 """
 
 
-def login_page(problem: str = "") -> str:
-    """A whole HTML page; `problem` says what was wrong with the last try."""
-    told = f'<p role="alert">{escape(problem)}</p>' if problem else ""
+def login_page(accept_language: str = "", problem: str = "") -> str:
+    """A whole HTML page.
+
+    Args:
+        accept_language: what the browser says of its languages.
+        problem: what was wrong with the last try.
+    """
+    language = preferred(accept_language)
+
+    def say(english: str) -> str:
+        return escape(table(language.code).get(english, english))
+
+    told = f'<p role="alert">{say(problem)}</p>' if problem else ""
     dark = "".join(f"--{name}:{value};" for name, value in DARK.items())
     style = f"{css_variables()}@media (prefers-color-scheme: dark){{:root{{{dark}}}}}{_STYLE}"
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>XLA Playground</title>'
+        f'<!doctype html><html lang="{language.code}" dir="{language.direction}"><head>'
+        '<meta charset="utf-8"><title>XLA Playground</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{style}</style></head><body>"
         '<form method="post" action="login"><h1>XLA Playground</h1>'
-        '<label>Password<input type="password" name="password" required autofocus '
+        f'<label>{say("Password")}<input type="password" name="password" required autofocus '
         'autocomplete="current-password"></label>'
-        f"{told}<button>Open</button></form></body></html>"
+        f"{told}<button>{say('Open')}</button></form></body></html>"
     )
