@@ -175,10 +175,12 @@ def test_streams_side_by_side_and_one_of_them_is_stopped(engine: Backend, model:
 
 
 def test_whose_text_is_short_does_not_wait_for_the_long_ones(engine: Backend, model: str) -> None:
-    short, long = together(engine, model, [(PROMPT, SHORT), (PROMPT, LONG)])
-    assert (short.batch_size, long.batch_size) == (2, 2)
-    # Both waited as long for each other; what they ran does not depend on how long that was.
-    assert short.timing.run_s < 0.7 * long.timing.run_s
+    ratios = []
+    for _ in range(5):  # another program may have had the processor just then
+        short, long = together(engine, model, [(PROMPT, SHORT), (PROMPT, LONG)])
+        assert (short.batch_size, long.batch_size) == (2, 2)
+        ratios.append(short.timing.decode_s / long.timing.decode_s)
+    assert min(ratios) < 0.5
 
 
 def test_a_stop_while_waiting_leaves_the_others_to_run(engine: Backend, model: str) -> None:
