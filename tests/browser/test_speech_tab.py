@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import soundfile
 
 from playground.speech_examples import FOLDER, speech_examples
 from tests.browser.visit import Visit
+from tests.playground.served import Site, children
 from xla_backend import Backend
 
 Open = Callable[..., Visit]
@@ -170,14 +173,30 @@ def test_a_bad_recording_is_told_beside_the_button_and_keeps_the_last_transcript
         assert (window.text("#heard"), window.text("#speech_report")) == before
 
 
-def test_stop_keeps_what_was_heard(speech: Callable[..., Visit], long_recording: Path) -> None:
+@contextlib.contextmanager
+def behind_others(*processes: int) -> Iterator[None]:
+    """Has processes get what others leave of the processor: on a busy machine the engine would else
+    have heard everything before the browser has shown the first window."""
+    threads = [int(task.name) for pid in processes for task in Path(f"/proc/{pid}/task").iterdir()]
+    for thread in threads:
+        os.setpriority(os.PRIO_PROCESS, thread, 19)
+    yield
+    with contextlib.suppress(PermissionError, ProcessLookupError):
+        for thread in threads:
+            os.setpriority(os.PRIO_PROCESS, thread, 0)
+
+
+def test_stop_keeps_what_was_heard(
+    speech: Callable[..., Visit], site: Site, long_recording: Path
+) -> None:
     window = speech()
-    window.set_number("speech_num_beams", 8)  # slow enough to be stopped on a busy machine
+    window.set_number("speech_num_beams", 8)
     upload(window, long_recording)
-    window.at("#transcribe").click()
-    window.at("#windows tbody tr").first.wait_for()
-    assert window.at("#speech_report .busy").count() == 1, "the windows came all at once"
-    window.page.keyboard.press("Escape")
+    with behind_others(*children(site.served.process.pid)):
+        window.at("#transcribe").click()
+        window.at("#windows tbody tr").first.wait_for()
+        assert window.at("#speech_report .busy").count() == 1, "the windows came all at once"
+        window.page.keyboard.press("Escape")
     wait_for_transcript(window)
     assert "You stopped it" in window.text("#speech_report")
     seconds = re.search(r"Sound\s+([\d.]+) s", window.text("#speech_report"))

@@ -52,6 +52,11 @@ class Served:
             self.process.kill()
 
 
+def children(pid: int) -> list[int]:
+    """The processes that a process has started: of an app, its engine."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def serve(*arguments: str, **environment: str) -> Served:
     """Starts the app on a free port and waits for its page."""
     port = free_port()

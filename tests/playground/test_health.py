@@ -18,7 +18,7 @@ import pytest
 from gradio_client import Client
 
 from tests.checkpoints import gpt2
-from tests.playground.served import Served, Site, serve
+from tests.playground.served import Served, Site, children, serve
 
 ENDS_WITHIN_S = 5.0
 
@@ -38,11 +38,6 @@ def wait_until_healthy(url: str) -> dict[str, Any]:
         assert time.monotonic() < deadline, found
         time.sleep(0.1)
     return found[1]
-
-
-def children(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @dataclass
@@ -164,7 +159,8 @@ def test_waiting_in_the_line_is_part_of_the_total_and_no_work(site: Site) -> Non
     for thread in threads:
         thread.join()
     wall_s = time.perf_counter() - began
-    worked = [timing["total_s"] - timing["queue_s"] for _, timing in took]
+    # Texts are read and written beside what the engine does.
+    worked = [timing["first_token_s"] + timing["decode_s"] for _, timing in took]
     assert sum(worked) <= wall_s
     _, last = took[-1]
     assert last["queue_s"] >= 0.8 * worked[0], "it waited for the one before it"
