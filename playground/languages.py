@@ -67,8 +67,8 @@ def preferred(accept_language: str) -> Language:
     English where it likes none of them, or what it says cannot be read.
     """
     liked = []
-    for part in accept_language.split(","):
-        name, _, weight = part.strip().partition(";q=")
+    for part in accept_language.replace(" ", "").split(","):
+        name, _, weight = part.partition(";q=")
         with contextlib.suppress(ValueError):
             liked.append((float(weight or 1), name.lower().partition("-")[0]))
     by_name = {each.code.partition("-")[0]: each for each in LANGUAGES}

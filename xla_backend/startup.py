@@ -59,7 +59,7 @@ def import_tensorflow() -> None:
     """Imports TensorFlow, and Keras not before somebody asks for it.
 
     TensorFlow's last step is to import Keras's optimizers, so that saved models find them, and all
-    of Keras and pandas with them: measured, a quarter to a third of the import. It does without
+    of Keras and pandas with them: measured, about a third of the import. It does without
     where they cannot be imported. `tf.keras` still works: it is imported at its first use. For
     programs of our own; a library must not decide it for its host.
     """

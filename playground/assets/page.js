@@ -59,12 +59,17 @@ new MutationObserver(() => {
 // Looks once a second, while the page is in sight, whether there is anything new to show; only then
 // do Gradio's events ask for it. They are dear: each costs the browser a tenth of a second.
 const seen = {};
+let isLooking = false; // A busy server is not asked again before it has answered.
 async function look() {
-  if (document.hidden) return;
+  if (document.hidden || isLooking) return;
+  isLooking = true;
   const root = window.gradio_config?.root ?? "";
-  const answer = await fetch(`${root}/pulse`, { cache: "no-store" }).catch(() => null);
-  if (!answer?.ok) return; // Gradio itself tells of a connection that is lost.
-  for (const [what, mark] of Object.entries(await answer.json())) {
+  // Gradio itself tells of a connection that is lost; a proxy may answer with a page of its own.
+  const marks = await fetch(`${root}/pulse`, { cache: "no-store" })
+    .then((answer) => (answer.ok ? answer.json() : {}))
+    .catch(() => ({}));
+  isLooking = false;
+  for (const [what, mark] of Object.entries(marks)) {
     const button = document.getElementById(`${what}_is_new`);
     if (!button || seen[what] === mark) continue;
     seen[what] = mark;

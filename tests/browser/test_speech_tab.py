@@ -180,10 +180,12 @@ def behind_others(*processes: int) -> Iterator[None]:
     threads = [int(task.name) for pid in processes for task in Path(f"/proc/{pid}/task").iterdir()]
     for thread in threads:
         os.setpriority(os.PRIO_PROCESS, thread, 19)
-    yield
-    with contextlib.suppress(PermissionError, ProcessLookupError):
+    try:
+        yield
+    finally:
         for thread in threads:
-            os.setpriority(os.PRIO_PROCESS, thread, 0)
+            with contextlib.suppress(PermissionError, ProcessLookupError):
+                os.setpriority(os.PRIO_PROCESS, thread, 0)
 
 
 def test_stop_keeps_what_was_heard(

@@ -76,7 +76,9 @@ class Visit:
             tab.click()
             return
         tab = self.at(".overflow-dropdown button", has_text=name)
-        while not tab.is_visible():
+        for _ in range(20):
+            if tab.is_visible():
+                break
             # Gradio closes the menu when another tab has come forward, even where it was opened a
             # few milliseconds before that.
             self.at(".overflow-menu > button").click()

@@ -69,7 +69,7 @@ def test_without_the_password_nothing_is_had(path: str) -> None:
     ("liked", "attributes", "word"),
     [
         ("ko-KR,ko;q=0.9,en-US;q=0.8", 'lang="ko" dir="ltr"', "비밀번호가 아닙니다."),
-        ("fr, ar;q=0.5, zh;q=0.7", 'lang="zh-CN" dir="ltr"', "密码不正确。"),
+        ("fr, ar; q=0.5, zh; q=0.7", 'lang="zh-CN" dir="ltr"', "密码不正确。"),
         ("ar", 'lang="ar" dir="rtl"', "ليست هذه كلمة المرور."),
         ("ko;q=0, fr;q=what", 'lang="en" dir="ltr"', "This is not the password."),
         ("", 'lang="en" dir="ltr"', "This is not the password."),
