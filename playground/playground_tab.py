@@ -110,8 +110,9 @@ class PlaygroundTab:
         family = family_of(self._first)
         # The style sheet shows one of the two: switching asks nobody.
         self.view = gr.Radio(
-            ["Text", "Tokens"],
-            value="Text",
+            # Values that are no words: Gradio translates a value that stands in the table.
+            [("Text", "as_text"), ("Tokens", "as_tokens")],
+            value="as_text",
             show_label=False,
             label="Result as",
             container=False,

@@ -38,6 +38,11 @@ _WORDS = """() => {
 }"""
 
 
+# Gradio translates a value that is a word of the table, and then it is no choice's any more.
+NOTHING_CHOSEN = """() => [...document.querySelectorAll("fieldset:has([type=radio])")]
+  .filter((group) => !group.querySelector(":checked")).map((group) => group.id)"""
+
+
 def english(window: Visit, own: set[str]) -> set[str]:
     """Words in Latin letters that are no names."""
     texts = [text for text in window.page.evaluate(_WORDS) if not any(each in text for each in own)]
@@ -54,7 +59,12 @@ def test_every_tab_speaks_the_language_of_the_browser(visit: Open, language) -> 
     window.write("A prompt of my own")
     window.set_number("max_new_tokens", 8)
     window.generate()
-    window.at("#result_view label").nth(1).click()
+    corners = "(label) => getComputedStyle(label).borderTopLeftRadius"
+    first, last = window.at("#result_view label").all()
+    left_end, right_end = (first, last) if language.direction == "ltr" else (last, first)
+    assert (left_end.evaluate(corners), right_end.evaluate(corners)) == ("8px", "0px")
+    assert first.get_by_role("radio").is_checked()
+    last.click()
     window.at("#tokens button.token").first.focus()
     tabs = window.at("button[role=tab]")
     left: dict[str, set[str]] = {}
@@ -64,6 +74,7 @@ def test_every_tab_speaks_the_language_of_the_browser(visit: Open, language) -> 
         if found := english(window, own):
             left[tabs.nth(place).inner_text()] = found
         assert window.overflow() == 0
+        assert window.page.evaluate(NOTHING_CHOSEN) == []
     assert left == {}
 
 
