@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -34,21 +34,6 @@ def pytest_configure(config: pytest.Config) -> None:
     from xla_backend import xla_folder
 
     xla_folder.prepare()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Which worker runs what: a file's tests stay together, for they share what they set up.
-
-    The tests of parity stay together, too: what one of them compiles the others find there.
-    """
-    from xdist.scheduler import LoadFileScheduling
-
-    class ByWhatIsShared(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return "parity" if "/test_parity" in nodeid else super()._split_scope(nodeid)
-
-    return ByWhatIsShared(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,8 @@ from demo_models.reading import unknown_words
 from demo_models.stories import tell
 from demo_models.tokenization import SPECIAL_TOKENS
 
+pytestmark = pytest.mark.as_shipped
+
 STORYTELLERS = ("gpt2-stories", "opt-stories")
 
 

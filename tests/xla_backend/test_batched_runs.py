@@ -29,6 +29,8 @@ from xla_backend.batch import fitting
 from xla_backend.engine import MOST_KEYS_VALUES, Run
 from xla_backend.naming import decode_code_entry, decode_function
 
+pytestmark = pytest.mark.as_shipped
+
 PROMPT = "Once upon a time"
 SHORT = GenerationOptions(max_new_tokens=8)
 LONG = GenerationOptions(max_new_tokens=200)

@@ -12,6 +12,8 @@ from tensorflow.core.framework.function_pb2 import FunctionDef
 from xla_backend import Backend, GenerationOptions, operations
 from xla_backend.models import BUNDLED_FOLDER
 
+pytestmark = pytest.mark.as_shipped
+
 VALUES = np.concatenate(
     [np.linspace(-30, 30, 4001), [0.0, -0.0, 1e-30, -1e-30, -80.0, 80.0, -1e9]]
 ).astype(np.float32)

@@ -17,6 +17,8 @@ from tests.xla_backend.parity import NEW_TOKENS, DecoderOnlyPair, Pair
 from xla_backend import Backend, BucketRules
 from xla_backend.models import BUNDLED_FOLDER, DEFAULT_MODEL
 
+pytestmark = pytest.mark.as_shipped
+
 # Each number of beams takes a compiled function more for each padded length: 8 beams, which the
 # matrix has not, are tested at the first one only.
 FIRST, SECOND, THIRD = range(3)
@@ -142,7 +144,7 @@ def test_the_bundled_model() -> None:
     folder = BUNDLED_FOLDER / DEFAULT_MODEL
     backend = Backend(rules=BucketRules(padded_lengths=(16,), max_new_tokens=(60,)))
     pair = DecoderOnlyPair(backend, folder, checkpoints.oracle(folder))
-    for prompt in ("Once upon a time", "The", "One day, a little fox named Lily went to the"):
+    for prompt in ("The", "One day, a little fox named Lily went to the"):
         for num_beams in (1, 4):
             pair.assert_same_text(prompt, num_beams=num_beams)
         pair.assert_same_text(prompt, num_beams=4, length_penalty=2.0, repetition_penalty=1.3)

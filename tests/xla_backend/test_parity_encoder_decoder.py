@@ -17,6 +17,8 @@ from tests.xla_backend.parity import NEW_TOKENS, PROMPT_TOKENS, Pair
 from xla_backend import Backend, CacheOutcome, GenerationOptions, InvalidRequest
 from xla_backend.families.encoder_decoder import distance_buckets
 
+pytestmark = pytest.mark.as_shipped
+
 
 @pytest.fixture(scope="module", params=["T5", "T5 v1.1"])
 def pair(request: pytest.FixtureRequest, pair_of: Callable[[str], Pair]) -> Pair:

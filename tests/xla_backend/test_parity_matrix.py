@@ -22,6 +22,8 @@ import pytest
 from tests.xla_backend.parity import FORMS, PROMPT_TOKENS, WINDOW_S, Pair, SpeechPair
 from xla_backend import GenerationResult
 
+pytestmark = pytest.mark.as_shipped
+
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "parity.md"
 SEARCHES = {"greedy": 1, "2 beams": 2, "4 beams": 4}
 WINDOW_FRAMES = round(100 * WINDOW_S)

@@ -13,6 +13,8 @@ import pytest
 
 from tests.xla_backend.parity import Pair
 
+pytestmark = pytest.mark.as_shipped
+
 
 @pytest.fixture(scope="module", params=["Whisper multilingual", "Whisper English-only"])
 def pair(request: pytest.FixtureRequest, pair_of: Callable[[str], Pair]) -> Pair:

@@ -11,6 +11,8 @@ from tests import checkpoints
 from tests.xla_backend.new_process import LONG, SHORT
 from xla_backend import Backend, BucketRules, CacheKey, CacheOutcome, GenerationOptions
 
+pytestmark = pytest.mark.as_shipped
+
 HIT, MISS, REUSED = CacheOutcome.HIT, CacheOutcome.MISS, CacheOutcome.REUSED
 SMALL_OPTIONS, LARGE_OPTIONS = (GenerationOptions(max_new_tokens=n) for n in (4, 8))
 

@@ -18,6 +18,8 @@ import pytest
 from tests.checkpoints import gpt2
 from xla_backend import BackendProcess, CacheOutcome, GenerationOptions, GenerationResult
 
+pytestmark = pytest.mark.as_shipped
+
 OPTIONS = GenerationOptions(max_new_tokens=16)
 REQUESTS = 200
 
