@@ -5,7 +5,10 @@ Knows the page's element ids. Must not know what any test expects.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
+
+from playwright.sync_api import TimeoutError as NotInTime
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -77,13 +80,14 @@ class Visit:
             return
         tab = self.at(".overflow-dropdown button", has_text=name)
         for _ in range(20):
-            if tab.is_visible():
-                break
             # Gradio closes the menu when another tab has come forward, even where it was opened a
-            # few milliseconds before that.
-            self.at(".overflow-menu > button").click()
-            self.page.wait_for_timeout(300)
-        tab.click()
+            # few milliseconds before that: then it is opened again.
+            if not tab.is_visible():
+                self.at(".overflow-menu > button").click()
+            with contextlib.suppress(NotInTime):
+                tab.click(timeout=1000)
+                return
+        raise AssertionError(f"the menu of tabs does not stay open: {name} cannot be pressed")
 
     def write(self, prompt: str) -> None:
         """Replaces the prompt."""
