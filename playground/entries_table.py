@@ -47,7 +47,8 @@ def _row(entry: CacheEntry) -> str:
     since = "–"
     gain = "–"
     if cached is not None:
-        since = f"{quantities.seconds(cached.p50_s)} <small>median of {cached.n}</small>"
+        of = quantities.of_calls(cached.n)
+        since = f"{quantities.seconds(cached.p50_s)} <small>{of}</small>"
         gain = quantities.times(first.total_s / cached.p50_s) if cached.p50_s > 0 else "–"
     first_call = (
         f"{quantities.seconds(first.total_s)} <small>trace {quantities.seconds(first.trace_s)}"

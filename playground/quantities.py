@@ -51,3 +51,8 @@ def times(value: float) -> str:
 def count(number: int, noun: str) -> str:
     """A number with its noun: "1 token", "12 tokens"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def of_calls(n: int) -> str:
+    """Where a median comes from."""
+    return "one call" if n == 1 else f"median of {n}"

@@ -72,7 +72,7 @@ def _rows(entry: CacheEntry | None, was: KeyHistory) -> list[Bar]:
     if entry is not None:
         first[entry.first_call.outcome] = entry.first_call.total_s
         if entry.cached is not None:
-            cached_s, of = entry.cached.p50_s, f"median of {entry.cached.n}"
+            cached_s, of = entry.cached.p50_s, quantities.of_calls(entry.cached.n)
     rows = [
         ("First call, compiled", first[CacheOutcome.MISS], "miss", ""),
         ("First call, from disk", first[CacheOutcome.DISK], "disk", ""),

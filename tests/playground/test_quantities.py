@@ -61,3 +61,8 @@ def test_count() -> None:
     assert quantities.count(1, "beam") == "1 beam"
     assert quantities.count(0, "token") == "0 tokens"
     assert quantities.count(1200, "token") == "1,200 tokens"
+
+
+@pytest.mark.parametrize(("n", "text"), [(1, "one call"), (2, "median of 2")])
+def test_of_calls(n: int, text: str) -> None:
+    assert quantities.of_calls(n) == text
