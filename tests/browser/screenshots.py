@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Run as a script, Python finds this folder but not the checkout.
 sys.path.insert(0, str(ROOT))
 
+from playground.languages import LANGUAGES  # noqa: E402
 from playground.theme import LIGHT  # noqa: E402
 from tests.browser.visit import CHROMIUM_ARGUMENTS, Visit  # noqa: E402
 from tests.conftest import BROWSERS  # noqa: E402
@@ -95,6 +96,7 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     compared = Visit(browser, url, 1280, 1150, color_scheme="light")
     _wait_until_idle(compared)
     compared.open_tab("Compare")
+    compared.set_number("compare_calls", 20)
     compared.at("#compare").click()
     compared.at("#compare:disabled").wait_for()
     compared.at("#compare:enabled").wait_for()
@@ -103,7 +105,7 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
 
 
 def take_tokens(browser: Browser, url: str, folder: Path) -> None:
-    """The likeliest tokens in one place, and the page as it is read from the right."""
+    """The likeliest tokens in one place, and the page in each other language."""
     shown = Visit(browser, url, 1280, 1010, color_scheme="light")
     shown.generate()
     shown.at("#result_view label", has_text="Tokens").click()
@@ -114,10 +116,13 @@ def take_tokens(browser: Browser, url: str, folder: Path) -> None:
     print(folder / "tokens.png")
     shown.close()
 
-    arabic = Visit(browser, url, 1280, 1010, color_scheme="light", locale="ar")
-    arabic.generate()
-    _save(arabic, folder / "arabic.png")
-    arabic.close()
+    for language in LANGUAGES:
+        if language.code == "en":
+            continue
+        other = Visit(browser, url, 1280, 1010, color_scheme="light", locale=language.code)
+        other.generate()
+        _save(other, folder / f"language-{language.code}.png")
+        other.close()
 
 
 def take_batch_and_statistics(browser: Browser, url: str, folder: Path) -> None:
@@ -127,7 +132,7 @@ def take_batch_and_statistics(browser: Browser, url: str, folder: Path) -> None:
         shown.generate()
     shown.open_tab("Batch")
     shown.at("#batch_run:enabled").click()
-    shown.at("#batch_report .file").first.wait_for()
+    shown.at("#batch_files .file").first.wait_for()
     _shoot(shown, folder / "batch.png")
     shown.open_tab("Statistics")
     shown.page.locator(".shape-times").first.wait_for()
@@ -207,9 +212,7 @@ def take_speech(browser: Browser, url: str, folder: Path) -> None:
 
 
 def _wait_until_idle(visit: Visit) -> None:
-    visit.page.wait_for_function(
-        "document.querySelector('#status').innerText.trim() === 'Engine ready'"
-    )
+    visit.at("#status .status-ready .status-detail:empty").wait_for(state="attached")
 
 
 def _save(visit: Visit, path: Path) -> None:
