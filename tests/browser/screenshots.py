@@ -53,14 +53,19 @@ def main() -> int:
 
 
 def take_pictures(browser: Browser, url: str, folder: Path) -> None:
-    """A first call, then a later one, the same in the dark and on a phone, shapes in the making,
+    """A later call, then a first one, a later one in the dark and on a phone, shapes in the making,
     lanes compared."""
     wide = Visit(browser, url, 1280, 1010, color_scheme="light")
     _wait_until_idle(wide)
+    # This shape was made ready at the start: its first call was nobody's.
     wide.generate()
-    _save(wide, folder / "first-call.png")
     wide.generate()
     _save(wide, folder / "playground.png")
+    wide.at("#examples button", has_text="Four beams, new shape").click()
+    wide.at("#prediction .outcome-miss").wait_for()
+    wide.generate()
+    wide.at("#report .outcome-miss").wait_for()
+    _save(wide, folder / "first-call.png")
     wide.close()
     take_thumbnail(browser, url, folder)
 
