@@ -19,7 +19,6 @@ import tensorflow as tf
 from xla_backend import sampling
 from xla_backend.families.blocks import MASKED, KeysValues, dynamic_update_slice, write_slot
 from xla_backend.families.model import Model, Prefilled
-from xla_backend.operations import log_softmax
 from xla_backend.sampling import FILTERED, STOP_WHEN_ENOUGH, STOP_WHEN_IMPOSSIBLE, Controls
 
 # The score of a beam that is not there, as Hugging Face writes it.
@@ -268,7 +267,7 @@ def _choose_text(
     token = sampling.where_sampling(controls, sampled, greedy)
     likeliest = sampling.likeliest(logits, state.likeliest.shape[2])
     told = tf.concat([token, likeliest], axis=1)
-    logprobs = tf.gather(log_softmax(logits), told, batch_dims=1)
+    logprobs = tf.gather(tf.nn.log_softmax(logits), told, batch_dims=1)
     # A text that has ended is written on, beyond its length: nobody reads that.
     count, place = state.count + 1, tf.stack([0, state.count, 0])
     seen = state.seen
@@ -299,7 +298,7 @@ def _choose_beams(
     (texts, rows), slots = state.scores.shape, tf.shape(state.tokens)[2]
     vocabulary = logits.shape[1]
     of_rows = sampling.for_each_row(controls, rows)
-    raw = log_softmax(logits)
+    raw = tf.nn.log_softmax(logits)
     # Hugging Face penalises log-probabilities here, where it penalises logits without beams.
     seen = tf.reshape(state.seen, logits.shape)
     scores = sampling.penalize(raw, seen, of_rows.repetition_penalty) + suppression

@@ -11,7 +11,7 @@ import functools
 
 import tensorflow as tf
 
-from xla_backend import operations, xla_folder
+from xla_backend import xla_folder
 from xla_backend.traced_function import TracedFunction
 
 _NAME = "xla_backend_first_use"
@@ -24,7 +24,7 @@ def get_over_it() -> None:
 
     def function(steps: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
         def one(step: tf.Tensor, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            y = operations.softmax(tf.matmul(x, matrix))
+            y = tf.nn.softmax(tf.matmul(x, matrix))
             best = tf.gather(y, tf.math.top_k(y[:, 0], 2)[1])
             return step + 1, tf.cond(step > 0, lambda: best, lambda: x)
 

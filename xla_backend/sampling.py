@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from xla_backend.operations import exp_below_zero, softmax
 from xla_backend.options import GenerationOptions
 
 # What a filtered-out logit becomes: finite, so that sums of scores never become NaN.
@@ -137,7 +136,7 @@ def filter_scores(scores: tf.Tensor, controls: Controls) -> tf.Tensor:
     # A loop of two rounds instead of two calls: XLA compiles its body once.
     def cut(is_second: tf.Tensor, scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         is_top_p = is_second > 0
-        weights = tf.where(is_top_p, softmax(scores), 1.0)
+        weights = tf.where(is_top_p, tf.nn.softmax(scores), 1.0)
         # Beyond any sum of the weights: keeps everything.
         no_limit = tf.cast(scores.shape[1] + 1, tf.float32)
         top_k = tf.where(controls.top_k > 0, tf.cast(controls.top_k, tf.float32), no_limit)
@@ -162,7 +161,7 @@ def draw(scores: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
     Returns:
         `[R]` int32.
     """
-    weights = exp_below_zero(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
+    weights = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
     first = tf.zeros_like(uniform, tf.int32)
     last = first + scores.shape[1] - 1
     indices = tf.broadcast_to(tf.range(scores.shape[1])[None, :], tf.shape(weights))

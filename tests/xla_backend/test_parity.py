@@ -15,6 +15,7 @@ import pytest
 from tests import checkpoints
 from tests.xla_backend.parity import NEW_TOKENS, DecoderOnlyPair, Pair
 from xla_backend import Backend, BucketRules
+from xla_backend.families import blocks
 from xla_backend.models import BUNDLED_FOLDER, DEFAULT_MODEL
 
 pytestmark = pytest.mark.as_shipped
@@ -138,6 +139,21 @@ def test_reported_log_probabilities_are_those_before_penalties(
             result = gpt2.ours(prompt, num_beams=num_beams, **options)
             assert gpt2.logprob_difference(prompt, result) < 1e-4
             assert any(token.id != token.likeliest[0].id for token in result.tokens)
+
+
+# 8, 4 and 2 parts; the smallest such kernel has more than a megabyte.
+@pytest.mark.parametrize("width", [640, 636, 634])
+def test_kernels_that_are_cut_for_a_single_row(
+    gpt2: DecoderOnlyPair, tmp_path_factory: pytest.TempPathFactory, width: int
+) -> None:
+    assert 4 * width * width > blocks._CUT_FROM
+    folder = checkpoints.gpt2(
+        tmp_path_factory.mktemp("wide"), n_layer=2, n_embd=width, n_head=2, n_positions=64
+    )
+    pair = DecoderOnlyPair(gpt2.backend, folder, checkpoints.oracle(folder))
+    for tokens in (3, 8, 20):
+        pair.assert_same_text(pair.passage(tokens))
+    pair.assert_same_text(pair.passage(8), num_beams=2)
 
 
 def test_the_bundled_model() -> None:

@@ -7,7 +7,7 @@ positions count from the first real token. Must not know how tokens are chosen. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ import tensorflow as tf
 from transformers import GPT2Config, OPTConfig, PretrainedConfig
 
 from xla_backend.families import blocks
-from xla_backend.families.blocks import MASKED, KeysValues, Linear, Norm, WeightReader
+from xla_backend.families.blocks import MASKED, KeysValues, Linear, Norm, Repeated, WeightReader
 from xla_backend.families.model import Prefilled
 
 
@@ -110,19 +110,25 @@ class DecoderOnly:
         x = self._embed(token_ids, tf.maximum(slots - padding, 0))
         visible = (slots[None, :] <= slots[:, None]) & (slots[None, :] >= padding)
         bias = tf.where(visible, 0.0, MASKED)
+
+        def block(
+            layer: Layer, x: tf.Tensor, bias: tf.Tensor, only_last_position: bool = False
+        ) -> tuple[tf.Tensor, KeysValues]:
+            def attention(q: tf.Tensor, own: KeysValues) -> tuple[tf.Tensor, KeysValues]:
+                q, k, v = (blocks.split_heads(x, self.heads) for x in (q, *own))
+                return blocks.attend_all(q, KeysValues(k, v), bias), KeysValues(k, v)
+
+            return self._block(layer, x, attention, only_last_position)
+
+        each = Repeated(block)
         prompt = []
-
-        def attention(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
-            q, k, v = (blocks.split_heads(x, self.heads) for x in (q, k, v))
-            prompt.append(KeysValues(k, v))
-            is_last = len(prompt) == len(self.layers)
-            return blocks.attend_all(q, prompt[-1], bias[-1, None] if is_last else bias)
-
         for layer in self.layers[:-1]:
-            x = self._block(layer, x, attention)
+            x, own = each(layer, x, bias)
+            prompt.append(own)
         # Only the last position's logits are wanted, of which the last layer and the head, the
         # largest matrix, need no other position than as keys and values.
-        x = self._block(self.layers[-1], x, attention, only_last_position=True)
+        x, own = block(self.layers[-1], x, bias[-1, None], only_last_position=True)
+        prompt.append(own)
         return Prefilled(
             logits=self._logits(x),
             seen=blocks.occurring(token_ids, slots >= padding, self.vocabulary_size),
@@ -146,21 +152,31 @@ class DecoderOnly:
         prompt_bias = tf.where(tf.range(length) >= padding[:, None], 0.0, MASKED)
         prompt_bias = blocks.for_each_head(prompt_bias, self.heads)
         new_bias = blocks.for_each_head(new_bias, self.heads)
-        own = []
 
-        def attention(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
-            width = q.shape[1]
-            q, k, v = (tf.reshape(x, [rows, texts * self.heads, -1]) for x in (q, k, v))
-            layer = len(own)
-            own.append(KeysValues(k, v))
-            mixed = blocks.attend_prompt_and_new(
-                q, prompt[layer], prompt_bias, new[layer], new_bias, own[layer]
-            )
-            return tf.reshape(mixed, [rows * texts, width])
+        def block(
+            layer: Layer,
+            x: tf.Tensor,
+            prompt: KeysValues,
+            prompt_bias: tf.Tensor,
+            new: KeysValues,
+            new_bias: tf.Tensor,
+        ) -> tuple[tf.Tensor, KeysValues]:
+            def attention(q: tf.Tensor, own: KeysValues) -> tuple[tf.Tensor, KeysValues]:
+                width = q.shape[1]
+                q, k, v = (tf.reshape(x, [rows, texts * self.heads, -1]) for x in (q, *own))
+                mixed = blocks.attend_prompt_and_new(
+                    q, prompt, prompt_bias, new, new_bias, KeysValues(k, v)
+                )
+                return tf.reshape(mixed, [rows * texts, width]), KeysValues(k, v)
 
-        for layer in self.layers:
-            x = self._block(layer, x, attention)
-        return self._logits(blocks.texts_first(x, texts)), own
+            return self._block(layer, x, attention)
+
+        each = Repeated(block)
+        written = []
+        for layer, of_prompt, of_new in zip(self.layers, prompt, new, strict=True):
+            x, own = each(layer, x, of_prompt, prompt_bias, of_new, new_bias)
+            written.append(own)
+        return self._logits(blocks.texts_first(x, texts)), written
 
     def empty_new(self, texts: int, rows: int, slots: int) -> list[KeysValues]:
         """See `Model.empty_new`."""
@@ -175,25 +191,30 @@ class DecoderOnly:
         return x + tf.gather(self.positions, positions + self.position_offset)
 
     def _block(
-        self, layer: Layer, x: tf.Tensor, attention, only_last_position: bool = False
-    ) -> tf.Tensor:
+        self,
+        layer: Layer,
+        x: tf.Tensor,
+        attention: Callable[[tf.Tensor, KeysValues], tuple[tf.Tensor, KeysValues]],
+        only_last_position: bool = False,
+    ) -> tuple[tf.Tensor, KeysValues]:
         normed = layer.attention_norm(x) if self.pre_norm else x
         q, k, v = tf.split(layer.qkv(normed), 3, axis=-1)
         if only_last_position:
             q, x = q[-1, None], x[-1, None]
-        x += layer.attention_out(attention(q * layer.score_scale, k, v))
+        mixed, own = attention(q * layer.score_scale, KeysValues(k, v))
+        x += layer.attention_out(mixed)
         if not self.pre_norm:
             x = layer.attention_norm(x)
         normed = layer.feed_forward_norm(x) if self.pre_norm else x
         x += layer.down(blocks.ACTIVATIONS[self.activation](layer.up(normed)))
-        return x if self.pre_norm else layer.feed_forward_norm(x)
+        return (x if self.pre_norm else layer.feed_forward_norm(x)), own
 
     def _logits(self, x: tf.Tensor) -> tf.Tensor:
         if self.final_norm is not None:
             x = self.final_norm(x)
         if self.project_out is not None:
             x = self.project_out(x)
-        return tf.matmul(x, self.head)
+        return blocks.project(x, self.head)
 
 
 def _from_gpt2(config: GPT2Config, read: WeightReader) -> DecoderOnly:

@@ -145,7 +145,7 @@ class EncoderDecoder:
         return self.decoder.empty_new(texts, rows, slots)
 
     def _logits(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.matmul(x * self.head_scale, self.head)
+        return blocks.project(x * self.head_scale, self.head)
 
 
 def distance_buckets(count: int, most: int) -> np.ndarray:

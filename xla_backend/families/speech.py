@@ -18,7 +18,6 @@ import numpy as np
 import tensorflow as tf
 from transformers import WhisperConfig
 
-from xla_backend import operations
 from xla_backend.families import blocks
 from xla_backend.families.blocks import MASKED, FeedForward, KeysValues, Linear, Norm, WeightReader
 from xla_backend.families.model import Prefilled
@@ -102,8 +101,8 @@ class Speech:
     def prefill(self, features: tf.Tensor, decoder_prompt: tf.Tensor) -> Prefilled:
         """Runs the encoder and the decoder prompt; see `Model.prefill`."""
         first, second = self.convolutions
-        x = operations.gelu_exact(first(_with_neighbours(features, stride=1)))
-        x = operations.gelu_exact(second(_with_neighbours(x, stride=2)))
+        x = blocks.gelu_exact(first(_with_neighbours(features, stride=1)))
+        x = blocks.gelu_exact(second(_with_neighbours(x, stride=2)))
         # The model learned what silence at the end of a window sounds like: nothing is masked.
         encoded = self.encoder(x + self.encoder_positions, 0.0)
         nothing_hidden = tf.zeros([1, self.encoder_positions.shape[0]])
@@ -138,7 +137,7 @@ class Speech:
         return self.decoder.empty_new(texts, rows, slots)
 
     def _logits(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.matmul(x, self.embedding)
+        return blocks.project(x, self.embedding)
 
 
 def _with_neighbours(x: tf.Tensor, stride: int) -> tf.Tensor:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from xla_backend.families import blocks
-from xla_backend.families.blocks import FeedForward, KeysValues, Linear, Norm
+from xla_backend.families.blocks import FeedForward, KeysValues, Linear, Norm, Repeated
 
 
 class EncoderLayer(NamedTuple):
@@ -70,11 +70,16 @@ class Encoder:
 
     def __call__(self, x: tf.Tensor, bias: tf.Tensor | float) -> tf.Tensor:
         """Runs the whole input, `[P, E] -> [P, E]`; `bias` is broadcastable to `[H, P, P]`."""
-        for layer in self.layers:
+
+        def block(layer: EncoderLayer, x: tf.Tensor, bias: tf.Tensor | float) -> tf.Tensor:
             q, k, v = tf.split(layer.qkv(layer.attention_norm(x)), 3, axis=-1)
             q, k, v = (blocks.split_heads(y, self.heads) for y in (q * self.score_scale, k, v))
             x += layer.attention_out(blocks.attend_all(q, KeysValues(k, v), bias))
-            x += layer.feed_forward(layer.feed_forward_norm(x))
+            return x + layer.feed_forward(layer.feed_forward_norm(x))
+
+        each = Repeated(block)
+        for layer in self.layers:
+            x = each(layer, x, bias)
         return self.final_norm(x)
 
 
@@ -105,18 +110,31 @@ class Decoder:
         Returns:
             `[L, E]`, and what steps need.
         """
-        context = Context(cross_bias, [], [])
-        for layer in self.layers:
+
+        def block(
+            layer: DecoderLayer,
+            x: tf.Tensor,
+            bias: tf.Tensor | float,
+            encoded: tf.Tensor,
+            cross_bias: tf.Tensor,
+        ) -> tuple[tf.Tensor, KeysValues, KeysValues]:
             q, k, v = self._self_attention_inputs(layer, x)
             q, k, v = (blocks.split_heads(y, self.heads) for y in (q, k, v))
-            context.prompt.append(KeysValues(k, v))
-            x += layer.attention_out(blocks.attend_all(q, context.prompt[-1], bias))
+            own = KeysValues(k, v)
+            x += layer.attention_out(blocks.attend_all(q, own, bias))
 
             k, v = tf.split(layer.cross_keys_values(encoded), 2, axis=-1)
-            context.cross.append(KeysValues(*(blocks.split_heads(y, self.heads) for y in (k, v))))
+            cross = KeysValues(*(blocks.split_heads(y, self.heads) for y in (k, v)))
             q = blocks.split_heads(self._cross_query(layer, x), self.heads)
-            x += layer.cross_out(blocks.attend_all(q, context.cross[-1], cross_bias))
-            x += layer.feed_forward(layer.feed_forward_norm(x))
+            x += layer.cross_out(blocks.attend_all(q, cross, cross_bias))
+            return x + layer.feed_forward(layer.feed_forward_norm(x)), own, cross
+
+        each = Repeated(block)
+        context = Context(cross_bias, [], [])
+        for layer in self.layers:
+            x, own, cross = each(layer, x, bias, encoded, cross_bias)
+            context.prompt.append(own)
+            context.cross.append(cross)
         return self.final_norm(x), context
 
     def step(
@@ -145,21 +163,35 @@ class Decoder:
         texts = context.cross_bias.shape[0]
         heads_of_rows = [x.shape[0] // texts, texts * self.heads, -1]
         cross_bias = blocks.for_each_head(context.cross_bias, self.heads)
-        own = []
-        for i, layer in enumerate(self.layers):
+
+        def block(
+            layer: DecoderLayer,
+            x: tf.Tensor,
+            of_text: tuple[KeysValues, KeysValues, KeysValues],
+            biases: tuple[tf.Tensor | float, ...],
+        ) -> tuple[tf.Tensor, KeysValues]:
+            prompt, cross, new = of_text
+            prompt_bias, cross_bias, new_bias, own_bias = biases
             inputs = self._self_attention_inputs(layer, x)
             rows = inputs[0].shape
             q, k, v = (tf.reshape(y, heads_of_rows) for y in inputs)
-            own.append(KeysValues(k, v))
+            own = KeysValues(k, v)
             mixed = blocks.attend_prompt_and_new(
-                q, context.prompt[i], prompt_bias, new[i], new_bias, own[i], own_bias
+                q, prompt, prompt_bias, new, new_bias, own, own_bias
             )
             x += layer.attention_out(tf.reshape(mixed, rows))
             q = tf.reshape(self._cross_query(layer, x), heads_of_rows)
-            mixed = blocks.attend_shared(q, context.cross[i], cross_bias)
+            mixed = blocks.attend_shared(q, cross, cross_bias)
             x += layer.cross_out(tf.reshape(mixed, rows))
-            x += layer.feed_forward(layer.feed_forward_norm(x))
-        return self.final_norm(blocks.texts_first(x, texts)), own
+            return x + layer.feed_forward(layer.feed_forward_norm(x)), own
+
+        each = Repeated(block)
+        biases = (prompt_bias, cross_bias, new_bias, own_bias)
+        written = []
+        for layer, *of_text in zip(self.layers, context.prompt, context.cross, new, strict=True):
+            x, own = each(layer, x, tuple(of_text), biases)
+            written.append(own)
+        return self.final_norm(blocks.texts_first(x, texts)), written
 
     def context_structure(self) -> Context:
         """A nest shaped like a `Context`; its leaves mean nothing."""
