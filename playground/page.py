@@ -266,10 +266,12 @@ def launch_options(page: Page, password: str = "", behind_proxy: bool = False) -
     script = (_ASSETS / "page.js").read_text(encoding="utf-8")
     # page.css is what all tabs share; a tab with styles of its own has a file of its own.
     sheets = [path.read_text(encoding="utf-8") for path in sorted(_ASSETS.glob("*.css"))]
+    # Gradio titles its page by a script, and now and then it is left without one.
+    head = f"<title>{TITLE}</title><script>{languages.script()}</script><script>{script}</script>"
     return {
         "theme": theme(),
         "css": css_variables() + "\n".join(sheets),
-        "head": f"<script>{languages.script()}</script><script>{script}</script>",
+        "head": head,
         "i18n": languages.tables(),
         "favicon_path": _ASSETS / "favicon.svg",
         "footer_links": ["api", "settings"],

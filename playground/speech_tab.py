@@ -46,24 +46,25 @@ _DECODER_PROMPT = 4
 _NOTHING_TO_HEAR = (
     "There is no recording yet: choose a file, record something or press an example first."
 )
-_LANGUAGES = (
-    "English",
-    "Arabic",
-    "Chinese",
-    "Dutch",
-    "French",
-    "German",
-    "Hindi",
-    "Italian",
-    "Japanese",
-    "Korean",
-    "Polish",
-    "Portuguese",
-    "Russian",
-    "Spanish",
-    "Turkish",
-    "Ukrainian",
-)
+_LANGUAGES = {
+    "English": "en",
+    "Arabic": "ar",
+    "Chinese": "zh",
+    "Dutch": "nl",
+    "French": "fr",
+    "German": "de",
+    "Hindi": "hi",
+    "Italian": "it",
+    "Japanese": "ja",
+    "Korean": "ko",
+    "Polish": "pl",
+    "Portuguese": "pt",
+    "Russian": "ru",
+    "Spanish": "es",
+    "Turkish": "tr",
+    "Ukrainian": "uk",
+}
+"""By name, the codes: a value must be no word, or Gradio translates it in the browser."""
 
 Updates = dict[gr.components.Component, Any]
 
@@ -172,7 +173,7 @@ class SpeechTab:
             )
         )
         self.language = gr.Dropdown(
-            [("Let the model hear it", ""), *((name, name) for name in _LANGUAGES)],
+            [("Let the model hear it", ""), *_LANGUAGES.items()],
             value="",
             allow_custom_value=True,
             label="Language",

@@ -108,6 +108,7 @@
   const texts = new WeakMap();
   const units = new WeakMap();
   const labels = new WeakMap();
+  const choices = new WeakMap();
 
   const replace = (source) => {
     const key = source.trim().replace(/\s+/g, " ");
@@ -146,9 +147,32 @@
     units.set(element, { source, shown: element.innerHTML });
     return true;
   };
+  // What stands in a closed list is an input's value, and no change of that is ever told. So Gradio
+  // goes on writing and reading English, and what is shown is set in between.
+  const native = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value");
+  const translateChoice = (input) => {
+    if (choices.has(input)) return;
+    const set = (source) => {
+      choices.set(input, { source, shown: replace(source ?? "") ?? source });
+      native.set.call(input, choices.get(input).shown);
+    };
+    const get = () => {
+      const typed = native.get.call(input);
+      return typed === choices.get(input).shown ? choices.get(input).source : typed;
+    };
+    set(input.value);
+    Object.defineProperty(input, "value", { configurable: true, get, set });
+  };
+  const restoreChoice = (input) => {
+    const source = input.value;
+    choices.delete(input);
+    delete input.value;
+    input.value = source;
+  };
   const translate = (node) => {
     if (node.nodeType === Node.TEXT_NODE) return translateText(node);
     if (node.nodeType !== Node.ELEMENT_NODE) return;
+    if (node.matches("input[role=listbox]")) translateChoice(node);
     for (const name of attributes) if (node.hasAttribute(name)) translateAttribute(node, name);
     if (node.matches(foreign)) {
       for (const heading of node.querySelectorAll("h3")) heading.childNodes.forEach(translate);
@@ -164,6 +188,7 @@
       for (const [name, { source, shown }] of Object.entries(labels.get(node) ?? {})) {
         if (node.getAttribute(name) === shown) node.setAttribute(name, source);
       }
+      if (choices.has(node)) restoreChoice(node);
       const { source, shown } = units.get(node) ?? {};
       if (shown !== undefined && shown === node.innerHTML) node.innerHTML = source;
       node.childNodes.forEach(restore);

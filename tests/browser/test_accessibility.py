@@ -43,6 +43,7 @@ def test_no_tab_has_a_serious_finding(visit: Open, width: int, height: int) -> N
     window.at("#tokens button.token").nth(2).click()
     window.page.add_style_tag(content="* { transition: none !important; }")
     window.page.evaluate(AXE)
+    assert window.page.title() == "XLA Playground"
     findings = {"Tokens": window.page.evaluate(_FINDINGS)}
     for tab in TABS[1:]:
         window.open_tab(tab.name)

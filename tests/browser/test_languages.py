@@ -34,6 +34,9 @@ _WORDS = """() => {
   for (const name of ["placeholder", "title", "aria-label", "data-label"])
     for (const each of document.querySelectorAll(`[${name}]`))
       if (!each.closest(theirs) && each.checkVisibility()) said.push(each.getAttribute(name));
+  const shown = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").get;
+  for (const each of document.querySelectorAll("input[role=listbox]"))
+    if (each.checkVisibility()) said.push(shown.call(each));
   return said;
 }"""
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.browser.visit import Visit
 from tests.playground.samples import INJECTIONS
-from tests.playground.served import Site
+from tests.playground.served import Site, children, slowed, was_cut_short
 
 Open = Callable[..., Visit]
 
@@ -42,6 +42,29 @@ def test_the_first_call_compiles_and_the_second_runs(
     assert re.search(r"[\d,.]+× faster than the first call", window.text("#report"))
     assert window.text("#story .story-new") == texts[-1], "the same seed draws the same text"
     assert window.overflow() == 0
+
+
+def test_a_visitor_who_leaves_stops_the_run(visit: Open, site: Site) -> None:
+    window = visit()
+    window.choose_model("slow-gpt2")
+    window.set_number("max_new_tokens", 256)
+    before = len(site.log_lines())
+    (engine,) = children(site.served.process.pid)
+    with slowed(engine):
+        window.at("#generate").click()
+        window.page.wait_for_function(
+            "document.querySelector('#story .story-new')?.textContent.length > 10"
+        )
+        window.close()
+        ended = site.line_after(before)
+    assert ended["model"] == site.slow
+    assert was_cut_short(ended)
+    other = visit()
+    other.set_number("max_new_tokens", 8)
+    other.generate()
+    served = site.log_lines()[-1]
+    assert (served["model"], served["new_tokens"], served["ahead"]) == (site.fast, 8, 0)
+    assert served["timing"]["queue_s"] < 2, "the engine went on for nobody"
 
 
 def test_stop_keeps_what_was_written(visit: Open) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import signal
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +14,7 @@ from playwright.sync_api import TimeoutError as NotInTime
 
 from playground.speech_examples import FOLDER, speech_examples
 from tests.browser.visit import Visit
-from tests.playground.served import Site, children
+from tests.playground.served import Site, children, slowed, was_cut_short
 from xla_backend import Backend
 
 Open = Callable[..., Visit]
@@ -189,27 +186,6 @@ def test_a_bad_recording_is_told_beside_the_button_and_keeps_the_last_transcript
         assert (window.text("#heard"), window.text("#speech_report")) == before
 
 
-@contextlib.contextmanager
-def slowed(process: int) -> Iterator[None]:
-    """Lets a process run a quarter of the time: the engine would else have heard everything before
-    a busy machine's browser has shown the first window."""
-    over = threading.Event()
-
-    def hold_and_let_go() -> None:
-        while not over.wait(0.05):
-            os.kill(process, signal.SIGSTOP)
-            over.wait(0.15)
-            os.kill(process, signal.SIGCONT)
-
-    holding = threading.Thread(target=hold_and_let_go)
-    holding.start()
-    try:
-        yield
-    finally:
-        over.set()
-        holding.join()
-
-
 def test_stop_keeps_what_was_heard(
     speech: Callable[..., Visit], site: Site, long_recording: Path
 ) -> None:
@@ -232,13 +208,17 @@ def test_stop_keeps_what_was_heard(
 
 
 def test_a_visitor_who_leaves_stops_the_transcription(
-    speech: Callable[..., Visit], long_recording: Path
+    speech: Callable[..., Visit], site: Site, long_recording: Path
 ) -> None:
     window = speech()
     upload(window, long_recording)
-    window.at("#transcribe").click()
-    window.page.wait_for_function("document.querySelectorAll('#windows tbody tr').length >= 2")
-    window.close()
+    before = len(site.log_lines())
+    (engine,) = children(site.served.process.pid)
+    with slowed(engine):
+        window.at("#transcribe").click()
+        window.page.wait_for_function("document.querySelectorAll('#windows tbody tr').length >= 2")
+        window.close()
+        assert was_cut_short(site.line_after(before))
     other = speech()
     choose_example(other, "Command 3")
     transcribe(other)
@@ -259,6 +239,37 @@ def test_a_multilingual_model_is_told_the_language(
     window.at("#transcribe").click()
     assert "does not know the language 'Klingon'" in problem(window)
     assert "It knows: de, en" in window.text("#speech_notice")
+
+
+def test_a_closed_list_speaks_the_language_of_the_browser(visit: Open) -> None:
+    window = visit(locale="ko")
+    window.open_tab("음성")
+    window.at("#speech_model input").click()
+    window.page.get_by_role("option", name="multilingual (폴더)").click()
+    assert window.at("#speech_model input").input_value().endswith("multilingual (폴더)")
+    spoken = window.at("#speech_language input")
+    assert spoken.input_value() == "모델이 듣고 판단"
+    spoken.click()
+    window.page.get_by_role("option", name="독일어").click()
+    assert spoken.input_value() == "독일어"
+    choose_example(window, "1")
+    window.at("#transcribe").click()
+    window.at("#speech_report", has_text="언어: de").wait_for()
+
+    spoken.fill("Klingon")
+    window.page.keyboard.press("Tab")
+    assert spoken.input_value() == "Klingon"
+    window.at("#transcribe").click()
+    assert "'Klingon'" in problem(window)
+    spoken.click()
+    window.page.get_by_role("option", name="독일어").click()
+    window.at("#language").select_option("zh-CN")
+    window.page.wait_for_function("document.documentElement.lang === 'zh-CN'")
+    assert spoken.input_value() == "德语"
+    window.at("#language").select_option("en")
+    window.page.wait_for_function("document.documentElement.lang === 'en'")
+    assert spoken.input_value() == "German"
+    assert window.at("#speech_model input").input_value().endswith("multilingual (folder)")
 
 
 def test_the_page_says_what_the_small_model_cannot_do(speech: Callable[..., Visit]) -> None:

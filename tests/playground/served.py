@@ -5,6 +5,7 @@ Knows how to start it, wait for it and end it. Must not know what is tested agai
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,27 @@ class Served:
 def children(pid: int) -> list[int]:
     """The processes that a process has started: of an app, its engine."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@contextlib.contextmanager
+def slowed(process: int) -> Iterator[None]:
+    """Lets a process run a quarter of the time: an engine would else be done with everything before
+    a busy machine's browser has shown the first of it."""
+    over = threading.Event()
+
+    def hold_and_let_go() -> None:
+        while not over.wait(0.05):
+            os.kill(process, signal.SIGSTOP)
+            over.wait(0.15)
+            os.kill(process, signal.SIGCONT)
+
+    holding = threading.Thread(target=hold_and_let_go)
+    holding.start()
+    try:
+        yield
+    finally:
+        over.set()
+        holding.join()
 
 
 def serve(*arguments: str, **environment: str) -> Served:
@@ -135,6 +157,24 @@ class Site:
     def log_lines(self) -> list[dict[str, Any]]:
         """What the log says of the requests that have ended, the latest last."""
         return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def line_after(self, count: int, within_s: float = 60.0) -> dict[str, Any]:
+        """The line that follows so many, once it is there."""
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            if len(lines := self.log_lines()) > count:
+                return lines[count]
+            time.sleep(0.05)
+        raise AssertionError(f"no request ended within {within_s} s")
+
+
+def was_cut_short(line: dict[str, Any]) -> bool:
+    """Whether the log's line is of a request that ended early because its visitor left.
+
+    Gradio says so twice, in either order: it calls the page, which stops the request, and it closes
+    the generator that reads the answer, which abandons it.
+    """
+    return line["end"] == "abandoned" or line.get("finish") == "stopped"
 
 
 _sites: list[Site] = []

@@ -100,6 +100,10 @@ def test_what_nobody_asked_for_is_off(name: str) -> None:
     assert launch_options(a_page())[name] is False
 
 
+def test_the_page_brings_its_own_title() -> None:
+    assert "<title>XLA Playground</title>" in launch_options(a_page())["head"]
+
+
 def test_the_page_gets_the_tables_and_the_switch() -> None:
     options = launch_options(a_page())
     assert set(options["i18n"].translations) == {language.code for language in LANGUAGES}
