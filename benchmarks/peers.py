@@ -17,21 +17,25 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from benchmarks import machine, memory, page, results
-from benchmarks.contenders import CONTENDERS, PEERS_PYTHON, ROOT
-from benchmarks.measures import MEASURES
+from benchmarks.contenders import CONTENDERS, PEERS_PYTHON, ROOT, ContenderFailed
+from benchmarks.measures import MEASURES, Measure
 from benchmarks.runner import Runner
 
 
-def main() -> None:
-    """Measures, writes the results and prints the bars."""
+def main() -> int:
+    """Measures, writes the results and prints the bars; the exit status is 1 if a measure failed.
+
+    What failed is told, and the other measures go on.
+    """
     arguments = _arguments()
     if not PEERS_PYTHON.exists():
         sys.exit("The peers are not installed: run make bench, which installs them.")
     if arguments.report_only:
         _report(arguments.output)
-        return
+        return 0
     chosen = [
         measure
         for measure in MEASURES
@@ -44,20 +48,18 @@ def main() -> None:
     # A model's measures together: its contenders are loaded once.
     models = list(dict.fromkeys(measure.model for measure in chosen))
     runner = Runner(arguments.work)
+    status = 0
     try:
         for model in models:
             for measure in (measure for measure in chosen if measure.model == model):
                 print(f"{measure.title} ({measure.name}, {model})", file=sys.stderr, flush=True)
                 start = time.perf_counter()
-                if measure.name == "page":
-                    entry = page.measure(measure.model, arguments.rounds)
-                elif measure.name == "memory":
-                    entry = memory.measure(measure, runner, arguments.work)
-                else:
-                    calls = measure.calls + (measure.full_only if arguments.full else ())
-                    if arguments.contenders:
-                        calls = tuple(c for c in calls if c.contender in arguments.contenders)
-                    entry = runner.run(measure, calls, arguments.rounds)
+                try:
+                    entry = _run(measure, runner, arguments)
+                except ContenderFailed as error:
+                    print(f"  failed: {error}", file=sys.stderr, flush=True)
+                    status = 1
+                    continue
                 entry["took_s"] = round(time.perf_counter() - start, 1)
                 entry["command"] = f"python -m benchmarks.peers {' '.join(sys.argv[1:])}".strip()
                 results.merge(
@@ -67,6 +69,18 @@ def main() -> None:
     finally:
         runner.forget()
     _report(arguments.output)
+    return status
+
+
+def _run(measure: Measure, runner: Runner, arguments: argparse.Namespace) -> dict[str, Any]:
+    if measure.name == "page":
+        return page.measure(measure.model, arguments.rounds)
+    if measure.name == "memory":
+        return memory.measure(measure, runner, arguments.work)
+    calls = measure.calls + (measure.full_only if arguments.full else ())
+    if arguments.contenders:
+        calls = tuple(call for call in calls if call.contender in arguments.contenders)
+    return runner.run(measure, calls, arguments.rounds)
 
 
 def _arguments() -> argparse.Namespace:
@@ -99,4 +113,4 @@ def _report(output: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

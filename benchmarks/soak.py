@@ -279,7 +279,7 @@ def drawing(run: Soak) -> str:
         for share in (0.25, 0.5, 0.75, 1.0):
             parts.append(
                 f'<text class="small" x="{left + width * share:.0f}" y="{panel + height + 18}"'
-                f' text-anchor="middle">{share * minutes:.{0 if minutes > 8 else 1}f} min</text>'
+                f' text-anchor="middle">{share * minutes:.1f} min</text>'
             )
     limit_y = y(first, run.limit / MB / top_mb)
     parts.append(
@@ -304,7 +304,7 @@ def drawing(run: Soak) -> str:
         for answer, p95 in zip(run.answers, windows, strict=True)
     )
     parts.append(f'<polyline class="line" points="{line}"/>')
-    return chart.svg(left + width + 30, second + height + 40, parts)
+    return chart.svg(left + width + 30, second + height + 32, parts)
 
 
 def main() -> int:

@@ -82,8 +82,9 @@ class Model:
         return self._model.generate(
             ctranslate2.StorageView.from_array(self._features),
             [prompt],
-            # Its length counts the prompt, and half of it is kept for a prompt of earlier text.
-            max_length=max(2 * request.new_tokens, request.new_tokens + len(prompt)),
+            # Its length counts the prompt but for the last token, and half of it is kept for a
+            # prompt of earlier text.
+            max_length=max(2 * request.new_tokens, request.new_tokens + len(prompt) - 1),
             beam_size=request.num_beams,
         )[0].sequences_ids[0]
 

@@ -1,14 +1,33 @@
-"""The soak's own arithmetic, its report and its drawing."""
+"""The soak in short, a real engine with hardly any room; its arithmetic, report and drawing."""
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from xml.etree import ElementTree
 
 from benchmarks import soak
 from benchmarks.soak import Answered, Soak
+from tests.checkpoints import gpt2
+from xla_backend.memory_bound import LEAST_ROOM
 
 MB = 10**6
+
+
+def test_the_limit_holds_and_no_request_fails(tmp_path: Path) -> None:
+    model = str(gpt2(tmp_path / "model", seed=71, n_layer=1, n_positions=512))
+    run = soak.soak(model, requests=70, keys=40, room=LEAST_ROOM)
+    assert run.errors == []
+    assert run.keys == 40
+    assert run.restarts >= 1
+    assert run.most <= run.limit
+    assert run.took("disk"), "what an earlier engine had made came back from the store"
+    for answer in run.answers:
+        assert answer.reported_s <= answer.took_s
+    text = soak.report(run, "the test")
+    assert "The limit held" in text
+    assert "0 of 70 requests failed" in text
+    ElementTree.fromstring(soak.drawing(run))
 
 
 def test_a_limit_that_is_passed_is_said() -> None:

@@ -6,6 +6,7 @@ All of it happens under a clock that was set back a day while the engine ran. Ki
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import shutil
@@ -139,6 +140,60 @@ def test_memory_that_runs_out_is_told_and_a_new_engine_serves(robbed: Robbed) ->
     assert robbed.generate().text == before.text
     assert robbed.process.pid != pid
     assert sum(robbed.process.health().restarts.values()) == 2
+
+
+@dataclass
+class ControlGroup:
+    """A group of processes of which the kernel limits the memory, cgroup v1 or v2."""
+
+    folder: Path
+
+    def limit(self, size: int) -> None:
+        """Bytes that its processes may take from now on."""
+        version_1 = self.folder / "memory.limit_in_bytes"
+        (version_1 if version_1.exists() else self.folder / "memory.max").write_text(str(size))
+
+    def take_in(self, pid: int) -> None:
+        """Moves a process here; what it holds already stays its former group's."""
+        (self.folder / "cgroup.procs").write_text(str(pid))
+
+    def killed(self) -> int:
+        """How many processes the kernel has killed because there was not enough."""
+        version_1 = self.folder / "memory.oom_control"
+        told = version_1 if version_1.exists() else self.folder / "memory.events"
+        return int(dict(map(str.split, told.read_text().splitlines()))["oom_kill"])
+
+
+@pytest.fixture
+def control_group() -> Iterator[ControlGroup]:
+    at = Path("/sys/fs/cgroup")
+    group = ControlGroup(
+        (at / "memory" if (at / "memory").is_dir() else at) / f"test-{os.getpid()}"
+    )
+    try:
+        group.folder.mkdir()
+        group.limit(2**40)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            group.folder.rmdir()
+        pytest.skip(f"only root of the machine itself may limit a process's memory ({error})")
+    yield group
+    group.folder.rmdir()
+
+
+def test_an_engine_that_the_kernel_kills_for_memory_is_told_and_replaced(
+    robbed: Robbed, control_group: ControlGroup
+) -> None:
+    before = robbed.generate()
+    pid = robbed.process.pid
+    control_group.limit(20_000_000)
+    control_group.take_in(pid)
+    with pytest.raises(EngineStopped, match="memory") as told:
+        robbed.generate(LARGE, prompt="word " * 100)
+    assert control_group.killed() == 1
+    assert "Traceback" not in str(told.value)
+    assert robbed.generate().text == before.text
+    assert robbed.process.pid != pid
 
 
 def test_the_store_full_of_rubbish_and_then_gone(robbed: Robbed) -> None:
