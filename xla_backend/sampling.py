@@ -7,6 +7,7 @@ models, caches or loops.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,9 @@ FILTERED = -1e30
 # Into how many groups the vocabulary is cut to find its likeliest tokens; 128 to 512 are equally
 # quick.
 _GROUPS = 256
+
+# Sums over the vocabulary are sums over lines of so many tokens: the processor's vector lanes.
+_LANES = 256
 
 
 class Controls(NamedTuple):
@@ -133,22 +137,26 @@ def filter_scores(scores: tf.Tensor, controls: Controls) -> tf.Tensor:
         `[R, V]` with filtered entries at `FILTERED`.
     """
 
-    # A loop of two rounds instead of two calls: XLA compiles its body once.
-    def cut(is_second: tf.Tensor, scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        is_top_p = is_second > 0
-        weights = tf.where(is_top_p, tf.nn.softmax(scores), 1.0)
-        # Beyond any sum of the weights: keeps everything.
-        no_limit = tf.cast(scores.shape[1] + 1, tf.float32)
-        top_k = tf.where(controls.top_k > 0, tf.cast(controls.top_k, tf.float32), no_limit)
-        top_p = tf.where(controls.top_p < 1.0, controls.top_p, no_limit)
-        keys = _ordered_bits(scores)
-        low, high = tf.reduce_min(keys, axis=-1), tf.reduce_max(keys, axis=-1)
-        limit = tf.where(is_top_p, top_p, top_k)
-        high = tf.where(limit >= no_limit, low, high)
-        threshold = _smallest_with_less_above(keys, weights, limit, low, high)
-        return is_second + 1, tf.where(keys >= threshold[:, None], scores, FILTERED)
+    scores = scores / controls.temperature[:, None]
+    keys = _ordered_bits(scores)
+    best = tf.reduce_max(keys, axis=-1)
+    mass = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
 
-    return tf.while_loop(lambda i, _: i < 2, cut, (0, scores / controls.temperature[:, None]))[1]
+    # A loop of two rounds instead of two calls: XLA compiles its body once. The second one need not
+    # look below what the first has cut off.
+    def cut(is_second: tf.Tensor, lowest: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        is_top_p = is_second > 0
+        left = tf.where(keys >= lowest[:, None], mass, 0.0)
+        limit = tf.where(is_top_p, controls.top_p * _sum(left), tf.cast(controls.top_k, tf.float32))
+        is_off = tf.where(is_top_p, controls.top_p >= 1.0, controls.top_k <= 0)
+        threshold = _smallest_with_less_above(
+            keys, tf.where(is_top_p, left, 1.0), limit, lowest, tf.where(is_off, lowest, best)
+        )
+        return is_second + 1, threshold
+
+    start = (0, tf.fill([scores.shape[0]], tf.int32.min))
+    threshold = tf.while_loop(lambda i, _: i < 2, cut, start)[1]
+    return tf.where(keys >= threshold[:, None], scores, FILTERED)
 
 
 def draw(scores: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
@@ -162,11 +170,31 @@ def draw(scores: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
         `[R]` int32.
     """
     weights = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
-    first = tf.zeros_like(uniform, tf.int32)
-    last = first + scores.shape[1] - 1
-    indices = tf.broadcast_to(tf.range(scores.shape[1])[None, :], tf.shape(weights))
-    # The smallest index behind which less than `uniform` of the weight is left.
-    return _smallest_with_less_above(indices, weights, uniform * _sum(weights), first, last)
+    rows, size = weights.shape
+    lanes = 2 ** round(math.log2(size) / 2)  # about as many as there are lines
+    lines = -(-size // lanes)
+    weights = tf.reshape(tf.pad(weights, [[0, 0], [0, lines * lanes - size]]), [rows, lines, lanes])
+    # First the lane, then the line in it: two short sums instead of one over the vocabulary.
+    in_lane = tf.reduce_sum(weights, axis=1)
+    lane, left = _fall_into(in_lane, uniform * tf.reduce_sum(in_lane, axis=-1))
+    line, _ = _fall_into(tf.gather(weights, lane, axis=2, batch_dims=1), left)
+    return line * lanes + lane
+
+
+def _fall_into(weights: tf.Tensor, share: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Where in `[R, N]` a share, `[R]`, of the weights falls, counted from the end.
+
+    Returns:
+        The smallest index behind which less than `share` is left, never one without weight, and how
+        much of the share is its own; both `[R]`.
+    """
+    places = tf.range(weights.shape[1])
+    # Not a running sum: one without weight changes no bit of these, and so is never fallen into.
+    is_from = places[None, :] >= tf.range(weights.shape[1] + 1)[:, None]
+    sums = tf.reduce_sum(tf.where(is_from, weights[:, None, :], 0.0), axis=-1)
+    share, behind = tf.minimum(share, sums[:, 0]), sums[:, 1:]
+    index = tf.reduce_sum(tf.cast(behind >= share[:, None], tf.int32), axis=-1)
+    return index, share - tf.gather(behind, index, batch_dims=1)
 
 
 def noise(seed: tf.Tensor, step: tf.Tensor, size: int) -> tf.Tensor:
@@ -217,6 +245,8 @@ def _smallest_with_less_above(
 ) -> tf.Tensor:
     """By bisection in [low, high], `[R]`: the smallest key above which weights sum to < limit.
 
+    Or a smaller one, if no key lies between: what is at least as large is the same.
+
     Args:
         keys: `[R, V]` int32. weights: `[R, V]`, none negative. limit: broadcastable to `[R]`.
     """
@@ -224,8 +254,11 @@ def _smallest_with_less_above(
     def halve(low: tf.Tensor, high: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         # Written so that the sum of two int32 cannot overflow.
         middle = (low & high) + tf.bitwise.right_shift(low ^ high, 1)
-        holds = _sum(tf.where(keys > middle[:, None], weights, 0.0)) < limit
-        return tf.where(holds, low, tf.minimum(middle + 1, high)), tf.where(holds, middle, high)
+        above = _sum(tf.where(keys > middle[:, None], weights, 0.0))
+        beyond = tf.minimum(middle + 1, high)
+        # Just the limit: what lies above is what is wanted, and the search is over.
+        high = tf.where(above < limit, middle, tf.where(tf.equal(above, limit), beyond, high))
+        return tf.where(above < limit, low, beyond), high
 
     return tf.while_loop(lambda low, high: tf.reduce_any(low < high), halve, (low, high))[1]
 
@@ -239,11 +272,10 @@ def _ordered_bits(x: tf.Tensor) -> tf.Tensor:
 
 def _sum(x: tf.Tensor) -> tf.Tensor:
     """`[R, V] -> [R]`, in two stages so that the first can use the processor's vector lanes."""
-    lanes = 128
     rows, size = x.shape
-    whole = size // lanes * lanes
+    whole = size // _LANES * _LANES
     total = tf.reduce_sum(x[:, whole:], axis=-1)
     if whole:
-        blocks = tf.reshape(x[:, :whole], [rows, whole // lanes, lanes])
+        blocks = tf.reshape(x[:, :whole], [rows, whole // _LANES, _LANES])
         total += tf.reduce_sum(tf.reduce_sum(blocks, axis=1), axis=-1)
     return total

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import chart, report, results, weights
+from benchmarks import chart, peers, report, results, weights
 from benchmarks.contenders import (
     CTRANSLATE2,
     EAGER_GENERATE,
@@ -149,6 +149,20 @@ def test_results_are_merged_and_never_mixed_between_machines(tmp_path: Path) -> 
     with pytest.raises(SystemExit, match="another machine"):
         results.merge(file, MEASURES[0], entry({}), MACHINE | {"cores": 64}, {})
     assert len(json.loads(file.read_text())["entries"]) == 2
+
+
+def test_another_machines_file_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "benchmarks.json"
+    results.merge(file, MEASURES[0], entry({}), MACHINE, {"numpy": "2"})
+    before = file.read_text()
+    monkeypatch.setattr(peers, "PEERS_PYTHON", Path(sys.executable))
+    monkeypatch.setattr(Runner, "run", lambda *_: pytest.fail("it measured first"))
+    monkeypatch.setattr(sys, "argv", ["peers", "--measures", "greedy", "--output", str(file)])
+    with pytest.raises(SystemExit, match="another machine"):
+        peers.main()
+    assert file.read_text() == before
 
 
 def test_the_weights_of_a_token_are_counted(tmp_path: Path) -> None:

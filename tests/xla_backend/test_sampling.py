@@ -318,6 +318,20 @@ def test_drawn_tokens_follow_the_filtered_distribution(options: dict) -> None:
     assert_follows(np.bincount(drawn, minlength=60), distribution(scores[0], chosen))
 
 
+@pytest.mark.parametrize("size", [2, 60, 2048, 50_257])
+def test_what_was_filtered_out_is_never_drawn(size: int) -> None:
+    """Sums are rounded: one that falls between two tokens must not be answered with a third."""
+    rng = np.random.default_rng(size)
+    draw = xla(sampling.draw)
+    for _ in range(20):
+        scores = rng.normal(0, 8, (50, size)).astype(np.float32)
+        scores[rng.random(scores.shape) < 0.9] = sampling.FILTERED
+        scores[:, rng.integers(size)] = 3.0  # none is without a token
+        uniform = rng.random(50, np.float32) * (1 - 2.0**-24) + np.float32(2.0**-25)
+        drawn = draw(tf.constant(scores), tf.constant(uniform)).numpy()
+        assert (np.take_along_axis(scores, drawn[:, None], axis=1) > sampling.FILTERED).all()
+
+
 def test_the_ends_of_the_noise_draw_possible_tokens() -> None:
     """The first and last numbers that the noise can be, with impossible tokens at both ends."""
     draw = xla(sampling.draw)
