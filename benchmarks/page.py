@@ -10,8 +10,10 @@ import re
 import shutil
 from typing import Any
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, sync_playwright
+from playwright.sync_api import Error as PlaywrightError
 
+from benchmarks.contenders import ContenderFailed
 from benchmarks.served import served
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -48,13 +50,13 @@ def measure(model: str, rounds: int) -> dict[str, Any]:
 
     Returns:
         "clicks", each with "first_text_s" and the engine's "first_token_s".
+
+    Raises:
+        ContenderFailed: no browser can be started.
     """
     clicks = []
     with served() as url, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=next(filter(None, map(shutil.which, BROWSERS)), None),
-            args=CHROMIUM_ARGUMENTS,
-        )
+        browser = _browser(playwright)
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.set_default_timeout(PATIENCE_MS)
         page.goto(url)
@@ -69,6 +71,18 @@ def measure(model: str, rounds: int) -> dict[str, Any]:
                 clicks.append(click)
         browser.close()
     return {"clicks": clicks}
+
+
+def _browser(playwright: Playwright) -> Browser:
+    try:
+        return playwright.chromium.launch(
+            executable_path=next(filter(None, map(shutil.which, BROWSERS)), None),
+            args=CHROMIUM_ARGUMENTS,
+        )
+    except PlaywrightError as error:
+        raise ContenderFailed(
+            "no browser can be started; install Chromium (on Debian: apt-get install chromium)"
+        ) from error
 
 
 def _click(page: Page) -> dict[str, float]:

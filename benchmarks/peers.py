@@ -45,6 +45,8 @@ def main() -> int:
     ]
     if not chosen:
         sys.exit("There is no such measure; the names are in benchmarks/measures.py.")
+    here = machine.description()
+    results.check(arguments.output, here)
     # A model's measures together: its contenders are loaded once.
     models = list(dict.fromkeys(measure.model for measure in chosen))
     runner = Runner(arguments.work)
@@ -62,9 +64,7 @@ def main() -> int:
                     continue
                 entry["took_s"] = round(time.perf_counter() - start, 1)
                 entry["command"] = f"python -m benchmarks.peers {' '.join(sys.argv[1:])}".strip()
-                results.merge(
-                    arguments.output, measure, entry, machine.description(), runner.versions
-                )
+                results.merge(arguments.output, measure, entry, here, runner.versions)
             runner.forget()
     finally:
         runner.forget()

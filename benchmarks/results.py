@@ -15,6 +15,19 @@ from typing import Any
 from benchmarks.measures import FEW, Bar, Measure
 
 
+def check(path: Path, machine: dict[str, Any]) -> None:
+    """Makes sure that a machine's numbers may go into the file: before minutes are spent on them.
+
+    Raises:
+        SystemExit: the file's numbers are another machine's.
+    """
+    if path.exists() and (held := read(path)["machine"]) != machine:
+        raise SystemExit(
+            f"{path} holds the numbers of another machine ({held['processor']}): "
+            "delete it, or write to another file with --output."
+        )
+
+
 def merge(
     path: Path,
     measure: Measure,
@@ -27,12 +40,8 @@ def merge(
     Raises:
         SystemExit: the file's numbers are another machine's.
     """
+    check(path, machine)
     kept = read(path) if path.exists() else {"machine": machine, "versions": {}, "entries": {}}
-    if kept["machine"] != machine:
-        raise SystemExit(
-            f"{path} holds the numbers of another machine ({kept['machine']['processor']}): "
-            "delete it, or write to another file with --output."
-        )
     kept["versions"] |= versions
     entry["measured"] = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
     kept["entries"][f"{measure.name}/{measure.model}"] = entry
