@@ -243,7 +243,7 @@ def create_app(
         add_endpoints(page)
 
         def leave(request: gr.Request) -> None:
-            page.runs.end(str(request.session_hash))
+            page.runs.leave(str(request.session_hash))
 
         app.unload(leave)
     return app

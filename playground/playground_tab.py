@@ -192,7 +192,16 @@ class PlaygroundTab:
             [self.notice, self.story, self.report, self.generate, self.stop],
             **QUIET,
         ).then(
+            # Only what changes while it runs: with every piece of text that comes, Gradio's page
+            # looks every output up and tells it what goes on.
             self._run,
+            None,
+            [self.story, self.report],
+            show_progress="hidden",
+            api_visibility="private",
+            **self._page.beside_others,
+        ).then(
+            self._finish,
             [self.shown, self._page.runs_of_visitor],
             [
                 self.story,
@@ -207,9 +216,7 @@ class PlaygroundTab:
                 self.generate,
                 self.stop,
             ],
-            show_progress="hidden",
-            api_visibility="private",
-            **self._page.beside_others,
+            **QUIET,
         )
         self.stop.click(self._stop, None, [self.stop, self.notice], **QUIET)
 
@@ -339,31 +346,33 @@ class PlaygroundTab:
         except ModelUnavailable:
             return None
 
-    def _run(self, before: Shown | None, runs: Any, request: gr.Request) -> Iterator[Updates]:
-        """Streams the visitor's run, then shows what it cost. An error keeps the last result."""
+    def _run(self, request: gr.Request) -> Iterator[Updates]:
+        """Streams the visitor's run; what it cost is shown by `_finish`, which follows."""
         session = str(request.session_hash)
         run = self._page.runs.take(session, Run)
-        if run is None:  # `_begin` found a mistake and has said so.
-            yield {self.notice: gr.skip()}  # A generator that yields nothing empties its outputs.
-            return
+        if run is not None:  # else `_begin` found a mistake and has said so
+            family = self._family(run.model)
+            with self._page.runs.handing_over(session):
+                for text in run.texts(self._backend, self._page.line.waited_s()):
+                    if text:
+                        yield {self.story: story(run.prompt, text, writing=True, family=family)}
+                    elif run.waited_for:
+                        yield {self.report: waiting_report(self._prediction_of(run), 0, family)}
+        yield {self.report: gr.skip()}  # A generator that yields nothing empties its outputs.
+
+    def _finish(self, before: Shown | None, runs: Any, request: gr.Request) -> Updates:
+        """Shows what the visitor's run came to and what it cost. An error keeps the last result."""
+        ended = self._page.runs.ended(str(request.session_hash), Run)
+        if ended is None:  # It never began.
+            return {self.notice: gr.skip()}
+        run, problem = ended
         family = self._family(run.model)
-        shown = None
-        with self._page.runs.carrying_out(session) as ending:
-            for text in run.texts(self._backend, self._page.line.waited_s()):
-                if text:
-                    yield {self.story: story(run.prompt, text, writing=True, family=family)}
-                elif run.waited_for:
-                    yield {self.report: waiting_report(self._prediction_of(run), 0, family)}
-            shown = run.shown()
+        shown = run.shown()
         if shown is None:
-            problem = ending.problem or "Stopped before it began."
-            yield {**self._at_rest(before, family), self.notice: notice(problem)}
-        else:
-            runs = history.add(runs, shown, self._family(shown.result.model))
-            yield {
-                **self._at_rest(shown, family),
-                **self.history.updates(runs),
-            }
+            problem = problem or "Stopped before it began."
+            return {**self._at_rest(before, family), self.notice: notice(problem)}
+        runs = history.add(runs, shown, family)
+        return {**self._at_rest(shown, family), **self.history.updates(runs)}
 
     def _at_rest(self, shown: Shown | None, empty: Family) -> Updates:
         """A result, or the page as it was before the first one, and the buttons as they start."""

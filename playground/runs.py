@@ -186,6 +186,7 @@ class Runs:
 
     def __init__(self) -> None:
         self._by_session: dict[str, QueuedRun] = {}
+        self._ended: dict[str, tuple[QueuedRun, str]] = {}
         self._lock = threading.Lock()
 
     @contextmanager
@@ -211,6 +212,25 @@ class Runs:
                 yield ending
         finally:
             self.end(session)
+
+    @contextmanager
+    def handing_over(self, session: str) -> Iterator[None]:
+        """As `carrying_out`, for a run that the event after this one shows: see `ended`."""
+        try:
+            with self.told() as ending:
+                yield
+            with self._lock:
+                # Nothing comes after this for a visitor who has left, and so has no run any more.
+                if (run := self._by_session.get(session)) is not None:
+                    self._ended[session] = run, ending.problem
+        finally:
+            self.end(session)
+
+    def ended(self, session: str, kind: type[AnyRun]) -> tuple[AnyRun, str] | None:
+        """The run that was handed over, once, and the sentence to tell, empty for none."""
+        with self._lock:
+            run, problem = self._ended.pop(session, (None, ""))
+        return (run, problem) if isinstance(run, kind) else None
 
     def begin(self, session: str, run: QueuedRun) -> int:
         """Enters a run; returns how many others are before it.
@@ -250,8 +270,14 @@ class Runs:
             run.stop()
         return run is not None
 
+    def leave(self, session: str) -> None:
+        """Ends the run of a visitor who has left, and drops what was handed over."""
+        self.end(session)
+        with self._lock:
+            self._ended.pop(session, None)
+
     def end(self, session: str) -> None:
-        """Forgets the session's run, stopping it if it still writes: its visitor may have left."""
+        """Forgets the session's run, stopping it if it still writes."""
         with self._lock:
             run = self._by_session.pop(session, None)
         if run is not None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 from gradio.queueing import Queue
+from gradio.server_messages import EstimationMessage, ProcessStartsMessage
 from gradio.utils import LRUCache
 
 from playground.limits import Limits
@@ -26,6 +27,7 @@ from xla_backend import BackendError, InvalidRequest
 if TYPE_CHECKING:
     from gradio.block_function import BlockFunction
     from gradio.queueing import Event
+    from gradio.server_messages import EventMessage
 
 _REFUSAL = "refuse"
 _CLOSED_PAGES = 2
@@ -147,6 +149,16 @@ class WaitingLine(Queue):
                 return [waiting.queue.pop(0)], False, self._engine_queue
             self._was_full = time.monotonic()
         return super().get_events()
+
+    def send_message(self, event: Event, event_message: EventMessage) -> None:
+        """Tells a caller how it goes, unless it is the page.
+
+        The page asks by itself what waits and where, and each message costs its browser as much as
+        a piece of text does.
+        """
+        is_page = event.fn.api_visibility == "private"
+        if not (is_page and isinstance(event_message, EstimationMessage | ProcessStartsMessage)):
+            super().send_message(event, event_message)
 
     async def process_events(self, events: list[Event], batch: bool, begin_time: float) -> None:
         """Carries events out, then forgets them."""

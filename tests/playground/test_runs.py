@@ -165,6 +165,33 @@ def test_a_run_without_an_error_ends_without_a_sentence() -> None:
     assert (ending.problem, runs.of("one")) == ("", None)
 
 
+def test_a_run_is_handed_over_to_the_next_event_once() -> None:
+    runs = Runs()
+    for error, sentence in ((None, ""), (InvalidRequest("Too long."), "Too long.")):
+        run = a_run()
+        runs.begin("one", run)
+        with runs.handing_over("one"):
+            if error:
+                raise error
+        assert runs.of("one") is None
+        assert runs.ended("two", Run) is None
+        assert runs.ended("one", Run) == (run, sentence)
+        assert runs.ended("one", Run) is None
+
+
+def test_nothing_is_kept_for_a_visitor_who_has_left() -> None:
+    runs = Runs()
+    runs.begin("in the middle", a_run())
+    with runs.handing_over("in the middle"):
+        runs.leave("in the middle")
+    runs.begin("at the end", a_run())
+    with runs.handing_over("at the end"):
+        pass
+    runs.leave("at the end")
+    for session in ("in the middle", "at the end"):
+        assert (runs.of(session), runs.ended(session, Run)) == (None, None)
+
+
 def test_what_is_told_lets_no_error_out() -> None:
     runs = Runs()
     with runs.told() as ending:

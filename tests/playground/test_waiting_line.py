@@ -82,6 +82,13 @@ def shop() -> Iterator[Shop]:
         line = WaitingLine.of(app, ENGINE, limits, behind_proxy=True)
         gr.api(say, api_name="say", concurrency_id=ENGINE, concurrency_limit=ALONE)
         gr.api(hum, api_name="hum", concurrency_id=ENGINE, concurrency_limit=3)
+        gr.api(
+            say,
+            api_name="mutter",
+            api_visibility="private",  # as the page's own events are
+            concurrency_id=ENGINE,
+            concurrency_limit=ALONE,
+        )
     app.launch(server_name="127.0.0.1", prevent_thread_lock=True, quiet=True, ssr_mode=False)
     opened.append(Shop(line, app.local_url.rstrip("/")))
     yield opened[0]
@@ -183,3 +190,18 @@ def test_requests_made_by_hand_do_not_pass_the_line_by(shop: Shop) -> None:
     assert answer.status_code == 404
     assert "join the queue" in answer.text
     assert shop.served == []
+
+
+def test_the_page_gets_what_is_said_and_nothing_else(shop: Shop) -> None:
+    """A program is told how it goes, which costs a page as much as a piece of text does."""
+
+    def told(how: str) -> list[str]:
+        index = next(i for i, fn in shop.line.blocks.fns.items() if fn.api_name == how)
+        event = {"fn_index": index, "session_hash": how, "data": ["a"]}
+        httpx.post(f"{shop.url}/gradio_api/queue/join", json=event).raise_for_status()
+        stream = httpx.get(f"{shop.url}/gradio_api/queue/data?session_hash={how}", timeout=30)
+        return re.findall(r'"msg": ?"(\w+)"', stream.text)
+
+    shop.door.set()
+    assert told("say") == ["estimation", "process_starts", "process_completed", "close_stream"]
+    assert told("mutter") == ["process_completed", "close_stream"]
