@@ -7,14 +7,18 @@ tools for agents.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
+import shutil
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 from gradio.route_utils import FnIndexInferError
+from starlette.concurrency import run_in_threadpool
 
 from playground.login_page import login_page
 from playground.password import Password
@@ -33,6 +37,10 @@ MOST_BODY_BYTES = 4 * 2**20
 characters, each up to six bytes as JSON."""
 MOST_UPLOAD_BYTES = 210 * 2**20
 """Of one upload: the largest recording that is taken, and what surrounds it."""
+MOST_HELD_BYTES = 4 * 2**30
+"""Of all uploads together, which are deleted after a day."""
+LEAST_FREE_BYTES = 2**29
+"""What uploads leave of the disk."""
 _READ_ANYWAY = 32 * 2**20  # Else the connection breaks before the answer is read.
 _API = "/gradio_api"
 _OPEN = re.compile(rf"/(login/?|health|robots\.txt|favicon\.ico|{_API[1:]}/startup-events)")
@@ -47,6 +55,8 @@ _CLOSED = re.compile(
 redirections to anywhere."""
 _RANGE = re.compile(rb"\s*bytes=(\d+-\d+)\s*")
 _ANSWER = re.compile(rf"{_API}/call/(?:v2/)?[^/]+/([^/]+)")
+_CALL = re.compile(rf"{_API}/call/v2/[^/]+")
+_TO_BE_SENT = "This address takes a POST. What it answers says where the result is to be had."
 _NO_REQUEST = (
     "There is no request of this number, or its answer was read already. POST to the endpoint "
     "first; it answers with the number."
@@ -57,6 +67,10 @@ _NOT_UNDERSTOOD = (
     "each endpoint takes."
 )
 _TOO_LARGE = "The request has more than {most:,} bytes, which is more than is taken here."
+_NO_SPACE = (
+    "The server holds as many recordings as it has room for. Try again later, or use a shorter one "
+    "from the examples."
+)
 _NO_PASSWORD = (
     "This page has a password. Send it as the header “Authorization: Bearer PASSWORD”, or open the "
     "page in a browser."
@@ -132,6 +146,15 @@ class Gate:
         if _CLOSED.match(path):
             await answer.tell(404, _NOT_THERE)
             return True
+        is_upload = _is_upload(path) and "app" in scope
+        if is_upload and not await run_in_threadpool(
+            has_room, Path(scope["app"].uploaded_file_dir)
+        ):
+            await answer.tell(507, _NO_SPACE)
+            return True
+        if scope["method"] == "GET" and _CALL.fullmatch(path):
+            await answer.tell(405, _TO_BE_SENT, {"allow": "POST"})
+            return True
         asked_for = _ANSWER.fullmatch(path) if scope["method"] == "GET" else None
         if asked_for and "app" in scope and not is_waited_for(scope["app"], asked_for[1]):
             await answer.tell(404, _NO_REQUEST)  # Gradio would begin a stream and break it off.
@@ -198,10 +221,10 @@ class _Answer:
         self._has_begun = True
         await self._send(message)
 
-    async def tell(self, status: int, sentence: str) -> None:
+    async def tell(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
         """A sentence as JSON, unless the app had begun to answer."""
         body = json.dumps({"detail": sentence}, ensure_ascii=False).encode()
-        await self.send(status, body, {})
+        await self.send(status, body, headers or {})
 
     async def page(self, status: int, html: str) -> None:
         """A page."""
@@ -238,7 +261,22 @@ def _left_to_starlette(headers: Headers) -> Headers:
 
 def most_bytes(path: str) -> int:
     """How much may be sent to this path."""
-    return MOST_UPLOAD_BYTES if path.rstrip("/") == f"{_API}/upload" else MOST_BODY_BYTES
+    return MOST_UPLOAD_BYTES if _is_upload(path) else MOST_BODY_BYTES
+
+
+def has_room(folder: Path) -> bool:
+    """Whether one more file may be put into the folder of the uploads."""
+    if not folder.is_dir():
+        return True
+    held = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # it was deleted just now
+            held += path.stat().st_size
+    return held < MOST_HELD_BYTES and shutil.disk_usage(folder).free > LEAST_FREE_BYTES
+
+
+def _is_upload(path: str) -> bool:
+    return path.rstrip("/") == f"{_API}/upload"
 
 
 def _counted(scope: Message, receive: Receive, most: int) -> Receive:

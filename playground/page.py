@@ -25,6 +25,7 @@ from playground.gate import Gate
 from playground.health import health_route
 from playground.limits import Limits
 from playground.markup import quoted
+from playground.openapi import WholeDescription
 from playground.playground_tab import PlaygroundTab
 from playground.pulse import pulse_route
 from playground.runs import QueuedRun, Run, Runs
@@ -282,6 +283,7 @@ def launch_options(page: Page, password: str = "", behind_proxy: bool = False) -
                 (Gate, (), {"password": password, "behind_proxy": behind_proxy}),
                 # Gradio compresses its scripts, but not the page itself: half a megabyte.
                 (GZipMiddleware, (), {"compresslevel": 6}),
+                (WholeDescription, (), {}),
             ],
             "routes": [
                 health_route(context.backend, context.line),

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import soundfile
 from gradio_client import Client, handle_file
@@ -183,6 +184,36 @@ def test_the_endpoints_are_described(client: Client, site: Site) -> None:
     assert set(calls) == set(ENDPOINTS)
     for name, methods in calls.items():
         assert described[f"/{name}"]["description"] in methods["post"]["description"]
+
+
+def test_the_description_tells_what_is_required_and_how_a_mistake_is_answered(site: Site) -> None:
+    """Of each answer that is not documented, `make fuzz` would say so."""
+    with urllib.request.urlopen(f"{site.url}/gradio_api/openapi.json", timeout=30) as answer:
+        paths = json.load(answer)["paths"]
+    needed = {
+        path.rpartition("/")[2]: methods["post"]["requestBody"]["content"]["application/json"][
+            "schema"
+        ].get("required", [])
+        for path, methods in paths.items()
+        if "/call/v2/" in path
+    }
+    assert needed["generate"] == ["prompt"]
+    assert needed["models"] == []
+    for path, methods in paths.items():
+        for method, operation in methods.items():
+            told = {"400", "413", "422"} if method == "post" else {"404"}
+            told |= {"507"} if path.endswith("/upload") else set()
+            assert told | {"200", "401", "429", "500"} == set(operation["responses"]), path
+    sends = {"{}": 400, "": 422, "{": 422}
+    for body, status in sends.items():
+        reply = httpx.post(
+            f"{site.url}/gradio_api/call/v2/generate",
+            content=body,
+            headers={"content-type": "application/json"},
+        )
+        assert reply.status_code == status
+        assert reply.headers["content-type"] == "application/json"
+        assert reply.json()["detail"]
 
 
 def test_a_stream_grows_and_ends_with_what_generate_answers(client: Client, site: Site) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import base64
 import logging
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -63,6 +65,34 @@ def test_without_the_password_nothing_is_had(path: str) -> None:
     assert answer.status_code == 401
     assert "Authorization: Bearer" in answer.json()["detail"]
     assert Knocker(Gate(echo))("GET", path).status_code == 200
+
+
+@pytest.mark.parametrize("bound", ["MOST_HELD_BYTES", "LEAST_FREE_BYTES"])
+def test_uploads_do_not_fill_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    async def page(scope: Any, receive: Any, send: Any) -> None:
+        app = SimpleNamespace(uploaded_file_dir=str(tmp_path / "uploads"))
+        await Gate(echo)({**scope, "app": app}, receive, send)
+
+    visitor = Knocker(page)
+    assert visitor("POST", "/gradio_api/upload", content=b"x").text == "1 bytes"
+    (tmp_path / "uploads" / "one").mkdir(parents=True)
+    (tmp_path / "uploads" / "one" / "a.wav").write_bytes(b"x" * 200_000)
+    assert visitor("POST", "/gradio_api/upload", content=b"x").status_code == 200
+    limit = 100_000 if bound == "MOST_HELD_BYTES" else 2**62
+    monkeypatch.setattr(f"playground.gate.{bound}", limit)
+    refused = visitor("POST", "/gradio_api/upload", content=b"x")
+    assert refused.status_code == 507
+    assert "as many recordings as it has room for" in refused.json()["detail"]
+    assert visitor("POST", "/gradio_api/run/predict", content=b"x").status_code == 200
+
+
+def test_an_address_that_takes_a_post_says_so() -> None:
+    answer = Knocker(Gate(echo))("GET", "/gradio_api/call/v2/generate")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert "takes a POST" in answer.json()["detail"]
+    assert Knocker(Gate(echo))("POST", "/gradio_api/call/v2/generate").status_code == 200
 
 
 @pytest.mark.parametrize(
