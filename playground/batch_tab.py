@@ -82,7 +82,11 @@ class BatchTab:
             self.stop = gr.Button("Stop", interactive=False, elem_id="stop_batch")
         self.notice = gr.HTML("", elem_id="batch_notice", apply_default_css=False)
         first = models[0] if models else None
-        self.controls = OptionControls(examples_for(first)[0].options, "batch_")
+        self.controls = OptionControls(
+            self._page.limits.within(examples_for(first)[0].options),
+            "batch_",
+            self._page.limits.new_tokens,
+        )
         self.exact_key = gr.Checkbox(
             label="Exact shape only",
             info="A larger function that is there may not serve.",

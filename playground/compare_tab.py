@@ -25,6 +25,7 @@ from playground.compare_runs import (
 from playground.compare_variants import variants_report
 from playground.components import QUIET, empty_on_change, lenient, model_dropdown, notice
 from playground.examples import EXAMPLES
+from playground.option_controls import slider_end
 from playground.quantities import count, elapsed
 from playground.report_parts import waiting_for_others
 from xla_backend import BackendError, GenerationOptions
@@ -100,8 +101,8 @@ class CompareTab:
         self.max_new_tokens = lenient(
             gr.Slider(
                 1,
-                256,
-                value=32,
+                slider_end(self._page.limits.new_tokens),
+                value=min(32, self._page.limits.new_tokens),
                 step=1,
                 label="New tokens",
                 elem_id="compare_new_tokens",

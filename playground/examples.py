@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from xla_backend import GenerationOptions, ModelInfo
+from xla_backend.options import MAX_NEW_TOKENS
 
 DEFAULTS = GenerationOptions(max_new_tokens=96, temperature=0.7)
 ANSWER_DEFAULTS = GenerationOptions(max_new_tokens=40)
@@ -164,7 +165,14 @@ def is_example_prompt(prompt: str, sets: Sequence[tuple[Example, ...]] = ALL_EXA
 
 
 def are_example_options(
-    options: GenerationOptions, sets: Sequence[tuple[Example, ...]] = ALL_EXAMPLES
+    options: GenerationOptions,
+    sets: Sequence[tuple[Example, ...]] = ALL_EXAMPLES,
+    most_new_tokens: int = MAX_NEW_TOKENS,
 ) -> bool:
-    """Whether options are those that the page itself has set."""
-    return any(example.options == options for examples in sets for example in examples)
+    """Whether options are those that the page itself has set, with no more tokens than these."""
+    return any(
+        example.options.replace(max_new_tokens=min(example.options.max_new_tokens, most_new_tokens))
+        == options
+        for examples in sets
+        for example in examples
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from playground.quantities import count
-from xla_backend import BackendError, InvalidRequest
+from xla_backend import BackendError, GenerationOptions, InvalidRequest
 from xla_backend.audio import DEFAULT_MAX_SECONDS
 from xla_backend.options import MAX_NEW_TOKENS
 
@@ -71,6 +71,10 @@ class Limits:
                 f"The prompt has {size:,} bytes, and at most {self.prompt_bytes:,} are taken here. "
                 "Shorten it."
             )
+
+    def within(self, options: GenerationOptions) -> GenerationOptions:
+        """These options, with no more tokens than may be asked for."""
+        return options.replace(max_new_tokens=min(options.max_new_tokens, self.new_tokens))
 
     def check_new_tokens(self, new_tokens: int) -> None:
         """Refuses more tokens than are given here.

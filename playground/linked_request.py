@@ -72,5 +72,5 @@ class LinkedRequest:
             name,
             example.prompt if link.prompt is None else link.prompt,
             bool(link.exact_key),
-            *values_for(example.options.replace(**link.options)),
+            *values_for(self._page.limits.within(example.options).replace(**link.options)),
         ]

@@ -35,9 +35,21 @@ MOST_NEW_TOKENS = 256
 class OptionControls:
     """Builds the controls where it is created; `inputs` are their components in order."""
 
-    def __init__(self, defaults: GenerationOptions, prefix: str = "") -> None:
-        """Takes the values to begin with, and what the elements' ids begin with."""
+    def __init__(
+        self,
+        defaults: GenerationOptions,
+        prefix: str = "",
+        most_new_tokens: int = MOST_NEW_TOKENS,
+    ) -> None:
+        """Builds them.
+
+        Args:
+            defaults: the values to begin with.
+            prefix: what the elements' ids begin with.
+            most_new_tokens: what a visitor may ask for at most.
+        """
         self._prefix = prefix
+        self._most_new_tokens = slider_end(most_new_tokens)
         self._by_name: dict[str, gr.components.Component] = {}
         self._build_shape(defaults)
         with gr.Accordion("More options", open=False, elem_classes="more-options"):
@@ -65,7 +77,7 @@ class OptionControls:
     def _build_shape(self, defaults: GenerationOptions) -> None:
         self._by_name["max_new_tokens"] = gr.Slider(
             1,
-            MOST_NEW_TOKENS,
+            self._most_new_tokens,
             value=defaults.max_new_tokens,
             step=1,
             label="New tokens",
@@ -201,6 +213,15 @@ def values_for(options: GenerationOptions) -> list[Any]:
         name for name, value in EARLY_STOPPING.items() if value == values["early_stopping"]
     )
     return [values[name] for name in NAMES]
+
+
+def slider_end(most_new_tokens: int) -> int:
+    """Where a slider of tokens ends that shows no more than may be asked for.
+
+    Gradio's sliders need two values, so where one token is allowed a second one can be set, and the
+    page says that it may not be had.
+    """
+    return max(2, min(MOST_NEW_TOKENS, most_new_tokens))
 
 
 def _switch(names: tuple[str, ...], interactive: bool) -> list[Any]:

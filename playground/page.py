@@ -29,11 +29,11 @@ from playground.openapi import WholeDescription
 from playground.playground_tab import PlaygroundTab
 from playground.pulse import pulse_route
 from playground.runs import QueuedRun, Run, Runs
+from playground.script_mends import mended_scripts
 from playground.shapes_tab import ShapesTab
 from playground.speech_tab import SpeechTab
 from playground.statistics_tab import StatisticsTab
 from playground.status_line import status_line
-from playground.tabs_mend import tabs_route
 from playground.theme import css_variables, theme
 from playground.waiting_line import ALONE, WaitingLine
 from xla_backend import GenerationOptions, ModelInfo, ModelUnavailable
@@ -288,7 +288,7 @@ def launch_options(page: Page, password: str = "", behind_proxy: bool = False) -
             "routes": [
                 health_route(context.backend, context.line),
                 pulse_route(context),
-                *tabs_route(),
+                *mended_scripts(),
             ],
         },
         "enable_monitoring": False,

@@ -60,7 +60,10 @@ class PlaygroundTab:
                 self._build_result()
             with gr.Column(elem_classes="card area-options"):
                 self.presets = PresetButtons(page)
-                self.controls = OptionControls(examples_for(self._first)[0].options)
+                self.controls = OptionControls(
+                    page.limits.within(examples_for(self._first)[0].options),
+                    most_new_tokens=page.limits.new_tokens,
+                )
                 self.exact_key = gr.Checkbox(
                     label="Exact shape only",
                     info="A larger function that is there may not serve. To see a first call.",
@@ -278,8 +281,10 @@ class PlaygroundTab:
             options = None if is_linked else options_from(values)
         except BackendError:  # A number is being typed.
             options = None
-        if options and are_example_options(options) and not are_example_options(options, own):
-            defaults = values_for(examples[0].options)
+        most = self._page.limits.new_tokens
+        is_untouched = options and are_example_options(options, most_new_tokens=most)
+        if is_untouched and not are_example_options(options, own, most):
+            defaults = values_for(self._page.limits.within(examples[0].options))
             updates.update(zip(self.controls.inputs, defaults, strict=True))
         if shown is None and self._page.runs.of(str(request.session_hash)) is None:
             updates[self.story] = empty_story(family)
@@ -289,7 +294,7 @@ class PlaygroundTab:
 
     def _fill_in(self, index: int, model: str) -> list[Any]:
         example = examples_for(self._info(model))[index]
-        return [example.prompt, *values_for(example.options)]
+        return [example.prompt, *values_for(self._page.limits.within(example.options))]
 
     def _look_at_status(self, request: gr.Request) -> tuple[str, str]:
         run = self._page.runs.of(str(request.session_hash))

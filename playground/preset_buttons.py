@@ -46,4 +46,4 @@ class PresetButtons:
         options = preset.change(before)
         if preset.exact_key:
             options = first_call(self._page.backend, model, prompt, options)
-        return [preset.exact_key, *values_for(options)]
+        return [preset.exact_key, *values_for(self._page.limits.within(options))]

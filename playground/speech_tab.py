@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from playground.components import QUIET, empty_on_change, lenient, model_dropdown, notice
+from playground.option_controls import slider_end
 from playground.prediction_line import no_prediction_line, window_prediction_line
 from playground.speech_examples import speech_examples
 from playground.speech_panel import (
@@ -160,12 +161,12 @@ class SpeechTab:
                 elem_id="speech_num_beams",
             )
         )
-        most = _most_tokens(model)
+        most = self._most_tokens(model)
         self.max_new_tokens = lenient(
             gr.Slider(
                 1,
                 most,
-                value=most,
+                value=min(most, self._page.limits.new_tokens),
                 step=1,
                 label="New tokens in a window",
                 info="Most tokens to write for each window. Part of the shape.",
@@ -252,8 +253,18 @@ class SpeechTab:
         model = next((m for m in self._page.speech_models() if m.name == name), None)
         if model is None:
             return [gr.skip(), gr.skip()]
-        most = _most_tokens(model)
-        return [gr.update(maximum=most, value=most), gr.update(visible=model.is_multilingual)]
+        most = self._most_tokens(model)
+        return [
+            gr.update(maximum=most, value=min(most, self._page.limits.new_tokens)),
+            gr.update(visible=model.is_multilingual),
+        ]
+
+    def _most_tokens(self, model: ModelInfo) -> int:
+        """The most tokens that may be asked for in one window, and are worth it."""
+        most = min(WINDOW_TOKENS, slider_end(self._page.limits.new_tokens))
+        if model.context_length is None:
+            return most
+        return min(most, model.context_length - _DECODER_PROMPT)
 
     def _predict(self, model: str, num_beams: int, max_new_tokens: int) -> str:
         try:
@@ -374,10 +385,3 @@ def _options_from(num_beams: Any, max_new_tokens: Any) -> GenerationOptions:
         InvalidRequest: a value is empty or out of range.
     """
     return GenerationOptions.from_dict({"num_beams": num_beams, "max_new_tokens": max_new_tokens})
-
-
-def _most_tokens(model: ModelInfo) -> int:
-    """The most tokens that are worth asking for in one window."""
-    if model.context_length is None:
-        return WINDOW_TOKENS
-    return min(WINDOW_TOKENS, model.context_length - _DECODER_PROMPT)

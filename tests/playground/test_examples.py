@@ -85,3 +85,5 @@ def test_what_a_visitor_wrote_is_no_example() -> None:
     assert not is_example_prompt(EXAMPLES[0].prompt, [T5_EXAMPLES])
     assert are_example_options(EXAMPLES[3].options)
     assert not are_example_options(EXAMPLES[0].options.replace(max_new_tokens=7))
+    few = EXAMPLES[0].options.replace(max_new_tokens=7)
+    assert are_example_options(few, most_new_tokens=7), "the page itself has set no more"

@@ -9,6 +9,7 @@ import pytest
 
 from playground import create_app, languages, launch_options
 from playground.languages import LANGUAGES
+from playground.limits import Limits
 from playground.page import ADMIN_TABS, TABS, Page, tabs
 from tests.playground.idle_engine import IdleEngine
 
@@ -67,6 +68,20 @@ def test_only_models_that_take_text_are_offered() -> None:
 
 def test_the_speech_tab_offers_what_takes_recordings() -> None:
     assert dropdown_values(a_page(), "speech_model") == ["openai/whisper-tiny"]
+
+
+@pytest.mark.parametrize("most", [1, 20, 100])
+def test_no_control_asks_for_more_tokens_than_may_be_had(most: int) -> None:
+    page = a_page(limits=Limits(new_tokens=most))
+    sliders = [
+        block
+        for block in page.blocks.values()
+        if isinstance(block, gr.Slider) and str(block.elem_id).endswith("new_tokens")
+    ]
+    assert len(sliders) == 4
+    for slider in sliders:
+        assert slider.value <= most
+        assert slider.maximum <= max(most, 2)
 
 
 def test_without_a_speech_model_the_speech_tab_says_so() -> None:
