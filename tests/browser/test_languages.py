@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from playground.languages import LANGUAGES
+from playground.languages import LANGUAGES, Language
 from tests.browser.visit import Visit
+from tests.playground.served import Site
 
 Open = Callable[..., Visit]
 OTHERS = [language for language in LANGUAGES if language.code != "en"]
@@ -53,12 +55,16 @@ def english(window: Visit, own: set[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("language", OTHERS, ids=lambda language: language.code)
-def test_every_tab_speaks_the_language_of_the_browser(visit: Open, language) -> None:
+def test_every_tab_speaks_the_language_of_the_browser(
+    visit: Open, site: Site, language: Language
+) -> None:
     window = visit(locale=language.code)
     root = "[document.documentElement.lang, document.documentElement.dir]"
     assert window.page.evaluate(root) == [language.code, language.direction]
-    # Models have names of their own, and on this site folders.
+    # Models have names of their own, and on this site folders; any of them may have functions.
     own = set(window.at("#model input").input_value().split(" · ")) | {"whisper", "gpt2", "t5-"}
+    for model in (site.fast, site.slow, site.multilingual):
+        own |= {model, Path(model).name}
     window.write("A prompt of my own")
     window.set_number("max_new_tokens", 8)
     window.generate()
