@@ -40,7 +40,7 @@ class Mend:
     mended: str
 
 
-_MENDS = (
+MENDS = (
     Mend(
         files="Walkthrough*.js",
         place="J(l,e(l)[s]=t[s])",
@@ -74,7 +74,7 @@ def mended_scripts() -> list[Route]:
     """The mended scripts at their own addresses, to stand before Gradio's."""
     return [
         _route(path.name, script.replace(mend.place, mend.mended))
-        for mend in _MENDS
+        for mend in MENDS
         for path in sorted(_SCRIPTS.glob(mend.files))
         if (script := path.read_text(encoding="utf-8")).count(mend.place) == 1
     ]
