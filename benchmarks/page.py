@@ -56,7 +56,7 @@ def measure(model: str, rounds: int) -> dict[str, Any]:
     """
     clicks = []
     with served() as url, sync_playwright() as playwright:
-        browser = _browser(playwright)
+        browser = started(playwright)
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.set_default_timeout(PATIENCE_MS)
         page.goto(url)
@@ -73,7 +73,12 @@ def measure(model: str, rounds: int) -> dict[str, Any]:
     return {"clicks": clicks}
 
 
-def _browser(playwright: Playwright) -> Browser:
+def started(playwright: Playwright) -> Browser:
+    """A browser of this machine.
+
+    Raises:
+        ContenderFailed: none can be started.
+    """
     try:
         return playwright.chromium.launch(
             executable_path=next(filter(None, map(shutil.which, BROWSERS)), None),

@@ -13,14 +13,14 @@ answered when what it asks of the server is to be seen: here an example's text i
 from __future__ import annotations
 
 import argparse
-import shutil
 import statistics
 import sys
 from dataclasses import dataclass
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from benchmarks.page import BROWSERS, CHROMIUM_ARGUMENTS, PATIENCE_MS
+from benchmarks.contenders import ContenderFailed
+from benchmarks.page import PATIENCE_MS, started
 from benchmarks.served import served
 
 CLICKS = 20
@@ -74,10 +74,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     with served("--models", "gpt2-stories") as url, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=next(filter(None, map(shutil.which, BROWSERS)), None),
-            args=CHROMIUM_ARGUMENTS,
-        )
+        try:
+            browser = started(playwright)
+        except ContenderFailed as error:
+            sys.exit(str(error))
         visit(browser, url)  # The engine still starts.
         visits = [visit(browser, url) for _ in range(rounds)]
         answers = clicks_while_compiling(browser, url)

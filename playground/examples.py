@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from playground.limits import Limits
 from xla_backend import GenerationOptions, ModelInfo
-from xla_backend.options import MAX_NEW_TOKENS
 
 DEFAULTS = GenerationOptions(max_new_tokens=96, temperature=0.7)
 ANSWER_DEFAULTS = GenerationOptions(max_new_tokens=40)
@@ -166,13 +166,10 @@ def is_example_prompt(prompt: str, sets: Sequence[tuple[Example, ...]] = ALL_EXA
 
 def are_example_options(
     options: GenerationOptions,
+    limits: Limits,
     sets: Sequence[tuple[Example, ...]] = ALL_EXAMPLES,
-    most_new_tokens: int = MAX_NEW_TOKENS,
 ) -> bool:
-    """Whether options are those that the page itself has set, with no more tokens than these."""
+    """Whether options are those that the page itself has set within these limits."""
     return any(
-        example.options.replace(max_new_tokens=min(example.options.max_new_tokens, most_new_tokens))
-        == options
-        for examples in sets
-        for example in examples
+        limits.within(example.options) == options for examples in sets for example in examples
     )

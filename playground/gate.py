@@ -12,13 +12,14 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 from gradio.route_utils import FnIndexInferError
 from starlette.concurrency import run_in_threadpool
+from starlette.types import Message, Receive, Scope, Send
 
 from playground.login_page import login_page
 from playground.password import Password
@@ -27,10 +28,7 @@ from playground.waiting_line import is_waited_for
 
 logger = logging.getLogger(__name__)
 
-Message = MutableMapping[str, Any]
 Headers = Iterable[tuple[bytes, bytes]]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 MOST_BODY_BYTES = 4 * 2**20
 """Of everything but files. A visitor's whole history travels with each run: half a million
@@ -68,8 +66,8 @@ _NOT_UNDERSTOOD = (
 )
 _TOO_LARGE = "The request has more than {most:,} bytes, which is more than is taken here."
 _NO_SPACE = (
-    "The server holds as many recordings as it has room for. Try again later, or use a shorter one "
-    "from the examples."
+    "The server holds as many recordings as it has room for. Try again later, or press one of "
+    "the examples."
 )
 _NO_PASSWORD = (
     "This page has a password. Send it as the header “Authorization: Bearer PASSWORD”, or open the "
@@ -106,7 +104,7 @@ class Gate:
         self._password = Password(password) if password else None
         self._behind_proxy = behind_proxy
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request itself, or lets the app do so."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -127,7 +125,7 @@ class Gate:
             logger.exception("A request failed unexpectedly")
             await answer.tell(500, UNEXPECTED)
 
-    async def _is_answered(self, scope: Message, receive: Receive, answer: _Answer) -> bool:
+    async def _is_answered(self, scope: Scope, receive: Receive, answer: _Answer) -> bool:
         """Whether the request got no further than here."""
         path = scope["path"]
         if self._password is not None and not _OPEN.fullmatch(path):
@@ -161,7 +159,7 @@ class Gate:
             return True
         return False
 
-    async def _log_in(self, scope: Message, receive: Receive, answer: _Answer) -> None:
+    async def _log_in(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         """Takes the form of `login_page`, or that of `gradio_client`, which has the same names."""
         assert self._password is not None
         headers, address = _headers(scope), self._address(scope)
@@ -187,7 +185,7 @@ class Gate:
         else:
             await answer.tell(status, problem)
 
-    def _address(self, scope: Message) -> str:
+    def _address(self, scope: Scope) -> str:
         forwarded = _headers(scope).get("x-forwarded-for", "") if self._behind_proxy else ""
         return forwarded.partition(",")[0].strip() or (scope.get("client") or ("",))[0]
 
@@ -195,7 +193,7 @@ class Gate:
 class _Answer:
     """What is sent back to one request."""
 
-    def __init__(self, send: Send, scope: Message) -> None:
+    def __init__(self, send: Send, scope: Scope) -> None:
         self._send = send
         self._has_begun = False
         self._is_run = scope["path"].startswith((f"{_API}/run/", f"{_API}/api/"))
@@ -279,7 +277,7 @@ def _is_upload(path: str) -> bool:
     return path.rstrip("/") == f"{_API}/upload"
 
 
-def _counted(scope: Message, receive: Receive, most: int) -> Receive:
+def _counted(scope: Scope, receive: Receive, most: int) -> Receive:
     """`receive` that ends in `_TooLarge` where more comes than is taken."""
     came = 0
     said = _headers(scope).get("content-length", "0")
@@ -308,7 +306,7 @@ async def _body(receive: Receive) -> bytes:
             return whole
 
 
-def _headers(scope: Message) -> dict[str, str]:
+def _headers(scope: Scope) -> dict[str, str]:
     return {
         name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
     }

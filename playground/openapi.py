@@ -7,12 +7,9 @@ have to be there. Must not know what an endpoint does: that stands in its own do
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 PATH = "/gradio_api/openapi.json"
 _INFO = "/gradio_api/info"
@@ -38,11 +35,11 @@ _FETCHED = {"404": ("There is no such request, or its answer was read already.",
 class WholeDescription:
     """Wraps an ASGI app whose description it completes; all else passes."""
 
-    def __init__(self, app: Any) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         """Stands before the app that has the description."""
         self._app = app
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers where the description is asked for."""
         if scope["type"] != "http" or (scope["method"], scope["path"]) != ("GET", PATH):
             await self._app(scope, receive, send)
@@ -52,14 +49,15 @@ class WholeDescription:
             endpoints, _ = await self._answer(
                 {**scope, "path": _INFO, "raw_path": _INFO.encode()}, receive
             )
-            whole = complete(json.loads(description), json.loads(endpoints)["named_endpoints"])
+            whole = json.loads(description)
+            complete(whole, json.loads(endpoints)["named_endpoints"])
             description = json.dumps(whole).encode()
         headers = [pair for pair in start["headers"] if pair[0] != b"content-length"]
         headers.append((b"content-length", str(len(description)).encode()))
         await send({**start, "headers": headers})
         await send({"type": "http.response.body", "body": description})
 
-    async def _answer(self, scope: Message, receive: Receive) -> tuple[bytes, Message]:
+    async def _answer(self, scope: Scope, receive: Receive) -> tuple[bytes, Message]:
         """The app's whole answer, and how it begins."""
         messages: list[Message] = []
 
@@ -70,15 +68,14 @@ class WholeDescription:
         return b"".join(message.get("body", b"") for message in messages), messages[0]
 
 
-def complete(description: dict[str, Any], endpoints: dict[str, Any]) -> dict[str, Any]:
-    """The description with every answer and with what is required.
+def complete(description: dict[str, Any], endpoints: dict[str, Any]) -> None:
+    """Adds every answer, and what is required.
 
     Args:
-        description: Gradio's OpenAPI document; left as it is.
+        description: Gradio's OpenAPI document.
         endpoints: what Gradio tells of each endpoint, by its name with a slash.
     """
-    whole = json.loads(json.dumps(description))
-    for path, operations in whole["paths"].items():
+    for path, operations in description["paths"].items():
         for method, operation in operations.items():
             more = _EVERYWHERE | (_SENT if method == "post" else _FETCHED)
             if path.endswith("/upload"):
@@ -96,4 +93,3 @@ def complete(description: dict[str, Any], endpoints: dict[str, Any]) -> dict[str
             if needed:
                 body = operations["post"]["requestBody"]["content"]["application/json"]
                 body["schema"]["required"] = needed
-    return whole

@@ -281,10 +281,10 @@ class PlaygroundTab:
             options = None if is_linked else options_from(values)
         except BackendError:  # A number is being typed.
             options = None
-        most = self._page.limits.new_tokens
-        is_untouched = options and are_example_options(options, most_new_tokens=most)
-        if is_untouched and not are_example_options(options, own, most):
-            defaults = values_for(self._page.limits.within(examples[0].options))
+        limits = self._page.limits
+        is_untouched = options and are_example_options(options, limits)
+        if is_untouched and not are_example_options(options, limits, own):
+            defaults = values_for(limits.within(examples[0].options))
             updates.update(zip(self.controls.inputs, defaults, strict=True))
         if shown is None and self._page.runs.of(str(request.session_hash)) is None:
             updates[self.story] = empty_story(family)

@@ -9,9 +9,9 @@ changed, and takes its own copying for a change: measured, some 600 rounds a sec
 core for as long as the page is open. With the mend only a tab that is another is copied.
 
 *The tree of components* is searched from its root for each value that an event reads and each
-message that one of its outputs gets, through objects that note every look at them: a third of all
-the work between a click and the first text. With the mend the way to a component is kept, and taken
-again if the component is still there; else, as before, everything is searched.
+message that one of its outputs gets, through objects that note every look at them. With the mend
+the way to a component is kept, and taken again if the component is still there; else, as before,
+everything is searched. Measured: the first text after a click comes 5 to 10 ms sooner, of 80.
 """
 
 from __future__ import annotations

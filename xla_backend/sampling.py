@@ -130,8 +130,8 @@ def filter_scores(scores: tf.Tensor, controls: Controls) -> tf.Tensor:
 
     A token stays while fewer than `top_k` tokens beat it, and while the tokens that beat it hold
     less than `top_p` of the probability; tokens of equal score stay or go together. Both cut-offs
-    are found by bisection over the ordered bits of the floats: some 30 masked sums whatever k and p
-    are, where sorting 50,257 entries takes ten times longer.
+    are found by bisection over the ordered bits of the floats: some 30 masked sums at most, where
+    sorting 50,257 entries takes ten times longer.
 
     Returns:
         `[R, V]` with filtered entries at `FILTERED`.

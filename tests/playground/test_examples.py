@@ -16,6 +16,7 @@ from playground.examples import (
     examples_for,
     is_example_prompt,
 )
+from playground.limits import Limits
 from xla_backend import ModelInfo
 from xla_backend.buckets import BucketRules, CacheKey
 from xla_backend.models import BUNDLED_FOLDER, HUB_MODELS, Registry
@@ -83,7 +84,7 @@ def test_what_a_visitor_wrote_is_no_example() -> None:
     assert is_example_prompt(EXAMPLES[0].prompt)
     assert not is_example_prompt("My own words")
     assert not is_example_prompt(EXAMPLES[0].prompt, [T5_EXAMPLES])
-    assert are_example_options(EXAMPLES[3].options)
-    assert not are_example_options(EXAMPLES[0].options.replace(max_new_tokens=7))
+    assert are_example_options(EXAMPLES[3].options, Limits())
+    assert not are_example_options(EXAMPLES[0].options.replace(max_new_tokens=7), Limits())
     few = EXAMPLES[0].options.replace(max_new_tokens=7)
-    assert are_example_options(few, most_new_tokens=7), "the page itself has set no more"
+    assert are_example_options(few, Limits(new_tokens=7)), "the page itself has set no more"
