@@ -376,7 +376,9 @@ class Backend:
         for key in keys:
             with self._background.request(), self._turns.hold():
                 start = time.perf_counter()
-                _, outcome = self._functions(engine, key, lambda phase: None, batch_size)
+                slot, outcome = self._functions(engine, key, lambda phase: None, batch_size)
+                if outcome is not CacheOutcome.HIT:
+                    engine.rehearse(slot.built.function, key)
                 self._set_status("ready")
             if on_progress is not None:
                 on_progress(key, outcome, time.perf_counter() - start)
@@ -611,8 +613,12 @@ class Backend:
         if batch_size in self._cache.batch_sizes(engine.info.name, key):
             return  # a request was faster
         slot, outcome = self._cache.get(engine.info.name, key, build, batch_size)
-        if outcome is not CacheOutcome.HIT and batch_size == 1:
+        if outcome is CacheOutcome.HIT:
+            return
+        if batch_size == 1:
             self._history.record_first_call(engine.info.name, key, slot.first_call)
+        wait_until_idle()
+        engine.rehearse(slot.built.function, key)
 
     def _record(
         self,

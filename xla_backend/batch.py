@@ -174,10 +174,11 @@ class Batch:
             left, self._left = self._left, []
         for text in left:
             self.run.end(text)
+        steps = self._steps if whole is None else whole
         started = time.perf_counter()
-        self.run.advance(self._steps if whole is None else whole)
-        each_s = (time.perf_counter() - started) / self._steps
-        self._steps = max(1, min(4 * self._steps, round(CHUNK_S / each_s)))
+        self.run.advance(steps)
+        each_s = (time.perf_counter() - started) / steps
+        self._steps = max(1, round(CHUNK_S / each_s))
 
     @contextmanager
     def _at_work(self, phase: str) -> Iterator[None]:

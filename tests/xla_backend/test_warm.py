@@ -14,6 +14,7 @@ import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,9 @@ from tests import checkpoints
 from tests.xla_backend.new_process import LONG, SHORT
 from xla_backend import Backend, BucketRules, CacheKey, CacheOutcome, GenerationOptions, background
 from xla_backend.__main__ import main
+from xla_backend.engine import REHEARSED_LENGTH
 from xla_backend.store import Store
+from xla_backend.traced_function import TracedFunction
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = BucketRules((8, 16), (4, 8))
@@ -73,6 +76,37 @@ def test_warm_makes_keys_ready_and_tells_of_each(model: str, kept: Path) -> None
     backend = Backend(rules=RULES, store=kept)
     backend.warm(model, KEYS[::-1], tell)
     assert told == [(KEYS[1], DISK), (KEYS[0], DISK)]
+    backend.close()
+
+
+def test_what_is_made_ready_has_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = str(checkpoints.gpt2(tmp_path / "tiny", seed=83, **TINY | {"n_positions": 256}))
+    ran: list[tuple[str, int]] = []
+    call = TracedFunction.__call__
+
+    def noted(self: TracedFunction, *arguments: Any) -> Any:
+        ran.append(("decode" if "_decode_" in self.name else "prefill", int(arguments[0])))
+        return call(self, *arguments)
+
+    monkeypatch.setattr(TracedFunction, "__call__", noted)
+    backend = Backend(rules=RULES, store="off")
+    backend.warm(model, KEYS[:1])
+    compiled = [("prefill", 0), ("decode", 0)]
+    assert sorted(ran) == sorted([*compiled, ("prefill", 1), ("decode", 1)])
+    ran.clear()
+    backend.generate(model, LONG, SMALL, exact_key=True)
+    # No step of text for a request that waits, but a short prompt runs beside what decode needs.
+    first, *more = ran.index(("prefill", 1)), ("prefill", 1), ("decode", 1), ("decode", 4)
+    assert set(ran[: first + 1]) >= {("prefill", 0), ("prefill", 1)}
+    assert ran[-3:] == more
+    ran.clear()
+    backend.warm_soon(model, [CacheKey(16, 2, 4)])
+    wait_until(lambda: not backend.warming())
+    assert sorted(ran) == [("decode", 0), ("decode", 1)], "the prompt's size has run before"
+    ran.clear()
+    long = CacheKey(2 * REHEARSED_LENGTH, 1, 4)
+    backend.warm(model, [long])
+    assert ran.index(("decode", 0)) < ran.index(("prefill", 1)), "it would keep decode waiting"
     backend.close()
 
 
