@@ -249,8 +249,12 @@ class WaitingLine(Queue):
 
 
 def is_waited_for(app: Any, event: str) -> bool:
-    """Whether there is an answer, or will be, to a program's request of this number."""
-    return event in app.get_blocks()._queue.pending_messages_per_session
+    """Whether there is an answer, or will be, to a program's request of this number.
+
+    An answer is read once. Gradio keeps the place where it lay, and who reads it again would wait
+    for ever.
+    """
+    return bool(app.get_blocks()._queue.pending_event_ids_session.get(event))
 
 
 def _refuse(sentence: str) -> None:

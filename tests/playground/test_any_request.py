@@ -141,6 +141,15 @@ def test_an_answer_to_no_request(http: httpx.Client, number: str) -> None:
     assert "no request of this number" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("data", [[], ["one too many"]], ids=["right", "refused"])
+def test_an_answer_is_read_once(http: httpx.Client, data: list[str]) -> None:
+    number = http.post(f"{API}/call/entries", json={"data": data}).json()["event_id"]
+    address = f"{API}/call/entries/{number}"
+    assert ("error" if data else "complete") in http.get(address).text
+    again = http.get(address, timeout=5)  # It was a stream in which nothing ever came.
+    assert (again.status_code, "read already" in again.json()["detail"]) == (404, True)
+
+
 @pytest.mark.parametrize("path", ["call/v2/generate", "queue/join", "run/predict", "cancel"])
 @pytest.mark.parametrize("is_counted", [True, False])
 def test_ten_megabytes_are_not_taken(http: httpx.Client, path: str, is_counted: bool) -> None:
