@@ -242,7 +242,7 @@ def test_on_a_phone_the_text_is_brought_into_sight(visit: Open) -> None:
         return box.top >= 0 && box.top < innerHeight - 100; }"""
     )
     assert window.overflow() == 0
-    assert window.text("footer").strip() == "Settings", "nothing is divided from nothing"
+    assert window.text("footer").strip() == "Settings", "there is nothing to divide it from"
 
 
 def test_the_layout_does_not_jump_while_text_streams(visit: Open) -> None:
