@@ -97,7 +97,7 @@ $(VENV)/.created:
 	for candidate in $(CANDIDATES); do \
 	  if "$$candidate" -c '$(SUITABLE)' 2>/dev/null; then \
 	    echo "Creating $(VENV) with $$("$$candidate" --version)"; \
-	    "$$candidate" -m venv --clear $(VENV) && touch $@; exit $$?; \
+	    "$$candidate" -m venv --clear --upgrade-deps $(VENV) && touch $@; exit $$?; \
 	  fi; \
 	done; \
 	echo "This needs Python 3.11, 3.12 or 3.13 (64 bit, with venv; on Debian: python3-venv)," \
