@@ -396,3 +396,5 @@ BARS = (
 
 PAGE_BAR_S, PAGE_AIM_S = 0.080, 0.030
 """Click to first text, less the engine's own time to its first token."""
+FAR_S = 0.1
+"""To a server far away and back, for the page."""

@@ -14,13 +14,13 @@ from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 from playwright.sync_api import Error as PlaywrightError
 
 from benchmarks.contenders import ContenderFailed
+from benchmarks.measures import FAR_S
 from benchmarks.served import served
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM_ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
 CHROMIUM_ARGUMENTS += ["--disable-background-networking", "--disable-component-update"]
 PATIENCE_MS = 90_000
-
 PROMPT = "Once upon a time there was a little fox"
 
 # Takes both times in the browser, so that what drives it is not measured. The text of the run
@@ -49,12 +49,13 @@ def measure(model: str, rounds: int) -> dict[str, Any]:
         rounds: for each, five clicks are kept, after two that compile and settle.
 
     Returns:
-        "clicks", each with "first_text_s" and the engine's "first_token_s".
+        "clicks", each with "first_text_s" and the engine's "first_token_s"; "far_clicks", the same
+        with `FAR_S` between browser and server.
 
     Raises:
         ContenderFailed: no browser can be started.
     """
-    clicks = []
+    clicks, far_clicks = [], []
     with served() as url, sync_playwright() as playwright:
         browser = started(playwright)
         page = browser.new_page(viewport={"width": 1280, "height": 900})
@@ -69,8 +70,21 @@ def measure(model: str, rounds: int) -> dict[str, Any]:
             click = _click(page)
             if number >= 2:
                 clicks.append(click)
+        _move_away(page)
+        for number in range(1 + 5 * rounds):
+            click = _click(page)
+            if number >= 1:
+                far_clicks.append(click)
         browser.close()
-    return {"clicks": clicks}
+    return {"clicks": clicks, "far_clicks": far_clicks}
+
+
+def _move_away(page: Page) -> None:
+    """From here on, every request takes `FAR_S` longer."""
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Network.enable")
+    network = {"latency": 1000 * FAR_S, "downloadThroughput": -1, "uploadThroughput": -1}
+    devtools.send("Network.emulateNetworkConditions", {"offline": False, **network})
 
 
 def started(playwright: Playwright) -> Browser:
