@@ -57,6 +57,7 @@ _NOT_PRESSED = """() => [
   {__type__: "update", value: "Generate", interactive: true},
   {__type__: "update", value: "Stop", interactive: false},
 ]"""
+_LOST = "The request was lost on its way. Press Generate again."
 _NAMED = """(press, ...request) =>
   [document.getElementById("generate").dataset.press, ...request]"""
 
@@ -271,7 +272,7 @@ class PlaygroundTab:
         )
         # Refused on its way, in words that Gradio's page shows.
         run.failure(None, None, [self.generate, self.stop], js=_NOT_PRESSED, **QUIET)
-        run.failure(self._give_up, None, None, **QUIET)
+        run.failure(self._give_up, self.press, None, js=_NAMED, **QUIET)
         self.look.click(
             self._begin,
             [self.press, *self._request],
@@ -391,8 +392,9 @@ class PlaygroundTab:
 
     def _entered(self, request: gr.Request, press: str, wanted: Sequence[Any]) -> Entered:
         session = str(request.session_hash)
-        number = int(press) if press.isascii() and press.isdecimal() and len(press) < 10 else 0
-        return self._page.runs.press(session, number).once(lambda: self._enter(session, *wanted))
+        return self._page.runs.press(session, _number(press)).once(
+            lambda: self._enter(session, *wanted)
+        )
 
     def _enter(
         self, session: str, model: str, prompt: str, exact_key: bool, *options: Any
@@ -444,14 +446,17 @@ class PlaygroundTab:
                         yield {self.report: waiting_report(self._prediction_of(run), 0, family)}
         yield {self.report: gr.skip()}  # A generator that yields nothing empties its outputs.
 
-    def _give_up(self, request: gr.Request) -> None:
-        self._page.runs.give_up(str(request.session_hash))
+    def _give_up(self, request: gr.Request, press: str) -> None:
+        """Nothing comes of this press, not even when what looks at its request comes later."""
+        session = str(request.session_hash)
+        self._page.runs.press(session, _number(press)).once(lambda: Entered(problem=_LOST))
+        self._page.runs.give_up(session)
 
     def _finish(self, before: Shown | None, runs: Any, request: gr.Request) -> Updates:
         """Shows what the visitor's run came to and what it cost. An error keeps the last result."""
         ended = self._page.runs.ended(str(request.session_hash), Run)
         if ended is None:  # It never began. Another press may have come since.
-            waits = self._page.runs.of(str(request.session_hash)) is not None
+            waits = isinstance(self._page.runs.of(str(request.session_hash)), Run)
             return {self.notice: gr.skip()} if waits else self._buttons_at_rest()
         run, problem = ended
         family = self._family(run.model)
@@ -498,3 +503,8 @@ class PlaygroundTab:
             return gr.skip(), gr.skip()  # There is no run, or it ends at once.
         note = stopping_note(self._backend.status)
         return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")
+
+
+def _number(press: str) -> int:
+    """Of a press, as the browser counts them; 0 for what no browser says."""
+    return int(press) if press.isascii() and press.isdecimal() and len(press) < 10 else 0

@@ -221,7 +221,9 @@ class Runs:
                 self._presses.pop(session, None)
                 press = self._presses[session] = Press(number)
                 if len(self._presses) > _MOST_PRESSES:
-                    self._forget(next(iter(self._presses)))
+                    oldest = next(iter(self._presses))
+                    del self._presses[oldest]
+                    self._drop(oldest)
             return press
 
     @contextmanager
@@ -308,7 +310,7 @@ class Runs:
     def give_up(self, session: str) -> None:
         """Forgets the session's run if no event has come to carry it out."""
         with self._lock:
-            self._forget(session)
+            self._drop(session)
 
     def leave(self, session: str) -> None:
         """Ends the run of a visitor who has left, and drops what was handed over."""
@@ -317,8 +319,7 @@ class Runs:
             self._ended.pop(session, None)
             self._presses.pop(session, None)
 
-    def _forget(self, session: str) -> None:
-        self._presses.pop(session, None)
+    def _drop(self, session: str) -> None:
         if (run := self._by_session.get(session)) is not None and not run.taken:
             del self._by_session[session]
 

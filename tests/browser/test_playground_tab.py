@@ -50,6 +50,24 @@ def test_the_first_call_compiles_and_the_second_runs(
     assert window.overflow() == 0
 
 
+def test_stop_keeps_what_was_written(visit: Open) -> None:
+    window = visit()
+    window.choose_model("slow-gpt2")
+    window.set_number("max_new_tokens", 256)
+    window.at("#generate").click()
+    window.page.wait_for_function(
+        "document.querySelector('#story .story-new')?.textContent.length > 10"
+    )
+    window.at("#stop").click()
+    window.wait_for_result()
+    assert "You stopped it" in window.text("#report")
+    assert len(window.text("#story .story-new")) > 10
+    assert window.at("#stop").is_disabled()
+    unused = re.search(r"(\d+)\s+unused", window.text("#report"))
+    assert unused is not None
+    assert int(unused[1]) > 0
+
+
 def test_a_visitor_who_leaves_stops_the_run(visit: Open, site: Site) -> None:
     window = visit()
     window.choose_model("slow-gpt2")
@@ -71,24 +89,6 @@ def test_a_visitor_who_leaves_stops_the_run(visit: Open, site: Site) -> None:
     served = site.log_lines()[-1]
     assert (served["model"], served["new_tokens"], served["ahead"]) == (site.fast, 8, 0)
     assert served["timing"]["queue_s"] < 2, "the engine went on for nobody"
-
-
-def test_stop_keeps_what_was_written(visit: Open) -> None:
-    window = visit()
-    window.choose_model("slow-gpt2")
-    window.set_number("max_new_tokens", 256)
-    window.at("#generate").click()
-    window.page.wait_for_function(
-        "document.querySelector('#story .story-new')?.textContent.length > 10"
-    )
-    window.at("#stop").click()
-    window.wait_for_result()
-    assert "You stopped it" in window.text("#report")
-    assert len(window.text("#story .story-new")) > 10
-    assert window.at("#stop").is_disabled()
-    unused = re.search(r"(\d+)\s+unused", window.text("#report"))
-    assert unused is not None
-    assert int(unused[1]) > 0
 
 
 def test_the_keyboard_is_enough(visit: Open, site: Site) -> None:
@@ -332,6 +332,27 @@ def test_a_run_that_was_lost_on_its_way_can_be_asked_for_again(visit: Open) -> N
     window.at(".toast-body").wait_for()
     window.at("#generate:enabled", has_text="Generate").wait_for()
     window.page.wait_for_timeout(300)
+    window.generate()
+    assert window.at("#history tbody tr").count() == 1
+    assert "503" in window.complaints.pop()
+
+
+def test_what_was_lost_on_its_way_is_not_begun_later(visit: Open) -> None:
+    window, held = visit(), []
+    window.page.route("**/queue/join*", lambda route: route.fulfill(status=503, json={}), times=1)
+    window.page.route(
+        "**/run/predict",
+        lambda route: (
+            held.append(route) if asks(route.request, window, "look") else route.continue_()
+        ),
+    )
+    window.write("Lost before it was looked at")
+    window.at("#generate").click()
+    window.at("#generate:enabled", has_text="Generate").wait_for()
+    window.page.wait_for_timeout(300)
+    held.pop().continue_()
+    window.at("#notice .problem", has_text="lost on its way").wait_for()
+    window.page.unroute("**/run/predict")
     window.generate()
     assert window.at("#history tbody tr").count() == 1
     assert "503" in window.complaints.pop()
