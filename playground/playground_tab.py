@@ -381,7 +381,7 @@ class PlaygroundTab:
         except BackendError as error:
             return no_prediction_line(str(error))
 
-    def _begin(self, request: gr.Request, press: str, *wanted: Any) -> Updates:
+    def _begin(self, request: gr.Request, press: str | None, *wanted: Any) -> Updates:
         """Checks the request at once, so that a mistake need not wait for somebody's compile."""
         entered = self._entered(request, press, wanted)
         if entered.run is None:
@@ -390,7 +390,7 @@ class PlaygroundTab:
             return {self.notice: gr.skip()}  # `_run` shows what there is to show.
         return self._waiting(entered.run, entered.prediction, entered.ahead)
 
-    def _entered(self, request: gr.Request, press: str, wanted: Sequence[Any]) -> Entered:
+    def _entered(self, request: gr.Request, press: str | None, wanted: Sequence[Any]) -> Entered:
         session = str(request.session_hash)
         return self._page.runs.press(session, _number(press)).once(
             lambda: self._enter(session, *wanted)
@@ -424,7 +424,7 @@ class PlaygroundTab:
         except ModelUnavailable:
             return None
 
-    def _run(self, request: gr.Request, press: str, *wanted: Any) -> Iterator[Updates]:
+    def _run(self, request: gr.Request, press: str | None, *wanted: Any) -> Iterator[Updates]:
         """Streams the visitor's run; what it cost is shown by `_finish`, which follows."""
         session = str(request.session_hash)
         entered = self._entered(request, press, wanted)
@@ -446,7 +446,7 @@ class PlaygroundTab:
                         yield {self.report: waiting_report(self._prediction_of(run), 0, family)}
         yield {self.report: gr.skip()}  # A generator that yields nothing empties its outputs.
 
-    def _give_up(self, request: gr.Request, press: str) -> None:
+    def _give_up(self, request: gr.Request, press: str | None) -> None:
         """Nothing comes of this press, not even when what looks at its request comes later."""
         session = str(request.session_hash)
         self._page.runs.press(session, _number(press)).once(lambda: Entered(problem=_LOST))
@@ -505,6 +505,7 @@ class PlaygroundTab:
         return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")
 
 
-def _number(press: str) -> int:
+def _number(press: str | None) -> int:
     """Of a press, as the browser counts them; 0 for what no browser says."""
-    return int(press) if press.isascii() and press.isdecimal() and len(press) < 10 else 0
+    is_number = press and press.isascii() and press.isdecimal() and len(press) < 10
+    return int(press) if is_number else 0
