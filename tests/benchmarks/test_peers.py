@@ -126,6 +126,25 @@ def test_growth_is_drawn_and_its_straightness_told() -> None:
     ElementTree.fromstring(chart.drawings(kept)["benchmark-growth.svg"])
 
 
+def test_what_the_page_adds_is_told_from_near_and_from_afar() -> None:
+    near, far = (
+        [{"first_text_s": text_s, "first_token_s": 0.01} for text_s in times]
+        for times in ((0.05, 0.09, 0.06), (0.25, 0.22, 0.23))
+    )
+    kept = greedy(0.01)
+    kept["entries"]["page/gpt2-stories"] = {"clicks": near}
+    sentence = "what the page adds is 50.0 ms (from 40.0 to 80.0 ms)."
+    assert sentence in report.document(kept)
+    assert "to the server and back" not in report.document(kept), "measured before there was one"
+    kept["entries"]["page/gpt2-stories"]["far_clicks"] = far
+    document = report.document(kept)
+    assert sentence in document
+    assert "With 100 ms to the server and back the page adds 220 ms." in document
+    assert any(
+        "bar 80 ms, aim 30 ms, measured 50 ms: met" in line for line in report.verdicts(kept)
+    )
+
+
 def test_a_busy_machine_and_a_contender_that_failed_are_told() -> None:
     kept = greedy(0.01)
     kept["entries"]["greedy/124m"] |= {"bystanders": 0.4, "failures": {"keras-hub": "no such op"}}
