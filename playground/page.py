@@ -131,10 +131,8 @@ class PageContext:
             NoRoom: too many wait.
         """
         self.line.check_room()
-        # A run that was pressed a moment ago may not have reached the line yet; this one may have.
-        in_line = self.line.before(session, at_engine=True)
-        if in_line is None:
-            in_line = self.line.waiting + self.line.running
+        # A run that was pressed a moment ago may not have reached the line yet.
+        in_line = self.line.waiting + self.line.running
         ahead = max(self.runs.begin(session, run), in_line)
         run.waited_for = ahead > 0
         return ahead

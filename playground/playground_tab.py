@@ -6,8 +6,7 @@ the modules that write HTML and in the style sheet) nor how text is generated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -36,54 +35,12 @@ from playground.status_line import stopping_note
 from playground.token_view import SCRIPT as TOKEN_SCRIPT
 from playground.token_view import empty_token_view, token_view
 from playground.view_code import ViewCode
-from xla_backend import BackendError, CacheOutcome, ModelInfo, ModelUnavailable, Prediction
+from xla_backend import BackendError, ModelInfo, ModelUnavailable, Prediction
 
 if TYPE_CHECKING:
     from playground.page import PageContext
 
 Updates = dict[gr.components.Component, Any]
-
-_PRESSED = """() => {
-  const pressed = document.getElementById("generate").dataset;
-  pressed.press = Number(pressed.press ?? 0) + 1;
-  setTimeout(() => document.getElementById("look").click(), 0);
-  return [
-    "",
-    {__type__: "update", value: "Generating", interactive: false},
-    {__type__: "update", interactive: true},
-  ];
-}"""
-_NOT_PRESSED = """() => [
-  {__type__: "update", value: "Generate", interactive: true},
-  {__type__: "update", value: "Stop", interactive: false},
-]"""
-_LOST = "The request was lost on its way. Press Generate again."
-_NAMED = """(press, ...request) =>
-  [document.getElementById("generate").dataset.press, ...request]"""
-
-
-@dataclass(frozen=True)
-class Entered:
-    """What came of a press of the button.
-
-    Attributes:
-        run: what is asked for; None where it is refused.
-        prediction: what it will meet; None while the model's vocabulary is not here.
-        ahead: how many others are before it.
-        problem: why it is refused.
-    """
-
-    run: Run | None = None
-    prediction: Prediction | None = None
-    ahead: int = 0
-    problem: str = ""
-
-    @property
-    def comes_at_once(self) -> bool:
-        """Whether text comes so soon that to say that it will come would only delay it."""
-        if self.prediction is None or self.ahead:
-            return False
-        return self.prediction.outcome in (CacheOutcome.HIT, CacheOutcome.REUSED)
 
 
 class PlaygroundTab:
@@ -144,8 +101,6 @@ class PlaygroundTab:
             elem_id="examples",
             elem_classes="examples",
         )
-        self.press = gr.Textbox(visible=False)  # The browser says which press of the button it is.
-        self.look = gr.Button(visible="hidden", elem_id="look")
         with gr.Row(elem_classes="actions"):
             self.generate = gr.Button("Generate", variant="primary", elem_id="generate")
             self.stop = gr.Button("Stop", interactive=False, elem_id="stop")
@@ -234,25 +189,21 @@ class PlaygroundTab:
         )
 
     def _connect_run(self) -> None:
-        # The browser itself shows that the button was pressed, and presses another one: the page
-        # carries out one after the other what belongs to one press, and text would come a way to
-        # the server and back later.
         self.generate.click(
-            None, None, [self.notice, self.generate, self.stop], js=_PRESSED, **QUIET
-        )
-        run = self.generate.click(
+            self._begin,
+            self._request,
+            [self.notice, self.story, self.report, self.generate, self.stop],
+            **QUIET,
+        ).then(
             # Only what changes while it runs: with every piece of text that comes, Gradio's page
             # looks every output up and tells it what goes on.
             self._run,
-            [self.press, *self._request],
+            None,
             [self.story, self.report],
-            js=_NAMED,
-            trigger_mode="multiple",
             show_progress="hidden",
             api_visibility="private",
             **self._page.beside_others,
-        )
-        run.then(
+        ).then(
             self._finish,
             [self.shown, self._page.runs_of_visitor],
             [
@@ -268,16 +219,6 @@ class PlaygroundTab:
                 self.generate,
                 self.stop,
             ],
-            **QUIET,
-        )
-        # Refused on its way, in words that Gradio's page shows.
-        run.failure(None, None, [self.generate, self.stop], js=_NOT_PRESSED, **QUIET)
-        run.failure(self._give_up, self.press, None, js=_NAMED, **QUIET)
-        self.look.click(
-            self._begin,
-            [self.press, *self._request],
-            [self.notice, self.story, self.report, self.generate, self.stop],
-            js=_NAMED,
             **QUIET,
         )
         self.stop.click(self._stop, None, [self.stop, self.notice], **QUIET)
@@ -381,38 +322,24 @@ class PlaygroundTab:
         except BackendError as error:
             return no_prediction_line(str(error))
 
-    def _begin(self, request: gr.Request, press: str | None, *wanted: Any) -> Updates:
+    def _begin(
+        self, request: gr.Request, model: str, prompt: str, exact_key: bool, *options: Any
+    ) -> Updates:
         """Checks the request at once, so that a mistake need not wait for somebody's compile."""
-        entered = self._entered(request, press, wanted)
-        if entered.run is None:
-            return {self.notice: notice(entered.problem), **self._buttons_at_rest()}
-        if not entered.ahead or entered.run.taken:
-            return {self.notice: gr.skip()}  # `_run` shows what there is to show.
-        return self._waiting(entered.run, entered.prediction, entered.ahead)
-
-    def _entered(self, request: gr.Request, press: str | None, wanted: Sequence[Any]) -> Entered:
-        session = str(request.session_hash)
-        return self._page.runs.press(session, _number(press)).once(
-            lambda: self._enter(session, *wanted)
-        )
-
-    def _enter(
-        self, session: str, model: str, prompt: str, exact_key: bool, *options: Any
-    ) -> Entered:
         try:
             run = Run(model, prompt, options_from(options), exact_key)
             self._page.check_request(model, prompt, run.options)
             prediction = self._prediction_of(run)
-            return Entered(run, prediction, self._page.begin(session, run))
+            ahead = self._page.begin(str(request.session_hash), run)
         except BackendError as error:
-            return Entered(problem=str(error))
-
-    def _waiting(self, run: Run, prediction: Prediction | None, ahead: int) -> Updates:
-        """What is to be seen of a run before there is text."""
-        family = self._family(run.model)
+            return {self.notice: notice(str(error))}
+        family = self._family(model)
         return {
-            self.story: story(run.prompt, "", writing=True, family=family),
+            self.notice: "",
+            self.story: story(prompt, "", writing=True, family=family),
             self.report: waiting_report(prediction, ahead, family),
+            self.generate: gr.update(value="Generating", interactive=False),
+            self.stop: gr.update(interactive=True),
         }
 
     def _prediction_of(self, run: Run) -> Prediction | None:
@@ -424,40 +351,25 @@ class PlaygroundTab:
         except ModelUnavailable:
             return None
 
-    def _run(self, request: gr.Request, press: str | None, *wanted: Any) -> Iterator[Updates]:
+    def _run(self, request: gr.Request) -> Iterator[Updates]:
         """Streams the visitor's run; what it cost is shown by `_finish`, which follows."""
         session = str(request.session_hash)
-        entered = self._entered(request, press, wanted)
         run = self._page.runs.take(session, Run)
-        if run is not None:  # else `_begin` says what is the matter
+        if run is not None:  # else `_begin` found a mistake and has said so
             family = self._family(run.model)
             with self._page.runs.handing_over(session):
-                is_announced = not entered.comes_at_once
-                if is_announced:
-                    yield self._waiting(run, entered.prediction, entered.ahead)
                 for text in run.texts(self._backend, self._page.line.waited_s()):
                     if text:
                         yield {self.story: story(run.prompt, text, writing=True, family=family)}
-                        is_news = not is_announced  # The last run's numbers are not this one's.
-                    else:
-                        is_news = run.waited_for  # Its turn has come.
-                    if is_news:
-                        is_announced = True
+                    elif run.waited_for:
                         yield {self.report: waiting_report(self._prediction_of(run), 0, family)}
         yield {self.report: gr.skip()}  # A generator that yields nothing empties its outputs.
-
-    def _give_up(self, request: gr.Request, press: str | None) -> None:
-        """Nothing comes of this press, not even when what looks at its request comes later."""
-        session = str(request.session_hash)
-        self._page.runs.press(session, _number(press)).once(lambda: Entered(problem=_LOST))
-        self._page.runs.give_up(session)
 
     def _finish(self, before: Shown | None, runs: Any, request: gr.Request) -> Updates:
         """Shows what the visitor's run came to and what it cost. An error keeps the last result."""
         ended = self._page.runs.ended(str(request.session_hash), Run)
-        if ended is None:  # It never began. Another press may have come since.
-            waits = isinstance(self._page.runs.of(str(request.session_hash)), Run)
-            return {self.notice: gr.skip()} if waits else self._buttons_at_rest()
+        if ended is None:  # It never began.
+            return {self.notice: gr.skip()}
         run, problem = ended
         family = self._family(run.model)
         shown = run.shown()
@@ -484,16 +396,11 @@ class PlaygroundTab:
             self.tokens: texts[1],
             self.report: texts[2],
             self.download: "",
+            self.generate: gr.update(value="Generate", interactive=True),
+            self.stop: gr.update(value="Stop", interactive=False),
             self.notice: "",
             self.entries: self._entries_table(),
             self._page.status: self._page.engine_line(),
-            **self._buttons_at_rest(),
-        }
-
-    def _buttons_at_rest(self) -> Updates:
-        return {
-            self.generate: gr.update(value="Generate", interactive=True),
-            self.stop: gr.update(value="Stop", interactive=False),
         }
 
     def _stop(self, request: gr.Request) -> tuple[Any, Any]:
@@ -503,9 +410,3 @@ class PlaygroundTab:
             return gr.skip(), gr.skip()  # There is no run, or it ends at once.
         note = stopping_note(self._backend.status)
         return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")
-
-
-def _number(press: str | None) -> int:
-    """Of a press, as the browser counts them; 0 for what no browser says."""
-    is_number = press and press.isascii() and press.isdecimal() and len(press) < 10
-    return int(press) if is_number else 0

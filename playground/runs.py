@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from playground.result_panel import Shown
 from xla_backend import BackendError, GenerationOptions, GenerationResult, InvalidRequest
@@ -21,13 +21,10 @@ if TYPE_CHECKING:
 
 # The eye sees no difference above twenty updates a second; a browser would have to draw them all.
 BETWEEN_UPDATES_S = 0.05
-# Who presses and never comes for the run is no visitor with a page: these are as good as gone.
-_MOST_PRESSES = 1000
 UNEXPECTED = "Something went wrong that should not have; the server's log says what. Try again."
 
 logger = logging.getLogger(__name__)
 
-Made = TypeVar("Made")
 Piece = TypeVar("Piece", covariant=True)
 Result = TypeVar("Result", bound=GenerationResult)
 AnyRun = TypeVar("AnyRun", bound="QueuedRun")
@@ -184,47 +181,13 @@ class Ending:
     problem: str = ""
 
 
-class Press(Generic[Made]):
-    """One press of a button, of which several events come, in whatever order they arrive."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self._made: Made | None = None
-        self._lock = threading.Lock()
-
-    def once(self, make: Callable[[], Made]) -> Made:
-        """What the first of the events makes of it."""
-        with self._lock:
-            if self._made is None:
-                self._made = make()
-            return self._made
-
-
 class Runs:
     """All runs that have not ended, one for each session at most."""
 
     def __init__(self) -> None:
         self._by_session: dict[str, QueuedRun] = {}
         self._ended: dict[str, tuple[QueuedRun, str]] = {}
-        self._presses: dict[str, Press[Any]] = {}
         self._lock = threading.Lock()
-
-    def press(self, session: str, number: int) -> Press[Any]:
-        """The session's press of this number.
-
-        The last one, where that has a higher number: an event that comes late, from a press that
-        was refused, serves the press that its visitor is waiting for.
-        """
-        with self._lock:
-            press = self._presses.get(session)
-            if press is None or press.number < number:
-                self._presses.pop(session, None)
-                press = self._presses[session] = Press(number)
-                if len(self._presses) > _MOST_PRESSES:
-                    oldest = next(iter(self._presses))
-                    del self._presses[oldest]
-                    self._drop(oldest)
-            return press
 
     @contextmanager
     def told(self) -> Iterator[Ending]:
@@ -307,21 +270,11 @@ class Runs:
             run.stop()
         return run is not None
 
-    def give_up(self, session: str) -> None:
-        """Forgets the session's run if no event has come to carry it out."""
-        with self._lock:
-            self._drop(session)
-
     def leave(self, session: str) -> None:
         """Ends the run of a visitor who has left, and drops what was handed over."""
         self.end(session)
         with self._lock:
             self._ended.pop(session, None)
-            self._presses.pop(session, None)
-
-    def _drop(self, session: str) -> None:
-        if (run := self._by_session.get(session)) is not None and not run.taken:
-            del self._by_session[session]
 
     def end(self, session: str) -> None:
         """Forgets the session's run, stopping it if it still writes."""

@@ -5,16 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.browser.visit import Visit
 from tests.playground.samples import INJECTIONS
 from tests.playground.served import Site, children, slowed, was_cut_short
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Request
 
 Open = Callable[..., Visit]
 
@@ -253,109 +249,13 @@ def test_the_layout_does_not_jump_while_text_streams(visit: Open) -> None:
     window = visit()
     window.write("The layout")
     window.generate()
-    window.watch_places()
-    window.generate()
-    before, *later = window.places()
-    assert len(later) > 2
-    assert all(places == before for places in later)
-
-
-def asks(request: Request, window: Visit, button: str) -> bool:
-    """Whether a request of the page is what follows a press of this button."""
-    numbers = window.page.evaluate(
-        """(name) => {
-          const {components, dependencies} = window.gradio_config;
-          const {id} = components.find(({props}) => props.elem_id === name);
-          const own = dependencies.filter(({targets}) => targets.some(([at]) => at === id));
-          return own.map(({id}) => id);
-        }""",
-        button,
-    )
-    return request.post_data_json["fn_index"] in numbers
-
-
-def test_text_does_not_wait_for_the_request_to_be_looked_at(visit: Open) -> None:
-    window, held = visit(), []
-    window.page.route(
-        "**/run/predict",
-        lambda route: (
-            held.append(route) if asks(route.request, window, "look") else route.continue_()
-        ),
-    )
-    window.page.evaluate("""() => {
-      window.told = new Set();
-      const report = document.getElementById("report");
-      new MutationObserver(() => window.told.add(report.innerText))
-        .observe(report, {childList: true, subtree: true});
-    }""")
-    window.write("It does not wait")
-    window.generate()
-    told = window.page.evaluate("[...window.told]")
-    assert told
-    assert not any("Waiting for others" in each for each in told), (
-        "nobody is before the only visitor"
-    )
-    story = window.text("#story")
-    (late,) = held
-    with window.page.expect_response("**/run/predict"):
-        late.continue_()
-    window.page.wait_for_timeout(300)
-    assert window.text("#story") == story
-    assert window.text("#notice") == ""
-    assert window.at("#generate:enabled", has_text="Generate").count() == 1
-
-
-def test_a_mistake_is_told_though_its_turn_has_not_come(visit: Open) -> None:
-    window, held = visit(), []
-    window.page.route("**/queue/join*", lambda route: held.append(route), times=1)
-    window.write(" ")
+    places = "['#story', '#report', '#entries'].map(s => document.querySelector(s).offsetTop)"
+    before = window.page.evaluate(places)
     window.at("#generate").click()
-    window.at("#notice .problem").wait_for()
-    window.at("#generate:enabled", has_text="Generate").wait_for()
-    window.write("Better now")
-    window.generate()
-    story = window.text("#story")
-    (late,) = held
-    with window.page.expect_response("**/queue/join*"):
-        late.continue_()
-    window.page.wait_for_timeout(500)
-    assert window.text("#story") == story
-    assert window.at("#history tbody tr").count() == 1
-    assert window.at("#generate:enabled", has_text="Generate").count() == 1
-
-
-def test_a_run_that_was_lost_on_its_way_can_be_asked_for_again(visit: Open) -> None:
-    window = visit()
-    window.page.route("**/queue/join*", lambda route: route.fulfill(status=503, json={}), times=1)
-    window.write("Lost and found")
-    window.at("#generate").click()
-    window.at(".toast-body").wait_for()
-    window.at("#generate:enabled", has_text="Generate").wait_for()
-    window.page.wait_for_timeout(300)
-    window.generate()
-    assert window.at("#history tbody tr").count() == 1
-    assert "503" in window.complaints.pop()
-
-
-def test_what_was_lost_on_its_way_is_not_begun_later(visit: Open) -> None:
-    window, held = visit(), []
-    window.page.route("**/queue/join*", lambda route: route.fulfill(status=503, json={}), times=1)
-    window.page.route(
-        "**/run/predict",
-        lambda route: (
-            held.append(route) if asks(route.request, window, "look") else route.continue_()
-        ),
-    )
-    window.write("Lost before it was looked at")
-    window.at("#generate").click()
-    window.at("#generate:enabled", has_text="Generate").wait_for()
-    window.page.wait_for_timeout(300)
-    held.pop().continue_()
-    window.at("#notice .problem", has_text="lost on its way").wait_for()
-    window.page.unroute("**/run/predict")
-    window.generate()
-    assert window.at("#history tbody tr").count() == 1
-    assert "503" in window.complaints.pop()
+    window.at("#report .busy").wait_for(state="attached")
+    during = window.page.evaluate(places)
+    window.wait_for_result()
+    assert before == during == window.page.evaluate(places)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

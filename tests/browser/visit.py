@@ -36,23 +36,6 @@ _WATCH_STORY = """() => {
   new MutationObserver(look).observe(box, {childList: true, subtree: true, characterData: true});
 }"""
 
-# Notes where things are, and which can be seen, whenever the text or the report is another.
-_WATCH_PLACES = """() => {
-  const [story, report, entries] = ["story", "report", "entries"].map(
-    (box) => document.getElementById(box));
-  window.places = [];
-  window.wasBusy = false;
-  window.wasHidden = false;
-  const look = () => {
-    window.places.push([report.offsetTop, entries.offsetTop]);
-    window.wasBusy ||= report.querySelector(".busy") !== null;
-    window.wasHidden ||= story.querySelector("[aria-busy=true]") && story.offsetHeight === 0;
-  };
-  look();
-  for (const box of [story, report])
-    new MutationObserver(look).observe(box, {childList: true, subtree: true, characterData: true});
-}"""
-
 
 class Visit:
     """A page that was opened; `complaints` are the errors that its console showed."""
@@ -128,16 +111,6 @@ class Visit:
     def seen(self) -> list[str]:
         """The texts that were noted."""
         return self.page.evaluate("window.seen")
-
-    def watch_places(self) -> None:
-        """Begins to note where report and table are whenever there is something new to be seen."""
-        self.page.evaluate(_WATCH_PLACES)
-
-    def places(self) -> list[list[int]]:
-        """Pixels from the top; the first ones are from before anything changed."""
-        assert self.page.evaluate("window.wasBusy"), "no report of its own for a run that goes on"
-        assert not self.page.evaluate("window.wasHidden"), "text is written where nobody sees it"
-        return self.page.evaluate("window.places")
 
     def generate(self) -> None:
         """Presses the button and waits until the run has joined the history."""

@@ -121,46 +121,6 @@ def test_only_one_event_carries_a_run_out() -> None:
     assert runs.take("nobody", Run) is None
 
 
-def test_all_events_of_a_press_get_what_the_first_one_made() -> None:
-    runs = Runs()
-    made = iter("ab")
-    for _ in range(2):
-        assert runs.press("one", 1).once(lambda: next(made)) == "a"
-    assert runs.press("one", 2).once(lambda: next(made)) == "b"
-    assert runs.press("one", 1).once(lambda: next(made)) == "b", "late, it serves the last press"
-
-
-def test_what_an_event_fails_to_make_the_next_one_makes() -> None:
-    press = Runs().press("one", 1)
-    with pytest.raises(ZeroDivisionError):
-        press.once(lambda: 1 / 0)
-    assert press.once(lambda: 2) == 2
-
-
-def test_a_run_for_which_no_event_came_is_given_up() -> None:
-    runs = Runs()
-    for session in ("one", "two"):
-        runs.begin(session, a_run())
-    runs.take("two", Run)
-    runs.give_up("one")
-    runs.give_up("two")
-    runs.give_up("nobody")
-    assert runs.of("one") is None
-    assert runs.of("two") is not None
-
-
-def test_presses_without_a_page_do_not_pile_up() -> None:
-    runs = Runs()
-    runs.begin("waits", a_run())
-    runs.begin("at work", a_run())
-    runs.take("at work", Run)
-    for session in ("waits", "at work", *map(str, range(2000))):
-        runs.press(session, 1).once(object)
-    assert runs.of("waits") is None, "its event has not come, and a thousand others have"
-    assert runs.of("at work") is not None
-    assert len(runs._presses) == 1000
-
-
 def test_the_event_of_another_tab_leaves_a_run_alone() -> None:
     class AnotherRun(VisitorRun[str, Any]):
         """As another tab has them."""

@@ -398,12 +398,12 @@ def test_a_request_that_waits_for_another_says_how_long(model: str) -> None:
         first = threads.submit(backend.generate, model, PROMPT, SHORT)
         assert first_runs.wait(120)
         second = threads.submit(backend.generate, model, PROMPT, SHORT)
-        time.sleep(0.3)
+        time.sleep(1)
         go_on.set()
         first, second = first.result(), second.result()
     assert (first.cache, second.cache) == (MISS, HIT)
     assert first.timing.queue_s < 0.1
-    assert second.timing.queue_s > 0.2
+    assert second.timing.queue_s > 0.9
     assert second.timing.queue_s > 10 * second.timing.run_s
     for result in (first, second):
         assert_adds_up(result.timing)
