@@ -31,7 +31,7 @@ gathers."""
 
 # A chunk should last about this long: often enough to look alive and to let go of those who have
 # ended, rarely enough that the cost of a call does not show.
-CHUNK_S = 0.15
+CHUNK_S = 0.1
 FIRST_CHUNK_STEPS = 4
 
 
