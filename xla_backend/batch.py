@@ -31,7 +31,7 @@ gathers."""
 
 # A chunk should last about this long: often enough to look alive and to let go of those who have
 # ended, rarely enough that the cost of a call does not show.
-CHUNK_S = 0.1
+CHUNK_S = 0.15
 FIRST_CHUNK_STEPS = 4
 
 
@@ -174,7 +174,8 @@ class Batch:
             left, self._left = self._left, []
         for text in left:
             self.run.end(text)
-        steps = self._steps if whole is None else whole
+        # A text that has all its tokens is not kept waiting for the others'.
+        steps = min(self._steps, self.run.steps_to_an_end()) if whole is None else whole
         started = time.perf_counter()
         self.run.advance(steps)
         each_s = (time.perf_counter() - started) / steps

@@ -302,6 +302,8 @@ class Run:
         missing = functions.batch_size - len(prefilled)
         self.prefilled = side_by_side([*prefilled, *prefilled[:1] * missing])
         self._options = _packed([*options, *options[:1] * missing])
+        self._limits = np.array([each.max_new_tokens for each in options])
+        self._steps = 0
         self.is_done = np.arange(functions.batch_size) >= len(prefilled)
         if missing:
             self._state = self._state._replace(done=tf.constant(self.is_done))
@@ -311,6 +313,12 @@ class Run:
         state = self._decode(tf.constant(steps), *self._options, self.prefilled, self._state)
         self.is_done = state.done.numpy()
         self._state = state
+        self._steps += steps
+
+    def steps_to_an_end(self) -> int:
+        """The number of steps until the first of the texts under way has all its tokens."""
+        under_way = ~self.is_done[: len(self._limits)]
+        return int(self._limits[under_way].min()) - self._steps
 
     def end(self, text: int) -> None:
         """Adds nothing more to a text; not while `advance` is at work."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,25 @@ def test_whose_text_is_short_does_not_wait_for_the_long_ones(engine: Backend, mo
         short, long = together(engine, model, [(PROMPT, SHORT), (PROMPT, LONG)])
         assert (short.batch_size, long.batch_size) == (2, 2)
         ratios.append(short.timing.decode_s / long.timing.decode_s)
-    assert min(ratios) < 0.5
+    assert min(ratios) < 0.25
+
+
+def test_nothing_is_written_between_the_last_token_of_a_text_and_its_answer(
+    engine: Backend, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However fast the model is: the chunks are cut where a text has all its tokens."""
+    chunks: list[int] = []
+    advance = Run.advance
+
+    def counted(run: Run, steps: int) -> None:
+        chunks.append(steps)
+        advance(run, steps)
+
+    monkeypatch.setattr(Run, "advance", counted)
+    sizes = (8, 61, 8, 200)
+    together(engine, model, [(PROMPT, SHORT.replace(max_new_tokens=size)) for size in sizes])
+    assert set(sizes) <= set(accumulate(chunks))
+    assert sum(chunks) == max(sizes)
 
 
 def test_a_stop_while_waiting_leaves_the_others_to_run(engine: Backend, model: str) -> None:
