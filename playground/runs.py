@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 # The eye sees no difference above twenty updates a second; a browser would have to draw them all.
 BETWEEN_UPDATES_S = 0.05
+_MOST_KEPT = 1000
+"""Runs that nobody has carried out, and ended ones that nobody has shown: far more than may wait. Who
+enters them by hand, under names that no page has, takes no more memory than this."""
 UNEXPECTED = "Something went wrong that should not have; the server's log says what. Try again."
 
 logger = logging.getLogger(__name__)
@@ -223,6 +226,8 @@ class Runs:
                 # Nothing comes after this for a visitor who has left, and so has no run any more.
                 if (run := self._by_session.get(session)) is not None:
                     self._ended[session] = run, ending.problem
+                    if len(self._ended) > _MOST_KEPT:
+                        del self._ended[next(iter(self._ended))]
         finally:
             self.end(session)
 
@@ -245,6 +250,9 @@ class Runs:
                 )
             ahead = len(self._by_session)
             self._by_session[session] = run
+            if ahead >= _MOST_KEPT:
+                names = (name for name, run in self._by_session.items() if not run.taken)
+                del self._by_session[next(names)]
             return ahead
 
     def take(self, session: str, kind: type[AnyRun]) -> AnyRun | None:

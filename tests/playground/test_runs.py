@@ -121,6 +121,27 @@ def test_only_one_event_carries_a_run_out() -> None:
     assert runs.take("nobody", Run) is None
 
 
+def test_what_no_page_carries_out_or_shows_is_not_kept_for_ever() -> None:
+    runs = Runs()
+    runs.begin("a page", a_run())
+    running = runs.take("a page", Run)
+    for number in range(5000):
+        runs.begin(f"by hand {number}", a_run())
+    kept = [name for name in range(5000) if runs.of(f"by hand {name}")]
+    assert 0 < len(kept) <= 1000
+    assert kept[-1] == 4999, "the oldest have gone"
+    assert runs.of("a page") is running
+
+    for number in range(5000):
+        runs.end(f"by hand {number}")
+        runs.begin(f"by hand {number}", a_run())
+        with runs.handing_over(f"by hand {number}"):
+            pass
+    handed = [number for number in range(5000) if runs.ended(f"by hand {number}", Run)]
+    assert 0 < len(handed) <= 1000
+    assert handed[-1] == 4999
+
+
 def test_the_event_of_another_tab_leaves_a_run_alone() -> None:
     class AnotherRun(VisitorRun[str, Any]):
         """As another tab has them."""
