@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 # The eye sees no difference above twenty updates a second; a browser would have to draw them all.
 BETWEEN_UPDATES_S = 0.05
 _MOST_KEPT = 1000
-"""Runs that nobody has carried out, and ended ones that nobody has shown: far more than may wait. Who
-enters them by hand, under names that no page has, takes no more memory than this."""
+"""Runs that nobody has carried out, and ended ones that nobody has shown: far more than may wait.
+Who enters them by hand, under names that no page has, takes no more memory than this."""
 UNEXPECTED = "Something went wrong that should not have; the server's log says what. Try again."
 
 logger = logging.getLogger(__name__)

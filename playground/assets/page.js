@@ -6,6 +6,19 @@ const RESULTS = {
   functions_run: ["#functions_notice", "#functions_report .verdict"],
 };
 
+// A script that does not arrive, or stumbles while it builds the page, leaves a page without some of
+// its parts. Then it is loaded anew: once, so that what is broken for good does not turn in circles.
+const PARTS = ["#model input", "#prompt textarea", "#generate", "#prediction", "#story", "#report"];
+const isBuilt = () => PARTS.every((part) => document.querySelector(part));
+const wasLoadedAnew = performance.getEntriesByType("navigation")[0]?.type === "reload";
+let wasBuilt = false;
+function loadAnew() {
+  if (wasBuilt || wasLoadedAnew) return;
+  setTimeout(() => isBuilt() || location.reload(), 3000);
+}
+window.addEventListener("error", loadAnew);
+window.addEventListener("unhandledrejection", loadAnew);
+
 // Keyboard: Ctrl/Cmd+Enter runs what the tab in sight is for, Esc stops it. Buttons keep their own
 // rules: a disabled one ignores it.
 document.addEventListener("keydown", (event) => {
@@ -61,7 +74,9 @@ new MutationObserver(() => {
 const seen = {};
 let isLooking = false; // A busy server is not asked again before it has answered.
 async function look() {
-  if (document.hidden || isLooking) return;
+  const isReady = wasBuilt; // Nothing is pressed in the moment in which the page is put together.
+  wasBuilt ||= isBuilt();
+  if (document.hidden || isLooking || !isReady) return;
   isLooking = true;
   const root = window.gradio_config?.root ?? "";
   // Gradio itself tells of a connection that is lost; a proxy may answer with a page of its own.
