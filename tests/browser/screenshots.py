@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import base64
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -38,6 +39,10 @@ def main() -> int:
     if executable is None:
         print("No browser: install the Debian package chromium.", file=sys.stderr)
         return 1
+    if boxes := [each.code for each in LANGUAGES if not _can_write(each.code)]:
+        fonts = "install the Debian packages fonts-noto-core and fonts-noto-cjk"
+        print(f"No font for {', '.join(boxes)}: {fonts}.", file=sys.stderr)
+        return 1
     flags.folder.mkdir(parents=True, exist_ok=True)
     # A store of its own, or the first call would be restored from an earlier day's.
     with tempfile.TemporaryDirectory() as store, sync_playwright() as playwright:
@@ -50,6 +55,12 @@ def main() -> int:
         finally:
             served.end()
     return 0
+
+
+def _can_write(language: str) -> bool:
+    """Whether there is a font for a language; a browser draws boxes instead."""
+    listed = subprocess.run(["fc-list", f":lang={language}"], capture_output=True, check=True)
+    return bool(listed.stdout)
 
 
 def take_pictures(browser: Browser, url: str, folder: Path) -> None:
