@@ -251,8 +251,8 @@ class Runs:
             ahead = len(self._by_session)
             self._by_session[session] = run
             if ahead >= _MOST_KEPT:
-                names = (name for name, run in self._by_session.items() if not run.taken)
-                del self._by_session[next(names)]
+                untaken = (name for name, each in self._by_session.items() if not each.taken)
+                del self._by_session[next(untaken)]
             return ahead
 
     def take(self, session: str, kind: type[AnyRun]) -> AnyRun | None:

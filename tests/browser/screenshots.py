@@ -39,6 +39,9 @@ def main() -> int:
     if executable is None:
         print("No browser: install the Debian package chromium.", file=sys.stderr)
         return 1
+    if shutil.which("fc-list") is None:
+        print("No list of fonts: install the Debian package fontconfig.", file=sys.stderr)
+        return 1
     if boxes := [each.code for each in LANGUAGES if not _can_write(each.code)]:
         fonts = "install the Debian packages fonts-noto-core and fonts-noto-cjk"
         print(f"No font for {', '.join(boxes)}: {fonts}.", file=sys.stderr)
