@@ -74,9 +74,8 @@ new MutationObserver(() => {
 const seen = {};
 let isLooking = false; // A busy server is not asked again before it has answered.
 async function look() {
-  const isReady = wasBuilt; // Nothing is pressed in the moment in which the page is put together.
   wasBuilt ||= isBuilt();
-  if (document.hidden || isLooking || !isReady) return;
+  if (document.hidden || isLooking) return;
   isLooking = true;
   const root = window.gradio_config?.root ?? "";
   // Gradio itself tells of a connection that is lost; a proxy may answer with a page of its own.
