@@ -99,6 +99,7 @@ class BatchTab:
         request = [self.model, self.prompts, self.exact_key, *self.controls.inputs]
         changes = [component.change for component in request]
         empty_on_change(self.notice, changes)
+        self.controls.connect()
         self.upload.upload(self._read, self.upload, [self.prompts, self.notice], **QUIET)
         self.run.click(
             self._begin,

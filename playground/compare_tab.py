@@ -23,7 +23,7 @@ from playground.compare_runs import (
     lanes_run,
 )
 from playground.compare_variants import variants_report
-from playground.components import QUIET, empty_on_change, lenient, model_dropdown, notice
+from playground.components import FOLLOWING, QUIET, empty_on_change, lenient, model_dropdown, notice
 from playground.examples import EXAMPLES
 from playground.option_controls import slider_end
 from playground.quantities import count, elapsed
@@ -161,6 +161,7 @@ class CompareTab:
         ]
 
     def _connect(self) -> None:
+        empty_on_change(self.notice, [component.change for component in self._choice])
         self.kind.change(
             self._show_kind,
             self.kind,
@@ -188,7 +189,6 @@ class CompareTab:
             trigger_mode="always_last",
             **QUIET,
         )
-        empty_on_change(self.notice, [component.change for component in self._choice])
         self.compare.click(
             self._begin, self._choice, [self.notice, self.compare, self.cancel], **QUIET
         ).then(
@@ -205,6 +205,7 @@ class CompareTab:
             ],
             show_progress="hidden",
             api_visibility="private",
+            **FOLLOWING,
             **self._page.alone,
         )
         self.cancel.click(self._cancel_comparison, None, [self.cancel, self.notice], **QUIET)

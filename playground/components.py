@@ -18,6 +18,11 @@ from xla_backend import ModelInfo
 # Events that only change what is on the page: never queued behind the engine, never in the API.
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
+# An event that follows another one's. Gradio drops an event while the same one of an earlier press
+# is going on: then the run that the first event entered would never be carried out, and its button
+# stay switched off. A press that was refused has such events too, and they wait in the line.
+FOLLOWING: dict[str, Any] = {"trigger_mode": "multiple"}
+
 
 Control = TypeVar("Control", bound=gr.components.Component)
 
@@ -54,7 +59,12 @@ def model_dropdown(
 
 
 def empty_on_change(notice: gr.HTML, events: Sequence[Any]) -> None:
-    """Empties a notice in the browser alone: what was wrong need not be with the next request."""
+    """Empties a notice in the browser alone: what was wrong need not be with the next request.
+
+    To be called before anything else is connected to these events. Gradio carries out what is
+    connected to one event in that order, each after the answer to the one before: later, it would
+    empty a notice that has come meanwhile.
+    """
     gr.on(events, None, None, notice, js="() => ''", **QUIET)
 
 

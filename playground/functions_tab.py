@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from playground import functions_panel as panel
-from playground.components import QUIET, empty_on_change, lenient, notice
+from playground.components import FOLLOWING, QUIET, empty_on_change, lenient, notice
 from playground.functions_code import code
 from playground.prediction_line import no_prediction_line
 from xla_backend import BackendError, FunctionComparison, FunctionRequest
@@ -140,6 +140,7 @@ class FunctionsTab:
             [self.report, self.shown, self.notice, self.run, self._page.status],
             show_progress="hidden",
             api_visibility="private",
+            **FOLLOWING,
             **self._page.alone,
         )
         if self._page.admin:

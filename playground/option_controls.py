@@ -58,7 +58,6 @@ class OptionControls:
         for control in self._by_name.values():
             if isinstance(control, gr.Slider | gr.Number):
                 lenient(control)
-        self._show_what_has_effect()
 
     @property
     def inputs(self) -> list[gr.components.Component]:
@@ -171,7 +170,8 @@ class OptionControls:
             elem_id=f"{self._prefix}early_stopping",
         )
 
-    def _show_what_has_effect(self) -> None:
+    def connect(self) -> None:
+        """Switches off what has no effect, as long as it has none."""
         quiet: dict[str, Any] = {
             "queue": False,
             "show_progress": "hidden",

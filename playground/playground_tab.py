@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from playground import history
-from playground.components import QUIET, empty_on_change, model_description, model_dropdown, notice
+from playground.components import (
+    FOLLOWING,
+    QUIET,
+    empty_on_change,
+    model_description,
+    model_dropdown,
+    notice,
+)
 from playground.entries_table import entries_table
 from playground.examples import are_example_options, examples_for, is_example_prompt
 from playground.families import Family, family_of
@@ -70,11 +77,13 @@ class PlaygroundTab:
                     elem_id="exact_key",
                 )
         with gr.Column(elem_classes="card"):
-            ViewCode(page, self._request)
+            self.view_code = ViewCode(page)
         self._build_tables()
         self.presets.connect(self._request)
         self.link.connect(self.model, self.prompt, self.exact_key, self.controls, self.generate)
         self._connect_request()
+        self.controls.connect()
+        self.view_code.connect(self._request)
         self._connect_run()
         self._connect_tables()
 
@@ -152,6 +161,7 @@ class PlaygroundTab:
         return [self.model, self.prompt, self.exact_key, *self.controls.inputs]
 
     def _connect_request(self) -> None:
+        empty_on_change(self.notice, [component.change for component in self._request])
         self.model.change(
             self._follow_model,
             [self.model, self.prompt, self.shown, self.link.model, *self.controls.inputs],
@@ -174,7 +184,6 @@ class PlaygroundTab:
             [self.prompt, *self.controls.inputs],
             **QUIET,
         )
-        empty_on_change(self.notice, [component.change for component in self._request])
         gr.on(
             [
                 self._page.load,
@@ -202,6 +211,7 @@ class PlaygroundTab:
             [self.story, self.report],
             show_progress="hidden",
             api_visibility="private",
+            **FOLLOWING,
             **self._page.beside_others,
         ).then(
             self._finish,
@@ -219,6 +229,7 @@ class PlaygroundTab:
                 self.generate,
                 self.stop,
             ],
+            **FOLLOWING,
             **QUIET,
         )
         self.stop.click(self._stop, None, [self.stop, self.notice], **QUIET)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from playground import forget_controls, shapes_map
-from playground.components import QUIET, model_dropdown, notice
+from playground.components import FOLLOWING, QUIET, model_dropdown, notice
 from playground.entries_table import entries_table
 from playground.examples import DEFAULTS
 from playground.forget_controls import ForgetControls
@@ -145,6 +145,7 @@ class ShapesTab:
             self.notice,
             show_progress="hidden",
             api_visibility="private",
+            **FOLLOWING,
             **self._page.alone,
         )
         self.cancel.click(self._cancel, None, self.notice, **QUIET)
@@ -258,6 +259,7 @@ class ShapesTab:
             [controls.notice, self._page.status],
             show_progress="hidden",
             api_visibility="private",
+            **FOLLOWING,
             **self._page.alone,
         )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from playground.components import QUIET, empty_on_change, lenient, model_dropdown, notice
+from playground.components import FOLLOWING, QUIET, empty_on_change, lenient, model_dropdown, notice
 from playground.option_controls import slider_end
 from playground.prediction_line import no_prediction_line, window_prediction_line
 from playground.speech_examples import speech_examples
@@ -199,14 +199,14 @@ class SpeechTab:
         return [self.model, self.num_beams, self.max_new_tokens]
 
     def _connect_request(self) -> None:
+        parts = (*self._options, self.recording, self.language)
+        empty_on_change(self.notice, [part.change for part in parts])
         self.examples.click(
             lambda index: speech_examples()[index].sound, self.examples, self.recording, **QUIET
         )
         self.model.change(
             self._choose_model, self.model, [self.max_new_tokens, self.language], **QUIET
         )
-        parts = (*self._options, self.recording, self.language)
-        empty_on_change(self.notice, [part.change for part in parts])
         gr.on(
             [self._page.load, *(part.change for part in self._options)],
             self._predict,
@@ -245,6 +245,7 @@ class SpeechTab:
             ],
             show_progress="hidden",
             api_visibility="private",
+            **FOLLOWING,
             **self._page.alone,
         )
         self.stop.click(self._stop, None, [self.stop, self.notice], **QUIET)

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 class ViewCode:
     """Builds the card's content where it is created, and keeps it up with the request."""
 
-    def __init__(self, page: PageContext, request: list[gr.components.Component]) -> None:
-        """Takes the components of the request: model, prompt, exact key, then the options."""
+    def __init__(self, page: PageContext) -> None:
         self._page = page
         with gr.Row(elem_classes="card-head"):
             gr.HTML(
@@ -56,9 +55,12 @@ class ViewCode:
                 buttons=["copy"],
                 elem_id="request_code",
             )
+
+    def connect(self, request: list[gr.components.Component]) -> None:
+        """Takes the components of the request: model, prompt, exact key, then the options."""
         changes = [component.change for component in request]
         gr.on(
-            [page.load, self.form.change, *changes],
+            [self._page.load, self.form.change, *changes],
             self._write,
             [self.form, *request],
             self.code,

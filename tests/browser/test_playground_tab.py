@@ -134,6 +134,75 @@ def test_a_mistake_is_told_beside_the_button_and_keeps_the_last_result(visit: Op
     assert window.text("#notice") == ""
 
 
+# Keeps back what the server sends to this page beside the answers to its own questions.
+_HOLD_MESSAGES = """
+() => {
+  const ask = window.fetch;
+  const released = new Promise((release) => { window.release = release; });
+  window.held = "";
+  window.fetch = async (...question) => {
+    const answer = await ask(...question);
+    if (!String(question[0].url ?? question[0]).includes("/queue/data")) return answer;
+    const hold = new TransformStream({
+      async transform(piece, onwards) {
+        window.held += new TextDecoder().decode(piece);
+        await released;
+        onwards.enqueue(piece);
+      },
+    });
+    return new Response(answer.body.pipeThrough(hold), answer);
+  };
+}
+"""
+
+
+def test_a_press_counts_while_the_refused_one_before_is_not_quite_over(visit: Open) -> None:
+    window = visit()
+    window.page.evaluate(_HOLD_MESSAGES)
+    window.write("   ")
+    window.at("#generate").click()
+    window.page.wait_for_function(
+        "document.querySelector('#notice').innerText.includes('prompt is empty')"
+    )
+    window.page.wait_for_function("window.held.includes('process_completed')")
+    window.write("The old owl")
+    window.at("#generate").click()
+    window.page.locator("#generate:disabled").wait_for()
+    window.page.evaluate("window.release()")
+    window.wait_for_result()
+    assert window.text("#story .story-prompt") == "The old owl"
+    assert window.text("#story .story-new")
+
+
+_DELAY_QUESTIONS = """
+() => {
+  const ask = window.fetch;
+  window.isSlow = true;
+  window.fetch = async (...question) => {
+    if (window.isSlow) await new Promise((done) => setTimeout(done, 1000));
+    return ask(...question);
+  };
+}
+"""
+
+
+def test_a_notice_stays_when_what_was_typed_before_it_is_answered_later(visit: Open) -> None:
+    window = visit()
+    window.page.evaluate(_DELAY_QUESTIONS)
+    window.write("   ")
+    window.page.evaluate(
+        "() => { window.isSlow = false; document.getElementById('generate').click(); }"
+    )
+    window.page.wait_for_function(
+        "document.querySelector('#notice').innerText.includes('prompt is empty')"
+    )
+    window.page.wait_for_function(  # which is out of sight while a notice says the same
+        "document.querySelector('#prediction').textContent.includes('empty')"
+    )
+    window.page.wait_for_timeout(1500)
+    assert "prompt is empty" in window.text("#notice")
+
+
 def test_text_of_visitors_never_becomes_markup(visit: Open) -> None:
     window = visit()
     prompt = " ".join(INJECTIONS) + " <img src=x onerror='window.hacked=1'>"

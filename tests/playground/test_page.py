@@ -62,6 +62,19 @@ def test_what_runs_the_engine_shares_one_queue_and_nothing_else_waits_in_it(admi
     assert {fn.concurrency_limit for fn in running if fn not in beside_others} == {1}
 
 
+def test_what_the_browser_does_alone_waits_for_no_answer_of_the_server() -> None:
+    # Gradio carries out what is connected to one event in order, each after the one before.
+    connected: dict[tuple[Any, str], list[bool]] = {}
+    for fn in a_page(admin=True).fns.values():
+        for target, event in fn.targets:
+            if target is not None:
+                connected.setdefault((target, event), []).append(fn.fn is not None)
+    several = [asks for asks in connected.values() if False in asks and True in asks]
+    assert len(several) > 20
+    for asks in several:
+        assert asks == sorted(asks)
+
+
 def test_only_models_that_take_text_are_offered() -> None:
     assert dropdown_values(a_page()) == ["gpt2-stories", "openai-community/gpt2", "t5-stories"]
 
