@@ -23,6 +23,9 @@ FILTERED = -1e30
 # quick.
 _GROUPS = 256
 
+# A top-k up to here is found among so many of the likeliest tokens. The usual 50 is.
+_FEW = 64
+
 # Sums over the vocabulary are sums over lines of so many tokens: the processor's vector lanes.
 _LANES = 256
 
@@ -129,18 +132,56 @@ def filter_scores(scores: tf.Tensor, controls: Controls) -> tf.Tensor:
     """Temperature, then top-k, then top-p (arXiv:1904.09751), in Hugging Face's order.
 
     A token stays while fewer than `top_k` tokens beat it, and while the tokens that beat it hold
-    less than `top_p` of the probability; tokens of equal score stay or go together. Both cut-offs
-    are found by bisection over the ordered bits of the floats: some 30 masked sums at most, where
-    sorting 50,257 entries takes ten times longer.
+    less than `top_p` of the probability; tokens of equal score stay or go together. How each text's
+    cut-off is found depends on its own options alone, so that texts beside it change nothing.
 
     Returns:
         `[R, V]` with filtered entries at `FILTERED`.
     """
-
     scores = scores / controls.temperature[:, None]
     keys = _ordered_bits(scores)
-    best = tf.reduce_max(keys, axis=-1)
     mass = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
+    count = min(_FEW, scores.shape[1])
+    is_few = (controls.top_k > 0) & (controls.top_k <= count)
+    among_few = _cut_among(likeliest(scores, count), keys, mass, controls)
+    threshold = tf.cond(
+        tf.reduce_all(is_few),
+        lambda: among_few,
+        lambda: tf.where(is_few, among_few, _cut_by_search(keys, mass, controls)),
+    )
+    return tf.where(keys >= threshold[:, None], scores, FILTERED)
+
+
+def _cut_among(best: tf.Tensor, keys: tf.Tensor, mass: tf.Tensor, controls: Controls) -> tf.Tensor:
+    """The lowest key that stays, `[R]`, where `top_k` is at most N.
+
+    Args:
+        best: `[R, N]`, the likeliest tokens, best first. keys, mass: `[R, V]`.
+    """
+    rows, count = best.shape
+    of_best = tf.gather(keys, best, batch_dims=1)
+    last = tf.clip_by_value(controls.top_k, 1, count) - 1
+    lowest = tf.gather(of_best, tf.broadcast_to(last, [rows]), batch_dims=1)
+    # All of it: more tokens may be equal to the last one than are among the best.
+    limit = controls.top_p * _sum(tf.where(keys >= lowest[:, None], mass, 0.0))
+    beats = of_best[:, None, :] > of_best[:, :, None]
+    above = tf.where(beats, tf.gather(mass, best, batch_dims=1)[:, None, :], 0.0)
+    is_kept = (tf.reduce_sum(above, axis=-1) < limit[:, None]) | (controls.top_p >= 1.0)[:, None]
+    is_kept &= of_best >= lowest[:, None]
+    # The best stays whatever the limit is, which rounding can make 0.
+    return tf.reduce_min(tf.where(is_kept, of_best, of_best[:, :1]), axis=-1)
+
+
+def _cut_by_search(keys: tf.Tensor, mass: tf.Tensor, controls: Controls) -> tf.Tensor:
+    """The lowest key that stays, `[R]`, whatever `top_k` is.
+
+    By bisection over the ordered bits of the floats: some 30 masked sums at most, where sorting
+    50,257 entries takes ten times longer.
+
+    Args:
+        keys, mass: `[R, V]`.
+    """
+    best = tf.reduce_max(keys, axis=-1)
 
     # A loop of two rounds instead of two calls: XLA compiles its body once. The second one need not
     # look below what the first has cut off.
@@ -154,9 +195,8 @@ def filter_scores(scores: tf.Tensor, controls: Controls) -> tf.Tensor:
         )
         return is_second + 1, threshold
 
-    start = (0, tf.fill([scores.shape[0]], tf.int32.min))
-    threshold = tf.while_loop(lambda i, _: i < 2, cut, start)[1]
-    return tf.where(keys >= threshold[:, None], scores, FILTERED)
+    start = (0, tf.fill([keys.shape[0]], tf.int32.min))
+    return tf.while_loop(lambda i, _: i < 2, cut, start)[1]
 
 
 def draw(scores: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:

@@ -27,6 +27,7 @@ from xla_backend.sampling import FILTERED
 from xla_backend.tokenization import Tokenizer
 
 ROWS, VOCABULARY = 16, 300
+FEW = sampling._FEW
 LEVEL = 0.001
 PROMPT = "Once upon a time"
 
@@ -137,7 +138,7 @@ def test_of_equally_likely_tokens_five_different_ones_are_told() -> None:
 
 # --- what may be drawn ----------------------------------------------------------------------------
 
-TOP_K = [0, 1, 2, 50, VOCABULARY - 1, VOCABULARY, VOCABULARY + 1, 1_000_000]
+TOP_K = [0, 1, 2, 50, FEW - 1, FEW, FEW + 1, VOCABULARY - 1, VOCABULARY, VOCABULARY + 1, 1_000_000]
 TOP_P = [1e-300, 1e-9, 0.1, 0.5, 0.9, 0.999, 1.0]
 
 
@@ -191,13 +192,24 @@ def test_ties_stay_or_go_together(filter_scores: Callable) -> None:
         np.testing.assert_array_equal(kept, expected_kept(scores, top_k=top_k))
         np.testing.assert_array_equal(kept, transformers_filter(scores, top_k=top_k) > -np.inf)
     for top_p in (0.1, 0.5, 0.95):
-        for top_k in (0, 150):
+        for top_k in (0, 7, 40, 150):
             kept = filter_scores(scores, top_p=top_p, top_k=top_k) > FILTERED
             np.testing.assert_array_equal(kept, expected_kept(scores, top_k, top_p))
             theirs = transformers_filter(scores, top_p=top_p, top_k=top_k) > -np.inf
             assert not (theirs & ~kept).any()
             for row in range(ROWS):
                 assert set(scores[row][kept[row]]) == set(scores[row][theirs[row]])
+
+
+def test_texts_side_by_side_are_filtered_as_each_alone(filter_scores: Callable) -> None:
+    options = [{"top_k": 50, "top_p": 0.9}, {"top_k": 0, "top_p": 0.9}, {"top_k": FEW + 1}]
+    scores = random_logits()[: len(options)]
+    packed = sampling.pack([GenerationOptions(**{"temperature": 1.0, **each}) for each in options])
+    compiled = xla(lambda scores, *packed: sampling.filter_scores(scores, sampling.unpack(*packed)))
+    together = compiled(tf.constant(scores), *map(tf.constant, packed)).numpy()
+    for row, each in enumerate(options):
+        alone = filter_scores(scores[row : row + 1], **each)
+        np.testing.assert_array_equal(together[row], alone[0])
 
 
 def test_all_scores_equal(filter_scores: Callable) -> None:
