@@ -1,12 +1,16 @@
-"""Two mends of Gradio's scripts, which would else keep every visitor's computer busy.
+"""Mends of Gradio's scripts: two spare every visitor's computer work, one keeps runs heard.
 
-Knows two places in the scripts of 6.17.3. Whether later versions still are like this is not known:
-they cannot be used here (see requirements.txt). Must not touch anything else; where a place is not
-found nothing is changed there. Browser tests tell whether the page does without.
+Knows three places in the scripts of 6.17.3. Whether later versions still are like this is not
+known: they cannot be used here (see requirements.txt). Must not touch anything else; where a place
+is not found nothing is changed there. Browser tests tell whether the page does without.
 
 *The bar of tabs* copies the tabs that were never opened into its list whenever that list has
 changed, and takes its own copying for a change: measured, some 600 rounds a second, a third of a
 core for as long as the page is open. With the mend only a tab that is another is copied.
+
+*The stream of messages* is ended by the server when nothing of the page is waiting. An event that
+is sent before the page has read so takes the stream for open, and is never heard of. With the mend
+the page opens another one while it waits for something.
 
 *The tree of components* is searched from its root for each value that an event reads and each
 message that one of its outputs gets, through objects that note every look at them. With the mend
@@ -45,6 +49,11 @@ MENDS = (
         files="Walkthrough*.js",
         place="J(l,e(l)[s]=t[s])",
         mended="e(l)[s]!==t[s]&&J(l,e(l)[s]=t[s])",
+    ),
+    Mend(
+        files="index-*.js",
+        place='if(l.msg==="close_stream"){En(r,o.abort_controller);return}',
+        mended='if(l.msg==="close_stream"){En(r,o.abort_controller);t.size&&o.open_stream();return}',
     ),
     Mend(
         files="index-*.js",

@@ -172,6 +172,7 @@ def test_a_press_counts_while_the_refused_one_before_is_not_quite_over(visit: Op
     window.write("The old owl")
     window.at("#generate").click()
     window.page.locator("#generate:disabled").wait_for()
+    window.page.wait_for_timeout(500)  # for the page to have sent it, and to wait for its messages
     window.page.evaluate("window.release()")
     window.wait_for_result()
     assert window.text("#story .story-prompt") == "The old owl"

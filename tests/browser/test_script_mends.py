@@ -36,7 +36,7 @@ _COMPARE = """([before, mended]) => {
 
 
 def test_every_place_is_found_once() -> None:
-    """Another Gradio may have moved one: then the page works without, but slower."""
+    """Another Gradio may have moved one: then the page works without, but not as well."""
     assert len(mended_scripts()) == len(MENDS)
 
 
