@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from xla_backend.errors import ModelUnavailable
 from xla_backend.results import ModelInfo
+from xla_backend.transformers_import import transformers_alone
 from xla_backend.weights import (
     KERAS_H5,
     MODEL_TYPES,
@@ -334,14 +335,14 @@ def _is_complete(folder: Path) -> bool:
 
 
 def _read_generation_config(folder: Path, config: PretrainedConfig) -> GenerationConfig:
-    from transformers import GenerationConfig
-
+    with transformers_alone() as transformers:
+        kind = transformers.GenerationConfig
     path = folder / "generation_config.json"
     if not path.is_file():
-        return GenerationConfig.from_model_config(config)
+        return kind.from_model_config(config)
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        return GenerationConfig.from_dict(values)
+        return kind.from_dict(values)
     except Exception as error:  # Whatever a made-up value provokes in the config's own checks.
         raise ModelUnavailable(
             f"{path} is damaged: {error}. Download or copy the file again, or delete it."

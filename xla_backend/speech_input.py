@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from xla_backend.errors import InvalidRequest, ModelUnavailable
+from xla_backend.transformers_import import transformers_alone
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, WhisperConfig, WhisperFeatureExtractor
@@ -113,10 +114,11 @@ class SpeechInput:
         Raises:
             ModelUnavailable: its file is damaged, or does not fit the model.
         """
-        from transformers import WhisperFeatureExtractor
-
         try:
-            extractor = WhisperFeatureExtractor.from_pretrained(str(folder), local_files_only=True)
+            with transformers_alone() as transformers:
+                extractor = transformers.WhisperFeatureExtractor.from_pretrained(
+                    str(folder), local_files_only=True
+                )
         except Exception as error:  # whatever a made-up value provokes
             first_line = str(error).strip().partition("\n")[0][:200]
             raise ModelUnavailable(

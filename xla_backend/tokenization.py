@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xla_backend.errors import InvalidRequest, ModelUnavailable
+from xla_backend.transformers_import import transformers_alone
 
 if TYPE_CHECKING:
     import tokenizers
@@ -62,12 +63,11 @@ class Tokenizer:
             ModelUnavailable: its files are missing or damaged, or need a tokenizer written in
                 Python.
         """
-        from transformers import AutoTokenizer
-
         try:
-            tokenizer = AutoTokenizer.from_pretrained(
-                str(folder), local_files_only=True, trust_remote_code=False
-            )
+            with transformers_alone() as transformers:
+                tokenizer = transformers.AutoTokenizer.from_pretrained(
+                    str(folder), local_files_only=True, trust_remote_code=False
+                )
         # A damaged file surfaces as whatever its first wrong value provokes, in Rust or Python.
         except Exception as error:
             first_line = str(error).strip().partition("\n")[0][:200]

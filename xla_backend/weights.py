@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xla_backend.errors import ModelUnavailable
+from xla_backend.transformers_import import transformers_alone
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -57,8 +58,6 @@ def read_config(folder: Path) -> PretrainedConfig:
         ModelUnavailable: config.json is missing, is not JSON, names an architecture that is not
             supported, or holds sizes that no model can have.
     """
-    import transformers
-
     values = read_config_values(folder)
     model_type = values.get("model_type")
     if model_type not in MODEL_TYPES:
@@ -73,7 +72,8 @@ def read_config(folder: Path) -> PretrainedConfig:
             "model with weights in float32, float16 or bfloat16."
         )
     try:
-        config = transformers.AutoConfig.for_model(**values)
+        with transformers_alone() as transformers:
+            config = transformers.AutoConfig.for_model(**values)
     except Exception as error:  # Whatever a made-up value provokes in the config's own checks.
         raise ModelUnavailable(
             f"{folder / 'config.json'} holds values that make no {model_type} model: {error}"

@@ -58,7 +58,11 @@ class Visit:
     def settle(self) -> None:
         """Waits until the page is built and the prediction has answered for the first time."""
         self.page.locator("#generate").wait_for()
-        self.page.locator("#prediction .prediction-key").wait_for()
+        try:
+            self.page.locator("#prediction .prediction-key").wait_for()
+        except NotInTime as error:
+            said = [self.text("#prediction"), *self.complaints]
+            raise AssertionError(f"nothing was predicted; the page said {said}") from error
 
     def close(self) -> None:
         """Leaves."""
