@@ -6,9 +6,11 @@ of every form is `test_parity_matrix`'s business.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -139,6 +141,24 @@ def test_reported_log_probabilities_are_those_before_penalties(
             result = gpt2.ours(prompt, num_beams=num_beams, **options)
             assert gpt2.logprob_difference(prompt, result) < 1e-4
             assert any(token.id != token.likeliest[0].id for token in result.tokens)
+
+
+@pytest.mark.parametrize(
+    ("make", "longest"),
+    [(checkpoints.gpt2, "n_positions"), (checkpoints.opt, "max_position_embeddings")],
+)
+@pytest.mark.parametrize("padded_length", [256, 257])
+def test_long_prompts_whose_halves_attend_apart(
+    tmp_path: Path, make: Callable[..., Path], longest: str, padded_length: int
+) -> None:
+    assert padded_length >= blocks._HALVED_FROM
+    folder = make(tmp_path / "long", **{longest: 300})
+    with contextlib.closing(Backend(rules=BucketRules(padded_lengths=(padded_length,)))) as backend:
+        pair = DecoderOnlyPair(backend, folder, checkpoints.oracle(folder))
+        # More padding than half, the second half alone, one token before it, and all of both.
+        for tokens in (3, 128, 129, padded_length - 1, padded_length):
+            result = pair.assert_same_text(pair.passage(tokens))
+            assert (result.prompt_tokens, result.key.padded_length) == (tokens, padded_length)
 
 
 # 8, 4 and 2 parts. The bundled models have kernels of 2 parts too.

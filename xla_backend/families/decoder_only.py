@@ -116,7 +116,8 @@ class DecoderOnly:
         ) -> tuple[tf.Tensor, KeysValues]:
             def attention(q: tf.Tensor, own: KeysValues) -> tuple[tf.Tensor, KeysValues]:
                 q, k, v = (blocks.split_heads(x, self.heads) for x in (q, *own))
-                return blocks.attend_all(q, KeysValues(k, v), bias), KeysValues(k, v)
+                attend = blocks.attend_all if only_last_position else blocks.attend_causally
+                return attend(q, KeysValues(k, v), bias), KeysValues(k, v)
 
             return self._block(layer, x, attention, only_last_position)
 
