@@ -27,9 +27,9 @@ from xla_backend.large_pages import LargePages
 MASKED = -1e9
 
 _PARTS = 8
-"""Into how many a row is cut at most: 2 to 16 are equally quick on two cores."""
-_SMALLEST_PART = 150_000
-"""Bytes of kernel that are worth a part of their own: with 50,000 or 300,000 nothing is gained."""
+"""Into how many a row is cut: 2 to 16 are equally quick on two cores."""
+_CUT_FROM = 2**20
+"""Bytes of the smallest kernel along which a row is cut."""
 
 _HALVED_FROM = 256
 """Of how many positions halves attend apart."""
@@ -104,13 +104,12 @@ def project(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     For one row XLA writes the loop itself, as code for one core, which reads weights at five sixths
     of the speed of two. Of a batch of products it lets every core take some. So one row is cut
     along `in`, which leaves each part of the kernel where it lies, and the partial sums are added:
-    a token of GPT-2 124M takes an eighth less time, one of a model of 9 MB a fifth.
+    a token of GPT-2 124M takes an eighth less time. Small kernels come from the cache, and stay
+    whole.
     """
     inputs, outputs = kernel.shape
-    parts = 1
-    while 4 * inputs * outputs >= 2 * parts * _SMALLEST_PART and parts < math.gcd(inputs, _PARTS):
-        parts *= 2
-    if x.shape[:-1].num_elements() != 1 or parts == 1:
+    parts = math.gcd(inputs, _PARTS)
+    if x.shape[:-1].num_elements() != 1 or 4 * inputs * outputs < _CUT_FROM or parts == 1:
         return tf.matmul(x, kernel)
     size = inputs // parts
     each = tf.matmul(tf.reshape(x, [parts, 1, size]), tf.reshape(kernel, [parts, size, outputs]))
