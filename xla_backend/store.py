@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xla_backend import xla_folder
+from xla_backend import processor, xla_folder
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def fingerprint() -> str:
     parts = [f"xla_backend {_source_digest()}"]
     for package in ("tensorflow", "transformers"):
         parts.append(f"{package} {importlib.metadata.version(package)}")
-    parts.append(f"{platform.machine()} {_cpu_features()}")
+    parts.append(f"{platform.machine()} {processor.vendor()} {processor.features()}")
     parts.append(os.environ.get("XLA_FLAGS", ""))
     parts.append(xla_folder.flags_of_others())
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()
@@ -70,14 +70,6 @@ def _source_digest() -> str:
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def _cpu_features() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-            if line.startswith(("flags", "Features")):
-                return " ".join(sorted(line.partition(":")[2].split()))
-    return platform.processor()
 
 
 class Store:
