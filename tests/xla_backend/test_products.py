@@ -56,6 +56,16 @@ def test_the_product_is_that_of_numpy(
     np.testing.assert_allclose(result, exact, rtol=0, atol=2e-4)
 
 
+def test_a_row_without_end_is_no_other_row_s_concern(is_intel: bool) -> None:
+    """Rows may be texts of several visitors."""
+    x, kernel = drawn(4, WIDE[0]), drawn(*WIDE)
+    sound = compiled(kernel)(tf.constant(x)).numpy()
+    x[1, 0] = np.inf
+    result = compiled(kernel)(tf.constant(x)).numpy()
+    assert not np.isfinite(result[1]).any()
+    np.testing.assert_array_equal(result[[0, 2, 3]], sound[[0, 2, 3]])
+
+
 def test_few_rows_stay_apart_from_what_made_them(is_intel: bool) -> None:
     """Else XLA computes them anew for every number in the kernel: several times as long."""
     dots, loops = wide_dots(drawn(4, WIDE[0]), drawn(*WIDE))

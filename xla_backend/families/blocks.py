@@ -145,10 +145,10 @@ def _project_few(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     """
     rows, inputs = x.shape
     parts = inputs // _LINES
-    # Divided by one, which only the run can know. What is cheap XLA computes anew where it is used,
-    # here for every number in the kernel, and then the loop over the lines is no longer unrolled,
-    # nor the one along them vectorised. A division is too dear for that.
-    x /= 1.0 + 0.0 * x[0, 0]
+    # Divided by one, each row by its own, which only the run can know. What is cheap XLA computes
+    # anew where it is used, here for every number in the kernel, and then the loop over the lines
+    # is no longer unrolled, nor the one along them vectorised. A division is too dear for that.
+    x /= 1.0 + 0.0 * x[:, :1]
     lines = tf.reshape(kernel, [parts, _LINES, kernel.shape[1]])
     products = [row * lines for row in tf.unstack(tf.reshape(x, [rows, parts, _LINES, 1]))]
     sums = xla.variadic_reduce(
