@@ -32,7 +32,6 @@ gathers."""
 # A chunk should last about this long: often enough to look alive and to let go of those who have
 # ended, rarely enough that the cost of a call does not show.
 CHUNK_S = 0.15
-FIRST_CHUNK_STEPS = 4
 
 
 def fitting(wanted: int, sizes: Sequence[int]) -> int:
@@ -118,7 +117,7 @@ class Batch:
         self._live = list(seats)
         self._left: list[int] = []
         self._phase: str | None = None
-        self._steps = FIRST_CHUNK_STEPS
+        self._steps = 1
         self.run: Run | None = None
         self.size = len(seats)
         self.chunks = 0
@@ -140,7 +139,7 @@ class Batch:
         """Runs the prompts and writes the first tokens; the engine is held."""
         with self._at_work("first_token"):
             self.run = start()
-            self.run.advance(1)
+            self._write(1)
 
     def more(self, seat: Seat, whole: int | None) -> None:
         """Returns when there is more of the seat's text, or it has ended.
@@ -175,7 +174,10 @@ class Batch:
         for text in left:
             self.run.end(text)
         # A text that has all its tokens is not kept waiting for the others'.
-        steps = min(self._steps, self.run.steps_to_an_end()) if whole is None else whole
+        self._write(min(self._steps, self.run.steps_to_an_end()) if whole is None else whole)
+
+    def _write(self, steps: int) -> None:
+        """Goes on by some steps; the next chunk will have as many as fit at this one's speed."""
         started = time.perf_counter()
         self.run.advance(steps)
         each_s = (time.perf_counter() - started) / steps

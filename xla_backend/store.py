@@ -56,7 +56,7 @@ def fingerprint() -> str:
     parts = [f"xla_backend {_source_digest()}"]
     for package in ("tensorflow", "transformers"):
         parts.append(f"{package} {importlib.metadata.version(package)}")
-    parts.append(f"{platform.machine()} {processor.vendor()} {processor.features()}")
+    parts.append(f"{platform.machine()} {processor.features()}")
     parts.append(os.environ.get("XLA_FLAGS", ""))
     parts.append(xla_folder.flags_of_others())
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=8).hexdigest()

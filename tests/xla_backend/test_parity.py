@@ -16,7 +16,7 @@ import pytest
 
 from tests import checkpoints
 from tests.xla_backend.parity import NEW_TOKENS, DecoderOnlyPair, Pair
-from xla_backend import Backend, BucketRules, processor
+from xla_backend import Backend, BucketRules
 from xla_backend.families import blocks
 from xla_backend.models import BUNDLED_FOLDER, DEFAULT_MODEL
 
@@ -176,15 +176,10 @@ def test_kernels_that_are_cut_for_a_single_row(
     pair.assert_same_text(pair.passage(8), num_beams=2)
 
 
-@pytest.mark.parametrize("vendor_is_intel", [True, False])
 @pytest.mark.parametrize("num_beams", [2, 3, 4, 5])
 def test_kernels_that_are_cut_for_few_rows(
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-    vendor_is_intel: bool,
-    num_beams: int,
+    tmp_path_factory: pytest.TempPathFactory, num_beams: int
 ) -> None:
-    monkeypatch.setattr(processor, "is_intel", lambda: vendor_is_intel)
     folder = checkpoints.gpt2(
         tmp_path_factory.mktemp("few"), n_layer=2, n_embd=640, n_head=2, n_positions=64
     )

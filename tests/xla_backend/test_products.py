@@ -8,17 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from xla_backend import processor
 from xla_backend.families import blocks
 
 WIDE = (512, 768)
 """A kernel of more than a megabyte, which is cut."""
-
-
-@pytest.fixture(params=[True, False], ids=["Intel", "another"])
-def is_intel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(processor, "is_intel", lambda: request.param)
-    return request.param
 
 
 def drawn(*shape: int) -> np.ndarray:
@@ -45,9 +38,7 @@ def wide_dots(x: np.ndarray, kernel: np.ndarray) -> tuple[int, list[str]]:
 # three of more than a megabyte: with a width that no part fits, and with one that some do.
 @pytest.mark.parametrize("leading", [(1,), (2,), (3,), (4,), (5,), (1, 4), (2, 2), (1, 1)])
 @pytest.mark.parametrize("shape", [(32, 48), WIDE, (523, 601), (520, 768)])
-def test_the_product_is_that_of_numpy(
-    is_intel: bool, leading: tuple[int, ...], shape: tuple[int, int]
-) -> None:
+def test_the_product_is_that_of_numpy(leading: tuple[int, ...], shape: tuple[int, int]) -> None:
     x, kernel = drawn(*leading, shape[0]), drawn(*shape)
     result = compiled(kernel)(tf.constant(x)).numpy()
     exact = (np.maximum(x, 0) + np.float32(0.5)).astype(np.float64) @ kernel - 0.25
@@ -56,7 +47,7 @@ def test_the_product_is_that_of_numpy(
     np.testing.assert_allclose(result, exact, rtol=0, atol=2e-4)
 
 
-def test_a_row_without_end_is_no_other_row_s_concern(is_intel: bool) -> None:
+def test_a_row_without_end_is_no_other_row_s_concern() -> None:
     """Rows may be texts of several visitors."""
     x, kernel = drawn(4, WIDE[0]), drawn(*WIDE)
     sound = compiled(kernel)(tf.constant(x)).numpy()
@@ -66,17 +57,14 @@ def test_a_row_without_end_is_no_other_row_s_concern(is_intel: bool) -> None:
     np.testing.assert_array_equal(result[[0, 2, 3]], sound[[0, 2, 3]])
 
 
-def test_few_rows_stay_apart_from_what_made_them(is_intel: bool) -> None:
+def test_few_rows_stay_apart_from_what_made_them() -> None:
     """Else XLA computes them anew for every number in the kernel: several times as long."""
     dots, loops = wide_dots(drawn(4, WIDE[0]), drawn(*WIDE))
-    if not is_intel:
-        assert (dots, loops) == (1, [])
-        return
     assert dots == 0
     [reads] = loops
     assert len(reads.split(", ")) == 2, "the rows as they are, and the kernel"
     assert "divide" in reads
 
 
-def test_more_rows_are_one_product(is_intel: bool) -> None:
+def test_more_rows_are_one_product() -> None:
     assert wide_dots(drawn(blocks._FEW + 1, WIDE[0]), drawn(*WIDE)) == (1, [])
