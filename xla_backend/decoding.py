@@ -259,7 +259,7 @@ def _choose_text(
 
     def sampled() -> tf.Tensor:
         uniform = sampling.noise(controls.seed, state.count, 1)[:, 0]
-        return sampling.draw(sampling.filter_scores(scores, controls), uniform)[:, None]
+        return sampling.draw(sampling.weigh(scores, controls), uniform)[:, None]
 
     def greedy() -> tf.Tensor:
         return tf.argmax(scores, axis=-1, output_type=tf.int32)[:, None]

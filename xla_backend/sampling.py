@@ -138,6 +138,21 @@ def filter_scores(scores: tf.Tensor, controls: Controls) -> tf.Tensor:
     Returns:
         `[R, V]` with filtered entries at `FILTERED`.
     """
+    scores, _, is_kept = _cut(scores, controls)
+    return tf.where(is_kept, scores, FILTERED)
+
+
+def weigh(scores: tf.Tensor, controls: Controls) -> tf.Tensor:
+    """What `filter_scores` leaves, for `draw`: `[R, V]`, in proportion to the probabilities.
+
+    The likeliest token has 1, what is filtered out 0.
+    """
+    _, mass, is_kept = _cut(scores, controls)
+    return tf.where(is_kept, mass, 0.0)
+
+
+def _cut(scores: tf.Tensor, controls: Controls) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Scores over the temperature, in proportion to what probability, and whether they stay."""
     scores = scores / controls.temperature[:, None]
     keys = _ordered_bits(scores)
     mass = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
@@ -149,7 +164,7 @@ def filter_scores(scores: tf.Tensor, controls: Controls) -> tf.Tensor:
         lambda: among_few,
         lambda: tf.where(is_few, among_few, _cut_by_search(keys, mass, controls)),
     )
-    return tf.where(keys >= threshold[:, None], scores, FILTERED)
+    return scores, mass, keys >= threshold[:, None]
 
 
 def _cut_among(best: tf.Tensor, keys: tf.Tensor, mass: tf.Tensor, controls: Controls) -> tf.Tensor:
@@ -199,17 +214,16 @@ def _cut_by_search(keys: tf.Tensor, mass: tf.Tensor, controls: Controls) -> tf.T
     return tf.while_loop(lambda i, _: i < 2, cut, start)[1]
 
 
-def draw(scores: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
-    """One token a row from the distribution `softmax(scores)`, by inverting its running sum.
+def draw(weights: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
+    """One token a row, each as often as it has weight, by inverting the running sum of weights.
 
     Args:
-        scores: `[R, V]`.
+        weights: `[R, V]`, none negative.
         uniform: `[R]` in (0, 1), the noise.
 
     Returns:
         `[R]` int32.
     """
-    weights = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
     rows, size = weights.shape
     lanes = 2 ** round(math.log2(size) / 2)  # about as many as there are lines
     lines = -(-size // lanes)

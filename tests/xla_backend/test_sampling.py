@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from scipy import stats
+from scipy import special, stats
 from transformers.generation import (
     TFRepetitionPenaltyLogitsProcessor,
     TFTemperatureLogitsWarper,
@@ -321,13 +321,46 @@ def test_drawn_tokens_follow_the_filtered_distribution(options: dict) -> None:
 
     @xla
     def draw(seeds: tf.Tensor, reals: tf.Tensor, integers: tf.Tensor) -> tf.Tensor:
-        kept = sampling.filter_scores(tf.constant(scores), sampling.unpack(reals, integers))
+        weights = sampling.weigh(tf.constant(scores), sampling.unpack(reals, integers))
         return tf.map_fn(
-            lambda seed: sampling.draw(kept, sampling.noise(seed[None], 0, 1)[0])[0], seeds
+            lambda seed: sampling.draw(weights, sampling.noise(seed[None], 0, 1)[0])[0], seeds
         )
 
     drawn = draw(tf.range(40_000), *map(tf.constant, sampling.pack([chosen]))).numpy()
     assert_follows(np.bincount(drawn, minlength=60), distribution(scores[0], chosen))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"temperature": 0.3, "top_k": 7},
+        {"top_p": 0.6},
+        {"temperature": 2.0, "top_k": 100, "top_p": 0.9},
+        {"top_k": 1, "top_p": 1e-9},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("size", [60, 2048])
+def test_weights_are_the_probabilities_of_what_is_kept(
+    filter_scores: Callable, options: dict, size: int
+) -> None:
+    scores = np.random.default_rng(size).normal(0, 3, (4, size)).astype(np.float32)
+    options = {"temperature": 1.0, "top_k": 0, **options}
+    packed = sampling.pack([GenerationOptions(**options)])
+    weigh = xla(lambda scores, *packed: sampling.weigh(scores, sampling.unpack(*packed)))
+    weights = weigh(tf.constant(scores), *map(tf.constant, packed)).numpy()
+    kept = filter_scores(scores, **options)
+    assert (weights[kept <= FILTERED] == 0).all()
+    assert (weights.max(axis=-1) == 1).all()
+    np.testing.assert_allclose(
+        weights / weights.sum(axis=-1, keepdims=True), special.softmax(kept, axis=-1), rtol=1e-5
+    )
+
+
+def weights_of(scores: np.ndarray) -> tf.Tensor:
+    """What `sampling.weigh` makes of scores that are cut already."""
+    return tf.exp(scores - scores.max(axis=-1, keepdims=True))
 
 
 @pytest.mark.parametrize("size", [2, 60, 2048, 50_257])
@@ -340,7 +373,7 @@ def test_what_was_filtered_out_is_never_drawn(size: int) -> None:
         scores[rng.random(scores.shape) < 0.9] = sampling.FILTERED
         scores[:, rng.integers(size)] = 3.0  # none is without a token
         uniform = rng.random(50, np.float32) * (1 - 2.0**-24) + np.float32(2.0**-25)
-        drawn = draw(tf.constant(scores), tf.constant(uniform)).numpy()
+        drawn = draw(weights_of(scores), tf.constant(uniform)).numpy()
         assert (np.take_along_axis(scores, drawn[:, None], axis=1) > sampling.FILTERED).all()
 
 
@@ -353,13 +386,13 @@ def test_the_ends_of_the_noise_draw_possible_tokens() -> None:
         scores = rng.normal(0, 3, (1, size)).astype(np.float32)
         scores[:, :2] = scores[:, -2:] = FILTERED
         drawn = [
-            draw(tf.constant(scores), tf.constant([uniform], tf.float32)).numpy()[0]
+            draw(weights_of(scores), tf.constant([uniform], tf.float32)).numpy()[0]
             for uniform in (smallest, 0.5, largest)
         ]
         assert all(2 <= token < size - 2 for token in drawn)
         only = np.full((1, size), FILTERED, np.float32)
         only[0, 3] = -40.0
-        assert draw(tf.constant(only), tf.constant([0.5])).numpy().tolist() == [3]
+        assert draw(weights_of(only), tf.constant([0.5])).numpy().tolist() == [3]
 
 
 # --- from which noise -----------------------------------------------------------------------------
@@ -508,5 +541,5 @@ def test_the_long_tail_of_a_vocabulary_is_drawn_from() -> None:
     tail = 50_256 * np.exp(-17.5)
     share = tail / (1 + tail)  # tokens lie on [0, 1] from the last to the first
     uniform = np.array([share * 0.98, share * 0.5, share * 1.02, 0.9], np.float32)
-    drawn = xla(sampling.draw)(tf.constant(scores), tf.constant(uniform)).numpy()
+    drawn = xla(sampling.draw)(weights_of(scores), tf.constant(uniform)).numpy()
     assert (drawn > 0).tolist() == [True, True, False, False]
