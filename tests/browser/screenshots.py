@@ -243,7 +243,7 @@ def _save(visit: Visit, path: Path) -> None:
 def _shoot(visit: Visit, path: Path) -> None:
     visit.page.evaluate("document.activeElement.blur()")
     visit.page.mouse.move(0, 0)
-    visit.page.wait_for_timeout(700)
+    visit.page.wait_for_timeout(1000)  # a bar takes 0.9 s to its new width
     visit.page.screenshot(path=path)
     print(path)
 

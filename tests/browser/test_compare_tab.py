@@ -60,7 +60,7 @@ def test_the_guide_s_claim_is_measured_live(window: Visit) -> None:
 
     window.at("#compare:enabled").wait_for()
     said = window.text("#lanes .claim")
-    assert re.search(r"First call [\d.]+ m?s → [\d.]+ m?s, from disk [\d.]+ m?s\. Then", said)
+    assert re.search(r"First call [\d.]+\sm?s → [\d.]+\sm?s, from disk [\d.]+\sm?s\. Then", said)
     assert "than eager" in said
     assert "Identical output: 4 lanes, the same 4 tokens." in window.text("#lanes .agreement")
     assert window.at("#lanes .lane-track i").count() >= 7

@@ -75,6 +75,12 @@ def test_the_claim_says_no_more_than_was_measured() -> None:
     assert "from disk" not in claim(compared(GUIDE, ENGINE).results)
 
 
+def test_a_line_of_the_claim_never_ends_between_a_number_and_its_unit() -> None:
+    [said] = re.findall(r'role="status">(.*?)</p>', lanes_report(compared(*ALL)))
+    assert said.replace("\N{NO-BREAK SPACE}", " ") == claim(compared(*ALL).results)
+    assert re.findall(r"\d(.)m?s\b", said) == ["\N{NO-BREAK SPACE}"] * 3
+
+
 @pytest.mark.parametrize(
     ("rival_s", "said"),
     [
