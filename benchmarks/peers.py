@@ -24,6 +24,9 @@ from benchmarks.contenders import CONTENDERS, PEERS_PYTHON, ROOT, ContenderFaile
 from benchmarks.measures import MEASURES, Measure
 from benchmarks.runner import Runner
 
+# A measure goes on for so many seconds, however short its calls are.
+LEAST_S = 10.0
+
 
 def main() -> int:
     """Measures, writes the results and prints the bars; the exit status is 1 if a measure failed.
@@ -80,7 +83,7 @@ def _run(measure: Measure, runner: Runner, arguments: argparse.Namespace) -> dic
     calls = measure.calls + (measure.full_only if arguments.full else ())
     if arguments.contenders:
         calls = tuple(call for call in calls if call.contender in arguments.contenders)
-    return runner.run(measure, calls, arguments.rounds)
+    return runner.run(measure, calls, arguments.rounds, LEAST_S)
 
 
 def _arguments() -> argparse.Namespace:
@@ -91,7 +94,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--measures", nargs="+", choices=names)
     parser.add_argument("--models", nargs="+", choices=models)
     parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--rounds", type=int, default=5, help=f"at least so many, and {LEAST_S:.0f} seconds of them"
+    )
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "benchmarks.json")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "xla-bench")
     parser.add_argument("--report-only", action="store_true", help="draw what was measured before")
@@ -111,7 +116,7 @@ def _report(output: Path) -> None:
     images.mkdir(exist_ok=True)
     for name, drawing in chart.drawings(kept).items():
         (images / name).write_text(drawing)
-    if output == capacity.BENCHMARKS:
+    if output.resolve() == capacity.BENCHMARKS:
         capacity.main()
     for line in report.verdicts(kept):
         print(line)

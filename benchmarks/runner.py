@@ -6,6 +6,7 @@ Knows contenders and rounds. Must not know what a good number is, nor how number
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -55,8 +56,13 @@ class Runner:
         self._alive: dict[tuple[str, str], Running] = {}
         self.versions: dict[str, str] = {}
 
-    def run(self, measure: Measure, calls: tuple[Call, ...], rounds: int) -> dict[str, Any]:
+    def run(
+        self, measure: Measure, calls: tuple[Call, ...], rounds: int, least_s: float = 0.0
+    ) -> dict[str, Any]:
         """Times the calls in turn, after each was run once and so compiled.
+
+        Rounds go on until there are so many and they have taken `least_s` seconds: five calls of
+        25 ms tell what the machine did that moment.
 
         A contender that fails is left out, and its sentence kept, unless it is the engine.
 
@@ -76,7 +82,8 @@ class Runner:
         rows = [_row(call) for call in calls if call.contender not in failures]
         prepared = [call for call in calls if call.contender not in failures]
         bystanders = machine.Bystanders([running.process_id for running in self._alive.values()])
-        for number in range(rounds):
+        begin = time.perf_counter()
+        for number in itertools.count(1):
             start = time.perf_counter()
             for call, row in zip(prepared, rows, strict=True):
                 answer = self._alive[call.contender, call.model].generate(requests[call])
@@ -89,7 +96,12 @@ class Runner:
                         f"{call.contender} wrote {len(row['tokens'])} tokens of {call.new_tokens} "
                         f"({measure.name}, {call.model}): its time would not compare"
                     )
-            _note(f"  round {number + 1} of {rounds}: {time.perf_counter() - start:.1f} s")
+            now = time.perf_counter()
+            if number <= rounds:
+                _note(f"  round {number} of {rounds}: {now - start:.1f} s")
+            if number >= rounds and now - begin >= least_s:
+                _note(f"  {number} rounds: {now - begin:.1f} s")
+                break
         result = {"calls": rows, "failures": failures, "bystanders": round(bystanders.share(), 3)}
         if measure.same_tokens:
             result["tokens"] = self._agreement(rows)

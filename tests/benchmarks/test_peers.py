@@ -227,6 +227,7 @@ def test_contenders_are_called_in_turn_and_write_the_same_tokens(
     runner = Runner(tmp_path)
     try:
         found = runner.run(measure, calls, rounds=2)
+        longer = runner.run(measure, calls, rounds=1, least_s=3.0)
         assert runner.memory("tiny") > weights.total_bytes(small_gpt2)
     finally:
         runner.forget()
@@ -238,6 +239,8 @@ def test_contenders_are_called_in_turn_and_write_the_same_tokens(
     for row in found["calls"]:
         assert len(row["seconds"]) == 2
         assert all(seconds > 0 for seconds in row["seconds"])
+    assert sum(sum(row["seconds"]) for row in longer["calls"]) > 1.0
+    assert len({len(row["seconds"]) for row in longer["calls"]}) == 1
     assert {"tensorflow", "transformers", "numpy"} <= set(runner.versions)
 
 
