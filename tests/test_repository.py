@@ -95,6 +95,19 @@ def test_the_page_s_side_of_the_backend_loads_no_tensorflow() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_the_page_itself_loads_no_tensorflow() -> None:
+    """As it runs, not only as its imports are written: what it imports may import more."""
+    script = (
+        "import sys, app, playground.page\n"
+        f"print([n for n in {sorted(TENSORFLOW)} if n in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+
+
 def requirement_lines(name: str) -> list[str]:
     """The requirements of a file, without comments and includes."""
     lines = (line.partition("#")[0].strip() for line in (ROOT / name).read_text().splitlines())
