@@ -28,7 +28,7 @@ from xla_backend.options import WINDOW_TOKENS, GenerationOptions
 from xla_backend.prompts import UNBOUNDED_PROMPT_TOKENS
 from xla_backend.results import CacheOutcome, GenerationResult, ModelInfo, Transcription
 from xla_backend.startup import (
-    import_tensorflow,
+    import_engine,
     keep_freed_memory,
     native_noise_held_back,
     prepare_environment,
@@ -242,7 +242,7 @@ def _open_backend(parsed: argparse.Namespace) -> Backend:
     registry.locate(parsed.model)  # a wrong name is told before the seconds that TensorFlow takes
     quiet = contextlib.nullcontext() if parsed.verbose else native_noise_held_back()
     with quiet:
-        import_tensorflow()
+        import_engine()
         from xla_backend.backend import Backend
     backend = Backend(registry, store=parsed.store)
     backend.load(parsed.model)

@@ -37,13 +37,13 @@ class KeyFunctions:
     """What runs the requests of one key, alone or several side by side.
 
     Attributes:
-        prefill, decode: the traced functions, compiled for the key's sizes. Prompts run one after
-            the other: their many tokens keep the processor busy, other than one token a text does.
+        prefill, decode: compiled for the key's sizes. Prompts run one after the other: their many
+            tokens keep the processor busy, other than one token a text does.
         state: the state before the first token; reused by every run, never written to.
     """
 
-    prefill: TracedFunction
-    decode: TracedFunction
+    prefill: Callable[..., Prefilled]
+    decode: Callable[..., Text | Beams]
     state: Text | Beams
 
     @property
@@ -93,7 +93,7 @@ class Engine:
             structure=model.prefilled_structure(),
         )
         self._decodes: dict[tuple[int, int], TracedFunction] = {}
-        self._compiled_prefills: set[int] = set()
+        self._compiled_prefills: dict[int, Callable[..., Prefilled]] = {}
         self._rehearsed_prefills: set[int] = set()
         self._building = threading.Lock()
         self._slot_bytes: int | None = None
@@ -143,18 +143,19 @@ class Engine:
             on_step("compile")
             start = time.perf_counter()
             state = self._decoder.initial_state(key.num_beams, key.max_new_tokens, batch_size)
-            is_restored.append(self._compile_decode(decode, key, state))
-            is_restored.append(prefill.result())
+            run_decode, decode_is_restored = self._compile_decode(decode, key, state)
+            run_prefill, prefill_is_restored = prefill.result()
+            is_restored += [decode_is_restored, prefill_is_restored]
             compile_s = time.perf_counter() - start
         outcome = CacheOutcome.DISK if all(is_restored) else CacheOutcome.MISS
-        return Built(KeyFunctions(self._prefill, decode, state), outcome, trace_s, compile_s)
+        return Built(KeyFunctions(run_prefill, run_decode, state), outcome, trace_s, compile_s)
 
     def rehearse(self, functions: KeyFunctions, key: CacheKey) -> None:
         """Has the functions of a key do once what only their first run does, and a step of text.
 
         A product of several rows prepares itself when it first runs, each in its own 2 ms.
         """
-        self._rehearse_prefill(key)
+        self._rehearse_prefill(key.padded_length)
         batch_size = functions.batch_size
         options = _packed([GenerationOptions()] * batch_size)
         prefilled = self._nothing_prefilled(key, batch_size)
@@ -241,27 +242,28 @@ class Engine:
 
         return tf.nest.map_structure(repeated, self._prefill.output_specs)
 
-    def _compile_prefill(self, key: CacheKey) -> bool:
-        if key.padded_length in self._compiled_prefills:
-            return True
-        inputs = self._decoder.model.example(key.padded_length)
-        is_restored = self._compiler.compile(
+    def _compile_prefill(self, key: CacheKey) -> tuple[Callable[..., Prefilled], bool]:
+        length = key.padded_length
+        if length in self._compiled_prefills:
+            return self._compiled_prefills[length], True
+        prefill, is_restored = self._compiler.compile(
             self._prefill,
-            naming.prefill_code_entry(self._identity, key.padded_length),
-            lambda: self._prefill(tf.constant(False), *inputs),
+            naming.prefill_code_entry(self._identity, length),
+            [tf.constant(False), *self._decoder.model.example(length)],
         )
-        self._compiled_prefills.add(key.padded_length)
+        self._compiled_prefills[length] = prefill
         # Decode has more code and takes longer. What the first prompt would have to wait for is
         # done meanwhile, unless running the example itself would keep both cores from decode.
-        if self.speech is None and key.padded_length <= REHEARSED_LENGTH:
-            self._rehearse_prefill(key)
-        return is_restored
+        if self.speech is None and length <= REHEARSED_LENGTH:
+            self._rehearse_prefill(length)
+        return prefill, is_restored
 
-    def _rehearse_prefill(self, key: CacheKey) -> None:
-        if key.padded_length not in self._rehearsed_prefills:
-            inputs = self._decoder.model.example(key.padded_length)
-            tf.nest.flatten(self._prefill(tf.constant(True), *inputs))[0].numpy()
-            self._rehearsed_prefills.add(key.padded_length)
+    def _rehearse_prefill(self, length: int) -> None:
+        if length not in self._rehearsed_prefills:
+            inputs = self._decoder.model.example(length)
+            prefilled = self._compiled_prefills[length](tf.constant(True), *inputs)
+            tf.nest.flatten(prefilled)[0].numpy()
+            self._rehearsed_prefills.add(length)
 
     def _nothing_prefilled(self, key: CacheKey, batch_size: int) -> Prefilled:
         """What prompts of nothing would leave behind."""
@@ -271,14 +273,16 @@ class Engine:
 
         return tf.nest.map_structure(zeros, self._prefilled_specs(batch_size))
 
-    def _compile_decode(self, decode: TracedFunction, key: CacheKey, state: Text | Beams) -> bool:
+    def _compile_decode(
+        self, decode: TracedFunction, key: CacheKey, state: Text | Beams
+    ) -> tuple[Callable[..., Text | Beams], bool]:
         batch_size = state.done.shape[0]
         prefilled = self._nothing_prefilled(key, batch_size)
         options = _packed([GenerationOptions()] * batch_size)
         return self._compiler.compile(
             decode,
             naming.decode_code_entry(self._identity, key, batch_size),
-            lambda: decode(tf.constant(0), *options, prefilled, state).count.numpy(),
+            [tf.constant(0), *options, prefilled, state],
         )
 
 

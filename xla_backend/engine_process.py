@@ -32,7 +32,7 @@ from xla_backend.errors import BackendError, OutOfMemory
 from xla_backend.memory_bound import MemoryBound
 from xla_backend.messages import Request, Settings
 from xla_backend.results import EngineStatus
-from xla_backend.startup import import_tensorflow, keep_freed_memory
+from xla_backend.startup import import_engine, keep_freed_memory
 
 if TYPE_CHECKING:
     from xla_backend.backend import Backend, TextStream
@@ -186,7 +186,7 @@ class EngineProcess:
         backend.close()
 
     def _load_engine(self) -> Backend:
-        import_tensorflow()  # seconds
+        import_engine()  # seconds
         from xla_backend.backend import Backend
 
         backend = Backend(

@@ -26,6 +26,7 @@ from xla_backend import errors
 from xla_backend.errors import BackendError, ModelUnavailable
 from xla_backend.lanes import Lane, LaneJob, Stage
 from xla_backend.prompts import encode_prompt
+from xla_backend.startup import import_engine
 
 if TYPE_CHECKING:
     from xla_backend.models import ModelFiles
@@ -54,9 +55,10 @@ def main() -> None:
 
 
 def _engine(job: LaneJob, tell: Tell) -> Values:
-    """This engine. Every call is a whole request, by its exact key."""
+    """This engine, as this project's programs start it. Each call is a request by its exact key."""
     tell("importing")
     start = time.perf_counter()
+    import_engine()
     from xla_backend.backend import Backend
 
     import_s = time.perf_counter() - start

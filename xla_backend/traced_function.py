@@ -10,7 +10,6 @@ stable name an entry is found again whatever was traced before it.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -136,45 +135,52 @@ class TracedFunction:
             KeyError: it reads a variable that is not there.
             Exception: TensorFlow refuses the definition.
         """
-        from tensorflow.core.framework.function_pb2 import FunctionDef
-        from tensorflow.python.eager import context
-
         handles = [self._variables[name].handle for name in definition.captures]
-        running = context.context()
         # The functions it calls must be known before the function itself.
         for serialized in reversed(definition.functions):
-            function = FunctionDef.FromString(serialized)
-            if not running.has_function(function.signature.name):
-                running.add_function_def(function)
-        name, count = self.name.encode(), len(definition.outputs)
-
-        def run(arguments: list[tf.Tensor]) -> list[tf.Tensor]:
-            return running.call_function(name, arguments + handles, count)
-
-        self._outputs = definition.outputs
-        self._run = run
+            _register(serialized)
+        self._handles, self._outputs = handles, definition.outputs
+        self._run = self._caller(self.name)
         self.definition = definition
 
-    def start_afresh(self) -> None:
-        """Goes on under another name, for the rest of this process, without a definition.
+    def through(self, stand_in: bytes) -> Callable[..., Any]:
+        """What calls another function as this one is called, with the same variables.
 
-        For when XLA refused stored code: TensorFlow remembers that as the outcome of compiling for
-        those sizes under that name. Other sizes are compiled once more too.
+        Args:
+            stand_in: its serialized `FunctionDef`; it has the arguments and results of this one.
+
+        Raises:
+            Exception: TensorFlow refuses the definition.
         """
-        from tensorflow.core.framework.function_pb2 import FunctionDef
+        run = self._caller(_register(stand_in))
+        return lambda *arguments: self._packed(run(tf.nest.flatten(arguments)))
 
-        assert self.definition is not None
-        root = FunctionDef.FromString(self.definition.functions[0])
-        self.name = root.signature.name = f"{self.name}_afresh"
-        functions = (root.SerializeToString(), *self.definition.functions[1:])
-        self.adopt(dataclasses.replace(self.definition, functions=functions))
-        self.definition = None
+    def _caller(self, name: str) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
+        from tensorflow.python.eager import context
+
+        running, handles = context.context(), self._handles
+        encoded, count = name.encode(), len(self._outputs)
+        return lambda arguments: running.call_function(encoded, arguments + handles, count)
+
+    def _packed(self, results: Sequence[tf.Tensor]) -> Any:
+        return tf.nest.pack_sequence_as(self._structure, list(results))
 
     def __call__(self, *arguments: Any) -> Any:
         """Runs the function; compiles it first if these sizes are new."""
         assert self._run is not None, "trace() or adopt() comes first"
-        results = self._run(tf.nest.flatten(arguments))
-        return tf.nest.pack_sequence_as(self._structure, list(results))
+        return self._packed(self._run(tf.nest.flatten(arguments)))
+
+
+def _register(definition: bytes) -> str:
+    """Tells TensorFlow of a serialized `FunctionDef`, unless it knows that name; returns it."""
+    from tensorflow.core.framework.function_pb2 import FunctionDef
+    from tensorflow.python.eager import context
+
+    function, running = FunctionDef.FromString(definition), context.context()
+    name = function.signature.name
+    if not running.has_function(name):
+        running.add_function_def(function)
+    return name
 
 
 @functools.cache

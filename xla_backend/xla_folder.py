@@ -17,7 +17,6 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -70,11 +69,16 @@ def is_ready() -> bool:
     return _folder is not None
 
 
-def provide(files: Mapping[str, bytes]) -> None:
-    """Lays out compiled code for TensorFlow to find."""
+def provide(name: str, content: bytes) -> None:
+    """Lays out a file with compiled code for TensorFlow to find."""
     assert _folder is not None
-    for name, content in files.items():
-        (_folder / Path(name).name).write_bytes(content)
+    (_folder / Path(name).name).write_bytes(content)
+
+
+def withdraw(name: str) -> None:
+    """Takes a file that was provided away."""
+    assert _folder is not None
+    (_folder / Path(name).name).unlink(missing_ok=True)
 
 
 def collect(function: str) -> dict[str, bytes]:

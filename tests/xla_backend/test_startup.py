@@ -9,24 +9,25 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 SCRIPT = """
-import sys
-from xla_backend.startup import import_tensorflow
-import_tensorflow()
+import gc, sys
+from xla_backend.startup import import_engine
+import_engine()
+assert {"tensorflow", "xla_backend.backend"} <= set(sys.modules)
+assert not {"tf_keras", "keras", "pandas"} & set(sys.modules), "left out, and not needed"
+assert gc.isenabled(), "garbage is collected again"
+assert gc.get_freeze_count() > 20 * len(gc.get_objects()), "but not looked for in what was imported"
 import tensorflow as tf
-assert not {"tf_keras", "keras", "pandas"} & set(sys.modules), "left out"
-import xla_backend.backend
-assert not {"tf_keras", "keras", "pandas"} & set(sys.modules), "and not needed by the engine"
 model = tf.keras.Sequential([tf.keras.layers.Dense(3, input_shape=(2,))])
 model.compile(optimizer="adam", loss="mse", jit_compile=True)
 assert model.predict(tf.ones((4, 2)), verbose=0).shape == (4, 3)
 assert type(model).__module__.startswith("tf_keras"), "Keras 2, which Transformers needs"
 import tf_keras.src.optimizers
-import_tensorflow()
+import_engine()
 assert sys.modules["tf_keras.src.optimizers"], "what was there is left alone"
 """
 
 
-def test_tensorflow_comes_without_keras_which_works_when_it_is_asked_for() -> None:
+def test_the_engine_comes_without_keras_which_works_when_it_is_asked_for() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, timeout=300
     )

@@ -330,8 +330,8 @@ def test_files_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
 # --- predictions ----------------------------------------------------------------------------------
 
 
-def what_came(engine: Backend | BackendProcess, folder: str, options: Any) -> str:
-    """The outcome of a recording's first window, which must be the predicted one."""
+def what_came(engine: Backend | BackendProcess, folder: str, options: Any) -> tuple[str, str]:
+    """Outcome and text of a recording's first window; the outcome must be the predicted one."""
     predicted = engine.predict_speech(folder, options)
     result = engine.transcribe(folder, (RATE, tone(0.8)), options)
     assert (predicted.outcome, predicted.key, predicted.requested_key) == (
@@ -339,7 +339,7 @@ def what_came(engine: Backend | BackendProcess, folder: str, options: Any) -> st
         result.key,
         result.requested_key,
     )
-    return result.cache.value
+    return result.cache.value, result.text
 
 
 def test_what_a_recording_will_meet_is_known_beforehand(small_gpt2: Path, tmp_path: Path) -> None:
@@ -350,12 +350,10 @@ def test_what_a_recording_will_meet_is_known_beforehand(small_gpt2: Path, tmp_pa
     backend = Backend(rules=RULES, store=store)
     assert backend.predict_speech(folder).expected_s is None
     # The smaller one last: it is served by the larger, and its own is made afterwards.
-    assert [what_came(backend, folder, options) for options in (None, None, beams, SHORT)] == [
-        "miss",
-        "hit",
-        "miss",
-        "reused",
-    ]
+    came = [what_came(backend, folder, options) for options in (None, None, beams, SHORT)]
+    assert [outcome for outcome, _ in came] == ["miss", "hit", "miss", "reused"]
+    text, text_of_beams = came[0][1], came[2][1]
+    assert text
     assert 0 < backend.predict_speech(folder).expected_s < 5
     with pytest.raises(InvalidRequest, match="works on text: choose a speech model"):
         backend.predict_speech(str(small_gpt2))
@@ -363,8 +361,10 @@ def test_what_a_recording_will_meet_is_known_beforehand(small_gpt2: Path, tmp_pa
 
     process = BackendProcess(rules=RULES, default_model=None, store=store)
     try:
-        assert [what_came(process, folder, options) for options in (None, None)] == ["disk", "hit"]
-        assert what_came(process, folder, beams.replace(num_beams=3)) == "miss"
+        assert what_came(process, folder, None) == ("disk", text)
+        assert what_came(process, folder, None) == ("hit", text)
+        assert what_came(process, folder, beams) == ("disk", text_of_beams)
+        assert what_came(process, folder, beams.replace(num_beams=3))[0] == "miss"
         assert process.predict_speech(folder).prompt_tokens == WINDOW_S * 100
         with pytest.raises(InvalidRequest, match="works on text: choose a speech model"):
             process.predict_speech(str(small_gpt2))

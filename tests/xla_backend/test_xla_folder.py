@@ -104,11 +104,16 @@ def test_where_nothing_has_room_nothing_is_stored_and_a_warning_says_so() -> Non
 
 
 def test_files_are_collected_by_the_function_that_they_were_compiled_from(folder: Path) -> None:
-    xla_folder.provide({"one": b"..decode_1[f32..", "two": b"..decode_11[f32..", "up/../x": b""})
+    for name, content in {"one": b"..decode_1[f32..", "two": b"..decode_11[f32.."}.items():
+        xla_folder.provide(name, content)
+    xla_folder.provide("up/../x", b"")
     assert sorted(path.name for path in folder.iterdir()) == ["one", "two", "x"]
     assert xla_folder.collect("decode_1") == {"one": b"..decode_1[f32.."}
     assert xla_folder.collect("decode_1") == {}
     assert sorted(path.name for path in folder.iterdir()) == ["two", "x"]
+    xla_folder.withdraw("up/../x")
+    xla_folder.withdraw("not there")
+    assert [path.name for path in folder.iterdir()] == ["two"]
     xla_folder.clear()
     assert list(folder.iterdir()) == []
 
@@ -116,7 +121,8 @@ def test_files_are_collected_by_the_function_that_they_were_compiled_from(folder
 def test_another_function_s_file_may_vanish_meanwhile(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    xla_folder.provide({"a": b"mine[", "b": b"other[", "c": b"mine["})
+    for name, content in {"a": b"mine[", "b": b"other[", "c": b"mine["}.items():
+        xla_folder.provide(name, content)
     read = Path.read_bytes
 
     def read_late(path: Path) -> bytes:
