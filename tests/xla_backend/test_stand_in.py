@@ -50,7 +50,8 @@ def test_a_stand_in_returns_the_same_shapes_and_leaves_its_mark() -> None:
         (tf.bool, []),
     ]
     assert set(left[1].numpy().ravel().tolist()) == {stand_in.MARK}
-    assert set(left[2].numpy().ravel().tolist()) == {0.0}
+    assert left[2].numpy().tolist() == [[1.0, 1.0]] * 3, "what was given, where it fits"
+    assert set(left[0].numpy().ravel().tolist()) == {False}
     entry, _ = stand_in._messages()
     whole = entry.FromString(stand_in.with_code_of(own, others))
     assert whole.executable == entry.FromString(own).executable
