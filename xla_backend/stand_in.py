@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 
 MARK = -31_415
 """No function's results consist of this number where it is compiled without being made to work."""
@@ -83,7 +84,7 @@ def with_code_of(function: bytes, stand_in: bytes) -> bytes:
     try:
         theirs, own = entry.FromString(function), entry.FromString(stand_in)
         shapes = [hlo.FromString(x.hlo_module).host_program_shape for x in (theirs, own)]
-    except Exception as error:  # protobuf's DecodeError is a subclass of nothing else
+    except DecodeError as error:
         raise ValueError(f"XLA's cache has another form ({error})") from error
     if not theirs.executable or not shapes[0] or shapes[0] != shapes[1]:
         raise ValueError("its stand-in has other arguments or results")
