@@ -29,21 +29,16 @@ LIKELIEST = 5
 
 
 class Text(NamedTuple):
-    """State of greedy search or sampling: B texts of up to N tokens.
+    """State of greedy search or sampling: B texts of up to N tokens, each of R = 1 row.
 
     Attributes:
-        tokens: `[B, N]` int32. logprobs: `[B, N]`, of each token before penalties and filters.
-        likeliest: `[B, N, A]` int32, the tokens that the model found likeliest in the place of
-            each, best first, before penalties and filters. likeliest_logprobs: `[B, N, A]`, theirs.
+        written: `[B, N, R, F]` int32, a record of each token; see `_record`.
         count: scalar int32, tokens so far of the texts that go on. lengths: `[B]` int32, of each
             text. done: `[B]` bool, which have ended.
         seen: `[B, V]` bool. new: keys and values of the new tokens.
     """
 
-    tokens: tf.Tensor
-    logprobs: tf.Tensor
-    likeliest: tf.Tensor
-    likeliest_logprobs: tf.Tensor
+    written: tf.Tensor
     count: tf.Tensor
     lengths: tf.Tensor
     done: tf.Tensor
@@ -54,31 +49,26 @@ class Text(NamedTuple):
 class Beams(NamedTuple):
     """State of beam search: R beams of each text that run and its R best that ended.
 
+    Beams change places, what they wrote stays: neither records nor keys and values are moved, and
+    `writers` says whose they are.
+
     Attributes:
-        tokens, logprobs: `[B, R, N]`, of the running beams. scores: `[B, R]`, their summed
-            log-probabilities, best first. likeliest, likeliest_logprobs: `[B, R, N, A]`.
-        ended_tokens, ended_logprobs: `[B, R, N]`. ended_lengths: `[B, R]` int32.
-        ended_likeliest, ended_likeliest_logprobs: `[B, R, N, A]`.
-        ended_scores: `[B, R]`, divided by length ** length_penalty. ended: `[B, R]` bool.
-        writers: `[B, R, N]` int32, which row wrote the keys and values of each token of each beam:
-            beams change places, what they wrote stays.
+        written: `[B, N, R, F]` int32, the record of the token that each row took at each step.
+        writers: `[B, R, N]` int32, which row wrote each token of each running beam but its last,
+            which is its own. scores: `[B, R]`, summed log-probabilities, best first.
+        ended: `[B, R, F + 1]` int32, of those that ended: the last token's record, then the length,
+            0 where none has ended. ended_writers: `[B, R, N]`, of all tokens but the last.
+            ended_scores: `[B, R]`, divided by length ** length_penalty, best first.
         seen: `[B, R, V]` bool.
         count, lengths, done, new: as in `Text`.
     """
 
-    tokens: tf.Tensor
-    logprobs: tf.Tensor
-    likeliest: tf.Tensor
-    likeliest_logprobs: tf.Tensor
-    scores: tf.Tensor
-    ended_tokens: tf.Tensor
-    ended_logprobs: tf.Tensor
-    ended_likeliest: tf.Tensor
-    ended_likeliest_logprobs: tf.Tensor
-    ended_lengths: tf.Tensor
-    ended_scores: tf.Tensor
-    ended: tf.Tensor
+    written: tf.Tensor
     writers: tf.Tensor
+    scores: tf.Tensor
+    ended: tf.Tensor
+    ended_writers: tf.Tensor
+    ended_scores: tf.Tensor
     count: tf.Tensor
     lengths: tf.Tensor
     done: tf.Tensor
@@ -128,12 +118,9 @@ class Decoder:
         """The state before the first token, for texts of up to `slots` tokens."""
         vocabulary = self.model.vocabulary_size
         each = [batch_size] if num_beams == 1 else [batch_size, num_beams]
-        listed = min(LIKELIEST, vocabulary)
+        fields = 2 + 2 * min(LIKELIEST, vocabulary)
         common = {
-            "tokens": tf.zeros([*each, slots], tf.int32),
-            "logprobs": tf.zeros([*each, slots]),
-            "likeliest": tf.zeros([*each, slots, listed], tf.int32),
-            "likeliest_logprobs": tf.zeros([*each, slots, listed]),
+            "written": tf.zeros([batch_size, slots, num_beams, fields], tf.int32),
             "count": tf.constant(0),
             "lengths": tf.zeros([batch_size], tf.int32),
             "done": tf.zeros([batch_size], tf.bool),
@@ -143,15 +130,11 @@ class Decoder:
         if num_beams == 1:
             return Text(**common)
         return Beams(
-            scores=tf.constant([[0.0] + [NO_BEAM] * (num_beams - 1)] * batch_size),
-            ended_tokens=tf.zeros([*each, slots], tf.int32),
-            ended_logprobs=tf.zeros([*each, slots]),
-            ended_likeliest=tf.zeros([*each, slots, listed], tf.int32),
-            ended_likeliest_logprobs=tf.zeros([*each, slots, listed]),
-            ended_lengths=tf.zeros(each, tf.int32),
-            ended_scores=tf.fill(each, NO_BEAM),
-            ended=tf.zeros(each, tf.bool),
             writers=tf.zeros([*each, slots], tf.int32),
+            scores=tf.constant([[0.0] + [NO_BEAM] * (num_beams - 1)] * batch_size),
+            ended=tf.zeros([*each, fields + 1], tf.int32),
+            ended_writers=tf.zeros([*each, slots], tf.int32),
+            ended_scores=tf.fill(each, NO_BEAM),
             **common,
         )
 
@@ -185,7 +168,7 @@ class Decoder:
             index = state.count - 1
 
             def run_model() -> tuple[tf.Tensor, list[tf.Tensor]]:
-                fed = tf.reshape(tf.gather(state.tokens, index, axis=-1), [texts, rows])
+                fed = tf.gather(state.written, index, axis=1)[..., 0]
                 kept = tf.nest.pack_sequence_as(structure, new)
                 bias = tf.where(_visible(state), 0.0, MASKED)
                 logits, own = self.model.step(
@@ -238,13 +221,31 @@ def _visible(state: Text | Beams) -> tf.Tensor:
     Returns:
         Broadcastable to `[R, B, N * R]`.
     """
-    slots = tf.shape(state.tokens)[-1]
+    slots = tf.shape(state.written)[1]
     visible = tf.range(slots) < state.count - 1
     if isinstance(state, Text):
         return visible[None, None, :]
     texts, rows = state.scores.shape
     visible = visible[:, None] & tf.equal(state.writers[..., None], tf.range(rows))
     return tf.reshape(tf.transpose(visible, [1, 0, 2, 3]), [rows, texts, slots * rows])
+
+
+def _record(
+    tokens: tf.Tensor, logprobs: tf.Tensor, likeliest: tf.Tensor, likeliest_logprobs: tf.Tensor
+) -> tf.Tensor:
+    """All that is kept of a step, as one tensor: for each further one XLA would compile as much.
+
+    Args:
+        tokens: `[...]` int32. logprobs: `[...]`, of each before penalties and filters.
+        likeliest: `[..., A]` int32, the tokens that the model found likeliest in the place of
+            each, best first, before penalties and filters. likeliest_logprobs: `[..., A]`, theirs.
+
+    Returns:
+        `[..., F]` int32, of reals the bits; F is 2 + 2 A.
+    """
+    parts = [tokens[..., None], logprobs[..., None], likeliest, likeliest_logprobs]
+    bits = [x if x.dtype == tf.int32 else tf.bitcast(x, tf.int32) for x in parts]
+    return tf.concat(bits, axis=-1)
 
 
 def _choose_text(
@@ -265,26 +266,34 @@ def _choose_text(
         return tf.argmax(scores, axis=-1, output_type=tf.int32)[:, None]
 
     token = sampling.where_sampling(controls, sampled, greedy)
-    likeliest = sampling.likeliest(logits, state.likeliest.shape[2])
+    likeliest = sampling.likeliest(logits, _listed(state))
     told = tf.concat([token, likeliest], axis=1)
     logprobs = tf.gather(tf.nn.log_softmax(logits), told, batch_dims=1)
-    # A text that has ended is written on, beyond its length: nobody reads that.
-    count, place = state.count + 1, tf.stack([0, state.count, 0])
+    record = _record(token[:, 0], logprobs[:, 0], likeliest, logprobs[:, 1:])
+    count = state.count + 1
     seen = state.seen
     for text in range(texts):
         seen = dynamic_update_slice(seen, tf.constant([[True]]), tf.stack([text, token[text, 0]]))
     return state._replace(
-        tokens=dynamic_update_slice(state.tokens, token, place[:2]),
-        logprobs=dynamic_update_slice(state.logprobs, logprobs[:, :1], place[:2]),
-        likeliest=dynamic_update_slice(state.likeliest, likeliest[:, None], place),
-        likeliest_logprobs=dynamic_update_slice(
-            state.likeliest_logprobs, logprobs[:, None, 1:], place
-        ),
+        written=_write(state, record[:, None]),
         count=count,
         lengths=tf.where(state.done, state.lengths, count),
         done=state.done | decoder._is_eos(token)[:, 0] | (count >= controls.token_limit),
         seen=seen,
     )
+
+
+def _listed(state: Text | Beams) -> int:
+    """How many of the likeliest tokens a record holds."""
+    return (state.written.shape[3] - 2) // 2
+
+
+def _write(state: Text | Beams, records: tf.Tensor) -> tf.Tensor:
+    """`written` with those of a step, `[B, R, F]`.
+
+    A text that has ended is written on, beyond its length: nobody reads that.
+    """
+    return dynamic_update_slice(state.written, records[:, None], tf.stack([0, state.count, 0, 0]))
 
 
 def _choose_beams(
@@ -295,7 +304,7 @@ def _choose_beams(
     controls: Controls,
 ) -> Beams:
     """One step of beam search, rule for rule as `generate` does it in Transformers 4.57."""
-    (texts, rows), slots = state.scores.shape, tf.shape(state.tokens)[2]
+    (texts, rows), slots = state.scores.shape, tf.shape(state.written)[1]
     vocabulary = logits.shape[1]
     of_rows = sampling.for_each_row(controls, rows)
     raw = tf.nn.log_softmax(logits)
@@ -321,21 +330,13 @@ def _choose_beams(
     candidate_scores, picked = sampling.where_sampling(controls, drawn, likeliest)
     parents, tokens = picked // vocabulary, picked % vocabulary
     logprobs = tf.gather(tf.reshape(raw, [texts, rows * vocabulary]), picked, batch_dims=1)
-    listed = sampling.likeliest(raw, state.likeliest.shape[3])
-    listed_logprobs = tf.gather(raw, listed, batch_dims=1)
+    likeliest = sampling.likeliest(raw, _listed(state))
+    likeliest_logprobs = tf.gather(raw, likeliest, batch_dims=1)
 
-    def extend(history: tf.Tensor, latest: tf.Tensor) -> tf.Tensor:
-        kept = tf.gather(history, parents, batch_dims=1)
-        place = tf.stack([0, 0, state.count, 0][: len(history.shape)])
-        return dynamic_update_slice(kept, latest[:, :, None], place)
+    def of_parents(x: tf.Tensor) -> tf.Tensor:
+        return tf.gather(tf.reshape(x, [texts, rows, x.shape[1]]), parents, batch_dims=1)
 
-    def extend_listed(history: tf.Tensor, latest: tf.Tensor) -> tf.Tensor:
-        latest = tf.reshape(latest, [texts, rows, latest.shape[1]])
-        return extend(history, tf.gather(latest, parents, batch_dims=1))
-
-    candidates, candidate_logprobs = extend(state.tokens, tokens), extend(state.logprobs, logprobs)
-    candidate_likeliest = extend_listed(state.likeliest, listed)
-    candidate_likeliest_logprobs = extend_listed(state.likeliest_logprobs, listed_logprobs)
+    records = _record(tokens, logprobs, of_parents(likeliest), of_parents(likeliest_logprobs))
     is_eos = decoder._is_eos(tokens)
 
     # Candidates that ended cannot run on.
@@ -350,49 +351,44 @@ def _choose_beams(
     length = tf.cast(count + decoder.forced_tokens, tf.float32)
     just_ended = is_eos & (tf.range(2 * rows) < rows)
     stops_when_enough = controls.early_stopping == STOP_WHEN_ENOUGH
-    is_full = tf.reduce_all(state.ended, axis=1) & stops_when_enough
+    is_full = tf.reduce_all(_has_ended(state.ended), axis=1) & stops_when_enough
     final_scores = candidate_scores / (length**controls.length_penalty)[:, None]
     final_scores += tf.cast(~just_ended | is_full[:, None], tf.float32) * NO_BEAM
     all_scores = tf.concat([state.ended_scores, final_scores], 1)
     best = tf.math.top_k(all_scores, rows)[1]
 
-    def keep_best(old: tf.Tensor, fresh: tf.Tensor) -> tf.Tensor:
-        return tf.gather(tf.concat([old, fresh], 1), best, batch_dims=1)
-
     scores = keep_running(running_scores)
     ended_scores = tf.gather(all_scores, best, batch_dims=1)
-    ended = keep_best(state.ended, just_ended)
+    lengths = tf.where(just_ended, count, 0)
+    just = tf.concat([records, lengths[:, :, None]], axis=2)
+    ended = tf.gather(tf.concat([state.ended, just], axis=1), best, batch_dims=1)
+    has_ended = _has_ended(ended)
 
     # Can a running beam still beat the ended ones?
     longest = tf.cast(controls.token_limit + decoder.forced_tokens, tf.float32)
     optimistic = (controls.early_stopping == STOP_WHEN_IMPOSSIBLE) & (controls.length_penalty > 0.0)
     best_possible = scores[:, 0] / tf.where(optimistic, longest, length) ** controls.length_penalty
-    worst_ended = tf.where(ended, tf.reduce_min(ended_scores, axis=1, keepdims=True), NO_BEAM)
+    worst_ended = tf.where(has_ended, tf.reduce_min(ended_scores, axis=1, keepdims=True), NO_BEAM)
     can_improve = tf.reduce_any(best_possible[:, None] > worst_ended, axis=1)
-    is_enough = tf.reduce_all(ended, axis=1) & stops_when_enough
+    is_enough = tf.reduce_all(has_ended, axis=1) & stops_when_enough
 
-    parents_of_running = keep_running(parents)
+    parents_of_running, records_of_running = keep_running(parents), keep_running(records)
     seen = tf.gather(state.seen, parents_of_running, batch_dims=1)
-    seen |= tf.range(vocabulary) == keep_running(tokens)[:, :, None]
+    seen |= tf.range(vocabulary) == records_of_running[:, :, :1]
     # What the model was just fed, each row has written itself.
-    fed = tf.broadcast_to(tf.range(rows)[None, :, None], [texts, rows, 1])
-    writers = dynamic_update_slice(state.writers, fed, tf.stack([0, 0, state.count - 1]))
-    written = Beams(
-        tokens=keep_running(candidates),
-        logprobs=keep_running(candidate_logprobs),
-        likeliest=keep_running(candidate_likeliest),
-        likeliest_logprobs=keep_running(candidate_likeliest_logprobs),
-        scores=scores,
-        ended_tokens=keep_best(state.ended_tokens, candidates),
-        ended_logprobs=keep_best(state.ended_logprobs, candidate_logprobs),
-        ended_likeliest=keep_best(state.ended_likeliest, candidate_likeliest),
-        ended_likeliest_logprobs=keep_best(
-            state.ended_likeliest_logprobs, candidate_likeliest_logprobs
-        ),
-        ended_lengths=keep_best(state.ended_lengths, tf.fill([texts, 2 * rows], count)),
-        ended_scores=ended_scores,
-        ended=ended,
+    own = tf.broadcast_to(tf.range(rows)[None, :, None], [texts, rows, 1])
+    writers = dynamic_update_slice(state.writers, own, tf.stack([0, 0, state.count - 1]))
+    # Of those that had ended before, and then of the parents of those that have just ended.
+    before = tf.broadcast_to(tf.range(rows), [texts, rows])
+    origins = tf.gather(tf.concat([before, rows + parents], axis=1), best, batch_dims=1)
+    all_writers = tf.concat([state.ended_writers, writers], axis=1)
+    after = Beams(
+        written=_write(state, records_of_running),
         writers=tf.gather(writers, parents_of_running, batch_dims=1),
+        scores=scores,
+        ended=ended,
+        ended_writers=tf.gather(all_writers, origins, batch_dims=1),
+        ended_scores=ended_scores,
         count=count,
         lengths=tf.where(state.done, state.lengths, count),
         done=state.done
@@ -403,7 +399,12 @@ def _choose_beams(
         seen=seen,
         new=state.new,
     )
-    return written if texts == 1 else _without_ended(state, written)
+    return after if texts == 1 else _without_ended(state, after)
+
+
+def _has_ended(ended: tf.Tensor) -> tf.Tensor:
+    """Of `[B, R, F + 1]`: which hold a text that has ended, `[B, R]` bool."""
+    return ended[..., -1] > 0
 
 
 def _without_ended(before: Beams, after: Beams) -> Beams:
@@ -416,9 +417,7 @@ def _without_ended(before: Beams, after: Beams) -> Beams:
     return after._replace(**{name: kept(getattr(before, name), new) for name, new in read.items()})
 
 
-_READ_AT_THE_END = ("tokens", "logprobs", "likeliest", "likeliest_logprobs")
-_READ_AT_THE_END += tuple(f"ended_{name}" for name in _READ_AT_THE_END)
-_READ_AT_THE_END += ("ended", "ended_scores", "ended_lengths")
+_READ_AT_THE_END = ("writers", "ended", "ended_writers", "ended_scores")
 
 
 class Chosen(NamedTuple):
@@ -437,16 +436,20 @@ class Chosen(NamedTuple):
 
 def chosen(state: Text | Beams, text: int) -> Chosen:
     """One of the texts; for beams the best one that ended, or the best running one if none has."""
-    written = Chosen(state.tokens, state.logprobs, state.likeliest, state.likeliest_logprobs)
-    count = int(state.lengths.numpy()[text])
+    written, count = state.written.numpy()[text], int(state.lengths.numpy()[text])
     if isinstance(state, Text):
-        return Chosen(*(values.numpy()[text, :count] for values in written))
-    if state.ended.numpy()[text].any():
-        count = int(state.ended_lengths.numpy()[text, 0])
-        written = Chosen(
-            state.ended_tokens,
-            state.ended_logprobs,
-            state.ended_likeliest,
-            state.ended_likeliest_logprobs,
-        )
-    return Chosen(*(values.numpy()[text, 0, :count] for values in written))
+        return _read(written[:count, 0])
+    writers, last = state.writers.numpy()[text, 0], written[count - 1, 0]
+    ended = state.ended.numpy()[text]
+    if ended[:, -1].any():
+        *_, count = ended[0]
+        writers, last = state.ended_writers.numpy()[text, 0], ended[0, :-1]
+    steps = np.arange(max(count - 1, 0))
+    return _read(np.concatenate([written[steps, writers[steps]], [last]])[:count])
+
+
+def _read(records: np.ndarray) -> Chosen:
+    """The inverse of `_record`, `[n, F]`."""
+    listed = (records.shape[1] - 2) // 2
+    reals = records.view(np.float32)
+    return Chosen(records[:, 0], reals[:, 1], records[:, 2 : 2 + listed], reals[:, 2 + listed :])
