@@ -27,6 +27,9 @@ _GROUPS = 512
 # the usual 50 is less.
 _FEW = 64
 
+# A partial sort for more than so many is worth a table in front of it.
+_TABLED = 16
+
 # A sum over so many stays one kernel.
 _SUMMED = 32
 
@@ -299,12 +302,21 @@ def likeliest(scores: tf.Tensor, count: int) -> tf.Tensor:
 def _highest(scores: tf.Tensor, among: tf.Tensor, count: int) -> tf.Tensor:
     """The `count` indices with the highest scores, best first: `[R, count]` int32.
 
-    A partial sort takes the first `count` it is given, and what is higher takes their places: each
-    time a branch that no processor can guess. Given the highest of every column of a table with
-    `count` columns first, it needs half the time.
-
     Args:
         scores: `[R, V]`. among: `[R, N]` int32, the indices in question, none twice.
+    """
+    if count > _TABLED:
+        among = _highest_in_front(scores, among, count)
+    best = tf.math.top_k(tf.gather(scores, among, batch_dims=1), count)[1]
+    return tf.gather(among, best, batch_dims=1)
+
+
+def _highest_in_front(scores: tf.Tensor, among: tf.Tensor, count: int) -> tf.Tensor:
+    """The same indices in another order, for a partial sort.
+
+    It takes the first `count` it is given, and what is higher takes their places: each time a
+    branch that no processor can guess. Given the highest of every column of a table with `count`
+    columns first, it needs half the time.
     """
     lines = among.shape[1] // count
     table = tf.reshape(among[:, : lines * count], [-1, lines, count])
@@ -314,9 +326,7 @@ def _highest(scores: tf.Tensor, among: tf.Tensor, count: int) -> tf.Tensor:
     highest = tf.reduce_max(tf.where(is_lower, -1, table), axis=1, keepdims=True)
     others = tf.where(tf.equal(table, highest), table[:, :1], table)[:, 1:]
     table = tf.reshape(tf.concat([highest, others], axis=1), [-1, lines * count])
-    among = tf.concat([table, among[:, lines * count :]], axis=1)
-    best = tf.math.top_k(tf.gather(scores, among, batch_dims=1), count)[1]
-    return tf.gather(among, best, batch_dims=1)
+    return tf.concat([table, among[:, lines * count :]], axis=1)
 
 
 def _smallest_with_less_above(

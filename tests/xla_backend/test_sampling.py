@@ -114,7 +114,18 @@ def expected_kept(scores: np.ndarray, top_k: int = 0, top_p: float = 1.0) -> np.
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize(
     ("vocabulary", "count"),
-    [(5, 5), (511, 5), (512, 5), (512, 64), (700, 5), (2048, 5), (2048, 64), (50_257, 64)],
+    [
+        (5, 5),
+        (511, 5),
+        (512, 5),
+        (512, 64),
+        (700, 5),
+        (700, 16),
+        (700, 17),
+        (2048, 5),
+        (2048, 64),
+        (50_257, 64),
+    ],
 )
 def test_the_likeliest_are_found_wherever_they_stand(
     rows: int, vocabulary: int, count: int
