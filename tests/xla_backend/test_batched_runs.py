@@ -116,6 +116,26 @@ def test_texts_side_by_side_are_those_alone(
     backend.close()
 
 
+def test_a_text_that_has_ended_keeps_its_beams_while_others_go_on(
+    pair_of: Callable[[str], Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where another thread is quicker to go on than its own to read it."""
+    pair, advance = pair_of("GPT-2"), Run.advance
+    model = str(pair.folder)
+    backend = Backend(rules=BucketRules((40,), (12,)), batch_sizes=(1, 4))
+    requests = [
+        (given, GenerationOptions(num_beams=3, max_new_tokens=limit))
+        for given, limit in zip([*pair.inputs, pair.inputs[0]], (3, 5, 7, 12), strict=True)
+    ]
+    alone = [backend.generate(model, *request) for request in requests]
+    backend.warm(model, [CacheKey(40, 3, 12)], batch_size=4)
+    monkeypatch.setattr(Run, "advance", lambda run, steps: advance(run, 12))
+    results = together(backend, model, requests)
+    assert [result.batch_size for result in results] == [4] * 4
+    assert [ids(result) for result in results] == [ids(expected) for expected in alone]
+    backend.close()
+
+
 @pytest.fixture(scope="module")
 def engine(small_gpt2: Path) -> Iterator[Backend]:
     """Functions of one key for 1 and 4 requests."""
