@@ -25,6 +25,9 @@ text { font: 13px system-ui, sans-serif; fill: #1f2937 }
 }
 </style>"""
 
+_TITLES_END = 212
+"""Where on the x axis the longest of the groups' titles has ended."""
+
 _GROUPS = (
     ("greedy", "Greedy search"),
     ("beams", "4 beams"),
@@ -55,7 +58,8 @@ def _peers(kept: dict[str, Any]) -> str:
     left, width, height = 190, 470, 22
     scale = width / max(value for _, _, times in groups for _, value in times)
     parts, y = [], 30
-    parts.append(f'<text class="title" x="12" y="{y}">GPT-2 124M, 2 threads: ms a token</text>')
+    heading = f"GPT-2 124M, 2 threads, {kept['machine']['processor']}: ms a token"
+    parts.append(f'<text class="title" x="12" y="{y}">{escape(heading)}</text>')
     for title, limit, times in groups:
         y += 34
         parts.append(f'<text x="12" y="{y}">{title}</text>')
@@ -76,7 +80,8 @@ def _peers(kept: dict[str, Any]) -> str:
             x = left + limit * scale
             parts.append(
                 f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{y + 12}"/>'
-                f'<text class="small" x="{x:.1f}" y="{top - 3}" text-anchor="middle">'
+                # To the right of the line: to its left stands the group's title.
+                f'<text class="small" x="{max(x, _TITLES_END):.1f}" y="{top - 3}">'
                 f"limit: reading the weights, {limit:.1f}</text>"
             )
     return svg(left + width + 60, y + 24, parts)

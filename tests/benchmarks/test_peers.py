@@ -115,6 +115,21 @@ def test_the_document_and_the_drawing_show_what_was_measured() -> None:
     assert {"this engine", "12.3", "limit: reading the weights, 10.0"} <= set(texts)
 
 
+def test_the_limit_is_named_beside_the_titles_of_the_drawing() -> None:
+    kept = greedy(0.0123)
+    kept["entries"]["context/124m"] = kept["entries"]["greedy/124m"]
+    drawing = ElementTree.fromstring(chart.drawings(kept)["benchmark-peers.svg"])
+    texts = [element for element in drawing if element.tag.endswith("text")]
+    titles = [x for x in texts if x.get("x") == "12" and x.get("class") is None]
+    limits = [element for element in texts if element.text.startswith("limit")]
+    assert [title.text for title in titles] == ["Greedy search", "After a prompt of 448 tokens"]
+    assert len(limits) == 2
+    ends = [float(title.get("x")) + 7 * len(title.text) for title in titles]
+    for limit in limits:
+        assert limit.get("text-anchor") is None, "it begins at x"
+        assert float(limit.get("x")) >= max(ends)
+
+
 def test_growth_is_drawn_and_its_straightness_told() -> None:
     kept = greedy(0.01)
     rows = [
