@@ -26,7 +26,11 @@ from playground.families import Family, family_of
 from playground.history_panel import HistoryPanel, RequestFields
 from playground.linked_request import LinkedRequest
 from playground.option_controls import OptionControls, options_from, values_for
-from playground.prediction_line import no_prediction_line, prediction_line
+from playground.prediction_line import (
+    awaited_prediction_line,
+    no_prediction_line,
+    prediction_line,
+)
 from playground.preset_buttons import PresetButtons
 from playground.result_panel import (
     Shown,
@@ -114,7 +118,9 @@ class PlaygroundTab:
             self.generate = gr.Button("Generate", variant="primary", elem_id="generate")
             self.stop = gr.Button("Stop", interactive=False, elem_id="stop")
         self.prediction = gr.HTML(
-            no_prediction_line("Counting tokens"), elem_id="prediction", apply_default_css=False
+            awaited_prediction_line("Counting tokens"),
+            elem_id="prediction",
+            apply_default_css=False,
         )
         self.notice = gr.HTML("", elem_id="notice", apply_default_css=False)
 

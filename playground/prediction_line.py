@@ -29,9 +29,18 @@ def window_prediction_line(prediction: Prediction) -> str:
 
 def no_prediction_line(reason: str) -> str:
     """The same line when there is nothing to predict: it says why."""
+    return _unknown("prediction unknown", reason)
+
+
+def awaited_prediction_line(meanwhile: str) -> str:
+    """The same line on a page that has not been answered yet, which its script knows it by."""
+    return _unknown("prediction unknown awaited", meanwhile)
+
+
+def _unknown(classes: str, what: str) -> str:
     return (
-        '<div class="prediction unknown"><span class="badge outcome-none">…</span>'
-        f'<div><p class="prediction-what">{escape(reason)}</p></div></div>'
+        f'<div class="{classes}"><span class="badge outcome-none">…</span>'
+        f'<div><p class="prediction-what">{escape(what)}</p></div></div>'
     )
 
 

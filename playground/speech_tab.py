@@ -13,7 +13,11 @@ import gradio as gr
 
 from playground.components import FOLLOWING, QUIET, empty_on_change, lenient, model_dropdown, notice
 from playground.option_controls import slider_end
-from playground.prediction_line import no_prediction_line, window_prediction_line
+from playground.prediction_line import (
+    awaited_prediction_line,
+    no_prediction_line,
+    window_prediction_line,
+)
 from playground.speech_examples import speech_examples
 from playground.speech_panel import (
     Heard,
@@ -135,7 +139,7 @@ class SpeechTab:
             self.transcribe = gr.Button("Transcribe", variant="primary", elem_id="transcribe")
             self.stop = gr.Button("Stop", interactive=False, elem_id="stop_speech")
         self.prediction = gr.HTML(
-            no_prediction_line("Looking up the model"),
+            awaited_prediction_line("Looking up the model"),
             elem_id="speech_prediction",
             apply_default_css=False,
         )

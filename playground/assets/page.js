@@ -7,14 +7,18 @@ const RESULTS = {
 };
 
 // A script that does not arrive, or stumbles while it builds the page, leaves a page without some of
-// its parts. Then it is loaded anew: once, so that what is broken for good does not turn in circles.
+// its parts, or one that hears no answer. Then it is loaded anew: once, so that what is broken for
+// good does not turn in circles.
 const PARTS = ["#model input", "#prompt textarea", "#generate", "#prediction", "#story", "#report"];
 const isBuilt = () => PARTS.every((part) => document.querySelector(part));
+// Every page asks at its start what its request would meet, and something is always answered.
+const isAnswered = () => document.querySelector("#prediction .prediction:not(.awaited)") !== null;
 const wasLoadedAnew = performance.getEntriesByType("navigation")[0]?.type === "reload";
-let wasBuilt = false;
+let stands = false;
 function loadAnew() {
-  if (wasBuilt || wasLoadedAnew) return;
+  if (stands || wasLoadedAnew) return;
   setTimeout(() => isBuilt() || location.reload(), 3000);
+  setTimeout(() => isAnswered() || location.reload(), 10000);
 }
 window.addEventListener("error", loadAnew);
 window.addEventListener("unhandledrejection", loadAnew);
@@ -74,7 +78,7 @@ new MutationObserver(() => {
 const seen = {};
 let isLooking = false; // A busy server is not asked again before it has answered.
 async function look() {
-  wasBuilt ||= isBuilt();
+  stands ||= isBuilt() && isAnswered();
   if (document.hidden || isLooking) return;
   isLooking = true;
   const root = window.gradio_config?.root ?? "";

@@ -1,4 +1,4 @@
-"""A page whose scripts do not all arrive: it is loaded anew, once."""
+"""A page whose scripts do not all arrive, or stumble: it is loaded anew, once."""
 
 from __future__ import annotations
 
@@ -52,6 +52,20 @@ def test_scripts_that_fail_once_cost_a_moment(
     page.wait_for_function("performance.getEntriesByType('navigation')[0].type === 'reload'")
     page.locator("#prediction .prediction-key").wait_for()
     page.locator("#prompt textarea").fill("Once upon a time")
+    assert len(loaded) == 2
+
+
+def test_a_page_that_stumbles_and_hears_no_answer_is_loaded_anew(page: Page, site: Site) -> None:
+    loaded: list[str] = []
+    page.on("framenavigated", lambda frame: loaded.append(frame.url))
+    # What the first page asks is never answered.
+    page.route("**/run/predict*", lambda route: route.continue_() if len(loaded) > 1 else None)
+    page.goto(site.url)
+    page.locator("#prediction").wait_for(state="attached")
+    page.wait_for_timeout(2000)  # so that it knows itself built
+    page.evaluate("setTimeout(() => { throw new Error('stumbled'); })")
+    page.wait_for_function("performance.getEntriesByType('navigation')[0].type === 'reload'")
+    page.locator("#prediction .prediction-key").wait_for()
     assert len(loaded) == 2
 
 

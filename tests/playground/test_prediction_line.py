@@ -6,7 +6,11 @@ import re
 
 import pytest
 
-from playground.prediction_line import no_prediction_line, prediction_line
+from playground.prediction_line import (
+    awaited_prediction_line,
+    no_prediction_line,
+    prediction_line,
+)
 from tests.playground.samples import KEY
 from xla_backend import CacheKey, CacheOutcome, Prediction
 
@@ -47,3 +51,10 @@ def test_without_a_prediction_the_line_gives_the_reason_as_text() -> None:
     line = no_prediction_line("There is no model <b>'x'</b>.")
     assert "<b>" not in line
     assert "There is no model" in words(line)
+
+
+def test_a_line_that_is_awaited_can_be_told_from_an_answer() -> None:
+    awaited, answered = awaited_prediction_line("Counting tokens"), no_prediction_line("No prompt")
+    assert "Counting tokens" in awaited
+    assert 'class="prediction unknown awaited"' in awaited
+    assert 'class="prediction unknown"' in answered
