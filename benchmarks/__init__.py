@@ -1,4 +1,4 @@
-"""Side-by-side measurements against what else there is; each prints the command that repeats it.
+"""Benchmarks of the engine and its peers; each prints the command that repeats it.
 
-Knows the engine and its rivals from outside. Must not be imported by them.
+Knows the engine and its peers from outside. They must not import it.
 """

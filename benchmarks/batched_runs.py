@@ -1,14 +1,13 @@
-"""What running requests side by side gains when many visitors ask at once.
+"""The gain of batching requests of many concurrent visitors.
 
 Knows the engine from outside. Run as
 
     python -m benchmarks.batched_runs [--model 124m] [--visitors 16] [--max-new-tokens 64]
 
-All visitors send a request of one key at the same moment; prompts and seeds differ.
-An engine that may run them side by side and one that runs them one at a time take turns, so that
-both see the same machine. Everything is compiled before. The first visitor never waits for others:
-one request runs alone, the others as they fit. Latency is from the moment of asking to the whole
-text.
+All visitors send a request for one cache key at the same moment; prompts and seeds differ. An
+engine that batches requests and one that runs them one at a time take turns, so both see the same
+machine. All functions are compiled beforehand. The first request runs alone, because it never waits
+for others. Latency is the time from the request to its whole text.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "xla-bench")
     arguments = parser.parse_args()
     from xla_backend import Backend, GenerationOptions
-    from xla_backend.batch import BATCH_SIZES
+    from xla_backend.scheduling.batch import BATCH_SIZES
 
     model = str(gpt2_124m(arguments.work)) if arguments.model == "124m" else arguments.model
     options = GenerationOptions(
@@ -76,7 +75,7 @@ def main() -> None:
 def _ask_at_once(
     backend: Backend, model: str, options, visitors: int
 ) -> tuple[float, list[GenerationResult]]:
-    """Seconds until the last visitor has a text, and all answers."""
+    """Seconds until the last visitor has a text, and all results."""
     together = threading.Barrier(visitors + 1)
 
     def ask(visitor: int) -> GenerationResult:

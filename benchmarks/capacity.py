@@ -1,13 +1,11 @@
-"""How many replicas, cores and gigabytes a number of visitors needs: arithmetic, and a simulation.
+"""The replicas, cores and memory for a number of visitors: by formulas and by a simulation.
 
     python -m benchmarks.capacity            writes docs/capacity.md
 
-Knows measured service times, how visitors arrive, and the rules by which requests are routed
-(`xla_backend.serving.routing`, the very module that the service uses). Must not run any engine: all
-times in it are numbers that were measured before, with their sources.
+Knows measured service times with their sources, how visitors arrive, and how requests are routed
+(by `xla_backend.serving.routing`, as in the service). Must not run an engine.
 
-The arithmetic says what can be said in formulas; the simulation plays the same visitors one by one
-and shows whether the formulas hold, and what they cannot say.
+The simulation checks the formulas, and gives results for which there is no formula.
 """
 
 from __future__ import annotations
@@ -30,19 +28,19 @@ ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS, PAGE = ROOT / "docs" / "benchmarks.json", ROOT / "docs" / "capacity.md"
 HOUR = 3600.0
 LOAD = 0.7
-"""The part of the time that replicas may be busy."""
+"""The largest allowed share of time in which replicas are busy."""
 
 NEW_TOKENS = 96
-"""Of a request: the page's own default."""
+"""New tokens of a request: the page's default."""
 
 # `python -m benchmarks.function_costs`, 2 cores of an AMD EPYC, 2026-11-21; seconds and GB.
 COMPILE_S, RESTORE_S = 2.70, 0.63
 ENGINE_GB, WEIGHTS_GB, FUNCTION_GB = 0.64, 0.66, 0.08
 WORK_GB = 0.20
-"""What the first request of a model adds, whatever its key."""
+"""Memory that the first request of a model adds, for any cache key."""
 
-# Resident memory and processor time of Ray's own processes beside the engine, by the system's
-# account, while the cluster of tests/serving served.
+# Resident memory of Ray's own process beside the engine, while the cluster of
+# tests/xla_backend/serving served.
 RAY_WORKER_GB = 0.20
 
 Policy = Literal["by key", "at random"]
@@ -50,14 +48,13 @@ Policy = Literal["by key", "at random"]
 
 @dataclass(frozen=True)
 class Costs:
-    """What one engine with two cores takes, for one model. Seconds, and bytes in GB.
+    """Time in seconds and memory in GB of one engine with two cores, for one model.
 
     Attributes:
         run_s: one request on a function in memory.
-        compile_s, restore_s: more than that, where the function must be compiled, or restored from
-            the store.
-        base_gb, weights_gb, function_gb: of memory, for a replica with no model, for the model's
-            weights, and for each function.
+        compile_s, restore_s: added if the function is compiled, or restored from the store.
+        base_gb, weights_gb, function_gb: memory of a replica without a model, of the model's
+            weights, and of each function.
         cores: of a replica.
     """
 
@@ -72,13 +69,13 @@ class Costs:
 
 @dataclass(frozen=True)
 class Visitors:
-    """Who comes, and what they ask for.
+    """The load: visitors and their requests.
 
     Attributes:
-        an_hour: visitors.
-        requests: of each visitor.
-        keys: different functions that requests fall on, all of one model.
-        skew: the n-th most wanted key is asked for in proportion to n to the power of minus this.
+        an_hour: visitors per hour.
+        requests: per visitor.
+        keys: number of cache keys, all of one model.
+        skew: the share of the n-th most frequent key is proportional to n ** -skew.
     """
 
     an_hour: float
@@ -88,11 +85,11 @@ class Visitors:
 
     @property
     def rate(self) -> float:
-        """Requests a second."""
+        """Requests per second."""
         return self.an_hour * self.requests / HOUR
 
     def shares(self) -> np.ndarray:
-        """(keys,) parts of the requests, the most wanted first."""
+        """(keys,) shares of the requests, the most frequent key first."""
         weights = np.arange(1, self.keys + 1, dtype=float) ** -self.skew
         return weights / weights.sum()
 
@@ -106,10 +103,10 @@ def replicas_needed(visitors: Visitors, costs: Costs, load: float = LOAD) -> int
 
 
 def first_calls(visitors: Visitors, replicas: int, seconds: float, policy: Policy) -> float:
-    """How many functions have to be made in so many seconds of Poisson arrivals.
+    """Expected number of functions that are compiled or restored within these seconds.
 
-    By key, one replica makes a function when the first request for it comes. At random, every
-    replica that meets the key does: each sees its own Poisson stream of 1/n of the key's requests.
+    Arrivals are a Poisson process. By key, the first request for a key makes one replica compile.
+    At random, each replica sees its own Poisson stream of 1/n of the key's requests and compiles.
     """
     places = 1 if policy == "by key" else replicas
     expected = visitors.rate * visitors.shares() * seconds / places
@@ -117,10 +114,10 @@ def first_calls(visitors: Visitors, replicas: int, seconds: float, policy: Polic
 
 
 def wait_s(rate: float, run_s: Sequence[float] | float, replicas: int) -> float:
-    """Mean wait where requests are dealt out at random: each replica is an M/G/1 queue.
+    """Mean wait in seconds with random routing, where each replica is an M/G/1 queue.
 
-    Pollaczek and Khinchine: W = r E[S^2] / 2 (1 - r E[S]), r the rate of one replica. Infinite
-    where more comes than can be served.
+    Pollaczek and Khinchine: W = r E[S^2] / 2 (1 - r E[S]), r the rate of one replica. Infinite if
+    requests arrive faster than they are served.
     """
     served = np.atleast_1d(np.asarray(run_s, dtype=float))
     one = rate / replicas
@@ -129,7 +126,7 @@ def wait_s(rate: float, run_s: Sequence[float] | float, replicas: int) -> float:
 
 
 def memory_gb(costs: Costs, functions_a_replica: float, replicas: int) -> float:
-    """Memory of all replicas, each with the model's weights."""
+    """Memory of all replicas in GB, each with the model's weights."""
     each = costs.base_gb + costs.weights_gb + costs.function_gb * functions_a_replica
     return replicas * each
 
@@ -139,15 +136,15 @@ def memory_gb(costs: Costs, functions_a_replica: float, replicas: int) -> float:
 
 @dataclass
 class Outcome:
-    """What happened to the simulated requests.
+    """The result of a simulation.
 
     Attributes:
-        waits_s: from a request's arrival to the begin of its work, one a request.
-        totals_s: from its arrival to its end.
-        made: functions that had to be compiled.
-        restored: functions that came from the shared store.
-        functions: in each replica's memory at the end.
-        busy: the part of the time in which replicas worked.
+        waits_s: of each request, seconds from its arrival to the start of its work.
+        totals_s: of each request, seconds from its arrival to its end.
+        made: number of functions that were compiled.
+        restored: number of functions that were restored from the shared store.
+        functions: number in each replica's memory at the end.
+        busy: the share of time in which replicas worked.
     """
 
     waits_s: list[float] = field(default_factory=list)
@@ -176,15 +173,16 @@ def simulate(
     has_store: bool = True,
     warm: bool = False,
 ) -> Outcome:
-    """Plays Poisson arrivals for so many seconds, and serves all that came.
+    """Simulates Poisson arrivals for these seconds, and serves all of them.
 
     Args:
-        visitors, costs: who comes, and what work takes.
-        replicas: how many, each with one queue, served in order; of the request that is next, all
-            others of its key that wait run with it, up to the largest batch.
-        policy: "by key" follows `routing.ranked` with all queues known; "at random" deals out.
+        visitors, costs: load, and time of the work.
+        replicas: their number; each has one queue, and serves its requests in order, one at a time.
+        seconds: of arrivals.
+        policy: "by key" follows `routing.ranked` with all queues known; "at random" ignores it.
+        seed: of the random numbers.
         has_store: whether replicas share a store, so that a function is compiled only once.
-        warm: whether every replica has every function from the beginning.
+        warm: whether all replicas start with all functions in memory.
     """
     rng = np.random.default_rng(seed)
     count = max(1, int(rng.poisson(visitors.rate * seconds)))
@@ -256,7 +254,7 @@ def simulate(
 
 SIZES = (10, 1_000, 100_000)
 SIMULATED_S = {10: 100 * HOUR, 1_000: 2 * HOUR, 100_000: 180.0}
-"""How long each size is simulated: long enough for some thousand requests."""
+"""Simulated seconds of each size: enough for some thousand requests."""
 POLICIES: tuple[Policy, ...] = ("by key", "at random")
 
 
@@ -275,7 +273,7 @@ def measured_costs() -> Costs:
 
 
 def _engine_s(entry: dict) -> tuple[float, float]:
-    """Seconds of the first token and of each further one, as docs/benchmarks.md reckons them."""
+    """Seconds of the first token and of each further one, computed as in docs/benchmarks.md."""
     seconds = {
         call["new_tokens"]: statistics.median(call["seconds"])
         for call in entry["calls"]
@@ -286,13 +284,13 @@ def _engine_s(entry: dict) -> tuple[float, float]:
 
 
 def page() -> str:
-    """docs/capacity.md, with every number in it reckoned or simulated now."""
+    """The text of docs/capacity.md, with all numbers computed or simulated now."""
     costs = measured_costs()
     rows, first, waits, cold = [], [], [], {}
     for size in SIZES:
         visitors, seconds = Visitors(size), SIMULATED_S[size]
         replicas = replicas_needed(visitors, costs)
-        # Stopped where it is, as a service would look after its first hour or so.
+        # At most one hour, to show the first calls of a new service.
         played = {
             policy: simulate(visitors, costs, replicas, min(seconds, HOUR), policy)
             for policy in POLICIES
@@ -348,7 +346,7 @@ def page() -> str:
 
 
 def _share(outcome: Outcome) -> float:
-    """The part of the requests that waited for a function to be made or restored."""
+    """The share of requests that waited for a function to be compiled or restored."""
     return (outcome.made + outcome.restored) / len(outcome.totals_s)
 
 
@@ -357,7 +355,7 @@ def _p95(seconds: Sequence[float]) -> float:
 
 
 def main() -> None:
-    """Writes the page."""
+    """Writes docs/capacity.md."""
     PAGE.write_text(page(), encoding="utf-8")
     print(f"{PAGE.relative_to(ROOT)} is written")
 

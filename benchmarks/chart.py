@@ -1,4 +1,4 @@
-"""The results as drawings: SVG that needs no library and follows the reader's light or dark theme.
+"""Charts of the results: SVG without a library, in the reader's light or dark theme.
 
 Knows the results file. Must not know how anything was measured.
 """
@@ -26,7 +26,7 @@ text { font: 13px system-ui, sans-serif; fill: #1f2937 }
 </style>"""
 
 _TITLES_END = 212
-"""Where on the x axis the longest of the groups' titles has ended."""
+"""The x coordinate at which the longest title of a group ends."""
 
 _GROUPS = (
     ("greedy", "Greedy search"),
@@ -36,13 +36,13 @@ _GROUPS = (
 
 
 def drawings(kept: dict[str, Any]) -> dict[str, str]:
-    """File names and contents of every drawing that there are numbers for."""
+    """File names and contents of all charts that have numbers."""
     drawn = {"benchmark-peers.svg": _peers(kept), "benchmark-growth.svg": _growth(kept)}
     return {name: drawing for name, drawing in drawn.items() if drawing}
 
 
 def _peers(kept: dict[str, Any]) -> str:
-    """Bars: milliseconds a token of each contender, shortest first."""
+    """A bar chart: milliseconds per token of each contender, shortest first."""
     groups = []
     for name, title in _GROUPS:
         entry = kept["entries"].get(f"{name}/{PUBLISHED}")
@@ -80,7 +80,7 @@ def _peers(kept: dict[str, Any]) -> str:
             x = left + limit * scale
             parts.append(
                 f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{y + 12}"/>'
-                # To the right of the line: to its left stands the group's title.
+                # To the right of the line: the group's title is on its left.
                 f'<text class="small" x="{max(x, _TITLES_END):.1f}" y="{top - 3}">'
                 f"limit: reading the weights, {limit:.1f}</text>"
             )
@@ -88,7 +88,7 @@ def _peers(kept: dict[str, Any]) -> str:
 
 
 def _growth(kept: dict[str, Any]) -> str:
-    """A panel a measure: milliseconds over what grows, with the straight line that fits best."""
+    """A panel per measure: milliseconds over what grows, with a linear fit."""
     panels = []
     for measure in MEASURES:
         entry = kept["entries"].get(f"{measure.name}/{measure.model}")
@@ -150,7 +150,7 @@ def _panel(
 
 
 def svg(width: int, height: int, parts: list[str]) -> str:
-    """A drawing of these elements, in the styles that all drawings share."""
+    """An SVG of these elements, with the styles that all charts share."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
         f' width="{width}" height="{height}" role="img">\n{_STYLE}\n'

@@ -1,7 +1,7 @@
-"""Checkpoints of published sizes with random weights, built where there is no network.
+"""Checkpoints of published sizes with random weights, built without a network.
 
-Knows the Hub's folder layout. Must not know the engine. Speed does not depend on the weights'
-values, so random ones measure as well; what such a model writes means nothing.
+Knows the Hub's folder layout. Must not know the engine. Speed does not depend on the values of
+weights, so random ones do; such a model's text means nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "max_target_positions": 448,
     },
 }
-"""The configuration values of published models, by the name that the benchmarks give them."""
+"""The configuration values of published models, by their names in the benchmarks."""
 
 
 def gpt2_124m(folder: Path) -> Path:
@@ -83,9 +83,9 @@ def published_shape(name: str, folder: Path, python: Path) -> Path:
     """A checkpoint of one of `SHAPES` in `folder`, built once.
 
     Args:
-        name: which.
+        name: of the model.
         folder: the parent folder; made if missing.
-        python: an interpreter that has PyTorch, whose models know every tensor's name.
+        python: an interpreter with PyTorch, whose models have all tensors' names.
 
     Returns:
         The checkpoint's folder.
@@ -136,14 +136,14 @@ def _build(name: str, folder: Path) -> None:
 
 
 def _generating_class(architecture: str) -> str:
-    """The name of the class that generates: `OPTForCausalLM` for "OPT"."""
+    """The name of the class with `generate`: `OPTForCausalLM` for "OPT"."""
     return f"{architecture}For{'CausalLM' if architecture == 'OPT' else 'ConditionalGeneration'}"
 
 
 def _draw(label: str, tensor) -> None:
-    """Fills a PyTorch parameter, so that the likeliest token leads clearly and changes."""
+    """Fills a PyTorch parameter so that the likeliest token has a clear lead and changes."""
     if tensor.dim() < 2:
-        return  # norms and biases stay as they begin
+        return  # norms and biases keep their initial values
     if "embed" in label or "shared" in label:
         is_position = "position" in label
         if not ("encoder" in label and is_position):  # Whisper's encoder has fixed ones
@@ -154,13 +154,13 @@ def _draw(label: str, tensor) -> None:
     small = 8.0 if label.endswith(("SelfAttention.q.weight", "EncDecAttention.q.weight")) else 1.0
     tensor.normal_(0.0, 1.5 / small / fan_in**0.5)
     if label.endswith((".fc2.weight", ".wo.weight")):
-        # Behind a ReLU all values are positive: a wide random matrix would add much the same
-        # vector every time, and the model would write one token over and over.
+        # After a ReLU all values are positive: a wide random matrix would always add about the
+        # same vector, and the model would repeat one token.
         tensor -= tensor.mean(dim=1, keepdim=True)
 
 
 def gpt2_of_depth(layers: int, folder: Path) -> Path:
-    """A narrow GPT-2 of so many layers in `folder`, built once; returns its folder."""
+    """A narrow GPT-2 with this many layers in `folder`, built once; returns its folder."""
     return _gpt2(folder / f"gpt2-{layers}-layers-random", n_layer=layers, n_embd=384, n_head=6)
 
 
@@ -171,8 +171,8 @@ def _gpt2_weights(config) -> dict[str, np.ndarray]:
     def normal(*shape: int, std: float) -> np.ndarray:
         return random.standard_normal(shape, dtype=np.float32) * np.float32(std)
 
-    # Three times the usual spread: the likeliest token then leads clearly, and two correct
-    # programs do not part over rounding.
+    # Three times the usual spread: the likeliest token then has a clear lead, and rounding does
+    # not make two correct programs differ.
     weights = {
         "wte.weight": normal(config.vocab_size, width, std=0.1),
         "wpe.weight": normal(config.n_positions, width, std=0.1),
@@ -195,7 +195,7 @@ def _gpt2_weights(config) -> dict[str, np.ndarray]:
 
 
 def _byte_level(vocabulary_size: int, special: list[str]):
-    """A tokenizer over bytes with as many entries as the model has; most are never used.
+    """A byte-level tokenizer with the size of the model's vocabulary; most entries are unused.
 
     Args:
         special: its first entries.
@@ -212,7 +212,7 @@ def _byte_level(vocabulary_size: int, special: list[str]):
 
 
 def _save_tokenizer(folder: Path, vocabulary_size: int, special: list[str] | None = None) -> None:
-    """GPT-2's special token is its last; others begin with theirs."""
+    """Saves a byte-level tokenizer. GPT-2's special token comes last; other models' come first."""
     from transformers import GPT2TokenizerFast
 
     end = "</s>" if special else "<|endoftext|>"
@@ -231,7 +231,7 @@ def _save_tokenizer(folder: Path, vocabulary_size: int, special: list[str] | Non
 
 
 def _save_whisper_tokenizer(folder: Path, vocabulary_size: int) -> dict[str, Any]:
-    """The tokenizer and feature extractor of a model that knows one language.
+    """Saves tokenizer and feature extractor of a model with one language.
 
     Returns:
         The values of its generation config.

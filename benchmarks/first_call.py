@@ -1,18 +1,18 @@
-"""What the first call of a key costs, and every later one: this engine against Transformers.
+"""First and cached calls of a cache key: this engine against Transformers.
 
-Knows which models and sizes are worth measuring and how the table reads; the lanes themselves are
-`xla_backend.lanes`, which the page's Compare tab shows too. Run as
+Knows which models and sizes are worth measuring and how the table reads; the ways themselves are
+`xla_backend.baselines.comparison`, which the page's Compare tab shows too. Run as
 
     python -m benchmarks.first_call [--models 124m gpt2-stories] [--num-beams 1 4] [--rounds 3]
 
-Lanes, each in a fresh process, in turn (A B C D A B C D ...):
+Ways, each in a fresh process, in turn (A B C D A B C D ...):
 
 * `eager generate`: `model.generate`;
-* `compiled generate`: `tf.function(model.generate, jit_compile=True)`, as the guide writes it;
+* `compiled generate`: `tf.function(model.generate, jit_compile=True)`, as in the guide;
 * `engine, empty store`: this engine with nothing on disk;
-* `engine, filled store`: this engine where the lane before has stored the key.
+* `engine, filled store`: this engine with the store of the previous way.
 
-All do 32 new tokens after the same prompt padded to 16, and all must write the same tokens. The
+All generate 32 new tokens after the same prompt padded to 16, and must write the same tokens. The
 first call is split into tracing, compiling and running; the cached time is the median of 10 more.
 """
 
@@ -28,19 +28,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.checkpoints import gpt2_124m
+from benchmarks.runner import checkpoint
 from xla_backend import GenerationOptions
-from xla_backend.lanes import Lane, LaneComparison
+from xla_backend.baselines.comparison import Baseline, BaselineComparison
 
 PROMPT = "Once upon"
 PADDED_LENGTH, MAX_NEW_TOKENS = 16, 32
 CACHED_CALLS = 10
-ROOT = Path(__file__).resolve().parent.parent
 CONTENDERS = {
-    Lane.EAGER: "eager generate",
-    Lane.GUIDE: "compiled generate",
-    Lane.ENGINE: "engine, empty store",
-    Lane.ENGINE_FROM_DISK: "engine, filled store",
+    Baseline.EAGER: "eager generate",
+    Baseline.GUIDE: "compiled generate",
+    Baseline.ENGINE: "engine, empty store",
+    Baseline.ENGINE_FROM_DISK: "engine, filled store",
 }
 
 
@@ -55,7 +54,7 @@ def main() -> None:
     arguments = parser.parse_args()
     results = []
     for model in arguments.models:
-        folder = gpt2_124m(arguments.work) if model == "124m" else ROOT / "demo_models" / model
+        folder = checkpoint(model, arguments.work)
         for _ in range(arguments.rounds):
             for num_beams in arguments.num_beams:
                 for row in _measure(folder, num_beams):
@@ -69,19 +68,19 @@ def main() -> None:
 
 def _measure(folder: Path, num_beams: int) -> Iterator[dict[str, Any]]:
     options = GenerationOptions(max_new_tokens=MAX_NEW_TOKENS, num_beams=num_beams)
-    comparison = LaneComparison(str(folder), PROMPT, options, cached_calls=CACHED_CALLS)
+    comparison = BaselineComparison(str(folder), PROMPT, options, cached_calls=CACHED_CALLS)
     for _ in comparison:
         pass
     if comparison.failures:
         raise SystemExit("\n".join(comparison.failures.values()))
     if not comparison.identical:
-        raise SystemExit(f"{folder}: the lanes wrote different tokens with {num_beams} beams")
-    for lane, result in comparison.results.items():
-        expected = {Lane.ENGINE: "miss", Lane.ENGINE_FROM_DISK: "disk"}.get(lane)
+        raise SystemExit(f"{folder}: the ways wrote different tokens with {num_beams} beams")
+    for way, result in comparison.results.items():
+        expected = {Baseline.ENGINE: "miss", Baseline.ENGINE_FROM_DISK: "disk"}.get(way)
         assert result.cache == expected, result.cache
-        assert lane is Lane.EAGER or result.padded_length == PADDED_LENGTH
+        assert way is Baseline.EAGER or result.padded_length == PADDED_LENGTH
         yield {
-            "contender": CONTENDERS[lane],
+            "contender": CONTENDERS[way],
             "first_s": result.first_s,
             "trace_s": result.trace_s,
             "compile_s": result.compile_s,

@@ -1,8 +1,8 @@
-"""What a compiled function costs once: seconds to compile it, to restore it, and memory to keep it.
+"""Costs of a compiled function: seconds to compile it, to restore it, and memory to keep it.
 
-Knows the engine from outside and the kernel's account of its process. Must not know how functions
-are made. `python -m benchmarks.function_costs` prints a line a function, first with an empty store,
-then with the one that was just filled; docs/capacity.md reckons with the medians.
+Knows the engine and its process from outside. Must not know how functions are made. `python -m
+benchmarks.function_costs` prints a line per function, first with an empty store, then with the
+filled one; docs/capacity.md uses the medians.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Whether many visitors at once get their own answers, in turn, without an error.
+"""Load test: many concurrent visitors must get their own results, in order, without errors.
 
 Knows the app from outside: its queue over HTTP, and `/health`. Run as `make load`, or
 
     python -m benchmarks.load [--visitors 50] [--seconds 300] [--note TEXT]
 
-Each request is first answered alone, which says what its text must be. Then every visitor sends one
-after another, each of them drawn from all, through the queue that the page uses. What happened is
-printed; at full length, or with --write, it also goes to `docs/load.md`. Ends with 1 when an answer
-was wrong, a request failed, or a place in the queue was not true.
+Each request is first sent alone, to learn its text. Then every visitor sends random ones of these
+requests, one after the other, through the queue that the page uses. The report is printed; a
+full-length run, or --write, also writes it to `docs/load.md`. The exit status is 1 if a text was
+wrong, a request failed, or a queue position was impossible.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import Any
 import requests
 
 from benchmarks import machine
+from benchmarks.results import percentile
 from benchmarks.served import served
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "load.md"
@@ -56,16 +57,16 @@ CASES: tuple[Case, ...] = tuple(
 
 @dataclass(frozen=True)
 class Asked:
-    """One request, by the visitor's own clock.
+    """One request, timed by the visitor.
 
     Attributes:
-        visitor: who sent it.
-        case: its place in the list of cases.
-        took_s: seconds from the click to the whole answer.
-        ran_s: what the engine reports of it, without any wait.
+        visitor: its number.
+        case: index in the list of cases.
+        took_s: seconds from the click to the whole text.
+        ran_s: seconds that the engine reports, without waiting.
         cache: where its function came from.
-        places: how many were said to be before it, each time something was said.
-        problem: what was wrong; empty for nothing.
+        places: the reported numbers of requests ahead of it, in order.
+        problem: what was wrong; empty if nothing was.
     """
 
     visitor: int
@@ -79,7 +80,7 @@ class Asked:
 
 @dataclass
 class Load:
-    """What a run showed.
+    """The result of a run.
 
     Attributes:
         memory: (seconds since the start, bytes of the page's process, bytes of the engine's).
@@ -92,19 +93,19 @@ class Load:
 
     @property
     def problems(self) -> Counter[str]:
-        """What was wrong, and how often."""
+        """The problems and their counts."""
         return Counter(each.problem for each in self.asked if each.problem)
 
     @property
     def by_visitor(self) -> list[int]:
-        """How many answers each visitor got."""
+        """Number of results per visitor."""
         counted = Counter(each.visitor for each in self.asked)
         return [counted[visitor] for visitor in range(self.visitors)]
 
     def grew(self, column: int) -> float:
-        """By which share a process is larger at the end than after a third of the time.
+        """Relative growth of a process from a third of the time to the end.
 
-        Medians of what was read around both moments; before, functions are still loaded.
+        Compares medians around both moments; earlier, functions are still loaded.
         """
         sizes = [reading[column] for reading in self.memory]
         part = max(1, len(sizes) // 6)
@@ -114,7 +115,7 @@ class Load:
 
 
 class Visitor:
-    """Somebody's open page: one session with the app's queue."""
+    """A visitor's open page: one session with the app's queue."""
 
     def __init__(self, url: str, name: str) -> None:
         self._url = f"{url}/gradio_api"
@@ -127,10 +128,10 @@ class Visitor:
         self._parameters = described["named_endpoints"]["/generate"]["parameters"]
 
     def ask(self, case: Case) -> tuple[dict[str, Any], list[int]]:
-        """The answer, and how many were before it each time the queue said so.
+        """Sends a request; returns its result, and the reported numbers of requests ahead of it.
 
         Raises:
-            RuntimeError: there is none; with the sentence that came instead.
+            RuntimeError: the request failed; with the app's message.
         """
         values = [
             case.get(each["parameter_name"], each["parameter_default"]) for each in self._parameters
@@ -162,7 +163,7 @@ class Visitor:
 
 
 def load(url: str, visitors: int, seconds: float, cases: Sequence[Case] = CASES) -> Load:
-    """Answers every case alone; then all visitors open the page, and ask for so many seconds."""
+    """Sends every case alone; then all visitors open the page and send requests for `seconds`."""
     alone = Visitor(url, "alone")
     expected = [alone.ask(case)[0]["text"] for case in cases]
     run = Load(visitors, seconds)
@@ -223,22 +224,16 @@ def _ask(
 
 
 def are_true(places: Sequence[int]) -> bool:
-    """Whether these can be the places of one request in a line that is served from its front.
+    """Whether these can be the positions of one request in a first-in, first-out queue.
 
-    Nobody gets in before it, every one who is served brings it one place forward, and it is served
-    from the first place.
+    Each served request moves it one place forward, it never moves back, and it ends in front.
     """
     steps = [before - after for before, after in itertools.pairwise(places)]
     return bool(places) and places[-1] == 0 and set(steps) <= {0, 1}
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value that this share of all does not exceed."""
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-
 def report(run: Load, command: str, note: str = "") -> str:
-    """The whole page in Markdown."""
+    """The report in Markdown."""
     took = [each.took_s for each in run.asked if not each.problem]
     ran = [each.ran_s for each in run.asked if not each.problem]
     counts = run.by_visitor
@@ -295,7 +290,7 @@ def report(run: Load, command: str, note: str = "") -> str:
 
 
 def main() -> int:
-    """Measures, prints, and writes where that was asked for."""
+    """Measures, prints the report, and writes it for a full-length run or with --write."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--visitors", type=int, default=VISITORS)
     parser.add_argument("--seconds", type=float, default=SECONDS)

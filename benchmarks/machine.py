@@ -1,6 +1,6 @@
-"""The machine that a number was measured on, and how much else it did meanwhile.
+"""The machine of a measurement, and its load from other programs.
 
-Knows Linux's own accounts. Must not know what is measured.
+Knows Linux's /proc. Must not know what is measured.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ def description() -> dict[str, str | int]:
 
 
 class Bystanders:
-    """How much of the processor others used: a number measured beside them is not worth much."""
+    """Processor time of other programs, which make a measurement unreliable."""
 
     def __init__(self, process_ids: list[int]) -> None:
-        """Begins to count; `process_ids` are those that do not count as others."""
+        """Starts counting; this process and `process_ids` are not others."""
         self._process_ids = [os.getpid(), *process_ids]
         self._start = self._read()
 
     def share(self) -> float:
-        """Seconds of processor time that others used, over all there was, since the beginning."""
+        """The share of all processor time since the start that others used, 0 to 1."""
         everyone, own, total = (
             now - before for now, before in zip(self._read(), self._start, strict=True)
         )
         return max(0.0, everyone - own) / total if total else 0.0
 
     def _read(self) -> tuple[int, int, int]:
-        """Ticks of everyone's work, of ours, and of all processors, since the machine started."""
+        """Ticks of all programs' work, of ours, and of all processors, since the machine's boot."""
         with Path("/proc/stat").open() as file:
             user, nice, system, *rest = map(int, file.readline().split()[1:9])
         own = 0

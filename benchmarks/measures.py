@@ -1,12 +1,11 @@
-"""What is measured, and the bars that the numbers are held against.
+"""The measures, and the bars for their ratios.
 
-Knows which calls make up a measure and which ratios count. Must not know how calls are run
+Knows the calls of each measure and the ratios that count. Must not know how calls are run
 (`runner`) nor how numbers are shown (`report`).
 
-Two statistics come out of the same calls, for 2 and for N new tokens. *Time a token*: the
-difference of the two over N - 2, so what a prompt costs is not in it. *First token*: the call
-for 2, less the time of one. (Compiled `model.generate` cannot write a single token.) A ratio is
-computed in each round and its median taken.
+Calls for 2 and for N new tokens give two statistics. *Time per token*: their difference over N - 2,
+so it does not include the prompt. *First token*: the call for 2, less one token's time. (Compiled
+`model.generate` cannot generate a single token.) A ratio is computed per round; the median counts.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ class Call:
     Attributes:
         contender: a name in `contenders.CONTENDERS`.
         model: a name that `runner.checkpoint` knows.
-        setting: tells calls of one contender apart: "sampling", "128 prompt tokens"; may be empty.
-        x: of a measure of growth, what grows.
+        setting: distinguishes calls of one contender: "sampling", "greedy"; may be empty.
+        x: in a measure of growth, the value on the x axis.
     """
 
     contender: str
@@ -51,8 +50,8 @@ class Measure:
 
     Attributes:
         same_tokens: whether all float32 contenders must write the same tokens.
-        is_quick: whether it belongs to the quick set; `full_only` calls never do.
-        growth: of a measure of growth, the label of what grows; its calls have an `x`.
+        is_quick: whether it is in the quick set; `full_only` calls never are.
+        growth: in a measure of growth, the label of the x axis.
     """
 
     name: str
@@ -67,25 +66,28 @@ class Measure:
 
 @dataclass(frozen=True)
 class Bar:
-    """A number that a ratio is held against.
+    """A bound on a ratio.
 
     Attributes:
-        measure, model: where its numbers come from.
-        statistic: which of a call's numbers: "token", "first token" or "whole call".
-        of, over: the ratio's parts, each a contender's name or the setting of the engine's calls.
-        at_least: whether the ratio is good when it is large ("times faster"), or when small.
-        bar, aim: must, and wanted.
+        measure, model: source of its numbers.
+        of, over: the ratio's parts: a contender's name, or the setting of the engine's calls.
+        bar, aim: what the ratio must reach, and what it should.
+        statistic: of the calls.
     """
 
     measure: str
-    model: str
     sentence: str
-    statistic: Literal["token", "first token", "whole call"]
     of: str
     over: str
-    at_least: bool
     bar: float
     aim: float
+    statistic: Literal["token", "first token", "whole call"] = "token"
+    model: str = PUBLISHED
+
+    @property
+    def at_least(self) -> bool:
+        """Whether larger ratios are better ("times faster")."""
+        return self.aim > self.bar
 
 
 def _pair(
@@ -226,175 +228,59 @@ MEASURES = (
 )
 
 BARS = (
+    Bar("greedy", "greedy, a token, over the limit", c.ENGINE, c.LIMIT, 1.3, 1.05),
+    Bar("greedy", "greedy, a token, against PyTorch eager", c.PYTORCH, c.ENGINE, 1.5, 2.0),
     Bar(
-        "greedy",
-        PUBLISHED,
-        "greedy, a token, over the limit",
-        "token",
-        c.ENGINE,
-        c.LIMIT,
-        False,
-        1.3,
-        1.05,
+        *("greedy", "greedy, a token, against compiled model.generate"),
+        *(c.COMPILED_GENERATE, c.ENGINE, 1.0, 1.3),
+    ),
+    Bar("greedy", "greedy, a token, over CTranslate2", c.ENGINE, c.CTRANSLATE2, 1.25, 1.0),
+    Bar("beams", "4 beams, a token, against PyTorch eager", c.PYTORCH, c.ENGINE, 2.0, 2.5),
+    Bar("beams", "4 beams, a token, over CTranslate2", c.ENGINE, c.CTRANSLATE2, 1.2, 1.0),
+    Bar(
+        *("context", "context of 448, a token, against compiled model.generate"),
+        *(c.COMPILED_GENERATE, c.ENGINE, 1.2, 1.6),
+    ),
+    Bar("context", "context of 448, a token, over CTranslate2", c.ENGINE, c.CTRANSLATE2, 1.4, 1.0),
+    Bar(
+        *("context", "prompt of 448, first token, against compiled model.generate"),
+        *(c.COMPILED_GENERATE, c.ENGINE, 1.4, 1.6, "first token"),
     ),
     Bar(
-        "greedy",
-        PUBLISHED,
-        "greedy, a token, against PyTorch eager",
-        "token",
-        c.PYTORCH,
-        c.ENGINE,
-        True,
-        1.5,
-        2.0,
-    ),
-    Bar(
-        "greedy",
-        PUBLISHED,
-        "greedy, a token, against compiled model.generate",
-        "token",
-        c.COMPILED_GENERATE,
-        c.ENGINE,
-        True,
-        1.0,
-        1.3,
-    ),
-    Bar(
-        "greedy",
-        PUBLISHED,
-        "greedy, a token, over CTranslate2",
-        "token",
-        c.ENGINE,
-        c.CTRANSLATE2,
-        False,
-        1.25,
-        1.0,
-    ),
-    Bar(
-        "beams",
-        PUBLISHED,
-        "4 beams, a token, against PyTorch eager",
-        "token",
-        c.PYTORCH,
-        c.ENGINE,
-        True,
-        2.0,
-        2.5,
-    ),
-    Bar(
-        "beams",
-        PUBLISHED,
-        "4 beams, a token, over CTranslate2",
-        "token",
-        c.ENGINE,
-        c.CTRANSLATE2,
-        False,
-        1.2,
-        1.0,
-    ),
-    Bar(
-        "context",
-        PUBLISHED,
-        "context of 448, a token, against compiled model.generate",
-        "token",
-        c.COMPILED_GENERATE,
-        c.ENGINE,
-        True,
-        1.2,
-        1.6,
-    ),
-    Bar(
-        "context",
-        PUBLISHED,
-        "context of 448, a token, over CTranslate2",
-        "token",
-        c.ENGINE,
-        c.CTRANSLATE2,
-        False,
-        1.4,
-        1.0,
-    ),
-    Bar(
-        "context",
-        PUBLISHED,
-        "prompt of 448, first token, against compiled model.generate",
-        "first token",
-        c.COMPILED_GENERATE,
-        c.ENGINE,
-        True,
-        1.4,
-        1.6,
-    ),
-    Bar(
-        "context",
-        PUBLISHED,
-        "prompt of 448, first token, over CTranslate2",
-        "first token",
-        c.ENGINE,
-        c.CTRANSLATE2,
-        False,
-        1.1,
-        1.0,
+        *("context", "prompt of 448, first token, over CTranslate2"),
+        *(c.ENGINE, c.CTRANSLATE2, 1.1, 1.0, "first token"),
     ),
     *(
         Bar(
-            "bundled",
-            model,
-            f"{model}, cached call against eager model.generate",
-            "whole call",
-            c.EAGER_GENERATE,
-            c.ENGINE,
-            True,
-            100.0,
-            400.0,
+            *("bundled", f"{model}, cached call against eager model.generate"),
+            *(c.EAGER_GENERATE, c.ENGINE, 100.0, 400.0, "whole call", model),
         )
         for model in BUNDLED
     ),
     *(
         Bar(
-            "sampling",
-            model,
-            f"{model}, sampling over greedy, a token",
-            "token",
-            "sampling",
-            "greedy",
-            False,
-            1.1,
-            1.03,
+            *("sampling", f"{model}, sampling over greedy, a token"),
+            *("sampling", "greedy", 1.1, 1.03, "token", model),
         )
         for model in (PUBLISHED, BUNDLED[0])
     ),
     *(
         Bar(
-            "streaming",
-            model,
-            f"{model}, streaming over one whole call",
-            "whole call",
-            "streamed",
-            "whole",
-            False,
-            1.05,
-            1.02,
+            *("streaming", f"{model}, streaming over one whole call"),
+            *("streamed", "whole", 1.05, 1.02, "whole call", model),
         )
         for model in (PUBLISHED, BUNDLED[0])
     ),
     *(
         Bar(
-            "greedy",
-            model,
-            f"{model}, a token, over CTranslate2",
-            "token",
-            c.ENGINE,
-            c.CTRANSLATE2,
-            False,
-            1.4,
-            1.0,
+            *("greedy", f"{model}, a token, over CTranslate2"),
+            *(c.ENGINE, c.CTRANSLATE2, 1.4, 1.0, "token", model),
         )
         for model in ("opt-125m", "t5-small", "whisper-tiny")
     ),
 )
 
 PAGE_BAR_S, PAGE_AIM_S = 0.080, 0.030
-"""Click to first text, less the engine's own time to its first token."""
+"""Seconds from the click to the first text, less the engine's time to its first token."""
 FAR_S = 0.1
-"""To a server far away and back, for the page."""
+"""Round-trip time to a distant server, in seconds."""

@@ -1,6 +1,6 @@
-"""What the engine's process holds in memory: with nothing compiled, and after ten keys.
+"""Memory of the engine's process after one cache key, and after ten.
 
-Knows the engine's process as a contender. Must not know how memory is accounted there.
+Knows the engine's process as a contender. Must not know how its memory is measured.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ KEYS = [
 
 
 def measure(what: Measure, runner: Runner, work: Path) -> dict[str, Any]:
-    """Bytes of the weights alone, of the process with one key, and with ten.
+    """Measures the weights alone, the process with one cache key, and with ten.
 
     Returns:
-        "weights", "first_key", "all_keys" in bytes, and how many "keys".
+        "weights", "first_key", "all_keys" in bytes, and the number of "keys".
     """
-    runner.forget({what.model})  # a process with other keys would hold more
+    runner.clear({what.model})  # a process with other keys would be larger
     calls = [
         Call(ENGINE, what.model, new_tokens, prompt_tokens, num_beams)
         for prompt_tokens, num_beams, new_tokens in KEYS

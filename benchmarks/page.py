@@ -1,7 +1,7 @@
-"""What the page adds to the engine: from the click to the first text that is to be seen.
+"""The page's overhead: time from the click to the first visible text.
 
-Knows the page as a visitor's browser does, and the engine's first-token time as the page's report
-shows it. Must not import either. Chromium runs on the same machine, beside the engine.
+Knows the page as a visitor's browser does, and the first-token time in the page's report. Must not
+import page or engine. Chromium runs on the same machine as the engine.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ CHROMIUM_ARGUMENTS += ["--disable-background-networking", "--disable-component-u
 PATIENCE_MS = 90_000
 PROMPT = "Once upon a time there was a little fox"
 
-# Takes both times in the browser, so that what drives it is not measured. The text of the run
-# before may stay until the new one begins: a run's first text is another than the last one's whole.
+# Takes both times in the browser, so the driver's time is not included. The previous text may stay
+# until the new one begins: the first text of a run is one that differs from it.
 _TAKE_TIMES = """() => {
   const read = () => document.querySelector("#story .story-new")?.textContent.trim() ?? "";
   document.getElementById("generate").addEventListener("click", () => {
@@ -42,15 +42,15 @@ _TAKE_TIMES = """() => {
 
 
 def measure(model: str, rounds: int) -> dict[str, Any]:
-    """Presses Generate again and again, on a shape that is compiled.
+    """Clicks Generate repeatedly, for a compiled cache key.
 
     Args:
-        model: a bundled one.
-        rounds: for each, five clicks are kept, after two that compile and settle.
+        model: a bundled model.
+        rounds: of five clicks each; two earlier clicks compile and warm up.
 
     Returns:
         "clicks", each with "first_text_s" and the engine's "first_token_s"; "far_clicks", the same
-        with `FAR_S` between browser and server.
+        with a round trip of `FAR_S` between browser and server.
 
     Raises:
         ContenderFailed: no browser can be started.
@@ -111,9 +111,9 @@ def _click(page: Page) -> dict[str, float]:
     page.locator("#generate:enabled").wait_for()
     page.wait_for_timeout(300)  # the visitor looks; the tables below are drawn
     report = page.locator("#report").inner_text()
-    found = re.search(r"First token\s*([\d.,]+)\s*(ms|s|µs)\b", report)
+    found = re.search(r"Prefill\s*([\d.,]+)\s*(ms|s|µs)\b", report)
     if found is None:
-        raise RuntimeError(f"the page's report has no first token: {report!r}")
+        raise RuntimeError(f"the page's report has no prefill: {report!r}")
     unit = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}[found[2]]
     return {
         "first_text_s": page.evaluate("window.firstText - window.clicked") / 1000,

@@ -1,13 +1,13 @@
-"""What a visit costs: bytes, requests, seconds until the page can be used, and clicks answered
-while something compiles.
+"""The weight of the page: bytes, requests, seconds until it is usable, and the time that a click
+takes while something compiles.
 
-Knows the page as a visitor's browser does. Must not import it. Chromium runs on the same machine,
-beside the server and the engine, and keeps nothing from one visit to the next. Run as
+Knows the page as a visitor's browser does. Must not import it. Chromium runs on the same machine
+as the server and the engine, and caches nothing between visits. Run as
 
     python -m benchmarks.page_weight [--rounds 5]
 
-The page can be used when Generate takes a click and the prediction beside it is there. A click is
-answered when what it asks of the server is to be seen: here an example's text in the prompt.
+The page is usable when Generate is enabled and shows a prediction. A click ends when the server's
+response is visible: here, an example's text in the prompt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.served import served
 
 CLICKS = 20
 
-# In the browser, so that what drives it is not measured. Seconds since the visit began.
+# Timed in the browser, so the driver's time is not included. Seconds since the visit began.
 _USABLE = """() => new Promise((resolve) => {
   const look = () => {
     const button = document.getElementById("generate");
@@ -56,11 +56,12 @@ _CLICK = """() => new Promise((resolve) => {
 
 @dataclass(frozen=True)
 class Visit:
-    """What opening the page took.
+    """Measurements of one visit.
 
     Attributes:
-        requests: how many were sent. transferred: bytes that came, headers included.
-        usable_s: seconds from the visit's beginning until the page can be used.
+        requests: number of HTTP requests.
+        transferred: received bytes, headers included.
+        usable_s: seconds from the start of the visit until the page is usable.
     """
 
     requests: int
@@ -78,7 +79,7 @@ def main() -> None:
             browser = started(playwright)
         except ContenderFailed as error:
             sys.exit(str(error))
-        visit(browser, url)  # The engine still starts.
+        visit(browser, url)  # the engine is still starting
         visits = [visit(browser, url) for _ in range(rounds)]
         answers = clicks_while_compiling(browser, url)
         browser.close()
@@ -103,13 +104,13 @@ def visit(browser: Browser, url: str) -> Visit:
     counted.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
     page.goto(url)
     usable_s = page.evaluate(_USABLE)
-    page.wait_for_timeout(1000)  # what comes later is part of the visit, too
+    page.wait_for_timeout(1000)  # includes what loads later
     context.close()
     return Visit(len(sizes), round(sum(sizes)), usable_s)
 
 
 def clicks_while_compiling(browser: Browser, url: str) -> list[float]:
-    """Seconds to the answer of each click; new shapes are compiled until there are enough."""
+    """Seconds that each click takes; compiles new cache keys until there are enough clicks."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.set_default_timeout(PATIENCE_MS)
     page.goto(url)

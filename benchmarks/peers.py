@@ -1,13 +1,13 @@
-"""This engine against its peers and against the machine's limit.
+"""Benchmark of this engine against its peers and the machine's limit.
 
-Knows the order of things: which measures, run, keep, report. Run as
+Knows the steps: choose measures, run them, store and report the results. Run as
 
     python -m benchmarks.peers [--full] [--measures greedy beams] [--models 124m] [--rounds 5]
 
-Contenders are processes that stay alive and are called in turn, A B C A B C, with two threads each.
-Results are merged into one JSON file, so that measures can be run one at a time; the table and the
-charts are drawn from that file. `benchmarks/requirements.txt` lists the peers; `make bench`
-installs them in an environment of their own and runs the quick set, `make bench-full` everything.
+Contenders are long-lived processes with two threads each, called in turn, A B C A B C. Results are
+merged into one JSON file, so measures can be run one at a time; tables and charts are made from
+that file. `benchmarks/requirements.txt` lists the peers; `make bench` installs them in their own
+environment and runs the quick set, `make bench-full` everything.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from benchmarks.contenders import CONTENDERS, PEERS_PYTHON, ROOT, ContenderFaile
 from benchmarks.measures import MEASURES, Measure
 from benchmarks.runner import Runner
 
-# A measure goes on for so many seconds, however short its calls are.
-LEAST_S = 10.0
+# A measure runs for at least this many seconds, for short calls too.
+MIN_S = 10.0
 
 
 def main() -> int:
-    """Measures, writes the results and prints the bars; the exit status is 1 if a measure failed.
+    """Measures, writes the results and prints the bars.
 
-    What failed is told, and the other measures go on.
+    Prints the error of a measure that fails and continues; the exit status is then 1.
     """
     arguments = _arguments()
     if not PEERS_PYTHON.exists():
@@ -50,7 +50,7 @@ def main() -> int:
         sys.exit("There is no such measure; the names are in benchmarks/measures.py.")
     here = machine.description()
     results.check(arguments.output, here)
-    # A model's measures together: its contenders are loaded once.
+    # Groups measures by model, so its contenders are loaded once.
     models = list(dict.fromkeys(measure.model for measure in chosen))
     runner = Runner(arguments.work)
     status = 0
@@ -68,9 +68,9 @@ def main() -> int:
                 entry["took_s"] = round(time.perf_counter() - start, 1)
                 entry["command"] = f"python -m benchmarks.peers {' '.join(sys.argv[1:])}".strip()
                 results.merge(arguments.output, measure, entry, here, runner.versions)
-            runner.forget()
+            runner.clear()
     finally:
-        runner.forget()
+        runner.clear()
     _report(arguments.output)
     return status
 
@@ -83,7 +83,7 @@ def _run(measure: Measure, runner: Runner, arguments: argparse.Namespace) -> dic
     calls = measure.calls + (measure.full_only if arguments.full else ())
     if arguments.contenders:
         calls = tuple(call for call in calls if call.contender in arguments.contenders)
-    return runner.run(measure, calls, arguments.rounds, LEAST_S)
+    return runner.run(measure, calls, arguments.rounds, MIN_S)
 
 
 def _arguments() -> argparse.Namespace:
@@ -95,7 +95,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", choices=models)
     parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS))
     parser.add_argument(
-        "--rounds", type=int, default=5, help=f"at least so many, and {LEAST_S:.0f} seconds of them"
+        "--rounds", type=int, default=5, help=f"at least so many, and {MIN_S:.0f} seconds of them"
     )
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "benchmarks.json")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "xla-bench")
@@ -104,9 +104,9 @@ def _arguments() -> argparse.Namespace:
 
 
 def _report(output: Path) -> None:
-    """Writes the table and, in images/, the charts beside the JSON file; prints the bars.
+    """Writes the tables, and the charts in images/, next to the JSON file; prints the bars.
 
-    What `benchmarks.capacity` reckons from the numbers of docs/ is reckoned again with them.
+    For the numbers of docs/, also updates docs/capacity.md, which depends on them.
     """
     from benchmarks import capacity, chart, report
 

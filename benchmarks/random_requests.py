@@ -1,11 +1,11 @@
-"""Whether visitors wait for a compile once the engine is warm.
+"""Random requests to a warm engine: does any of them wait for a compilation?
 
 Knows the engine from outside. Run as
 
     python -m benchmarks.random_requests [--model gpt2-stories]
 
-Makes 40 keys ready as `python -m xla_backend warm` does, then sends 300 random requests that fall
-on them and prints where their functions came from and how long they took.
+Compiles 40 cache keys as `python -m xla_backend warm` does, then sends 300 random requests for
+these keys and prints their cache outcomes and times.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import tempfile
 import time
 from collections import Counter
 
-from xla_backend.options import GenerationOptions
-from xla_backend.results import CacheOutcome
+from benchmarks.results import percentile
+from xla_backend.interface.options import GenerationOptions
+from xla_backend.interface.results import CacheOutcome
 
 PADDED_LENGTHS = (16, 32, 64, 128, 256)
 NUM_BEAMS = (1, 4)
@@ -48,12 +49,12 @@ def main() -> None:
         results = [_ask(backend, model, random.Random(seed)) for seed in range(REQUESTS)]
         backend.close()
     outcomes = Counter(result.cache.value for result in results)
-    totals = sorted(result.timing.total_s for result in results)
+    totals = [result.timing.total_s for result in results]
     print(f"\npython -m benchmarks.random_requests {' '.join(sys.argv[1:])}\n")
     print(f"{len(keys)} keys ready in {warm_s:.1f} s; {REQUESTS} random requests: {dict(outcomes)}")
     print(
         f"total: median {1000 * statistics.median(totals):.0f} ms, "
-        f"p95 {1000 * totals[int(0.95 * REQUESTS)]:.0f} ms, longest {1000 * totals[-1]:.0f} ms"
+        f"p95 {1000 * percentile(totals, 0.95):.0f} ms, longest {1000 * max(totals):.0f} ms"
     )
     waited = outcomes[CacheOutcome.MISS.value] + outcomes[CacheOutcome.DISK.value]
     print(f"requests that waited for a compile or a restore: {waited}")

@@ -1,4 +1,4 @@
-"""The results as sentences and tables.
+"""The report: results as sentences and tables.
 
 Knows the results file and the bars. Must not know how anything was measured.
 """
@@ -13,16 +13,16 @@ from benchmarks.contenders import ENGINE, LIMIT, THREADS
 from benchmarks.measures import BARS, FAR_S, MEASURES, PAGE_AIM_S, PAGE_BAR_S, Bar
 
 BUSY = 0.1
-"""Share of the processor used by others above which a measure is marked."""
+"""A measure gets a remark if others used more than this share of the processor."""
 
 
 def verdicts(kept: dict[str, Any]) -> list[str]:
-    """One sentence for each bar whose numbers there are."""
+    """One sentence per bar that has numbers."""
     return [f"{sentence}: {text}" for sentence, text, _ in _bars(kept)]
 
 
 def document(kept: dict[str, Any]) -> str:
-    """The Markdown document: what was measured where, the bars, the numbers."""
+    """The Markdown document: machine and method, bars, numbers."""
     machine = kept["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in sorted(kept["versions"].items()))
     parts = [
@@ -56,7 +56,7 @@ def document(kept: dict[str, Any]) -> str:
 
 
 def page_overheads(clicks: list[dict[str, float]]) -> list[float]:
-    """Seconds that the page added to the engine's first token, a click each."""
+    """Seconds per click that the page added to the engine's first token."""
     return [click["first_text_s"] - click["first_token_s"] for click in clicks]
 
 

@@ -1,13 +1,13 @@
-"""The file that results are kept in, and the numbers that are derived from its raw values.
+"""The results file, and the statistics of its raw values.
 
-Knows the JSON file and its statistics. Must not know how values were measured, nor how they are
-shown.
+Knows the JSON file. Must not know how values were measured, nor how they are shown.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,10 @@ from benchmarks.measures import FEW, Bar, Measure
 
 
 def check(path: Path, machine: dict[str, Any]) -> None:
-    """Makes sure that a machine's numbers may go into the file: before minutes are spent on them.
+    """Checks, before minutes of measuring, that this machine's numbers may go into the file.
 
     Raises:
-        SystemExit: the file's numbers are another machine's.
+        SystemExit: the file has another machine's numbers.
     """
     if path.exists() and (held := read(path)["machine"]) != machine:
         raise SystemExit(
@@ -35,10 +35,10 @@ def merge(
     machine: dict[str, Any],
     versions: dict[str, str],
 ) -> None:
-    """Puts a measure's entry in place of an earlier one; contenders that were not run again stay.
+    """Writes a measure's entry to the file; replaces its earlier entry, keeps other measures.
 
     Raises:
-        SystemExit: the file's numbers are another machine's.
+        SystemExit: the file has another machine's numbers.
     """
     check(path, machine)
     kept = read(path) if path.exists() else {"machine": machine, "versions": {}, "entries": {}}
@@ -55,12 +55,12 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def seconds(entry: dict[str, Any], who: str, new_tokens: int) -> list[float]:
-    """A call's raw values, one a round.
+    """A call's seconds in each round.
 
     Args:
         entry: of a measure.
         who: a contender's name, or the setting of the engine's calls.
-        new_tokens: which of its calls.
+        new_tokens: of the call.
 
     Raises:
         KeyError: there is no such call.
@@ -72,7 +72,7 @@ def seconds(entry: dict[str, Any], who: str, new_tokens: int) -> list[float]:
 
 
 def sample(entry: dict[str, Any], who: str, statistic: str) -> list[float]:
-    """One value a round, in seconds: of "token", "first token" or "whole call" (see `measures`).
+    """A statistic's seconds in each round: "token", "first token" or "whole call" (see `measures`).
 
     Raises:
         KeyError: it was not measured.
@@ -92,15 +92,20 @@ def sample(entry: dict[str, Any], who: str, statistic: str) -> list[float]:
 
 
 def ratio(entry: dict[str, Any], bar: Bar) -> float:
-    """The median over the rounds of the ratio that a bar is about.
+    """The median of a bar's ratio over the rounds.
 
     Raises:
-        KeyError: one of its parts was not measured.
+        KeyError: a part of it was not measured.
     """
     of, over = (sample(entry, who, bar.statistic) for who in (bar.of, bar.over))
     return statistics.median(a / b for a, b in zip(of, over, strict=True))
 
 
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that this share of the values does not exceed."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
 def straightness(xs: list[float], ys: list[float]) -> float:
-    """How much of the growth a straight line explains: the squared correlation, 1 for all."""
+    """The share of the growth that a straight line explains: the squared correlation."""
     return statistics.correlation(xs, ys) ** 2

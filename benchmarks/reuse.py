@@ -1,13 +1,13 @@
-"""What it costs to run a request on a larger compiled function than it needs.
+"""The cost of reuse: a request runs on a larger compiled function than it needs.
 
 Knows the engine from outside. Run as
 
     python -m benchmarks.reuse [--model 124m] [--num-beams 1]
 
-The same request (a short prompt, 32 new tokens) runs on ever larger functions, in turn; the table
-gives medians and what each costs over the exact one. `prediction.REUSE_PADDED_LENGTH` and
-`REUSE_MAX_NEW_TOKENS` follow from it: the dearest function that they allow must stay far below the
-seconds that making the exact one takes.
+The same request (a short prompt, 32 new tokens) runs on larger and larger functions, in turn; the
+table gives medians and ratios to the exact function. The results justify
+`prediction.REUSE_PADDED_LENGTH` and `REUSE_MAX_NEW_TOKENS`: the slowest function that they allow
+must cost far less than compiling the exact one.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ def main() -> None:
     parser.add_argument("--num-beams", type=int, default=1)
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "xla-bench")
     arguments = parser.parse_args()
-    from xla_backend import Backend, CacheKey, GenerationOptions, prediction
+    from xla_backend import Backend, CacheKey, GenerationOptions
+    from xla_backend.scheduling import prediction
 
     model = str(gpt2_124m(arguments.work)) if arguments.model == "124m" else arguments.model
     options = GenerationOptions(max_new_tokens=EXACT[1], num_beams=arguments.num_beams)
-    # Measures beyond the bounds, too.
+    # Also measures sizes beyond the bounds.
     prediction.REUSE_PADDED_LENGTH = prediction.REUSE_MAX_NEW_TOKENS = 1000
     backends, first_s = {}, {}
     with tempfile.TemporaryDirectory() as folder:
@@ -52,7 +53,7 @@ def main() -> None:
             for size, backend in backends.items():
                 result = backend.generate(model, "Once upon", options)
                 assert (result.key.padded_length, result.key.max_new_tokens) == size
-                backend.cancel_warming()
+                backend.cancel_prefetch()
                 taken[size].append(result.timing.run_s)
     exact = statistics.median(taken[EXACT])
     print(f"\npython -m benchmarks.reuse {' '.join(sys.argv[1:])}\n")

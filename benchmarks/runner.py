@@ -1,6 +1,6 @@
-"""Runs a measure's calls in turn, A B C A B C, all contenders alive in one run.
+"""`Runner`: runs a measure's calls in turn, A B C A B C, with all contenders alive.
 
-Knows contenders and rounds. Must not know what a good number is, nor how numbers are shown.
+Knows contenders and rounds. Must not know which numbers are good, nor how they are shown.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WORDS = "once upon a time there was a little fox who lived near the river and we
 
 
 def checkpoint(model: str, work: Path) -> Path:
-    """The folder of a model: bundled, or built in `work` with random weights."""
+    """A model's folder: one with random weights built in `work`, or a bundled one."""
     if model == "124m":
         return checkpoints.gpt2_124m(work)
     if model in checkpoints.SHAPES:
@@ -43,13 +43,13 @@ def checkpoint(model: str, work: Path) -> Path:
 
 
 class Runner:
-    """The contenders that are alive, and the calls that were made of them."""
+    """Starts contenders when they are needed, and times their calls."""
 
     def __init__(self, work: Path) -> None:
-        """Nothing is started before it is needed.
+        """Starts nothing yet.
 
         Args:
-            work: where checkpoints are built and converted; kept for the next run.
+            work: folder for built and converted checkpoints; kept for the next run.
         """
         work.mkdir(parents=True, exist_ok=True)
         self._work = work
@@ -59,16 +59,19 @@ class Runner:
     def run(
         self, measure: Measure, calls: tuple[Call, ...], rounds: int, least_s: float = 0.0
     ) -> dict[str, Any]:
-        """Times the calls in turn, after each was run once and so compiled.
+        """Times the calls in turn, after running each once to compile it.
 
-        Rounds go on until there are so many and they have taken `least_s` seconds: five calls of
-        25 ms tell what the machine did that moment.
+        Runs at least `rounds` rounds and `least_s` seconds: five calls of 25 ms would only measure
+        the machine's state at that moment.
 
-        A contender that fails is left out, and its sentence kept, unless it is the engine.
+        A contender that fails is left out and its error is kept; the engine's error is raised.
 
         Returns:
-            "calls" (each call with its seconds, tokens and what else its contender said),
-            "failures" by contender, "bystanders" (see `machine.Bystanders`).
+            "calls" (each with its seconds, tokens and its contender's details), "failures" by
+            contender, "bystanders" (see `machine.Bystanders`).
+
+        Raises:
+            ContenderFailed: the engine failed, or a contender wrote too few tokens.
         """
         failures: dict[str, str] = {}
         requests = {call: self._request(call) for call in calls}
@@ -108,16 +111,16 @@ class Runner:
         return result
 
     def memory(self, model: str) -> int:
-        """Bytes that the engine's process holds now; it must be alive."""
+        """Resident memory of the engine's process in bytes; it must be alive."""
         return self._alive[ENGINE, model].memory()
 
-    def forget(self, models: set[str] | None = None) -> None:
+    def clear(self, models: set[str] | None = None) -> None:
         """Ends the contenders of these models, or all."""
         for who in [who for who in self._alive if models is None or who[1] in models]:
             self._alive.pop(who).end()
 
     def _prepare(self, contender: str, model: str, requests: dict[Call, Request]) -> str | None:
-        """Starts a contender where needed and warms its calls; returns why it could not."""
+        """Starts a contender if needed, and compiles its calls; returns its error, if any."""
         start = time.perf_counter()
         folder = checkpoint(model, self._work)
         running = None
@@ -145,7 +148,7 @@ class Runner:
         return Request(prompt, ids, call.new_tokens, call.num_beams, stream=call.stream, **sampling)
 
     def _agreement(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Where float32 contenders part from the engine's tokens, and how near the choice was."""
+        """Where float32 contenders' tokens differ from the engine's, and the logits' lead there."""
         differences = []
         mine = {row["new_tokens"]: row for row in rows if row["contender"] == ENGINE}
         for row in rows:
@@ -167,7 +170,7 @@ class Runner:
         return differences
 
     def _lead(self, row: dict[str, Any], place: int) -> float | None:
-        """By how much the likeliest logit led at a place, if PyTorch is there to be asked."""
+        """The likeliest logit's lead at a place, by PyTorch; None if PyTorch does not run."""
         running = self._alive.get((PYTORCH, row["model"]))
         if running is None:
             return None
@@ -195,7 +198,7 @@ def _row(call: Call) -> dict[str, Any]:
 
 @functools.cache
 def _prompt(folder: Path, tokens: int) -> tuple[str, tuple[int, ...]]:
-    """Text of exactly so many tokens, and the tokens; nothing for a speech model."""
+    """A text of exactly this many tokens, and its tokens; empty for a speech model."""
     import transformers
 
     if (folder / "preprocessor_config.json").exists():
@@ -204,7 +207,7 @@ def _prompt(folder: Path, tokens: int) -> tuple[str, tuple[int, ...]]:
     text = WORDS * (1 + tokens // 8)
     for end in range(1, len(text)):
         ids = tokenizer(text[:end]).input_ids
-        # A space at the end would be cut off, or not, as each library likes.
+        # Libraries differ in whether they strip a space at the end.
         if len(ids) == tokens and text[end - 1] != " ":
             return text[:end], tuple(ids)
     raise ValueError(f"no prompt of {tokens} tokens for {folder.name}")

@@ -1,6 +1,6 @@
-"""The app as visitors meet it: `app.py` in a process of its own, for benchmarks from outside.
+"""The app in its own process, for benchmarks from outside.
 
-Knows how it is started and ended. Must not import it.
+Knows how to start and end `app.py`. Must not import it.
 """
 
 from __future__ import annotations
@@ -17,25 +17,28 @@ from benchmarks.contenders import ROOT
 
 
 @contextmanager
-def served(*arguments: str) -> Iterator[str]:
-    """The app on a free port, with a store of its own; gives its address."""
+def served(*arguments: str, store: str | None = None) -> Iterator[str]:
+    """Runs the app on a free port, with this store or a new one; yields its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with tempfile.TemporaryDirectory() as store:
+    with tempfile.TemporaryDirectory() as own_store:
         server = subprocess.Popen(
-            [sys.executable, "app.py", "--port", str(port), "--store", store, *arguments],
+            [
+                *(sys.executable, "app.py", "--port", str(port)),
+                *("--store", store or own_store, *arguments),
+            ],
             cwd=ROOT,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
         try:
-            for _ in range(600):
+            for _ in range(3000):
                 with socket.socket() as knock:
                     knock.settimeout(1)
                     if not knock.connect_ex(("127.0.0.1", port)):
                         break
-                time.sleep(0.1)
+                time.sleep(0.02)
             yield f"http://127.0.0.1:{port}"
         finally:
             server.terminate()

@@ -1,14 +1,13 @@
-"""Whether the engine's memory stays bounded while many shapes are asked for, and what that costs.
+"""Soak test: is the engine's memory bounded under requests for many cache keys, and at what cost?
 
-Knows the engine's process from outside, and the kernel's account of it. Run as `make soak`, or
+Knows the engine's process from outside, and its memory. Run as `make soak`, or
 
     python -m benchmarks.soak [--requests 500] [--keys 200] [--room-mb 800] [--model gpt2-stories]
 
-Sends requests over many distinct keys to an engine whose memory limit leaves it far less room than
-all of them need. Each key is asked for once, and then again in random order. Another thread reads
-the memory of the engine's processes, old and new, all the while. What happened is printed, after
-Ctrl-C what was measured so far; at full length, or with --write, it also goes to `docs/soak.md` and
-`docs/images/soak.svg`.
+Sends requests for many cache keys to an engine whose memory limit is far below what all of them
+need: each key once, and then again in random order. Another thread samples the memory of all
+engine processes, old and new. The report is printed, after Ctrl-C for the requests so far; a
+full-length run, or --write, also writes it to `docs/soak.md` and `docs/images/soak.svg`.
 """
 
 from __future__ import annotations
@@ -21,19 +20,20 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks import chart, machine
-from xla_backend import BackendError, BackendProcess, GenerationOptions, memory
+from benchmarks.results import percentile
+from xla_backend import BackendError, BackendProcess, GenerationOptions
+from xla_backend.process import memory
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 REQUESTS, KEYS, ROOM_MB = 500, 200, 800
-"""The published run. The room is what the limit leaves above an engine's size at its start."""
+"""The published run. Room: the memory limit less an engine's size at its start, in MB."""
 SAMPLE_S = 0.02
 WINDOW = 25
-"""Requests that a point of the p95 line looks back on."""
+"""Each point of the p95 line covers this many latest requests."""
 SIZES = (16, 32, 64, 128, 256)
 BEAMS = (1, 2, 3, 4, 5, 6, 7, 8)
 MB = 10**6
@@ -41,12 +41,14 @@ MB = 10**6
 
 @dataclass(frozen=True)
 class Answered:
-    """One request: when it was sent and how long it took, by this program's own clock, in seconds.
+    """One request. Times are seconds by this program's clock.
 
     Attributes:
-        cache: where its function came from; "error" when it failed.
-        key: the function's, or the error's sentence.
-        reported_s: the total that the engine reports.
+        sent_s: since the start of the run.
+        took_s: until the whole text.
+        cache: where its function came from; "error" if it failed.
+        key: the function's cache key, or the error message.
+        reported_s: the engine's total.
     """
 
     sent_s: float
@@ -58,11 +60,11 @@ class Answered:
 
 @dataclass
 class Soak:
-    """What a run showed. Times are seconds since its start, sizes bytes.
+    """The result of a run. Times are seconds since its start, sizes bytes.
 
     Attributes:
-        limit: what the engine's process may hold.
-        sizes: of each process by its number: when, and what it held.
+        limit: of the engine's process.
+        sizes: (time, size) samples of each process, by its id.
         restarts: how often the engine was replaced to free memory.
     """
 
@@ -74,17 +76,17 @@ class Soak:
 
     @property
     def errors(self) -> list[str]:
-        """What failed."""
+        """The error messages."""
         return [answer.key for answer in self.answers if answer.cache == "error"]
 
     @property
     def keys(self) -> int:
-        """How many distinct functions served."""
+        """Number of distinct cache keys that served."""
         return len({answer.key for answer in self.answers if answer.cache != "error"})
 
     @property
     def most(self) -> int:
-        """The largest that any engine ever was."""
+        """The largest size of any engine process."""
         return max(size for sizes in self.sizes.values() for _, size in sizes)
 
     def took(self, cache: str) -> list[float]:
@@ -93,15 +95,16 @@ class Soak:
 
 
 def soak(model: str, requests: int, keys: int, room: int, seed: int = 0) -> Soak:
-    """Runs it.
+    """Runs the soak test.
 
     Args:
         model: for text.
-        requests: how many, over
-        keys: how many distinct ones, at most 200.
-        room: bytes that the limit leaves above what the engine holds at its start.
+        requests: their number.
+        keys: number of distinct cache keys, at most 200.
+        room: the memory limit less an engine's size at its start, in bytes.
+        seed: of the random order.
     """
-    asked = _requests(random.Random(seed), requests, keys)
+    asked = spread_requests(random.Random(seed), requests, keys)
     with tempfile.TemporaryDirectory() as store:
         run = Soak(limit=_size_at_start(model) + room)
         engine = BackendProcess(
@@ -118,7 +121,7 @@ def soak(model: str, requests: int, keys: int, room: int, seed: int = 0) -> Soak
                     run.answers.append(_ask(engine, model, prompt, options, began))
                     _tell_progress(run, engine, len(asked))
             except KeyboardInterrupt:
-                pass  # what was measured so far is told
+                pass  # reports the requests so far
             finally:
                 ended.set()
                 watcher.join()
@@ -129,15 +132,15 @@ def soak(model: str, requests: int, keys: int, room: int, seed: int = 0) -> Soak
     return run
 
 
-def _requests(
+def spread_requests(
     choose: random.Random, requests: int, keys: int
 ) -> list[tuple[str, GenerationOptions]]:
-    """Prompts and options, every key once in random order, the rest drawn among them."""
+    """Prompts and options: each cache key once in random order, the others drawn from these."""
     distinct = [(size, beams, new) for size in SIZES for beams in BEAMS for new in SIZES]
     choose.shuffle(distinct)
     chosen = distinct[:keys]
     more = [choose.choice(chosen) for _ in range(requests - keys)]
-    # Repeats come between first calls, as visitors' do, but never before their own.
+    # Repeats come between first calls, like visitors', but never before their own first call.
     order = chosen + more
     for index in range(keys, requests):
         order.insert(choose.randrange(index), order.pop(index))
@@ -185,8 +188,8 @@ def _tell_progress(run: Soak, engine: BackendProcess, of: int) -> None:
 
 
 def _watch(engine: BackendProcess, run: Soak, began: float, ended: threading.Event) -> None:
-    """Reads what each engine process holds, until told to end. An engine that was replaced is still
-    watched for as long as it lives."""
+    """Samples the memory of each engine process until `ended`; also of replaced engines while they
+    still live."""
     while not ended.wait(SAMPLE_S):
         run.sizes.setdefault(engine.pid, [])
         now = time.perf_counter() - began
@@ -196,12 +199,6 @@ def _watch(engine: BackendProcess, run: Soak, began: float, ended: threading.Eve
 
 
 # --- what is told ---------------------------------------------------------------------------------
-
-
-def percentile(seconds: Sequence[float], share: float) -> float:
-    """The value that this share of the values does not exceed."""
-    ordered = sorted(seconds)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def report(run: Soak, command: str) -> str:
@@ -245,7 +242,7 @@ def report(run: Soak, command: str) -> str:
 
 
 def drawing(run: Soak) -> str:
-    """Two panels over the same time: memory of each process, and how long requests took."""
+    """Two panels over the same time: memory of each process, and seconds per request."""
     left, width, height, first, second = 76, 620, 190, 60, 330
     minutes = max(run.took_s, 1e-9) / 60
     top_mb = 1.1 * max(run.limit, run.most) / MB
@@ -288,7 +285,7 @@ def drawing(run: Soak) -> str:
         f"limit, {run.limit / MB:.0f} MB</text>"
     )
     for sizes in run.sizes.values():
-        # The largest of each pixel: more points would not be seen.
+        # The largest sample of each pixel: more points would not be visible.
         seen: dict[float, int] = {}
         for at, size in sizes:
             seen[round(x(at))] = max(size, seen.get(round(x(at)), 0))
@@ -308,13 +305,13 @@ def drawing(run: Soak) -> str:
 
 
 def main() -> int:
-    """Runs, prints and writes; the exit status is 1 where the limit did not hold or one failed."""
+    """Runs, prints and writes; exit status 1: the limit was exceeded or a request failed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--requests", type=int, default=REQUESTS)
     parser.add_argument("--keys", type=int, default=KEYS)
     parser.add_argument("--room-mb", type=int, default=ROOM_MB)
     parser.add_argument("--model", default="gpt2-stories")
-    parser.add_argument("--write", action="store_true", help="write the documents whatever is run")
+    parser.add_argument("--write", action="store_true", help="write the documents for shorter runs")
     arguments = parser.parse_args()
     run = soak(arguments.model, arguments.requests, arguments.keys, arguments.room_mb * MB)
     text = report(run, " ".join(["python -m benchmarks.soak", *sys.argv[1:]]))

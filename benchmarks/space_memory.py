@@ -1,7 +1,7 @@
-"""What the engine's process holds when a Space has used every model it has.
+"""Memory of the engine's process after a Space has used all of its models.
 
-Knows the bundled models, one of a Hub model's size, and the kernel's account of a process. Must not
-know how the engine holds them. `python -m benchmarks.space_memory` prints a line a model.
+Knows the bundled models, one of a Hub model's size, and a process's memory in /proc. Must not know
+how the engine keeps them. `python -m benchmarks.space_memory` prints a line per model.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from pathlib import Path
 
 from benchmarks.checkpoints import gpt2_124m
 from xla_backend import BackendProcess, GenerationOptions
-from xla_backend.models import BUNDLED_FOLDER, Registry
+from xla_backend.checkpoints.models import BUNDLED_FOLDER, Registry
 
 PROMPT = "Once upon a time there was a little owl"
 OPTIONS = (
     GenerationOptions(max_new_tokens=96, temperature=0.7),
     GenerationOptions(max_new_tokens=96, num_beams=4),
 )
-"""What is asked of each model: the page's own default, and a search that holds four texts."""
+"""Requests to each model: the page's default, and beam search with four beams."""
 
 
 def main() -> None:
-    """Uses one model after the other, and prints what the process holds after each."""
+    """Uses one model after the other, and prints the process's memory after each."""
     with tempfile.TemporaryDirectory() as work:
         large = str(gpt2_124m(Path(work)))
         engine = BackendProcess(default_model=None, store="off", warm_up=None)
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def megabytes(pid: int, of: str = "VmRSS") -> float:
-    """Resident memory now, or with VmHWM the most there was, in 10^6 bytes; Linux only."""
+    """Resident memory now, or with VmHWM its peak, in 10^6 bytes; Linux only."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{of}:"):
             return int(line.split()[1]) * 1024 / 1e6

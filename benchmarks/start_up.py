@@ -1,28 +1,25 @@
-"""From starting the process to a page, and to the first text of the default prompt.
+"""Time from the start of the process to the page, and to the first text.
 
-Knows the program from outside: its command and its HTTP address. Run as
+Knows the app's HTTP API. Run as
 
     python -m benchmarks.start_up [--rounds 3]
 
-Each round starts `app.py` twice: with an empty store and with the store that the first start
-filled. For comparison it also times importing TensorFlow alone, in the same turn.
+Each round starts `app.py` twice: with an empty store, and with the store that the first start
+filled. For comparison, each round also times the import of TensorFlow alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-PORT = 7991
+from benchmarks.served import served
 
 
 def main() -> None:
@@ -62,27 +59,13 @@ def _ask(url: str, request: dict) -> None:
 
 
 def _start(store: str) -> tuple[float, float]:
-    """Seconds from the start of the process to the page and to the answer to its first prompt."""
-    url = f"http://127.0.0.1:{PORT}"
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    """Seconds from the start of the process to the page, and to the end of the first text."""
     start = time.perf_counter()
-    command = [sys.executable, "app.py", "--port", str(PORT), "--store", store]
-    server = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        while True:
-            try:
-                urllib.request.urlopen(url, timeout=5).read()
-                break
-            except OSError:
-                time.sleep(0.02)
+    with served(store=store) as url:
+        urllib.request.urlopen(url).read()
         page_s = time.perf_counter() - start
         _ask(url, {"prompt": "Once upon a time", "max_new_tokens": 96})
         return page_s, time.perf_counter() - start
-    finally:
-        server.terminate()
-        server.wait(20)
 
 
 if __name__ == "__main__":

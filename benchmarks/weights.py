@@ -1,7 +1,7 @@
-"""How many bytes of a checkpoint's weights are read for each new token.
+"""Weights of a checkpoint in bytes: all, and those that are read for each new token.
 
 Knows the tensor names of the Hub's checkpoints and the header of safetensors files. Must not know
-who reads them.
+the programs that read them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import struct
 from math import prod
 from pathlib import Path
 
-# Looked up, one row a token, not read; or read once a prompt, not once a token.
+# Read one row per token, or once per prompt.
 _NOT_EVERY_TOKEN = ("wpe.", "embed_positions", "encoder.", "relative_attention_bias", ".attn.bias")
-# Of cross-attention, the encoder's keys and values are computed once a prompt.
+# Cross-attention computes the encoder's keys and values once per prompt.
 _ONCE_A_PROMPT = tuple(
     f"{attention}.{name}."
     for attention, names in (("encoder_attn", ("k_proj", "v_proj")), ("EncDecAttention", "kv"))
@@ -22,14 +22,14 @@ _ONCE_A_PROMPT = tuple(
 
 
 def total_bytes(folder: Path) -> int:
-    """Bytes of all weights of a checkpoint as float32."""
+    """Size of all weights as float32, in bytes."""
     return 4 * sum(prod(shape) for shape in _shapes(folder).values())
 
 
 def bytes_of_a_token(folder: Path) -> int:
-    """Bytes of the float32 weights that are read for a new token.
+    """Size of the float32 weights that are read for a new token, in bytes.
 
-    The table of word vectors counts: as the head, it is read whole.
+    Includes the table of token embeddings: as the head, it is read whole.
     """
     return 4 * sum(
         prod(shape)

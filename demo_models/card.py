@@ -96,8 +96,9 @@ Held-out stories use combinations of (kind of hero, topic, place) that no traini
 ## Again
 
 ```bash
-python -m demo_models.train {name} --restart
-python -m demo_models.evaluate {name} --save
+python -m xla_backend baseline  # once: Transformers' TensorFlow models
+python -m demo_models.training.train {name} --restart
+python -m demo_models.training.evaluate {name} --save
 ```
 """
     )

@@ -1,7 +1,7 @@
 """Spoken household commands: the grammar of the phrases and their synthesis with espeak-ng.
 
 Knows phrases, voices, rooms' noise and where each word and phone lies in a recording. Must not know
-models, tokens or TensorFlow: `train_whisper` turns what is made here into training rows.
+models, tokens or TensorFlow: `training.train_whisper` turns what is made here into training rows.
 
 Phrases, voices and noise are drawn from seeds; espeak-ng itself lets a voice flutter a little, so
 a clip made again is the same to the ear, not to the bit. A phrase is held out by the hash of its
@@ -25,7 +25,7 @@ from typing import Self
 
 import numpy as np
 
-from xla_backend.audio import resample
+from xla_backend.checkpoints.audio import resample
 
 RATE = 16_000
 WINDOW_S = 4
@@ -569,17 +569,18 @@ def held_out_clips(count: int, seed: int = 0, voice: Voice = HELD_OUT_VOICE) -> 
     return list(clips.values())
 
 
-def _training_shard(count: int, seed: int, shard: int) -> list[Clip]:
+def training_shard(count: int, seed: int, shard: int) -> list[Clip]:
+    """The clips of one of several shards of different phrases."""
     rng = random.Random(f"clips {seed} {shard}")
     source = phrases(seed * 100_003 + shard, held_out=False)
     return [training_clip(rng, source) for _ in range(count)]
 
 
-def _save_shard(path: Path, count: int, seed: int, shard: int) -> None:
+def save_shard(path: Path, count: int, seed: int, shard: int) -> None:
     """Makes one shard's file unless it is there; written aside first, so it is whole or absent."""
     if path.exists():
         return
-    clips = _training_shard(count, seed, shard)
+    clips = training_shard(count, seed, shard)
     aside = path.with_suffix(".part.npz")
     np.savez(
         aside,
@@ -627,6 +628,6 @@ def training_shards(
     ]
     # Fresh processes: the library's state must not be shared with this one.
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        made = pool.map(_save_shard, paths, repeat(clips_each), repeat(seed), range(shards))
+        made = pool.map(save_shard, paths, repeat(clips_each), repeat(seed), range(shards))
         for path, _ in zip(paths, made, strict=True):
             yield path

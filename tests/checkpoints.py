@@ -1,8 +1,9 @@
-"""Small random checkpoints in the Hub's own folder layout, and the oracle that reads them.
+"""Small random checkpoints in the Hub's own folder layout.
 
-Knows the file names, tensor names and shapes that PyTorch-format checkpoints of GPT-2, OPT, T5 and
-Whisper have on the Hub, written out here by hand so that the code under test is not its own judge.
-Must not know the package under test. No network; equal arguments give equal files.
+Knows the file names, tensor names and shapes that PyTorch-format checkpoints of GPT-2, OPT, T5,
+Whisper and the decoders with rotary positions have on the Hub, written out here by hand so that the
+code under test is not its own judge. Must not know the package under test. No network; equal
+arguments give equal files.
 
 The weights are larger than a fresh initialisation, so that the likeliest token leads clearly and
 the continuation wanders instead of repeating one token.
@@ -10,8 +11,10 @@ the continuation wanders instead of repeating one token.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +82,7 @@ def gpt2(folder: Path | str, *, seed: int = 0, hub_names: bool = True, **config:
 
     folder = _made(folder)
     tokenizer = _byte_level_bpe(["<|endoftext|>"])
-    _save_tokenizer(folder, "GPT2TokenizerFast", tokenizer, _same_token("<|endoftext|>"))
+    _save_tokenizer(folder, "GPT2Tokenizer", tokenizer, _same_token("<|endoftext|>"))
     end = tokenizer.token_to_id("<|endoftext|>")
     settings = GPT2Config(
         **{
@@ -139,8 +142,8 @@ def opt(folder: Path | str, *, seed: int = 0, hub_names: bool = True, **config: 
 
     folder = _made(folder)
     tokenizer = _byte_level_bpe(["<s>", "<pad>", "</s>", "<unk>"])
-    special = {**_same_token("</s>"), "pad_token": "<pad>", "add_bos_token": True}
-    _save_tokenizer(folder, "GPT2TokenizerFast", tokenizer, special)
+    special = {**_same_token("</s>"), "pad_token": "<pad>"}
+    _save_tokenizer(folder, "GPT2Tokenizer", tokenizer, special, add_bos_token=True)
     # The published folders have vocab.json and merges.txt only: the loader builds the rest.
     (folder / "tokenizer.json").unlink()
     settings = OPTConfig(
@@ -170,7 +173,8 @@ def opt(folder: Path | str, *, seed: int = 0, hub_names: bool = True, **config: 
     if narrow != width:
         tensors["decoder.project_in.weight"] = draw.linear(width, narrow)
         tensors["decoder.project_out.weight"] = draw.linear(narrow, width)
-    if settings.do_layer_norm_before and not settings._remove_final_layer_norm:
+    is_left_out = settings._remove_final_layer_norm  # noqa: SLF001 (Transformers' own setting)
+    if settings.do_layer_norm_before and not is_left_out:
         tensors["decoder.final_layer_norm.weight"] = draw.scale(width)
         tensors["decoder.final_layer_norm.bias"] = draw.bias(width)
     for layer in range(settings.num_hidden_layers):
@@ -209,10 +213,9 @@ def t5(folder: Path | str, *, seed: int = 0, **config: Any) -> Path:
         "eos_token": "</s>",
         "unk_token": "<unk>",
         "pad_token": "<pad>",
-        "extra_ids": extra,
         "additional_special_tokens": [f"<extra_id_{index}>" for index in range(extra)],
     }
-    _save_tokenizer(folder, "T5TokenizerFast", tokenizer, special)
+    _save_tokenizer(folder, "T5Tokenizer", tokenizer, special, extra_ids=extra)
     settings = T5Config(
         **{
             # Published vocabularies are padded beyond what the tokenizer knows.
@@ -228,9 +231,11 @@ def t5(folder: Path | str, *, seed: int = 0, **config: Any) -> Path:
             **config,
         }
     )
+    # As published. Transformers 5 says of every T5 that it is tied, and keeps the difference there.
+    settings.tie_word_embeddings = tied = config.get("tie_word_embeddings", True)
+    vars(settings).pop("scale_decoder_outputs", None)
     width, heads = settings.d_model, settings.num_heads * settings.d_kv
     draw = _Draw(seed)
-    tied = settings.tie_word_embeddings
     tensors = {"shared.weight": draw.normal(settings.vocab_size, width, std=0.2 if tied else 0.4)}
     if not tied:
         tensors["lm_head.weight"] = draw.normal(settings.vocab_size, width, std=0.4)
@@ -290,7 +295,7 @@ def whisper(folder: Path | str, *, seed: int = 0, multilingual: bool = True, **c
     # Not special: they are part of the text when timestamps are asked for.
     tokenizer.add_tokens([f"<|{tick * 0.02:.2f}|>" for tick in range(seconds * 50 + 1)])
     special = {**_same_token("<|endoftext|>"), "additional_special_tokens": names}
-    _save_tokenizer(folder, "WhisperTokenizerFast", tokenizer, special)
+    _save_tokenizer(folder, "WhisperTokenizer", tokenizer, special)
     WhisperFeatureExtractor(feature_size=80, chunk_length=seconds).save_pretrained(folder)
     ids = {name: tokenizer.token_to_id(name) for name in names}
     settings = WhisperConfig(
@@ -373,39 +378,114 @@ def whisper(folder: Path | str, *, seed: int = 0, multilingual: bool = True, **c
     return folder
 
 
-def oracle(folder: Path | str) -> Any:
-    """Transformers' own TensorFlow model of a folder written by this module, generation config set.
+def rotary(
+    folder: Path | str,
+    model_type: str,
+    *,
+    seed: int = 0,
+    dtype: str = "float32",
+    shards: int = 1,
+    special: Sequence[str] = (),
+    **config: Any,
+) -> Path:
+    """Writes a decoder with rotary positions: Llama, Mistral, Qwen, Gemma, SmolLM3 or Granite.
 
-    Raises:
-        AssertionError: a tensor of the file found no variable, or a variable no tensor.
+    Args:
+        folder: where the files go; made if missing.
+        model_type: as in config.json: "llama", "mistral", "qwen2", "qwen3", "gemma2",
+            "gemma3_text", "smollm3" or "granite".
+        seed: of the random weights.
+        dtype: in which the file has them: "float32", "float16" or "bfloat16".
+        shards: the number of files that share them.
+        special: tokens of the tokenizer besides that which ends a text.
+        **config: values of the architecture's configuration.
     """
-    import os
+    from transformers import AutoConfig
 
-    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-    import transformers
-    from safetensors.numpy import load_file
-    from transformers.modeling_tf_pytorch_utils import load_pytorch_state_dict_in_tf2_model
-
-    config = transformers.AutoConfig.from_pretrained(folder)
-    model = getattr(transformers, "TF" + config.architectures[0])(config)
-    model.build_in_name_scope()
-    tensors = {
-        name: tensor
-        for name, tensor in load_file(Path(folder) / "model.safetensors").items()
-        if not name.endswith(".attn.bias")
-    }
-    _, info = load_pytorch_state_dict_in_tf2_model(
-        model,
-        tensors,
-        tf_inputs=False,
-        allow_missing_keys=True,
-        output_loading_info=True,
-        skip_logger_warnings=True,
+    folder = _made(folder)
+    tokenizer = _byte_level_bpe(["<|endoftext|>", *special])
+    _save_tokenizer(folder, "GPT2Tokenizer", tokenizer, _same_token("<|endoftext|>"))
+    end = tokenizer.token_to_id("<|endoftext|>")
+    settings = AutoConfig.for_model(
+        model_type,
+        **{
+            "vocab_size": tokenizer.get_vocab_size(),
+            "hidden_size": 48,
+            "intermediate_size": 80,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": 12,
+            "max_position_embeddings": 128,
+            "bos_token_id": end,
+            "eos_token_id": end,
+            "pad_token_id": end,
+            **config,
+        },
     )
-    assert not info["unexpected_keys"], info["unexpected_keys"]
-    assert not info["missing_keys"], info["missing_keys"]
-    model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
-    return model
+    width, size = settings.hidden_size, settings.head_dim
+    queries, keys = (
+        heads * size for heads in (settings.num_attention_heads, settings.num_key_value_heads)
+    )
+    is_gemma = model_type.startswith("gemma")
+    draw = _Draw(seed)
+
+    def norm(size: int) -> np.ndarray:
+        return draw.scale(size, mean=0.0 if is_gemma else 1.0)  # Gemma multiplies by 1 + weight
+
+    # Gemma and Granite multiply embeddings before the first layer.
+    scale = width**0.5 if is_gemma else getattr(settings, "embedding_multiplier", 1.0)
+    is_tied = settings.tie_word_embeddings
+    std = 0.2 / scale**0.5 if is_tied else 0.4 / scale
+    tensors = {"model.embed_tokens.weight": draw.normal(settings.vocab_size, width, std=std)}
+    if not is_tied:
+        tensors["lm_head.weight"] = draw.normal(settings.vocab_size, width, std=0.4)
+    tensors["model.norm.weight"] = norm(width)
+    norms = ["input_layernorm", "post_attention_layernorm"]
+    norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"] * is_gemma
+    attention_bias = getattr(settings, "attention_bias", False)
+    for layer in range(settings.num_hidden_layers):
+        block = f"model.layers.{layer}."
+        for name in norms:
+            tensors[f"{block}{name}.weight"] = norm(width)
+        for name, into, out, has_bias in (
+            ("self_attn.q_proj", width, queries, attention_bias or model_type == "qwen2"),
+            ("self_attn.k_proj", width, keys, attention_bias or model_type == "qwen2"),
+            ("self_attn.v_proj", width, keys, attention_bias or model_type == "qwen2"),
+            ("self_attn.o_proj", queries, width, attention_bias),
+            ("mlp.gate_proj", width, settings.intermediate_size, False),
+            ("mlp.up_proj", width, settings.intermediate_size, False),
+            ("mlp.down_proj", settings.intermediate_size, width, False),
+        ):
+            tensors[f"{block}{name}.weight"] = draw.linear(out, into)
+            if has_bias or (name.startswith("mlp") and getattr(settings, "mlp_bias", False)):
+                tensors[f"{block}{name}.bias"] = draw.bias(out)
+        if model_type in ("qwen3", "gemma3_text"):
+            for name in ("q_norm", "k_norm"):
+                tensors[f"{block}self_attn.{name}.weight"] = norm(size)
+    _save(folder, settings, tensors)
+    _save_as(folder, tensors, dtype, shards)
+    return folder
+
+
+def _save_as(folder: Path, tensors: dict[str, np.ndarray], dtype: str, shards: int) -> None:
+    """Writes the weights again, in another dtype or in several files, as the Hub has them."""
+    import ml_dtypes
+
+    kinds = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+    tensors = {name: tensor.astype(kinds[dtype]) for name, tensor in tensors.items()}
+    if shards == 1:
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        return
+    (folder / "model.safetensors").unlink()
+    placed = {}
+    for shard in range(shards):
+        file = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
+        names = list(tensors)[shard::shards]
+        save_file({name: tensors[name] for name in names}, folder / file, metadata={"format": "pt"})
+        placed.update(dict.fromkeys(names, file))
+    index = {"metadata": {}, "weight_map": placed}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
 def _made(folder: Path | str) -> Path:
@@ -493,11 +573,18 @@ def _unigram(extra_ids: int) -> Any:
     return tokenizer
 
 
-def _save_tokenizer(folder: Path, class_name: str, tokenizer: Any, special: dict[str, Any]) -> None:
-    import transformers
-
-    wrapped = getattr(transformers, class_name)(tokenizer_object=tokenizer, **special)
-    wrapped.save_pretrained(folder)
+def _save_tokenizer(
+    folder: Path, class_name: str, tokenizer: Any, special: dict[str, Any], **config: Any
+) -> None:
+    """Not by save_pretrained: Transformers 5 writes other files than those that are on the Hub."""
+    tokenizer.save(str(folder / "tokenizer.json"))
+    if class_name != "T5Tokenizer":
+        tokenizer.model.save(str(folder))  # vocab.json and merges.txt
+    for name, values in (
+        ("special_tokens_map.json", special),
+        ("tokenizer_config.json", {"tokenizer_class": class_name, **special, **config}),
+    ):
+        (folder / name).write_text(json.dumps(values, indent=2))
 
 
 def _sinusoids(length: int, width: int) -> np.ndarray:

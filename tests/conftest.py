@@ -1,4 +1,5 @@
-"""What every test shares: a cache folder of its own, a quiet TensorFlow, one engine, one browser.
+"""What every test shares: a cache folder of its own, a quiet TensorFlow, one engine, one oracle,
+one browser.
 
 Knows how tests are run. Must not know what any of them checks.
 """
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.quick import is_quick
+
 if TYPE_CHECKING:
     from xla_backend import Backend
 
@@ -22,18 +25,33 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Sets the environment before any test module, and with it any library, is imported."""
+    from tests import oracle
+    from xla_backend.baselines import overlay
+    from xla_backend.compilation import xla_folder
+
+    # Said now: without a virtual environment it is in the cache folder, which is another one below.
+    os.environ[overlay.FOLDER_VARIABLE] = str(overlay.folder())
     cache = tempfile.TemporaryDirectory(prefix="xla-backend-tests-")
     config.add_cleanup(cache.cleanup)
     os.environ["XDG_CACHE_HOME"] = cache.name  # never the user's own
     os.environ["XLA_BACKEND_STORE"] = "off"  # a miss is a miss; tests of the store name a folder
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # never a call home
-    os.environ["TF_USE_LEGACY_KERAS"] = "1"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    if not hasattr(config, "workerinput"):  # one for this process and the workers that it starts
+        config.add_cleanup(oracle.start(cache.name))
     # Before any test module imports TensorFlow, which reads only once where compiled code goes.
-    from xla_backend import xla_folder
-
     xla_folder.prepare()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests that `make check` runs."""
+    for item in items:
+        assert isinstance(item, pytest.Function)
+        # pytest has no public name for a test's fixtures.
+        fixtures = item._fixtureinfo.name2fixturedefs.values()  # noqa: SLF001
+        if is_quick(item.function, *(fixture.func for group in fixtures for fixture in group)):
+            item.add_marker("quick")
 
 
 @pytest.fixture(scope="session")

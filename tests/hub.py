@@ -23,6 +23,7 @@ class Hub(BaseHTTPRequestHandler):
 
     Attributes:
         folder: what is in the repository.
+        repository: its name.
         status: every answer's status; only 200 comes with anything.
         hidden: files that are not in the list.
         requested: files that were fetched.
@@ -32,6 +33,7 @@ class Hub(BaseHTTPRequestHandler):
     """
 
     folder: Path
+    repository: str = HUB_MODEL
     status: int = 200
     hidden: frozenset[str] = frozenset()
     requested: list[str]
@@ -54,15 +56,24 @@ class Hub(BaseHTTPRequestHandler):
             self.send_response(self.status)
             self.send_header("Content-Length", "0")
             self.end_headers()
-        elif path.startswith(f"/api/models/{HUB_MODEL}"):
+        elif path.startswith(f"/api/models/{self.repository}"):
             files = [file for file in self.folder.iterdir() if file.name not in self.hidden]
-            siblings = [
-                {"rfilename": file.name, "size": file.stat().st_size, "blobId": _content(file.name)}
+            # The tree of a commit, or the repository: the same files in other words.
+            is_tree = "/tree/" in path
+            name, content = ("path", "oid") if is_tree else ("rfilename", "blobId")
+            listed = [
+                {
+                    "type": "file",
+                    name: file.name,
+                    "size": file.stat().st_size,
+                    content: _content(file.name),
+                }
                 for file in files
             ]
-            self._send(
-                json.dumps({"id": HUB_MODEL, "sha": SHA, "siblings": siblings}).encode(), with_body
-            )
+            answer = listed if is_tree else {"id": self.repository, "sha": SHA, "siblings": listed}
+            self._send(json.dumps(answer).encode(), with_body)
+        elif "/resolve/" not in path:
+            self.send_error(404)  # what the client asks beside a repository's files
         else:
             name = path.rsplit("/", 1)[-1]
             if with_body:

@@ -1,7 +1,7 @@
 """Whatever comes in, a right answer or one sentence goes out: every public entry, in this process.
 
-Over the wire it is `tests/playground/test_any_request.py`. The same cases are tried at each run, so
-that a failure is the change's; `make fuzz` tries others.
+Over the wire it is `tests/playground/server/test_any_request.py`. The same cases are tried at each
+run, so that a failure is the change's; `make fuzz` tries others.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ import soundfile
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-import app
-from playground import history, history_file, permalink
-from playground.batch_prompts import MOST_PROMPTS, prompts_in, text_of_file
-from playground.csv_cells import csv_table, guarded, unguarded
-from playground.limits import Limits
-from playground.markup import clean, escape
-from playground.option_controls import NAMES, options_from
-from playground.result_panel import Shown
-from playground.token_view import visible
+from playground.batch.prompts import MAX_PROMPTS, prompts_in, text_of_file
+from playground.context.limits import Limits
+from playground.context.runs import Shown
+from playground.flags import LIMIT_FLAGS, flags_from
+from playground.generate import permalink
+from playground.generate.token_view import visible
+from playground.history import records, records_file
+from playground.ui.csv_cells import csv_table, guarded, unguarded
+from playground.ui.markup import clean, escape
+from playground.ui.option_controls import NAMES, options_from
 from tests.playground.samples import INJECTIONS, result
 from xla_backend import BackendError, GenerationOptions, InvalidRequest, ModelInfo
 from xla_backend.__main__ import main as command_line
-from xla_backend.audio import read
-from xla_backend.function_comparison import FunctionRequest
-from xla_backend.models import Registry
-from xla_backend.prompts import encode_prompt
+from xla_backend.checkpoints.audio import read
+from xla_backend.checkpoints.models import Registry
+from xla_backend.checkpoints.prompts import encode_prompt
+from xla_backend.interface.function_comparison import FunctionRequest
 
-LEAST_CASES = 10_000
+MIN_CASES = 10_000
 _tried: list[int] = []
 
 NUMBERS = (
@@ -64,7 +65,7 @@ JSON_VALUES = st.recursive(
 
 
 def cases(number: int) -> Callable[[Any], Any]:
-    """So many cases, the same ones at each run; they count for `LEAST_CASES`."""
+    """So many cases, the same ones at each run; they count for `MIN_CASES`."""
     _tried.append(number)
     return settings(
         max_examples=number,
@@ -104,7 +105,7 @@ def test_options_are_right_or_refused(values: dict[str, Any]) -> None:
 
 @given(st.lists(VALUES, min_size=len(NAMES), max_size=len(NAMES)))
 @cases(500)
-def test_whatever_stands_in_the_controls_is_right_or_refused(values: list[Any]) -> None:
+def test_any_value_of_a_control_is_used_or_refused(values: list[Any]) -> None:
     try:
         assert isinstance(options_from(tuple(values)), GenerationOptions)
     except InvalidRequest as error:
@@ -197,11 +198,11 @@ def csv_texts(draw: st.DrawFn) -> str:
 @cases(800)
 def test_prompts_are_found_or_the_line_is_named(text: str) -> None:
     try:
-        prompts = prompts_in(text)
+        prompts, _ = prompts_in(text)
     except InvalidRequest as error:
         assert is_a_sentence(error)
     else:
-        assert 1 <= len(prompts) <= MOST_PROMPTS
+        assert 1 <= len(prompts) <= MAX_PROMPTS
         assert all(each.prompt.strip() and each.line >= 1 for each in prompts)
 
 
@@ -227,7 +228,7 @@ def test_no_cell_begins_a_formula_and_none_loses_its_text(texts: list[str]) -> N
         assert unguarded(guarded(text)) == text
 
 
-A_RUN = history.record(Shown("Once", result()), 1, time_s=1.8e9)
+A_RUN = records.record(Shown("Once", result(), ended_s=1.8e9), 1)
 
 
 @given(st.data())
@@ -245,11 +246,11 @@ def test_a_record_that_was_changed_is_right_or_left_out(data: st.DataObject) -> 
         else:
             at.pop(name)
             break
-    kept = history.checked(run)
+    kept = records.checked(run)
     if kept is not None:
         assert set(kept) == set(A_RUN)
-        assert history.checked(json.loads(json.dumps(kept))) == kept
-        assert history_file.to_csv([kept])
+        assert records.checked(json.loads(json.dumps(kept))) == kept
+        assert records_file.to_csv([kept])
 
 
 @given(
@@ -257,7 +258,7 @@ def test_a_record_that_was_changed_is_right_or_left_out(data: st.DataObject) -> 
     | JSON_VALUES.map(lambda value: json.dumps(value).encode())
     | st.lists(JSON_VALUES | st.just(A_RUN), max_size=3).map(
         lambda runs: json.dumps(
-            {"format": history_file.FORMAT, "version": history_file.VERSION, "runs": runs}
+            {"format": records_file.FORMAT, "version": records_file.VERSION, "runs": runs}
         ).encode()
     )
 )
@@ -266,7 +267,7 @@ def test_a_record_that_was_changed_is_right_or_left_out(data: st.DataObject) -> 
 @cases(600)
 def test_an_import_brings_runs_or_says_why_not(content: bytes) -> None:
     try:
-        runs, unreadable = history_file.from_json(content)
+        runs, unreadable = records_file.from_json(content)
     except InvalidRequest as error:
         assert is_a_sentence(error)
     else:
@@ -366,19 +367,19 @@ def test_the_command_line_ends_with_a_sentence(command: str, words: list[str]) -
     assert status in (0, 2) if set(words) & {"-h", "--help"} else status in (0, 1, 2)
 
 
-FLAGS = st.sampled_from([*(flag for flag, *_ in app.LIMIT_FLAGS.values()), "--port", "--admin"])
+FLAGS = st.sampled_from([*(flag.name for flag in LIMIT_FLAGS), "--port", "--admin"])
 
 
 @given(st.lists(FLAGS | TEXTS | st.integers(-5, 10**12).map(str), max_size=4))
 @cases(350)
 def test_the_flags_of_the_page_are_understood_or_refused(words: list[str]) -> None:
     try:
-        flags = app.flags_from(words)
+        flags = flags_from(words)
     except SystemExit as exit:
         assert exit.code in (0, 2)
     else:
-        assert all(bound >= 1 for bound in dataclasses.astuple(app.limits_of(flags)))
+        assert all(bound >= 1 for bound in dataclasses.astuple(flags.limits))
 
 
-def test_there_were_as_many_cases_as_promised() -> None:
-    assert sum(_tried) >= LEAST_CASES
+def test_as_many_cases_as_promised_were_tried() -> None:
+    assert sum(_tried) >= MIN_CASES

@@ -29,6 +29,7 @@ CELL_WITHIN_S = 500  # far above the slowest, whoever else uses the machine
 
 FACTS = """
 import json
+import transformers
 print(json.dumps({
     "keras": [t.numpy().tolist() for t in (eager_output, graph_output, xla_output)],
     "jit": [call.cache.value for call in jit_calls],
@@ -50,7 +51,8 @@ print(json.dumps({
     "t5": [answer.text, eager_answer, summary.text],
     "said": [said_in[file] for file in heard],
     "heard": [transcription.text for transcription in heard.values()],
-    "page": page.local_url,
+    "page": f"http://127.0.0.1:{port}",
+    "transformers": transformers.__version__,
 }))
 """
 
@@ -148,14 +150,19 @@ def test_t5_answers_like_transformers_and_whisper_hears_what_was_said(ran: Ran) 
     assert len(ran.facts["said"]) == 3
 
 
-def test_it_ends_with_the_page(ran: Ran) -> None:
+def test_the_guide_s_code_runs_with_the_last_transformers_that_has_its_models(ran: Ran) -> None:
+    assert ran.facts["transformers"].startswith("4.57.")
+
+
+def test_the_notebook_ends_with_the_page(ran: Ran) -> None:
     status, html = ran.page
     assert status == 200
     assert "XLA Playground" in html
     cell = next(cell for cell in ran.notebook.cells if cell.id == "page")
     assert ran.notebook.cells[-1] is cell
     shown = "".join(output.get("data", {}).get("text/html", "") for output in cell.outputs)
-    assert f'<iframe src="{ran.facts["page"]}"' in shown
+    assert f'src="{ran.facts["page"]}"' in shown
+    assert ran.facts["page"] in ran.printed("page")
 
 
 def test_nothing_is_written_but_what_the_cells_print(ran: Ran) -> None:
@@ -202,6 +209,8 @@ def test_where_the_project_is_not_the_setup_fetches_it(tmp_path: Path) -> None:
     repository, elsewhere = tmp_path / "repository", tmp_path / "elsewhere"
     (repository / "xla_backend").mkdir(parents=True)
     (repository / "xla_backend" / "__init__.py").touch()
+    asked = "import pathlib, sys\npathlib.Path('asked').write_text(' '.join(sys.argv[1:]))\n"
+    (repository / "xla_backend" / "__main__.py").write_text(asked)
     # What is installed already, so that pip has nothing to fetch.
     (repository / "requirements.txt").write_text(f"numpy=={version('numpy')}\n")
     elsewhere.mkdir()
@@ -210,6 +219,7 @@ def test_where_the_project_is_not_the_setup_fetches_it(tmp_path: Path) -> None:
         subprocess.run([*git, *command], check=True, timeout=60)
     found = str(elsewhere / "xla-playground" / "xla_backend" / "__init__.py")
     assert run_setup(elsewhere, str(repository)).stdout.strip() == found
+    assert (elsewhere / "xla-playground" / "asked").read_text() == "baseline"
     # After Colab's restart of the session: it is there, and not fetched again.
     assert run_setup(elsewhere, "").stdout.strip() == found
 

@@ -12,14 +12,17 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.conftest import installed_browser
+from tests.requirements_files import requirement_lines
 
 ROOT = Path(__file__).resolve().parent.parent
+DOCS = tuple(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))
 LARGEST_FILE = 10 * 1024 * 1024  # bytes; what a Space takes without Git LFS
 
 TENSORFLOW = {"tensorflow", "tf_keras", "keras", "transformers"}
@@ -39,6 +42,103 @@ ARROWS = {
     "benchmarks": {"app", "gradio", "playground", "tests"},
 }
 """Package: what it must not import. Arrows run one way, app -> playground -> xla_backend."""
+
+
+ROOMS = {
+    "xla_backend": (
+        "interface",
+        "compilation",
+        "child_process",
+        "checkpoints",
+        "model",
+        "scheduling",
+        "backend",
+        "process baselines",
+        "serving",
+        "",
+    ),
+    "playground": (
+        "ui",
+        "context",
+        "history",
+        "generate",
+        "speech functions batch compare cache",
+        "api server",
+        "",
+    ),
+}
+"""Package: its rooms, each of which may use those before it; those that stand together, not each
+other. The last one is the package's own modules."""
+MAX_IN_A_ROOM = 14  # modules
+
+
+def modules_of(package: str) -> dict[str, ast.Module]:
+    """Every module of a package by its dotted name, without the rooms' `__init__`."""
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(path.read_text("utf-8"))
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if path.name != "__init__.py"
+    }
+
+
+def imports_within(package: str) -> dict[str, set[str]]:
+    """What each module imports of its own package; for a type alone, or in a function, too."""
+    modules = modules_of(package)
+    found = {}
+    for name, tree in modules.items():
+        named = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                named |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                named |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        found[name] = named & set(modules) - {name}
+    return found
+
+
+def room_of(name: str) -> str:
+    """The folder of a module; empty for the package's own."""
+    return ".".join(name.split(".")[1:-1]).partition(".")[0]
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_rooms_use_those_below_them(package: str) -> None:
+    height = {room: level for level, rooms in enumerate(ROOMS[package]) for room in rooms.split()}
+    height[""] = len(ROOMS[package])
+    upwards = [
+        f"{name} -> {other}"
+        for name, others in imports_within(package).items()
+        for other in others
+        if room_of(name) != room_of(other) and height[room_of(name)] <= height[room_of(other)]
+    ]
+    assert upwards == []
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
+    left = imports_within(package)
+    # Again and again without those that need nothing of what is left: a circle stays.
+    while free := [name for name, others in left.items() if not others & set(left)]:
+        for name in free:
+            del left[name]
+    assert left == {}
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_a_room_can_be_looked_over(package: str) -> None:
+    counted = Counter(name.rpartition(".")[0] for name in modules_of(package))
+    assert {room: n for room, n in counted.items() if n > MAX_IN_A_ROOM} == {}
+
+
+def test_no_test_module_imports_another() -> None:
+    """What several need is in a module of helpers."""
+    crossing = {
+        f"{path.relative_to(ROOT)} -> {node.module}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom) and ".test_" in f".{node.module}"
+    }
+    assert crossing == set()
 
 
 def imported_packages(source: str) -> set[str]:
@@ -77,41 +177,30 @@ def test_the_check_of_arrows_sees_every_kind_of_import() -> None:
     assert imported_packages(source) == {"a", "c", "h", "i"}
 
 
-def test_the_page_s_side_of_the_backend_loads_no_tensorflow() -> None:
-    """The page is up in seconds because its process never imports TensorFlow or Keras."""
-    modules = [
-        f"xla_backend.{name}"
-        for name in ("process", "models", "tokenization", "prediction", "options", "results")
-        if (ROOT / "xla_backend" / f"{name}.py").exists()
-    ]
-    script = (
-        f"import sys, xla_backend, {', '.join(modules)}\n"
-        "print([n for n in ('tensorflow', 'tf_keras', 'keras', 'gradio') if n in sys.modules])"
-    )
+def loaded(asked: set[str], *modules: str) -> set[str]:
+    """Which of these packages a new process has loaded once it has imported modules."""
+    script = f"import sys, {', '.join(modules)}\nprint(sorted({asked!r} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[]"
+    return set(ast.literal_eval(done.stdout))
+
+
+def test_the_page_s_side_of_the_backend_loads_no_tensorflow() -> None:
+    """The page is up in seconds because its process never imports TensorFlow or Keras."""
+    modules = [
+        "xla_backend.process.backend_process",
+        "xla_backend.scheduling.prediction",
+        "xla_backend.baselines.comparison",
+        *(n for n in modules_of("xla_backend") if room_of(n) in ("interface", "checkpoints")),
+    ]
+    assert loaded({"tensorflow", "tf_keras", "keras", "gradio"}, *modules) == set()
 
 
 def test_the_page_itself_loads_no_tensorflow() -> None:
     """As it runs, not only as its imports are written: what it imports may import more."""
-    script = (
-        "import sys, app, playground.page\n"
-        f"print([n for n in {sorted(TENSORFLOW)} if n in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[]"
-
-
-def requirement_lines(name: str) -> list[str]:
-    """The requirements of a file, without comments and includes."""
-    lines = (line.partition("#")[0].strip() for line in (ROOT / name).read_text().splitlines())
-    return [line for line in lines if line and not line.startswith("-r ")]
+    assert loaded(TENSORFLOW, "app", "playground.page") == set()
 
 
 @pytest.mark.parametrize(
@@ -121,6 +210,8 @@ def requirement_lines(name: str) -> list[str]:
         "requirements-dev.txt",
         "requirements-mcp.txt",
         "requirements-ray.txt",
+        "requirements-models.txt",
+        "xla_backend/baselines/requirements.txt",
         "benchmarks/requirements.txt",
     ],
 )
@@ -145,6 +236,7 @@ def test_every_direct_import_is_pinned() -> None:
     in_benchmarks = here | pinned("requirements-dev.txt", "benchmarks/requirements.txt")
     in_benchmarks |= {"optimum"}  # what optimum-onnx installs
     with_ray = here | pinned("requirements-ray.txt")
+    in_training = here | pinned("xla_backend/baselines/requirements.txt")
     ours = {*ARROWS, "app"}
     loose = {}
     for path in [ROOT / "app.py", *(p for room in ARROWS for p in (ROOT / room).rglob("*.py"))]:
@@ -152,6 +244,8 @@ def test_every_direct_import_is_pinned() -> None:
             names = imported_packages(path.read_text(encoding="utf-8"))
             chosen = in_benchmarks if path.is_relative_to(ROOT / "benchmarks") else here
             chosen = with_ray if is_for_ray(path) else chosen
+            if path.is_relative_to(ROOT / "demo_models" / "training"):
+                chosen = in_training
             loose[str(path.relative_to(ROOT))] = (
                 names - set(sys.stdlib_module_names) - chosen - ours - {"__future__"}
             )
@@ -172,13 +266,7 @@ def test_the_default_install_and_start_are_free_of_ray() -> None:
         if "ray" in imported_packages(path.read_text(encoding="utf-8")) and not is_for_ray(path)
     ]
     assert importing == []
-    modules = "app, playground, playground.page, xla_backend, xla_backend.process"
-    script = f"import sys, {modules}\nprint('ray' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "False"
+    assert loaded({"ray"}, "app", "playground.page", "xla_backend.process.backend_process") == set()
 
 
 def tracked_files() -> list[Path]:
@@ -201,9 +289,23 @@ def test_no_large_file_is_tracked() -> None:
     assert not large
 
 
-def test_tool_settings_can_be_read() -> None:
+def test_the_wheel_is_built_with_the_setuptools_that_is_pinned() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert settings["tool"]["ruff"]["line-length"] == 100
+    [setuptools] = settings["build-system"]["requires"]
+    assert setuptools in requirement_lines("requirements-dev.txt")
+
+
+def test_the_newest_entry_of_the_changelog_is_this_version() -> None:
+    source = (ROOT / "xla_backend" / "__init__.py").read_text(encoding="utf-8")
+    [version] = re.findall(r'^__version__ = "(.+)"$', source, re.MULTILINE)
+    headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert headings[0] == version
+
+
+def test_commits_are_checked_with_the_same_ruff() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    [ruff] = hooks["repos"]
+    assert f"ruff=={ruff['rev'].removeprefix('v')}" in requirement_lines("requirements-dev.txt")
 
 
 def test_readme_front_matter_suits_spaces() -> None:
@@ -226,11 +328,21 @@ def test_readme_front_matter_suits_spaces() -> None:
     assert hardware is None or hardware.startswith(("cpu-", "t4-", "l4", "a10g-", "a100-", "zero-"))
 
 
-def test_every_picture_of_the_readme_exists() -> None:
+PAGES = ("README.md", "DEPLOY.md", "demo_models/README.md", *DOCS)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_links_to_exists(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    linked = re.findall(r"\]\(([^)\s#]+)", text) + re.findall(r"<img[^>]+src=\"([^\"]+)", text)
+    folder = (ROOT / page).parent
+    assert [name for name in linked if "://" not in name and not (folder / name).exists()] == []
+
+
+def test_the_readme_is_short_and_leads_to_every_document() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    pictures = re.findall(r"!\[[^\]]*\]\(([^)\s]+)", text)
-    pictures += re.findall(r"<img[^>]+src=\"([^\"]+)", text)
-    assert [p for p in pictures if "://" not in p and not (ROOT / p).is_file()] == []
+    assert len(text.splitlines()) <= 180
+    assert [name for name in DOCS if f"({name})" not in text] == []
 
 
 def test_ci_script_can_be_run() -> None:

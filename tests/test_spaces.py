@@ -26,9 +26,10 @@ from gradio_client import Client
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from playground.flags import FLAGS
 from tests.hub import HUB_MODEL, hub_with
 from tests.playground.served import ROOT, Served, free_port, start
-from xla_backend.models import HUB_MODELS
+from xla_backend.checkpoints.models import HUB_MODELS, REPOSITORIES
 
 NOT_PUSHED = shutil.ignore_patterns(
     ".*", "__pycache__", "tests", "benchmarks", "docs", "shared", "work"
@@ -179,7 +180,7 @@ def test_a_hub_model_is_downloaded_where_spaces_ask_for_another_downloader(
     assert list((space.home / ".cache" / "huggingface" / "hub").glob("models--*"))
 
 
-def test_it_ends_and_leaves_the_project_alone_and_called_nobody(
+def test_the_space_ends_cleanly_and_wrote_and_called_nowhere_else(
     space: Space, client: Client
 ) -> None:
     client.predict(prompt="The wind", max_new_tokens=4, api_name="/generate")
@@ -279,17 +280,17 @@ def _set_writable(folder: Path, writable: bool) -> None:
 
 def test_deploy_md_names_what_exists() -> None:
     text = (ROOT / "DEPLOY.md").read_text(encoding="utf-8")
-    app = (ROOT / "app.py").read_text(encoding="utf-8")
     named = set(re.findall(r"`(PLAYGROUND_[A-Z]+)`", text))
     assert named
-    assert {name for name in named if name not in app} == set()
+    assert named <= {flag.variable for flag in FLAGS}
     linked = re.findall(r"\]\((?!https?://)([^)#\s]+)", text)
     assert [path for path in linked if not (ROOT / path).exists()] == []
 
 
 def test_the_front_matter_names_what_exists() -> None:
     front = yaml.safe_load((ROOT / "README.md").read_text(encoding="utf-8").split("---\n", 2)[1])
-    assert tuple(front["models"]) == HUB_MODELS
+    # The model of a package has a name without its owner on the Hub.
+    assert tuple(front["models"]) == tuple(REPOSITORIES.get(name, name) for name in HUB_MODELS)
     address, _, path = front["thumbnail"].partition("/resolve/main/")
     assert address == "https://huggingface.co/spaces/OWNER/xla-playground"
     assert "spaces/OWNER/" in (ROOT / "DEPLOY.md").read_text(encoding="utf-8"), "who replaces it?"

@@ -1,62 +1,69 @@
 """Text generation through XLA-compiled functions that are kept, timed and accounted for.
 
-`Backend` runs the engine in this process, `BackendProcess` in a child process with the same
-methods. Importing this package does not import TensorFlow; the first use of `Backend` does.
+`Backend` runs the engine in this process, `BackendProcess` in a child process; `AnyBackend` says
+what both can be asked. Importing this package does not import TensorFlow; the first use of
+`Backend` does.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xla_backend.buckets import BucketRules, CacheKey
-from xla_backend.errors import (
+from xla_backend.interface.backend import AnyBackend, AnyStream, AnyTextStream, ServedBackend
+from xla_backend.interface.buckets import BucketRules, CacheKey
+from xla_backend.interface.errors import (
     BackendError,
     EngineStopped,
     InvalidRequest,
     ModelUnavailable,
     OutOfMemory,
 )
-from xla_backend.function_comparison import (
+from xla_backend.interface.function_comparison import (
     FunctionComparison,
     FunctionRequest,
-    KeptShape,
+    StoredKey,
     Way,
 )
-from xla_backend.options import GenerationOptions
-from xla_backend.results import (
+from xla_backend.interface.options import GenerationOptions
+from xla_backend.interface.prompt import Message, Prompt, question
+from xla_backend.interface.results import (
     CacheEntry,
     CacheOutcome,
     EngineStatus,
     FirstCall,
     GenerationResult,
-    LikelyToken,
     ModelInfo,
     Prediction,
     Signature,
     Token,
+    TopLogprob,
     TranscribedWindow,
     Transcription,
 )
-from xla_backend.timing import Statistics, Timing
+from xla_backend.interface.timing import Statistics, Timing
 
 if TYPE_CHECKING:
-    from xla_backend.any_function import CallResult, CallTiming, CompiledFunction, jit
-    from xla_backend.backend import Backend, TextStream
-    from xla_backend.process import BackendProcess
+    from xla_backend.backend.backend import Backend
+    from xla_backend.backend.text_stream import TextStream
+    from xla_backend.compilation.any_function import CallResult, CallTiming, CompiledFunction, jit
+    from xla_backend.process.backend_process import BackendProcess
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _LAZY = {
-    "Backend": "xla_backend.backend",
-    "TextStream": "xla_backend.backend",
-    "BackendProcess": "xla_backend.process",
-    "CallResult": "xla_backend.any_function",
-    "CallTiming": "xla_backend.any_function",
-    "CompiledFunction": "xla_backend.any_function",
-    "jit": "xla_backend.any_function",
+    "Backend": "xla_backend.backend.backend",
+    "TextStream": "xla_backend.backend.text_stream",
+    "BackendProcess": "xla_backend.process.backend_process",
+    "CallResult": "xla_backend.compilation.any_function",
+    "CallTiming": "xla_backend.compilation.any_function",
+    "CompiledFunction": "xla_backend.compilation.any_function",
+    "jit": "xla_backend.compilation.any_function",
 }
 
 __all__ = [
+    "AnyBackend",
+    "AnyStream",
+    "AnyTextStream",
     "Backend",
     "BackendError",
     "BackendProcess",
@@ -75,21 +82,25 @@ __all__ = [
     "GenerationOptions",
     "GenerationResult",
     "InvalidRequest",
-    "KeptShape",
-    "LikelyToken",
+    "Message",
     "ModelInfo",
     "ModelUnavailable",
     "OutOfMemory",
     "Prediction",
+    "Prompt",
+    "ServedBackend",
     "Signature",
     "Statistics",
+    "StoredKey",
     "TextStream",
     "Timing",
     "Token",
+    "TopLogprob",
     "TranscribedWindow",
     "Transcription",
     "Way",
     "jit",
+    "question",
 ]
 
 

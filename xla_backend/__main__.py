@@ -1,9 +1,9 @@
 """The command line: `python -m xla_backend generate PROMPT ...`, `transcribe FILE ...`, `warm`,
-`models`.
+`models`, `baseline`.
 
-Knows arguments, what is printed where, and exit statuses. Must not know how text is generated.
-Results go to stdout, everything else to stderr. Exit status: 0 when every request was answered, 2
-when a request was at fault (the others are answered all the same), 1 when this program was.
+Knows arguments, output and exit statuses. Must not know how text is generated. Results go to
+stdout, everything else to stderr. Exit status: 0 if all requests succeeded, 2 if a request was
+wrong (the others are still served), 1 if this program failed.
 """
 
 from __future__ import annotations
@@ -20,28 +20,31 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from xla_backend.batch import BATCH_SIZES
-from xla_backend.buckets import CacheKey
-from xla_backend.errors import BackendError, InvalidRequest
-from xla_backend.models import DEFAULT_MODEL, DEFAULT_SPEECH_MODEL, Registry
-from xla_backend.options import WINDOW_TOKENS, GenerationOptions
-from xla_backend.prompts import UNBOUNDED_PROMPT_TOKENS
-from xla_backend.results import CacheOutcome, GenerationResult, ModelInfo, Transcription
-from xla_backend.startup import (
-    import_engine,
+from xla_backend import __version__
+from xla_backend.backend.importing import import_engine
+from xla_backend.baselines import overlay
+from xla_backend.checkpoints.models import DEFAULT_MODEL, DEFAULT_SPEECH_MODEL, Registry
+from xla_backend.checkpoints.prompts import UNBOUNDED_PROMPT_TOKENS
+from xla_backend.compilation.startup import (
+    captured_native_stderr,
     keep_freed_memory,
-    native_noise_held_back,
     prepare_environment,
 )
-from xla_backend.store import FOLDER_VARIABLE, open_store
-from xla_backend.timing import PHASES
+from xla_backend.compilation.store import FOLDER_VARIABLE, open_store
+from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.errors import BackendError, InvalidRequest
+from xla_backend.interface.options import WINDOW_TOKENS, GenerationOptions
+from xla_backend.interface.prompt import question
+from xla_backend.interface.results import CacheOutcome, GenerationResult, ModelInfo, Transcription
+from xla_backend.interface.timing import PHASES, RESTORING
+from xla_backend.scheduling.batch import BATCH_SIZES
 
 if TYPE_CHECKING:
-    from xla_backend.backend import Backend
+    from xla_backend.backend.backend import Backend
 
 OK, PROGRAM_FAULT, REQUEST_FAULT, INTERRUPTED = 0, 1, 2, 130
 
-OPTIONS = {
+NUMBERS = {
     "num_beams": ("N", "beams to search side by side, 1 to 8 (default: 1)"),
     "max_new_tokens": ("N", "most tokens to generate, 1 to 1024 (default: 32)"),
     "temperature": ("T", "above 0: sample, and how freely (default: 0, the likeliest text)"),
@@ -51,12 +54,12 @@ OPTIONS = {
     "length_penalty": ("L", "beams: above 0 favours longer texts (default: 1)"),
     "seed": ("S", "the noise of sampling; the same seed gives the same text (default: 0)"),
 }
-"""Options that take a number, as `GenerationOptions` names them: placeholder and help."""
+"""Placeholder and help of the numeric `GenerationOptions`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
-    parsed = _parser().parse_args(_spell_out(sys.argv[1:] if arguments is None else arguments))
+    parsed = _parser().parse_args(_expanded(sys.argv[1:] if arguments is None else arguments))
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.DEBUG if parsed.verbose else logging.WARNING,
@@ -68,35 +71,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return parsed.run(parsed, out)
         except BackendError as error:
-            return _complain(error)
+            return _print_error(error)
         except KeyboardInterrupt:
             return INTERRUPTED
-        except BrokenPipeError:  # `| head`: whoever reads has had enough
+        except BrokenPipeError:  # `| head` has read enough
             return OK
 
 
 def generate(parsed: argparse.Namespace, out: IO[str]) -> int:
-    """Answers the prompts one after the other.
+    """Generates a text for each prompt, one after the other.
 
     Raises:
-        BackendError: the options or the model are at fault, so that no prompt can be answered.
+        BackendError: the options or the model are wrong, so no prompt can be served.
     """
     options = _options(parsed)
-    return _answer_all(
-        parsed,
-        out,
-        parsed.prompts,
-        lambda backend, prompt: backend.generate(
-            parsed.model, prompt, options, exact_key=parsed.exact_key
-        ),
-    )
+    if parsed.system and not parsed.chat:
+        raise InvalidRequest("--system says how a model answers a message: give --chat too.")
+
+    def answer(backend: Backend, text: str) -> GenerationResult:
+        prompt = question(text, parsed.system) if parsed.chat else text
+        return backend.generate(parsed.model, prompt, options, exact_key=parsed.exact_key)
+
+    return _answer_all(parsed, out, parsed.prompts, answer)
 
 
 def transcribe(parsed: argparse.Namespace, out: IO[str]) -> int:
-    """Writes down the recordings one after the other.
+    """Transcribes the recordings, one after the other.
 
     Raises:
-        BackendError: the options or the model are at fault, so that nothing can be transcribed.
+        BackendError: the options or the model are wrong, so no recording can be served.
     """
     options = _options(parsed, max_new_tokens=WINDOW_TOKENS)
     return _answer_all(
@@ -115,14 +118,14 @@ def _answer_all(
     requests: Sequence[str],
     answer: Callable[[Backend, str], GenerationResult],
 ) -> int:
-    """Prints every answer; a request that is at fault does not stop the rest."""
+    """Prints all results; a request that fails does not stop the rest."""
     backend = _open_backend(parsed)
     status = OK
     for request in requests:
         try:
             result = answer(backend, request)
         except BackendError as error:
-            status = _complain(error)
+            status = _print_error(error)
             continue
         line = json.dumps(result.to_json()) if parsed.json else _describe_result(result)
         print(line, file=out, flush=True)
@@ -131,10 +134,10 @@ def _answer_all(
 
 
 def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
-    """Fills the store with every combination of the sizes.
+    """Compiles all combinations of the sizes into the store.
 
     Raises:
-        BackendError: the sizes or the model are at fault, or there is no store to fill.
+        BackendError: the sizes or the model are wrong, or there is no store to fill.
     """
     is_speech = Registry().locate(parsed.model).info.family == "speech"
     lengths = _numbers("padded_lengths", parsed.padded_lengths)
@@ -162,7 +165,7 @@ def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
     keys = _keys(backend, parsed.model, lengths, options)
     from tqdm import tqdm
 
-    # Silent unless someone watches; the lines on stdout are for the rest.
+    # A bar only on a terminal; programs read the lines on stdout.
     total = len(keys) * len(batch_sizes)
     with tqdm(total=total, unit="function", file=sys.stderr, disable=None) as bar:
 
@@ -183,10 +186,10 @@ def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
 
 
 def _numbers(name: str, text: str | None) -> list[int]:
-    """A list as the command line takes it; empty if it was not given.
+    """The numbers of a comma-separated list; none if it was not given.
 
     Raises:
-        InvalidRequest: it is none.
+        InvalidRequest: it is not such a list.
     """
     try:
         return [] if text is None else [int(word) for word in text.split(",")]
@@ -199,10 +202,10 @@ def _numbers(name: str, text: str | None) -> list[int]:
 def _keys(
     backend: Backend, model: str, lengths: list[int], options: list[GenerationOptions]
 ) -> list[CacheKey]:
-    """The keys that requests of these sizes ask for.
+    """The cache keys of requests of these sizes.
 
     Raises:
-        InvalidRequest: no request can be as large.
+        InvalidRequest: no request can be that large.
     """
     info = backend.load(model)
     if info.family == "speech":
@@ -220,7 +223,7 @@ def _keys(
                 f"padded_lengths must be at most {most} for {model}, not {length}."
             )
         key = backend.key_for(model, length, one)
-        shortest = length  # that asks for this key
+        shortest = length  # the shortest prompt with this key
         while shortest > 1 and backend.key_for(model, shortest - 1, one) == key:
             shortest -= 1
         if context is not None and shortest + one.max_new_tokens > context:
@@ -236,141 +239,143 @@ def _open_backend(parsed: argparse.Namespace) -> Backend:
     """An engine with the model loaded.
 
     Raises:
-        ModelUnavailable: it cannot be.
+        ModelUnavailable: it cannot be loaded.
     """
     registry = Registry()
-    registry.locate(parsed.model)  # a wrong name is told before the seconds that TensorFlow takes
-    quiet = contextlib.nullcontext() if parsed.verbose else native_noise_held_back()
+    registry.locate(parsed.model)  # reports a wrong name before TensorFlow's slow import
+    quiet = contextlib.nullcontext() if parsed.verbose else captured_native_stderr()
     with quiet:
         import_engine()
-        from xla_backend.backend import Backend
+        from xla_backend.backend.backend import Backend
     backend = Backend(registry, store=parsed.store)
     backend.load(parsed.model)
     return backend
 
 
 def models(parsed: argparse.Namespace, out: IO[str]) -> int:
-    """Lists what can be loaded."""
+    """Lists the models."""
     for info in Registry().list():
         line = json.dumps(dataclasses.asdict(info)) if parsed.json else _describe_model(info)
         print(line, file=out, flush=True)
     return OK
 
 
+def install_baseline(parsed: argparse.Namespace, out: IO[str]) -> int:
+    """Installs the baseline overlay, unless it is installed.
+
+    Raises:
+        BaselineMissing: it cannot be installed.
+    """
+    del parsed
+    if not overlay.is_installed():
+        for progress in overlay.install():
+            line = f"{progress.step} · {progress.elapsed_s:.0f} s"
+            print(f"\r{line:<50}", end="", file=sys.stderr, flush=True)
+        print(file=sys.stderr)
+    print(f"The baseline is in {overlay.folder()}", file=out)
+    return OK
+
+
 class _Parser(argparse.ArgumentParser):
-    """Says `error: ...` as every other complaint of this command line does."""
+    """Prints `error: ...`, like the other errors of this command line."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
         self.exit(REQUEST_FAULT, f"error: {message}\n")
 
 
+def _takes(metavar: str, text: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"metavar": metavar, "help": text, **more}
+
+
+def _switch(text: str) -> dict[str, Any]:
+    return {"action": "store_true", "help": text}
+
+
+_MODEL = _takes("NAME", "a name that `models` lists, or a folder (default: %(default)s)")
+_LANGUAGE = _takes("L", 'what is spoken, as "de" or "German" (default: the model hears it)')
+_KEPT = f"keeps compiled functions (default: ${FOLDER_VARIABLE}, or the user's cache)"
+_STORE = {"--store": _takes("FOLDER", _KEPT)}
+_NO_STORE = {"dest": "store", "action": "store_const", "const": "off"}
+_ANY_STORE = _STORE | {"--no-store": _NO_STORE | {"help": "compile anew, keep nothing"}}
+_OUTPUT = {
+    "--json": _switch("one JSON object a line on stdout"),
+    "--verbose": _switch("show what the libraries log"),
+}
+# Kept as text: GenerationOptions checks the numbers, and its messages say more.
+_OPTIONS = {f"--{name.replace('_', '-')}": _takes(*row) for name, row in NUMBERS.items()} | {
+    "--early-stopping": _takes(
+        "=never",
+        "beams: stop as soon as enough texts are finished; with =never, only when no better one is "
+        "possible",
+        nargs="?",
+    )
+}
+COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] = {
+    "generate": (
+        generate,
+        "continue prompts, one after the other",
+        {"prompts": _takes("PROMPT", nargs="+"), "--model": _MODEL | {"default": DEFAULT_MODEL}}
+        | {
+            "--chat": _switch("each prompt is a message that an instruct model answers"),
+            "--system": _takes("TEXT", "how the model is to answer, with --chat", default=""),
+        }
+        | _OPTIONS
+        | {"--exact-key": _switch("never run on a larger compiled function: show the cold call")}
+        | _ANY_STORE
+        | _OUTPUT,
+    ),
+    "transcribe": (
+        transcribe,
+        "write down recordings, one after the other",
+        {"files": _takes("FILE", nargs="+"), "--model": _MODEL | {"default": DEFAULT_SPEECH_MODEL}}
+        | _OPTIONS
+        | {"--max-new-tokens": _takes("N", "most tokens a window, 1 to 1024 (default: 224)")}
+        | {"--language": _LANGUAGE}
+        | _ANY_STORE
+        | _OUTPUT,
+    ),
+    "warm": (
+        warm,
+        "compile ahead of the first request, into the store",
+        {"--model": _MODEL | {"default": DEFAULT_MODEL}}
+        | {
+            flag: _takes("N,N,...", text, default=default)
+            for flag, default, text in (
+                ("--padded-lengths", None, "prompt lengths in tokens, rounded up as prompts are"),
+                ("--num-beams", "1", "numbers of beams (default: 1)"),
+                ("--max-new-tokens", None, "numbers of new tokens, rounded up likewise"),
+                ("--batch-sizes", "1", "how many requests run at once: of 1, 2, 4, 8 (default: 1)"),
+            )
+        }
+        | _STORE
+        | _OUTPUT,
+    ),
+    "models": (models, "list the models", _OUTPUT),
+    "baseline": (
+        install_baseline,
+        "install Transformers' TensorFlow models, which Compare runs beside this engine",
+        {},
+    ),
+}
+"""Each command's function, help, and arguments with argparse's keywords."""
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m xla_backend", description=__doc__.partition(":")[0])
+    parser.add_argument("--version", action="version", version=f"xla_backend {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    command = commands.add_parser(
-        "generate", help="continue prompts, one after the other", allow_abbrev=False
-    )
-    command.set_defaults(run=generate)
-    command.add_argument("prompts", nargs="+", metavar="PROMPT")
-    _add_model_and_options(command, DEFAULT_MODEL, OPTIONS)
-    command.add_argument(
-        "--exact-key",
-        action="store_true",
-        help="never run on a larger compiled function: show the cold call",
-    )
-    _add_store_flags(command)
-    _add_output_flags(command)
-
-    command = commands.add_parser(
-        "transcribe", help="write down recordings, one after the other", allow_abbrev=False
-    )
-    command.set_defaults(run=transcribe)
-    command.add_argument("files", nargs="+", metavar="FILE")
-    _add_model_and_options(
-        command,
-        DEFAULT_SPEECH_MODEL,
-        OPTIONS | {"max_new_tokens": ("N", "most tokens a window, 1 to 1024 (default: 224)")},
-    )
-    command.add_argument(
-        "--language",
-        metavar="L",
-        help='what is spoken, as "de" or "German" (default: the model hears it)',
-    )
-    _add_store_flags(command)
-    _add_output_flags(command)
-
-    command = commands.add_parser(
-        "warm", help="compile ahead of the first request, into the store", allow_abbrev=False
-    )
-    command.set_defaults(run=warm)
-    _add_model(command, DEFAULT_MODEL)
-    for flag, default, text in (
-        ("--padded-lengths", None, "prompt lengths in tokens, rounded up as prompts are"),
-        ("--num-beams", "1", "numbers of beams (default: 1)"),
-        ("--max-new-tokens", None, "numbers of new tokens, rounded up likewise"),
-        ("--batch-sizes", "1", "how many requests run at once: of 1, 2, 4, 8 (default: 1)"),
-    ):
-        command.add_argument(flag, default=default, metavar="N,N,...", help=text)
-    _add_store_flags(command, may_be_off=False)
-    _add_output_flags(command)
-
-    command = commands.add_parser("models", help="list the models", allow_abbrev=False)
-    command.set_defaults(run=models)
-    _add_output_flags(command)
+    for name, (run, text, flags) in COMMANDS.items():
+        command = commands.add_parser(name, help=text, allow_abbrev=False)
+        command.set_defaults(run=run, verbose=False)
+        store = command.add_mutually_exclusive_group() if "--store" in flags else command
+        for flag, keywords in flags.items():
+            (store if flag in _ANY_STORE else command).add_argument(flag, **keywords)
     return parser
 
 
-def _add_model_and_options(
-    command: argparse.ArgumentParser, model: str, options: dict[str, tuple[str, str]]
-) -> None:
-    _add_model(command, model)
-    for name, (placeholder, text) in options.items():
-        # Kept as text: numbers are checked by GenerationOptions, whose sentences say more.
-        command.add_argument(f"--{name.replace('_', '-')}", metavar=placeholder, help=text)
-    command.add_argument(
-        "--early-stopping",
-        nargs="?",
-        metavar="=never",
-        help="beams: stop as soon as enough texts are finished; with =never, only when no "
-        "better one is possible",
-    )
-
-
-def _add_model(command: argparse.ArgumentParser, default: str) -> None:
-    command.add_argument(
-        "--model",
-        default=default,
-        metavar="NAME",
-        help="a name that `models` lists, or a folder (default: %(default)s)",
-    )
-
-
-def _add_store_flags(command: argparse.ArgumentParser, may_be_off: bool = True) -> None:
-    either = command.add_mutually_exclusive_group()
-    either.add_argument(
-        "--store",
-        metavar="FOLDER",
-        help=f"keeps compiled functions (default: ${FOLDER_VARIABLE}, or the user's cache)",
-    )
-    if may_be_off:
-        either.add_argument(
-            "--no-store",
-            dest="store",
-            action="store_const",
-            const="off",
-            help="compile anew, keep nothing",
-        )
-
-
-def _add_output_flags(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
-    command.add_argument("--verbose", action="store_true", help="show what the libraries log")
-
-
-def _spell_out(arguments: Sequence[str]) -> list[str]:
-    """Gives a bare --early-stopping its value, so that it cannot take the next word for it."""
+def _expanded(arguments: Sequence[str]) -> list[str]:
+    """Gives a bare --early-stopping a value, so that it does not take the next word as one."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     flag = "--early-stopping"
     return [f"{flag}=true" if word == flag else word for word in arguments[:end]] + list(
@@ -379,14 +384,14 @@ def _spell_out(arguments: Sequence[str]) -> list[str]:
 
 
 def _options(parsed: argparse.Namespace, **defaults: int) -> GenerationOptions:
-    """The options that were given, and for others the defaults.
+    """The given options; defaults for the others.
 
     Raises:
-        InvalidRequest: one is of the wrong type or out of range.
+        InvalidRequest: one has a wrong type or is out of range.
     """
     values: dict[str, Any] = defaults | {
         name: _number(getattr(parsed, name))
-        for name in OPTIONS
+        for name in NUMBERS
         if getattr(parsed, name) is not None
     }
     if parsed.early_stopping is not None:
@@ -397,7 +402,7 @@ def _options(parsed: argparse.Namespace, **defaults: int) -> GenerationOptions:
 
 
 def _number(text: str) -> int | float | str:
-    """A number if it is one; else the text, for the message that will name it."""
+    """The number; the text if it is none, for the error message."""
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return kind(text)
@@ -406,7 +411,7 @@ def _number(text: str) -> int | float | str:
 
 @contextlib.contextmanager
 def _results_only() -> Iterator[IO[str]]:
-    """Keeps stdout for results: what any library prints there goes to stderr instead."""
+    """Reserves stdout for results: what libraries print there goes to stderr."""
     sys.stdout.flush()
     results = os.dup(1)
     os.dup2(2, 1)
@@ -418,15 +423,16 @@ def _results_only() -> Iterator[IO[str]]:
             out.close()
 
 
-def _complain(error: BackendError) -> int:
+def _print_error(error: BackendError) -> int:
     print(f"error: {error}", file=sys.stderr, flush=True)
     return REQUEST_FAULT
 
 
 def _describe_result(result: GenerationResult) -> str:
     seconds = result.timing.to_dict()
+    called = RESTORING if result.cache is CacheOutcome.DISK else {}
     phases = ", ".join(
-        f"{phase.replace('_', ' ')} {seconds[f'{phase}_s']:.3f}"
+        f"{called.get(phase, phase).lower()} {seconds[f'{phase}_s']:.3f}"
         for phase in PHASES
         if seconds[f"{phase}_s"] >= 0.0005
     )
@@ -436,6 +442,10 @@ def _describe_result(result: GenerationResult) -> str:
         _describe_sizes(result),
         f"{result.timing.total_s:.3f} s ({phases})",
     ]
+    if result.ttft_s is not None:
+        parts.append(f"TTFT {result.ttft_s:.3f} s")
+    if result.tpot_s is not None:
+        parts.append(f"TPOT {result.tpot_s:.4f} s")
     if result.tokens_per_second is not None:
         parts.append(f"{result.tokens_per_second:.0f} tokens/s")
     if result.speedup is not None:

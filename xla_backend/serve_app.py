@@ -1,8 +1,8 @@
 """The Ray Serve application: `serve run xla_backend.serve_app:app`.
 
-Knows which deployments there are and how Ray Serve shall run them. Must not know what they do.
-Needs requirements-ray.txt. The environment sets it up, see `serving.settings`; a Serve config file
-may override what is said here for each deployment.
+Knows the deployments and their Ray Serve settings. Must not know what they do. Needs
+requirements-ray.txt. `serving.settings` reads the environment; a Serve config file can override the
+settings of each deployment.
 """
 
 from __future__ import annotations
@@ -25,29 +25,28 @@ QUIET = {"enable_access_log": False}
 def build(settings: ServeSettings) -> Application:
     """The application: HTTP in front, engines behind, and a board where these tell their state."""
     board = serve.deployment(
-        Board,
         name=BOARD,
         # A reader waits for news: one request for each client, nearly always.
         max_ongoing_requests=1000,
         ray_actor_options={"num_cpus": 0},
         logging_config=QUIET,
-    ).bind()
+    )(Board).bind()
     engines = serve.deployment(
-        Engines,
         name=ENGINES,
         autoscaling_config=settings.autoscaling(),
         max_ongoing_requests=settings.max_ongoing,
-        request_router_config=RequestRouterConfig(request_router_class=KeyRouter),
+        request_router_config=RequestRouterConfig(
+            request_router_class=KeyRouter,  # type: ignore[arg-type]  # Ray types kwargs as **dict
+        ),
         ray_actor_options={"num_cpus": settings.cores},
         health_check_period_s=5,
         logging_config=QUIET,
-    ).bind(settings.models, settings.store, settings.cores, settings.memory_limit, board)
+    )(Engines).bind(settings.models, settings.store, settings.cores, settings.memory_limit, board)
     return serve.deployment(
-        Ingress,
         name="Ingress",
         max_ongoing_requests=MAX_WAITING,
         ray_actor_options={"num_cpus": 0},
-    ).bind(settings.models, engines, board)
+    )(Ingress).bind(settings.models, engines, board)
 
 
 app = build(ServeSettings.from_environment())

@@ -1,8 +1,8 @@
-"""The contenders: this engine and its peers, each alive in a process of its own.
+"""The contenders: this engine and its peers, each in its own long-lived process.
 
-Knows which there are, which environment each runs in, and how to talk to one. Must not know what is
-measured. The processes run `python -m benchmarks.contenders NAME FOLDER` (see `__main__`) and
-answer one JSON line for each that they read, so that calls of all can be interleaved.
+Knows the contenders, the environment of each, and the protocol. Must not know what is measured.
+The processes run `benchmarks.contenders.__main__` and answer each JSON line with one, so calls of
+all contenders can be interleaved.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from xla_backend.process import memory
+
 ROOT = Path(__file__).resolve().parents[2]
 THREADS = 2
-"""For everyone: as many as the free hardware that the page is meant for has cores."""
+"""Threads of every contender: the cores of the free hardware that the page is meant for."""
 
 PEERS_PYTHON = ROOT / ".venv-bench" / "bin" / "python"
 OWN_PYTHON = Path(sys.executable)
@@ -27,14 +29,14 @@ OWN_PYTHON = Path(sys.executable)
 
 @dataclass(frozen=True)
 class Contender:
-    """Who takes part.
+    """A contender.
 
     Attributes:
-        name: as the tables call it.
-        module: the module of this package that drives it.
+        name: in the tables.
+        module: its module in this package.
         python: the interpreter of its environment.
-        is_float32: whether its greedy tokens must be the engine's.
-        variant: passed on to the module: which of its ways to run.
+        is_float32: whether its greedy tokens must equal the engine's.
+        variant: tells the module how to run it.
     """
 
     name: str
@@ -76,15 +78,15 @@ CONTENDERS = {
 
 @dataclass(frozen=True)
 class Request:
-    """One generation, the same for everyone.
+    """One generation, the same for all contenders.
 
     Attributes:
-        prompt, ids: the prompt as text and as tokens; a contender reads either. Empty for speech
-            models, which all hear `speech()`.
-        new_tokens: how many follow. No text may end earlier.
-        num_beams: 1 is greedy search, or sampling where temperature is above 0.
-        temperature, top_k, top_p: of sampling; the engine alone is asked for it.
-        stream: the engine alone: read piece by piece, not whole.
+        prompt, ids: the prompt as text and as tokens; a contender reads one of them. Empty for
+            speech models, which all get `sound.samples()`.
+        new_tokens: number of new tokens. No text may end earlier.
+        num_beams: 1 is greedy search, or sampling if temperature is above 0.
+        temperature, top_k, top_p: of sampling; only for the engine.
+        stream: read the text in chunks; only for the engine.
     """
 
     prompt: str
@@ -98,19 +100,22 @@ class Request:
 
 
 class ContenderFailed(Exception):
-    """A contender ended, or answered with an error."""
+    """A contender ended or returned an error."""
 
 
 class Running:
-    """A contender's process with a checkpoint loaded."""
+    """A contender's process with a loaded checkpoint."""
 
     def __init__(self, contender: Contender, folder: Path, work: Path) -> None:
-        """Starts it; `wait_until_ready` waits for the model.
+        """Starts the process; `wait_until_ready` waits for the model.
 
         Args:
-            contender: who.
+            contender: which one.
             folder: the checkpoint, in the Hub's layout.
-            work: where it may keep converted checkpoints.
+            work: folder for converted checkpoints.
+
+        Raises:
+            ContenderFailed: it needs the baseline overlay, which is not installed.
         """
         self.contender = contender
         self._said: deque[str] = deque(maxlen=30)
@@ -131,37 +136,37 @@ class Running:
         """Waits until the model is loaded; returns the versions of its libraries.
 
         Raises:
-            ContenderFailed: it could not load.
+            ContenderFailed: loading failed.
         """
         return self._answer()
 
     def prepare(self, request: Request) -> float:
-        """Runs a request once, with all tracing and compiling; returns the seconds it took.
+        """Runs a request once, tracing and compiling included; returns its seconds.
 
         Raises:
-            ContenderFailed: it could not.
+            ContenderFailed: the request failed.
         """
         return self._ask("prepare", request)["seconds"]
 
     def generate(self, request: Request) -> dict[str, Any]:
-        """Runs a request: `seconds`, `tokens`, and from some contenders more.
+        """Runs a request; returns `seconds`, `tokens`, and more for some contenders.
 
         Raises:
-            ContenderFailed: it could not.
+            ContenderFailed: the request failed.
         """
         return self._ask("generate", request)
 
     @property
     def process_id(self) -> int:
-        """The process's."""
+        """The process's id."""
         return self._process.pid
 
     def memory(self) -> int:
-        """Bytes of memory that its process holds now (resident, shared pages included)."""
-        return self._ask("memory")["bytes"]
+        """Resident memory of its process in bytes, shared pages included."""
+        return memory.resident(self.process_id) or 0
 
     def margins(self, request: Request, places: int) -> list[float]:
-        """How far the likeliest logit leads at each of the first `places`; PyTorch only."""
+        """The likeliest logit's lead at each of the first `places` tokens; only for PyTorch."""
         return self._ask("margins", request)["margins"][:places]
 
     def end(self) -> None:
@@ -169,14 +174,14 @@ class Running:
         self._process.kill()
         self._process.wait()
 
-    def _ask(self, do: str, request: Request | None = None) -> dict[str, Any]:
-        question = {"do": do} | ({"request": asdict(request)} if request else {})
+    def _ask(self, do: str, request: Request) -> dict[str, Any]:
+        question = {"do": do, "request": asdict(request)}
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(question) + "\n")
             self._process.stdin.flush()
         except OSError:
-            pass  # it ended; why is in what it said
+            pass  # it ended; _answer raises with its output
         return self._answer()
 
     def _answer(self) -> dict[str, Any]:
@@ -197,7 +202,11 @@ class Running:
 
 
 def _environment(contender: Contender) -> dict[str, str]:
-    """Two threads for every library, by the name that each knows."""
+    """Environment variables for a contender: thread limits of all libraries, and its packages.
+
+    Raises:
+        ContenderFailed: the packages are not installed.
+    """
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     values = dict.fromkeys(names, str(THREADS)) | {
         "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -206,8 +215,19 @@ def _environment(contender: Contender) -> dict[str, str]:
     }
     if contender.python == PEERS_PYTHON:
         values |= {"USE_TF": "0", "USE_TORCH": "1", "KERAS_BACKEND": "jax"}
-    else:
-        values["TF_USE_LEGACY_KERAS"] = "1"  # keras-hub cannot have it
+    if contender.module == "tensorflow_generate":
+        values |= _baseline_environment()
     if contender.module == "memory_reader":
-        values["OPENBLAS_NUM_THREADS"] = "1"  # it has threads of its own
+        values["OPENBLAS_NUM_THREADS"] = "1"  # it starts its own threads
     return values
+
+
+def _baseline_environment() -> dict[str, str]:
+    """Environment variables for Transformers' TensorFlow models, which the overlay has."""
+    # Not at the top: the peers' processes import this module, too.
+    from xla_backend.baselines import overlay
+
+    try:
+        return overlay.environment(list(filter(None, [os.environ.get("PYTHONPATH")])))
+    except overlay.BaselineMissing as error:
+        raise ContenderFailed(str(error)) from error

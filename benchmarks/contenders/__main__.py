@@ -1,16 +1,17 @@
-"""A contender's process: loads a checkpoint, then answers questions, one JSON line each.
+"""A contender's process: loads a checkpoint, then answers requests, one JSON line each.
 
-Knows the protocol and takes the time, in the same way for everyone. Must not know any contender:
-each has a module beside this one, with a class `Model`:
+Knows the protocol and measures the time, in the same way for all. Must not know any contender:
+each has a module in this folder with a class `Model`:
 
 * `Model(folder, work, variant)` loads a checkpoint;
-* `generate(request)` returns the new tokens of the best text, all computed when it returns;
-* `versions()` names the libraries that count.
+* `generate(request)` computes and returns the new tokens of the best text;
+* `libraries` names the packages whose versions are reported.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import json
 import os
 import sys
@@ -23,11 +24,11 @@ from benchmarks.contenders import THREADS, Request
 
 
 def main() -> None:
-    """Serves until standard input ends."""
+    """Answers until standard input ends."""
     module, variant, folder, work = sys.argv[1:]
-    # Some libraries ask the machine, not their settings, how many threads they may use.
+    # Some libraries take their number of threads from the machine, not from settings.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
-    # Libraries print to standard output, too: that goes to standard error, the answers do not.
+    # Libraries print to standard output, too. That goes to standard error now, not into answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -39,7 +40,7 @@ def main() -> None:
         model = importlib.import_module(f"benchmarks.contenders.{module}").Model(
             Path(folder), Path(work), variant
         )
-        answer(model.versions())
+        answer({name: importlib.metadata.version(name) for name in model.libraries})
     except Exception as error:
         traceback.print_exc()
         answer({"error": _sentence(error)})
@@ -52,8 +53,6 @@ def main() -> None:
 
 
 def _answer(model: Any, question: dict[str, Any]) -> dict[str, Any]:
-    if question["do"] == "memory":
-        return {"bytes": resident_bytes()}
     request = Request(**question["request"])
     if question["do"] == "margins":
         return {"margins": model.margins(request)}
@@ -65,11 +64,6 @@ def _answer(model: Any, question: dict[str, Any]) -> dict[str, Any]:
     return {"seconds": seconds, "tokens": [int(token) for token in tokens]} | getattr(
         model, "details", {}
     )
-
-
-def resident_bytes() -> int:
-    """Bytes that this process holds in memory, from Linux's own accounts."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _sentence(error: Exception) -> str:

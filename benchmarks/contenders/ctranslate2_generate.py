@@ -1,4 +1,4 @@
-"""CTranslate2, the fastest peer on processors: its own C++ kernels, float32 or int8 weights."""
+"""CTranslate2, the fastest peer on CPUs: its own C++ kernels, float32 or int8 weights."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from benchmarks.contenders import THREADS, Request, sound
 class Model:
     """A converted checkpoint; the conversion is kept for the next run."""
 
+    libraries = ("ctranslate2",)
+
     def __init__(self, folder: Path, work: Path, variant: str) -> None:
-        """Converts where needed and loads. The variant is the type of the weights."""
+        """Converts if needed, and loads. The variant is the dtype of the weights."""
         config = transformers.AutoConfig.from_pretrained(folder)
         stamp = (folder / "model.safetensors").stat().st_mtime_ns
         name = hashlib.sha256(f"{folder.resolve()} {stamp} {ctranslate2.__version__}".encode())
@@ -46,15 +48,11 @@ class Model:
             intra_threads=THREADS,
         )
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        if config.model_type == "t5":  # its answers are tokens, and some have no text
+        if config.model_type == "t5":  # it returns tokens as strings, some of which are no text
             tokens = json.loads((converted / "shared_vocabulary.json").read_text())
             self._ids = {token: i for i, token in enumerate(tokens)}
         if config.model_type == "whisper":
             self._features = np.ascontiguousarray(sound.features(str(folder)))
-
-    def versions(self) -> dict[str, str]:
-        """CTranslate2's."""
-        return {"ctranslate2": ctranslate2.__version__}
 
     def generate(self, request: Request) -> list[int]:
         """The new tokens."""
@@ -82,8 +80,8 @@ class Model:
         return self._model.generate(
             ctranslate2.StorageView.from_array(self._features),
             [prompt],
-            # Its length counts the prompt but for the last token, and half of it is kept for a
-            # prompt of earlier text.
+            # max_length counts the prompt without its last token, and CTranslate2 reserves half of
+            # it for a prompt of earlier text.
             max_length=max(2 * request.new_tokens, request.new_tokens + len(prompt) - 1),
             beam_size=request.num_beams,
         )[0].sequences_ids[0]
@@ -91,7 +89,7 @@ class Model:
 
 @contextmanager
 def _complete(folder: Path) -> Iterator[str]:
-    """The folder, or a copy whose tokenizer names every special token: the converter wants all."""
+    """The folder, or a copy whose tokenizer has all special tokens that the converter needs."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     missing = [
         name for name in ("bos_token", "unk_token") if getattr(tokenizer, name, None) is None

@@ -1,4 +1,4 @@
-"""ONNX Runtime by way of optimum: the exported model, driven by Transformers' `generate`."""
+"""ONNX Runtime with optimum: the exported model, driven by Transformers' `generate`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import onnxruntime
 import torch
-import transformers
 from optimum.onnxruntime import ORTModelForCausalLM
 
 from benchmarks.contenders import THREADS, Request
@@ -15,8 +14,10 @@ from benchmarks.contenders import THREADS, Request
 class Model:
     """An exported checkpoint; the export is kept for the next run."""
 
+    libraries = ("onnxruntime", "transformers")
+
     def __init__(self, folder: Path, work: Path, variant: str) -> None:
-        """Exports where needed and loads."""
+        """Exports if needed, and loads."""
         exported = work / f"onnx-{folder.name}"
         if not (exported / "model.onnx").exists():
             ORTModelForCausalLM.from_pretrained(folder, export=True).save_pretrained(exported)
@@ -24,13 +25,6 @@ class Model:
         options.intra_op_num_threads = THREADS
         self._model = ORTModelForCausalLM.from_pretrained(exported, session_options=options)
         torch.set_num_threads(THREADS)
-
-    def versions(self) -> dict[str, str]:
-        """ONNX Runtime's and Transformers'."""
-        return {
-            "onnxruntime": onnxruntime.__version__,
-            "transformers": transformers.__version__,
-        }
 
     def generate(self, request: Request) -> list[int]:
         """The new tokens."""

@@ -13,8 +13,10 @@ from benchmarks.contenders import THREADS, Request, sound
 class Model:
     """A PyTorch model in float32."""
 
+    libraries = ("torch", "transformers")
+
     def __init__(self, folder: Path, work: Path, variant: str) -> None:
-        """Loads it. Variant "compiled" compiles its forward pass, for caches of fixed length."""
+        """Loads it. Variant "compiled" compiles the forward pass over a static cache."""
         torch.set_num_threads(THREADS)
         config = transformers.AutoConfig.from_pretrained(folder)
         of_architecture = getattr(transformers, config.architectures[0])
@@ -31,10 +33,6 @@ class Model:
         if variant == "compiled":
             self._options["cache_implementation"] = "static"
             self._model.forward = torch.compile(self._model.forward, dynamic=False)
-
-    def versions(self) -> dict[str, str]:
-        """PyTorch's and Transformers'."""
-        return {"torch": torch.__version__, "transformers": transformers.__version__}
 
     def generate(self, request: Request) -> list[int]:
         """The new tokens."""
@@ -55,7 +53,7 @@ class Model:
         return tokens[-request.new_tokens :].tolist()
 
     def margins(self, request: Request) -> list[float]:
-        """How far the likeliest logit leads the second, at each new token of greedy search."""
+        """The likeliest logit's lead over the second, at each new token of greedy search."""
         ids = torch.tensor([request.ids])
         with torch.inference_mode():
             steps = self._model.generate(

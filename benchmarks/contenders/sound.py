@@ -1,6 +1,6 @@
-"""The one recording that all speech contenders hear.
+"""The recording for all speech contenders.
 
-Knows numpy only. The models have random weights, so any sound will do, as long as it is equal.
+Knows only numpy. The models have random weights, so any sound will do if all get the same.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import functools
 import numpy as np
 
 RATE = 16_000
-"""Samples a second."""
+"""Samples per second."""
 
 LANGUAGE = "en"
 
 
 @functools.cache
 def samples() -> np.ndarray:
-    """Thirty seconds, a whole window: float32 of shape (480000,), tones that rise and noise."""
+    """Thirty seconds, a whole window: float32 of shape (480000,), a rising tone with noise."""
     seconds = np.arange(30 * RATE) / RATE
     noise = np.random.default_rng(0).standard_normal(len(seconds))
     return (0.3 * np.sin(2 * np.pi * (200 + 20 * seconds) * seconds) + 0.05 * noise).astype(
@@ -26,7 +26,7 @@ def samples() -> np.ndarray:
 
 
 def features(folder: str) -> np.ndarray:
-    """What a checkpoint's own feature extractor makes of it, (1, mel bins, frames)."""
+    """Its features by the checkpoint's own extractor: float32 (1, mel bins, frames)."""
     from transformers import WhisperFeatureExtractor
 
     extractor = WhisperFeatureExtractor.from_pretrained(folder)

@@ -1,4 +1,7 @@
-"""`model.generate` of Transformers' TensorFlow models, eager, and compiled as the guide does."""
+"""`model.generate` of Transformers' TensorFlow models, eager, and compiled as in the guide.
+
+Needs the baseline overlay, which has those models.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ from benchmarks.contenders import THREADS, Request
 class Model:
     """A TensorFlow model with the weights of a PyTorch-format checkpoint."""
 
+    libraries = ("tensorflow", "transformers")
+
     def __init__(self, folder: Path, work: Path, variant: str) -> None:
         """Loads it. Variant "compiled" wraps `generate` in a `tf.function` with XLA."""
         tf.config.threading.set_intra_op_parallelism_threads(THREADS)
@@ -31,12 +36,8 @@ class Model:
         self._is_compiled = variant == "compiled"
         self._is_encoder_decoder = config.is_encoder_decoder
 
-    def versions(self) -> dict[str, str]:
-        """TensorFlow's and Transformers'."""
-        return {"tensorflow": tf.__version__, "transformers": transformers.__version__}
-
     def generate(self, request: Request) -> list[int]:
-        """The new tokens; compiled at the first call of a size."""
+        """The new tokens; the first call of a size compiles."""
         ids = tf.constant([request.ids])
         run = self._function(request.new_tokens, request.num_beams)
         tokens = run(ids, tf.ones_like(ids)).numpy()[0]

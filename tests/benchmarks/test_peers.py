@@ -18,17 +18,20 @@ import pytest
 
 from benchmarks import chart, peers, report, results, weights
 from benchmarks.contenders import (
+    CONTENDERS,
     CTRANSLATE2,
     EAGER_GENERATE,
     ENGINE,
     LIMIT,
     ContenderFailed,
     Request,
+    Running,
 )
 from benchmarks.machine import Bystanders
 from benchmarks.measures import BARS, MEASURES, Bar, Call, Measure
 from benchmarks.runner import Runner, _prompt
 from tests.checkpoints import gpt2
+from xla_backend.baselines import overlay
 
 MACHINE = {
     "processor": "A <fast> one",
@@ -85,10 +88,16 @@ def test_a_token_and_the_first_token_come_out_of_two_calls() -> None:
         results.sample(found, CTRANSLATE2, "token")
 
 
+def test_percentiles() -> None:
+    assert results.percentile([3.0, 1.0, 2.0], 0.5) == 2.0
+    assert results.percentile([1.0], 0.95) == 1.0
+    assert results.percentile([float(n) for n in range(100)], 0.95) == 95.0
+
+
 def test_a_ratio_is_taken_within_each_round() -> None:
     # A machine that halves its speed for one round changes no ratio.
     found = entry({ENGINE: ([0, 0, 0], [0.5, 1.0, 0.5]), CTRANSLATE2: ([0, 0, 0], [1.0, 2.0, 1.0])})
-    bar = Bar("greedy", "124m", "", "token", CTRANSLATE2, ENGINE, True, 1.5, 3.0)
+    bar = Bar("greedy", "", CTRANSLATE2, ENGINE, 1.5, 3.0)
     assert results.ratio(found, bar) == pytest.approx(2.0)
 
 
@@ -245,7 +254,7 @@ def test_contenders_are_called_in_turn_and_write_the_same_tokens(
         longer = runner.run(measure, calls, rounds=1, least_s=3.0)
         assert runner.memory("tiny") > weights.total_bytes(small_gpt2)
     finally:
-        runner.forget()
+        runner.clear()
     assert not found["failures"]
     assert found["tokens"] == []
     by_contender = {row["contender"]: row for row in found["calls"] if row["new_tokens"] == 8}
@@ -256,14 +265,22 @@ def test_contenders_are_called_in_turn_and_write_the_same_tokens(
         assert all(seconds > 0 for seconds in row["seconds"])
     assert sum(sum(row["seconds"]) for row in longer["calls"]) > 1.0
     assert len({len(row["seconds"]) for row in longer["calls"]}) == 1
-    assert {"tensorflow", "transformers", "numpy"} <= set(runner.versions)
+    assert {"tensorflow", "numpy"} <= set(runner.versions)
+    # The rival's: the engine runs nothing of Transformers, and the project has a newer one.
+    assert runner.versions["transformers"].startswith("4.57.")
+
+
+def test_without_the_baseline_overlay_its_contender_says_what_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(overlay.FOLDER_VARIABLE, str(tmp_path / "nothing"))
+    with pytest.raises(ContenderFailed, match=f"Run: {overlay.COMMAND}"):
+        Running(CONTENDERS[EAGER_GENERATE], tmp_path, tmp_path)
 
 
 def test_a_contender_that_cannot_run_says_why(
     tmp_path: Path,
 ) -> None:
-    from benchmarks.contenders import CONTENDERS, Running
-
     running = Running(CONTENDERS[LIMIT], tmp_path / "nothing", tmp_path)
     try:
         with pytest.raises(ContenderFailed, match=r"reading the weights: FileNotFoundError"):

@@ -9,14 +9,14 @@ from xml.etree import ElementTree
 from benchmarks import soak
 from benchmarks.soak import Answered, Soak
 from tests.checkpoints import gpt2
-from xla_backend.memory_bound import LEAST_ROOM
+from xla_backend.process.memory_bound import MIN_ROOM
 
 MB = 10**6
 
 
 def test_the_limit_holds_and_no_request_fails(tmp_path: Path) -> None:
     model = str(gpt2(tmp_path / "model", seed=71, n_layer=1, n_positions=512))
-    run = soak.soak(model, requests=70, keys=40, room=LEAST_ROOM)
+    run = soak.soak(model, requests=70, keys=40, room=MIN_ROOM)
     assert run.errors == []
     assert run.keys == 40
     assert run.restarts >= 1
@@ -45,12 +45,6 @@ def test_a_limit_that_is_passed_is_said() -> None:
 
 
 def test_requests_are_spread_over_all_keys() -> None:
-    asked = soak._requests(random.Random(1), requests=500, keys=200)
+    asked = soak.spread_requests(random.Random(1), requests=500, keys=200)
     assert len(asked) == 500
     assert len(set(asked)) == 200
-
-
-def test_percentiles() -> None:
-    assert soak.percentile([3.0, 1.0, 2.0], 0.5) == 2.0
-    assert soak.percentile([1.0], 0.95) == 1.0
-    assert soak.percentile([float(n) for n in range(100)], 0.95) == 95.0

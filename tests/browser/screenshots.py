@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # Run as a script, Python finds this folder but not the checkout.
 sys.path.insert(0, str(ROOT))
 
-from playground.languages import LANGUAGES  # noqa: E402
-from playground.theme import LIGHT  # noqa: E402
+from playground.ui.languages import LANGUAGES  # noqa: E402
+from playground.ui.theme import LIGHT  # noqa: E402
 from tests.browser.visit import CHROMIUM_ARGUMENTS, Visit  # noqa: E402
 from tests.conftest import BROWSERS  # noqa: E402
 from tests.playground.served import serve  # noqa: E402
@@ -68,7 +68,7 @@ def _can_write(language: str) -> bool:
 
 def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     """A later call, then a first one, a later one in the dark and on a phone, shapes in the making,
-    lanes compared."""
+    ways compared."""
     wide = Visit(browser, url, 1280, 1010, color_scheme="light")
     _wait_until_idle(wide)
     # This shape was made ready at the start: its first call was nobody's.
@@ -173,7 +173,9 @@ def take_thumbnail(browser: Browser, url: str, folder: Path) -> None:
     picture = base64.b64encode(shown.page.screenshot(clip=part)).decode()
     shown.close()
 
-    icon = base64.b64encode((ROOT / "playground" / "assets" / "favicon.svg").read_bytes()).decode()
+    icon = base64.b64encode(
+        (ROOT / "playground" / "ui" / "assets" / "favicon.svg").read_bytes()
+    ).decode()
     card = browser.new_page(viewport={"width": 1200, "height": 630})
     card.set_content(
         f"""<style>

@@ -112,10 +112,20 @@ def test_a_mistake_names_its_line_and_keeps_what_is_shown(visit: Open) -> None:
     for text, sentence in (
         (" \n", "There are no prompts yet"),
         ("fine\n\n" + "the " * 3000, "Line 3: The prompt is"),
-        ("prompt,note\n,x", 'Line 2 has nothing in the column "prompt"'),
+        ("prompt,note\n,x", "There are no prompts yet"),
     ):
         window.at("#batch_prompts textarea").fill(text)
         window.at("#batch_run").click()
         wait_for_text(window, "#batch_notice", sentence)
         assert window.text("#batch_report") == shown
         assert window.at("#batch_run").is_enabled()
+
+
+def test_a_row_without_a_prompt_is_skipped_and_named(visit: Open) -> None:
+    window = visit()
+    open_tab(window)
+    window.at("#batch_prompts textarea").fill("prompt,note\nThe owl,a\n\nThe fox,b")
+    window.set_number("batch_max_new_tokens", 5)
+    window.at("#batch_run").click()
+    wait_for_text(window, "#batch_report", "All 2 prompts done")
+    assert "Line 3 has no prompt and was skipped." in window.text("#batch_report")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import gradio
 import pytest
 from playwright.sync_api import Browser, Page, Route
 
 from tests.browser.visit import PATIENCE_MS
 from tests.playground.served import Site
 
-TABS, TEXT_BOX = "**/Walkthrough*.js", "**/Textbox-*.js"
+_SCRIPTS = Path(gradio.__file__).parent / "templates" / "frontend" / "assets"
+[_TABS] = [path for path in _SCRIPTS.glob("*.js") if "overflow-menu" in path.read_text("utf-8")]
+TABS, HTML = f"**/{_TABS.name}", "**/HTML-*.js"
 
 
 @pytest.fixture
@@ -43,7 +47,7 @@ def keep_back(page: Page, scripts: str, how: str, loads: int) -> list[str]:
     return loaded
 
 
-@pytest.mark.parametrize(("scripts", "how"), [(TABS, "broken"), (TEXT_BOX, "lost")])
+@pytest.mark.parametrize(("scripts", "how"), [(TABS, "broken"), (HTML, "lost")])
 def test_scripts_that_fail_once_cost_a_moment(
     page: Page, site: Site, scripts: str, how: str
 ) -> None:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.browser.visit import Visit
+from tests.playground.served import serve
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture
@@ -34,10 +40,10 @@ def compare(window: Visit) -> None:
     window.at("#compare:disabled").wait_for()
 
 
-def lanes_place(window: Visit) -> list[int]:
+def charts_place(window: Visit) -> list[int]:
     """Where the charts stand on the page, and how high they are together."""
     return window.page.evaluate(
-        "[...document.querySelectorAll('#lanes figure')].flatMap(figure => {"
+        "[...document.querySelectorAll('#ways figure')].flatMap(figure => {"
         " const box = figure.getBoundingClientRect();"
         " return [Math.round(box.top + scrollY), Math.round(box.height)]; })"
     )
@@ -45,12 +51,12 @@ def lanes_place(window: Visit) -> list[int]:
 
 def test_the_guide_s_claim_is_measured_live(window: Visit) -> None:
     assert re.search(r"Takes about \d+ s", window.text("#compare_estimate"))
-    before = lanes_place(window)
     window.set_number("compare_new_tokens", 4)
     window.set_number("compare_calls", 1)
+    before = charts_place(window)
     compare(window)
-    window.at("#lanes .lane.now").first.wait_for()
-    assert lanes_place(window) == before
+    window.at("#ways .baseline.now").first.wait_for()
+    assert charts_place(window) == before
 
     # Other visitors' requests wait, and what is wrong with a request is said at once.
     window.open_tab("Playground")
@@ -58,13 +64,13 @@ def test_the_guide_s_claim_is_measured_live(window: Visit) -> None:
     wait_for_text(window, "#notice", "Your last run has not ended yet")
     window.open_tab("Compare")
 
-    window.at("#compare:enabled").wait_for()
-    said = window.text("#lanes .claim")
+    window.at("#compare:enabled").wait_for(timeout=300_000)
+    said = window.text("#ways .claim")
     assert re.search(r"First call [\d.]+\sm?s → [\d.]+\sm?s, from disk [\d.]+\sm?s\. Then", said)
     assert "than eager" in said
-    assert "Identical output: 4 lanes, the same 4 tokens." in window.text("#lanes .agreement")
-    assert window.at("#lanes .lane-track i").count() >= 7
-    assert lanes_place(window) == before
+    assert "Identical output: 4 ways, the same 4 tokens." in window.text("#ways .agreement")
+    assert window.at("#ways .baseline-track i").count() >= 7
+    assert charts_place(window) == before
     assert window.at("#compare_notice").inner_text() == ""
     assert "judging by the last comparison" in window.text("#compare_estimate")
     window.at("#values summary").press("Enter")
@@ -72,10 +78,10 @@ def test_the_guide_s_claim_is_measured_live(window: Visit) -> None:
 
     # A new comparison that is cancelled ends at once, and says so.
     compare(window)
-    wait_for_text(window, "#lanes", "importing TensorFlow")
+    wait_for_text(window, "#ways", "importing TensorFlow")
     window.at("#compare_cancel").click()
-    wait_for_text(window, "#lanes .claim", "Cancelled")
-    window.at("#compare:enabled").wait_for()
+    wait_for_text(window, "#ways .claim", "Cancelled")
+    window.at("#compare:enabled").wait_for(timeout=300_000)
 
 
 def test_the_engine_beside_itself_on_a_phone(visit: Callable[..., Visit]) -> None:
@@ -100,6 +106,35 @@ def test_the_engine_beside_itself_on_a_phone(visit: Callable[..., Visit]) -> Non
     assert window.at("#variants .badge").count() == 2
     window.at("#compare_options textarea").fill("temperature=0.5, seed=1\ntemperature=0.5, seed=2")
     compare(window)
-    window.at("#compare:enabled").wait_for()
+    window.at("#compare:enabled").wait_for(timeout=300_000)
     assert "seed=2" in window.text("#variants")
     assert window.at("#compare_notice").inner_text() == ""
+
+
+def test_where_transformers_lanes_miss_their_models_the_page_offers_them(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """Here without a network: what pip says is told, and this engine's ways are measured."""
+    served = serve("--models", "gpt2-stories", XLA_BACKEND_BASELINE=str(tmp_path), PIP_NO_INDEX="1")
+    window = Visit(browser, served.url, 1280, 900)
+    try:
+        window.open_tab("Compare")
+        offer = window.at("#compare_install")
+        assert "18 MB to download" in offer.inner_text()
+        assert offer.locator("input").is_checked()
+        window.set_number("compare_new_tokens", 4)
+        window.set_number("compare_calls", 1)
+        compare(window)
+        window.at("#compare:enabled").wait_for(timeout=300_000)
+        wait_for_text(window, "#compare_notice", "could not be installed (ERROR: No matching")
+        wait_for_text(window, "#compare_notice", "run: python -m xla_backend baseline")
+        assert window.at("#ways .baseline.failed").count() == 2
+        assert window.at("#ways .baseline-engine_from_disk").count() == 1
+        assert offer.is_visible()
+
+        choose(window, "Beams")
+        offer.wait_for(state="hidden")
+        assert window.complaints == []
+    finally:
+        window.close()
+        served.end()

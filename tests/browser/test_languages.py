@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from playground.languages import LANGUAGES, Language
+from playground.ui.languages import LANGUAGES, Language
 from tests.browser.visit import Visit
 from tests.playground.served import Site
 
@@ -18,7 +18,7 @@ OTHERS = [language for language in LANGUAGES if language.code != "en"]
 NAMES = set(
     """XLA Playground TensorFlow Transformers Python Gradio Hugging Face Hub GenerationConfig
     GPT OPT Whisper CSV JSON API UTC WAV FLAC OGG MP3 Enter Ctrl Cmd Esc Mac Shift
-    token Token eager Eager temperature Top jit compile True function float prompt run
+    TTFT TPOT token Token eager Eager temperature Top jit compile True function float prompt run
     """.split()
 )
 """Names, and words that engineers leave as they are in every language."""
@@ -37,7 +37,7 @@ _WORDS = """() => {
     for (const each of document.querySelectorAll(`[${name}]`))
       if (!each.closest(theirs) && each.checkVisibility()) said.push(each.getAttribute(name));
   const shown = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").get;
-  for (const each of document.querySelectorAll("input[role=listbox]"))
+  for (const each of document.querySelectorAll("input[role=combobox]"))
     if (each.checkVisibility()) said.push(shown.call(each));
   return said;
 }"""

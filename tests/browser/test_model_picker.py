@@ -138,7 +138,7 @@ def test_an_answer_stands_apart_from_its_input(visit: Callable[..., Visit], choi
     assert called["cache"] == "hit"
 
 
-def test_a_download_shows_how_far_it_is_and_goes_on_after_a_break(
+def test_a_download_shows_how_far_it_is_and_is_tried_again_after_a_break(
     visit: Callable[..., Visit], choice: Choice
 ) -> None:
     window = visit()
@@ -152,14 +152,15 @@ def test_a_download_shows_how_far_it_is_and_goes_on_after_a_break(
     window.at("#model", has_text="Downloaded when first used").wait_for()
     window.at("#generate").click()
     assert len(shares_until(window, "#notice .problem")) >= 2
-    assert "broke off. What is here is kept: try again" in window.text("#notice")
+    assert "broke off. Try again: files that are whole are not fetched anew" in window.text(
+        "#notice"
+    )
     assert window.text("#story .story-text") == story, "an error keeps the last result"
     assert window.at("#download .download").count() == 0
 
     choice.hub.breaks_at = 0
     window.at("#generate").click()
     shares = shares_until(window, "#story .story-new:not(:empty)")
-    assert shares[0] >= 30, "it goes on where it stood"
     assert shares == sorted(shares)
     window.wait_for_result()
     assert window.text("#report .badge") == "MISS"

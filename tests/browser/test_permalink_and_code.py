@@ -51,9 +51,14 @@ def test_a_copied_link_brings_everything_back_and_runs_only_when_told(
     assert query["prompt"] == [PROMPT]
     assert query["early_stopping"] == ["never"]
     assert len(query) == 12, "every setting"
+    window.at("#link_runs input").check()
+    window.at("#copy_link").click()
+    wait_for_text(window, "#copy_notice", "and runs them")
+    running = window.page.evaluate("navigator.clipboard.readText()")
+    assert running == f"{link}&run=true"
 
-    for run in ("", "&run=1"):
-        window.page.goto(link + run)
+    for run in (False, True):
+        window.page.goto(running if run else link)
         wait_for_text(window, "#prediction", "2 beams")
         assert window.at("#prompt textarea").input_value() == PROMPT
         assert "slow-gpt2" in window.at("#model input").input_value()

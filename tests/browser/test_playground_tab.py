@@ -16,6 +16,14 @@ from tests.playground.served import Site, children, slowed, was_cut_short
 Open = Callable[..., Visit]
 
 
+def figures(window: Visit) -> dict[str, float]:
+    """The times at the top of the report, in seconds."""
+    found = re.findall(
+        r"(End to end|TTFT|TPOT)\s+<?\s*([\d.]+)\s*(ms|s)\b", window.text("#report .figures")
+    )
+    return {name: float(value) * {"s": 1.0, "ms": 1e-3}[unit] for name, value, unit in found}
+
+
 # Shapes that nobody has had, the page's own default included, which is made ready by itself; the
 # larger one comes second, for it could serve the other.
 @pytest.mark.parametrize(("width", "repeated"), [(1280, 1), (390, 10)])
@@ -23,6 +31,7 @@ def test_the_first_call_compiles_and_the_second_runs(
     visit: Open, site: Site, width: int, repeated: int
 ) -> None:
     window = visit(width, 844)
+    window.hold_seed()
     window.write("Once upon a time " * repeated)
     window.set_number("max_new_tokens", 200)
     window.at("#prediction .outcome-miss").wait_for()
@@ -33,15 +42,85 @@ def test_the_first_call_compiles_and_the_second_runs(
         window.at("#status .status-compiling, #status .status-tracing").first.wait_for()
     window.wait_for_result()
     assert window.text("#report .badge") == "MISS"
+    missed = figures(window)
     assert "went into making the function" in window.text("#report")
     written = window.text("#story .story-new")
 
     window.at("#prediction .outcome-hit").wait_for()
     window.generate()
     assert window.text("#report .badge") == "HIT"
-    assert re.search(r"[\d,.]+× faster than the first call", window.text("#report"))
+    against = r"[\d,.]+× faster than the first call of this shape, compiled \d{4}-\d\d-\d\d \d\d:"
+    assert re.search(against, window.text("#report"))
+    hit = figures(window)
+    assert hit["TTFT"] < missed["TTFT"], "the first token had waited for the compile"
+    assert missed["TTFT"] > 0.5 * missed["End to end"]
     assert window.text("#story .story-new") == written, "the same seed draws the same text"
     assert window.overflow() == 0
+
+
+def test_each_press_writes_a_new_text_and_tells_its_seed(visit: Open) -> None:
+    window = visit()
+    window.set_number("max_new_tokens", 24)
+    texts, seeds = [], []
+    for _ in range(3):
+        window.generate()
+        texts.append(window.text("#story .story-new"))
+        told = re.search(r"Seed (\d+)", window.text("#origin"))
+        assert told is not None
+        seeds.append(told[1])
+    assert len(set(texts)) == len(set(seeds)) == 3
+    window.hold_seed()
+    assert window.at("#seed input").input_value() == seeds[-1]
+    window.generate()
+    assert window.text("#story .story-new") == texts[-1], "the seed that was told draws it again"
+
+    window.at("#view_code button").first.click()
+    window.at("#code_form label", has_text="This library").click()
+    window.at("#request_code", has_text=f"seed={seeds[-1]}").wait_for()
+
+
+def test_a_text_that_was_cut_is_copied_and_continued(visit: Open) -> None:
+    window = visit(390, 844, permissions=["clipboard-read", "clipboard-write"])
+    window.write("The old owl")
+    window.set_number("max_new_tokens", 8)
+    window.generate()
+    written = window.at("#story .story-new").text_content()
+    assert "New tokens 8" in window.text("#origin")
+    window.at("#copy_text").click()
+    window.at("#copy_text", has_text="Copied").wait_for()
+    assert window.page.evaluate("navigator.clipboard.readText()") == written
+    window.at("#continue_text").click()
+    window.at("#history tbody tr >> nth=1").wait_for()
+    window.wait_for_result()
+    assert window.at("#story .story-prompt").text_content() == f"The old owl{written}"
+    assert window.overflow() == 0
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_problem_is_in_sight_and_the_result_is_the_earlier_run_s(visit: Open, width: int) -> None:
+    window = visit(width, {1280: 800, 390: 844}[width])
+    window.write("The old owl")
+    window.set_number("max_new_tokens", 8)
+    window.generate()
+    earlier = window.at("#origin .origin-earlier")
+    assert not earlier.is_visible()
+    window.write("Once " * 3000)
+    window.page.evaluate("document.getElementById('history').scrollIntoView()")
+    window.page.keyboard.press("Control+Enter")
+    problem = window.at("#notice .problem")
+    problem.wait_for()
+    window.page.wait_for_function(
+        """() => { const box = document.querySelector('#notice .problem').getBoundingClientRect();
+        return box.top >= 0 && box.bottom <= innerHeight; }"""
+    )
+    assert "lower New tokens" in problem.inner_text()
+    assert earlier.is_visible()
+    assert (
+        float(window.page.evaluate("getComputedStyle(document.querySelector('#story')).opacity"))
+        < 1
+    )
+    window.write("The old owl")
+    earlier.wait_for(state="hidden")
 
 
 # A model of which a chunk holds far less than the text: the small ones' whole text is one chunk.
@@ -248,6 +327,19 @@ def test_a_reload_finds_the_history_again(visit: Open) -> None:
     assert "Your runs appear here" in window.text("#history")
 
 
+def test_a_cleared_history_can_be_brought_back(visit: Open) -> None:
+    window = visit()
+    window.set_number("max_new_tokens", 8)
+    window.generate()
+    window.at("#clear").click()
+    window.at("#history .nothing").wait_for()
+    window.generate()
+    window.at("#undo_clear").click()
+    window.at("#history tbody tr >> nth=1").wait_for()
+    assert window.at("#history tbody tr td:first-child").all_inner_texts() == ["2", "1"]
+    assert not window.at("#undo_clear").is_visible()
+
+
 def test_the_page_stays_live_while_something_compiles(visit: Open) -> None:
     window = visit()
     window.choose_model("slow-gpt2")
@@ -381,10 +473,10 @@ def test_a_page_at_rest_is_at_rest(visit: Open, site: Site) -> None:
     marks: list[str] = []
     while len(marks) < 5 or len(set(marks[-5:])) > 1:  # what that and others have set off
         window.page.wait_for_timeout(1000)
-        marks.append(window.page.request.get(f"{site.url}/pulse").text())
+        marks.append(window.page.request.get(f"{site.url}/changes").text())
     asked: list[str] = []
     window.page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
     window.page.evaluate(COUNT_TIMERS)
     window.page.wait_for_timeout(4000)
-    assert set(asked) == {"pulse"}, "nothing is new"
+    assert set(asked) == {"changes"}, "nothing is new"
     assert window.page.evaluate("window.timers") <= len(asked), "Gradio's tabs go round and round"

@@ -15,8 +15,8 @@ import httpx
 import pytest
 from gradio_client import Client
 
-from playground import history, history_file
-from playground.result_panel import Shown
+from playground.context.runs import Shown
+from playground.history import records, records_file
 from tests.browser.visit import PATIENCE_MS, Visit
 from tests.playground.samples import result
 from tests.playground.served import Served, Site, serve
@@ -114,9 +114,9 @@ def test_what_is_sent_stays_text_on_the_playground(visit: Open) -> None:
     window.at("details, .label-wrap", has_text="View code").first.click()
     is_innocent(window.page)
 
-    run = history.record(Shown(ALL, result(model=ALL, text=ALL)), 1, time_s=1.8e9)
+    run = records.record(Shown(ALL, result(model=ALL, text=ALL), ended_s=1.8e9), 1)
     run["machine"] = ALL[:300]
-    file = {"format": history_file.FORMAT, "version": history_file.VERSION, "runs": [run]}
+    file = {"format": records_file.FORMAT, "version": records_file.VERSION, "runs": [run]}
     window.at(
         "#import_json input, #import_json + input, input[accept='.json']"
     ).first.set_input_files(

@@ -1,4 +1,4 @@
-"""The Shapes tab, used as a presenter uses it. An app of its own: what is forgotten, all lose."""
+"""The Shapes tab, used as a presenter uses it. An app of its own: what is cleared, all lose."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ def wait_for_text(window: Visit, selector: str, text: str) -> None:
     )
 
 
-def forget(window: Visit, what: str) -> None:
+def clear(window: Visit, what: str) -> None:
     window.open_tab("Shapes")
-    window.at("#forget_what label", has_text=what).click()
-    window.at("#forget").click()
-    window.at("#forget_now").wait_for()
-    assert "everybody who uses this page" in window.text("#forget_sentence")
-    window.at("#forget_now").click()
-    wait_for_text(window, "#forget_notice", "Forgotten")
+    window.at("#clear_what label", has_text=what).click()
+    window.at("#clear_shapes").click()
+    window.at("#clear_now").wait_for()
+    assert "everybody who uses this page" in window.text("#clear_sentence")
+    window.at("#clear_now").click()
+    wait_for_text(window, "#clear_notice", "Cleared")
     window.open_tab("Playground")
 
 
-def test_shapes_are_made_ready_cancelled_and_forgotten(window: Visit) -> None:
+def test_shapes_are_prefetched_cancelled_and_cleared(window: Visit) -> None:
     # Two shapes are made ready, and become HITs.
     choose(window, padded_lengths={16, 32}, beams={2}, new_slots={16})
     wait_for_text(window, "#shapes_summary", "2 shapes: 0 in memory, 0 on disk, 2 to be compiled")
@@ -93,32 +93,32 @@ def test_shapes_are_made_ready_cancelled_and_forgotten(window: Visit) -> None:
     assert window.at("#shape_map .outcome-miss").count() > 0
 
     # From memory: the shape comes back from disk.
-    forget(window, "From memory")
+    clear(window, "From memory")
     window.at("#prediction .outcome-disk").wait_for()
     window.generate()
     assert window.text("#report .badge") == "DISK"
 
     # From disk too, also when nothing in memory changes by it.
-    forget(window, "From memory")
+    clear(window, "From memory")
     window.at("#prediction .outcome-disk").wait_for()
-    forget(window, "Everything")
+    clear(window, "Everything")
     window.at("#prediction .outcome-miss").wait_for()
     window.generate()
     assert window.text("#report .badge") == "MISS"
     assert window.at("#history tbody tr").count() == 3, "the list of runs stays"
 
 
-def test_one_shape_is_forgotten_and_another_stays_on_disk(window: Visit) -> None:
+def test_one_shape_is_cleared_and_another_stays_on_disk(window: Visit) -> None:
     choose(window, padded_lengths={16, 32}, beams={2}, new_slots={16})
     window.at("#make_ready").click()
     window.page.wait_for_function(
         "document.querySelectorAll('#shape_map .outcome-hit').length === 2"
     )
-    window.at("#forget_what label", has_text="One shape").click()
-    window.at("#forget_shape input").click()
+    window.at("#clear_what label", has_text="One shape").click()
+    window.at("#clear_shape input").click()
     window.page.get_by_role("option", name="16 slots · 2 beams · 16 new").click()
     wait_for_text(window, "#shape_map", "HIT")
-    forget(window, "One shape")
+    clear(window, "One shape")
     window.open_tab("Shapes")
     window.at("#shape_map .outcome-disk").wait_for()
     assert window.text("#shape_map tbody").split() == "16 slots MISS 32 slots DISK".split()
@@ -126,7 +126,7 @@ def test_one_shape_is_forgotten_and_another_stays_on_disk(window: Visit) -> None
 
 def test_keep_forgets_nothing(window: Visit) -> None:
     window.open_tab("Shapes")
-    window.at("#forget").click()
-    window.at("#forget_not").click()
-    window.at("#forget_now").wait_for(state="hidden")
-    assert window.text("#forget_notice") == ""
+    window.at("#clear_shapes").click()
+    window.at("#clear_not").click()
+    window.at("#clear_now").wait_for(state="hidden")
+    assert window.text("#clear_notice") == ""

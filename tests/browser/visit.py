@@ -46,12 +46,10 @@ class Visit:
         self.complaints: list[str] = []
         self.page: Page = self._context.new_page()
         self.page.set_default_timeout(PATIENCE_MS)
-        self.page.on("pageerror", lambda error: self.complaints.append(error.stack or str(error)))
+        self.page.on("pageerror", lambda error: self._complain(error.stack or str(error)))
         self.page.on(
             "console",
-            lambda message: (
-                self.complaints.append(message.text) if message.type == "error" else None
-            ),
+            lambda message: self._complain(message.text) if message.type == "error" else None,
         )
         # How many errors there were when each page was asked for: the page may load itself anew.
         begun: list[int] = []
@@ -64,6 +62,11 @@ class Visit:
         self.page.goto(url)
         self.settle()
         self._forgive_what_was_before(begun[-1])
+
+    def _complain(self, text: str) -> None:
+        # A page that is left while its stream is open closes it, and Gradio logs that as an error.
+        if not (text.startswith("AbortError: signal is aborted") and ".close (" in text):
+            self.complaints.append(text)
 
     def _forgive_what_was_before(self, complaints: int) -> None:
         """A page over whose scripts Gradio stumbled has loaded itself anew, and only came later.
@@ -128,6 +131,12 @@ class Visit:
         field = self.at(f'#{option} input[type="number"]')
         field.fill(str(value))
         field.press("Tab")
+
+    def hold_seed(self) -> None:
+        """Has every further run draw with the seed that stands there."""
+        if not self.at("#hold input").is_visible():
+            self.at(".area-options .more-options button").first.click()
+        self.at("#hold input").check()
 
     def watch_story(self) -> None:
         """Begins to note every text of the story box."""

@@ -3,7 +3,7 @@
 import pytest
 from tokenizers import Tokenizer
 
-from demo_models.checkpoint import MODELS_FOLDER, load_tokenizer
+from demo_models.folders import MODELS_FOLDER, load_tokenizer
 from demo_models.stories import tell
 from demo_models.tokenization import (
     SPECIAL_TOKENS,

@@ -7,15 +7,16 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from playground import create_app, languages, launch_options
-from playground.languages import LANGUAGES
-from playground.limits import Limits
+from playground import create_app, launch_options
+from playground.context.limits import Limits
 from playground.page import ADMIN_TABS, TABS, Page, tabs
-from tests.playground.idle_engine import IdleEngine
+from playground.ui import languages
+from playground.ui.languages import LANGUAGES
+from tests.playground.fake_backend import FakeBackend
 
 
 def a_page(**options: Any) -> Page:
-    return create_app(IdleEngine(), **options)  # type: ignore[arg-type]
+    return create_app(FakeBackend(), **options)
 
 
 def dropdown_values(page: gr.Blocks, elem_id: str = "model") -> list[str]:
@@ -28,16 +29,16 @@ def labels(page: gr.Blocks) -> list[str]:
 
 
 def test_every_tab_is_there_and_none_is_built_twice() -> None:
-    assert labels(a_page(admin=True)) == [tab.name for tab in TABS]
+    assert labels(a_page(admin=True)) == [tab.name for tab in TABS.values()]
 
 
-def test_what_changes_the_engine_for_everybody_does_not_exist_unless_it_is_asked_for() -> None:
+def test_tabs_that_change_the_engine_for_everybody_exist_for_admins_only() -> None:
     page = a_page()
-    assert labels(page) == [tab.name for tab in tabs(admin=False)]
+    assert labels(page) == [tab.name for tab in tabs(admin=False).values()]
     assert not {tab.name for tab in ADMIN_TABS} & set(labels(page))
     names = {fn.name for fn in page.fns.values()}
-    assert not names & {"_make", "_cancel", "_forget", "_ask"}
-    assert {"_make", "_cancel", "_forget"} <= {fn.name for fn in a_page(admin=True).fns.values()}
+    assert not names & {"_make", "_cancel", "_clear", "_ask"}
+    assert {"_make", "_cancel", "_clear"} <= {fn.name for fn in a_page(admin=True).fns.values()}
 
 
 @pytest.mark.parametrize("admin", [False, True])
@@ -50,7 +51,7 @@ def test_only_what_programs_may_call_is_public(admin: bool) -> None:
 
 
 @pytest.mark.parametrize("admin", [False, True])
-def test_what_runs_the_engine_shares_one_queue_and_nothing_else_waits_in_it(admin: bool) -> None:
+def test_events_that_run_the_engine_share_one_queue_and_no_other_waits_in_it(admin: bool) -> None:
     # Gradio calls the unload event itself, when a visitor has left; it queues nowhere. Who is
     # refused must not wait for that.
     others = ("leave", "_refuse")
@@ -62,7 +63,7 @@ def test_what_runs_the_engine_shares_one_queue_and_nothing_else_waits_in_it(admi
     assert {fn.concurrency_limit for fn in running if fn not in beside_others} == {1}
 
 
-def test_what_the_browser_does_alone_waits_for_no_answer_of_the_server() -> None:
+def test_events_that_the_browser_handles_alone_come_before_the_server_s() -> None:
     # Gradio carries out what is connected to one event in order, each after the one before.
     connected: dict[tuple[Any, str], list[bool]] = {}
     for fn in a_page(admin=True).fns.values():
@@ -109,7 +110,7 @@ def test_the_offer_can_be_narrowed_and_ordered() -> None:
     assert dropdown_values(page) == ["/somewhere/else", "gpt2-stories"]
 
 
-def test_what_visitors_send_is_bounded_and_does_not_stay() -> None:
+def test_uploads_are_bounded_and_do_not_stay() -> None:
     # Ten minutes, the most that is transcribed at once, at 48 kHz in stereo and 24 bits.
     assert launch_options(a_page())["max_file_size"] == "200mb"
     assert 600 * 48_000 * 2 * 3 < 200e6
@@ -120,11 +121,11 @@ def test_nothing_of_the_page_comes_from_another_server() -> None:
     options = launch_options(a_page())
     assert "http" not in options["css"]
     assert "http" not in options["head"]
-    assert options["theme"]._stylesheets == []
+    assert options["theme"]._stylesheets == []  # noqa: SLF001 (Gradio has no other name for them)
 
 
-@pytest.mark.parametrize("name", ["ssr_mode", "enable_monitoring", "pwa"])
-def test_what_nobody_asked_for_is_off(name: str) -> None:
+@pytest.mark.parametrize("name", ["ssr_mode", "enable_monitoring", "run_history", "pwa"])
+def test_features_that_nobody_asked_for_are_off(name: str) -> None:
     assert launch_options(a_page())[name] is False
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.xla_backend.parity import Pair
+    from tests.xla_backend.model.parity import Pair
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def pair_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
 
     All share one engine, so functions that another test compiled may be there already.
     """
-    from tests.xla_backend.parity import FORMS, RULES, make_pair
+    from tests.xla_backend.model.parity import FORMS, RULES, make_pair
     from xla_backend import Backend
 
     backend, root = Backend(rules=RULES), tmp_path_factory.mktemp("parity")

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from xla_backend.checkpoints.models import PACKAGED_MODEL
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-QUIET_BY_THE_TESTS = ("TF_CPP_MIN_LOG_LEVEL", "TRANSFORMERS_VERBOSITY", "TF_USE_LEGACY_KERAS")
+QUIET_BY_THE_TESTS = ("TF_CPP_MIN_LOG_LEVEL", "TRANSFORMERS_VERBOSITY")
 
 
 def run(*arguments: str | bytes) -> subprocess.CompletedProcess[str]:
@@ -45,7 +47,8 @@ def test_json_answers_every_prompt_that_can_be_answered(small_gpt2: Path) -> Non
     first, second = json_lines(done.stdout)
 
     assert set(first) == {
-        *("model", "text", "prompt_tokens", "new_tokens", "key", "cache", "timing", "batch_size")
+        *("model", "text", "prompt_tokens", "new_tokens", "key", "cache", "timing", "batch_size"),
+        *("finish_reason", "ttft_s", "tpot_s"),
     }
     assert first["model"] == str(small_gpt2)
     assert first["text"]
@@ -56,11 +59,16 @@ def test_json_answers_every_prompt_that_can_be_answered(small_gpt2: Path) -> Non
     assert (first["cache"], second["cache"]) == ("miss", "hit")
     assert set(first["timing"]) == {
         *("queue_s", "tokenize_s", "trace_s", "compile_s"),
-        *("first_token_s", "decode_s", "detokenize_s", "total_s"),
+        *("prefill_s", "decode_s", "detokenize_s", "total_s"),
     }
-    for timing in (first["timing"], second["timing"]):
+    for answer in (first, second):
+        timing = answer["timing"]
         total = timing.pop("total_s")
         assert sum(timing.values()) == pytest.approx(total, rel=1e-6)
+        assert 0 < answer["ttft_s"] < total
+        further = answer["new_tokens"] - 1
+        assert answer["tpot_s"] * further == pytest.approx(total - answer["ttft_s"])
+    assert first["ttft_s"] > first["timing"]["trace_s"] + first["timing"]["compile_s"]
     assert first["timing"]["compile_s"] > 0
     assert second["timing"]["compile_s"] == second["timing"]["trace_s"] == 0
 
@@ -70,6 +78,22 @@ def test_json_answers_every_prompt_that_can_be_answered(small_gpt2: Path) -> Non
     assert "empty" in complaints[0]
     assert "surrogate" in complaints[1]
     assert "token" in complaints[2]
+
+
+def test_an_instruct_model_answers_messages() -> None:
+    done = run(
+        *("generate", "--json", "--model", PACKAGED_MODEL, "--chat"),
+        "What is the capital of France?",
+    )
+    [answer] = json_lines(done.stdout)
+    assert "Paris" in answer["text"]
+    assert answer["finish_reason"] == "stop"
+
+
+def test_a_system_prompt_is_for_messages() -> None:
+    done = run("generate", "--system", "Answer briefly.", "What is the capital of France?")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.strip().endswith("says how a model answers a message: give --chat too.")
 
 
 def test_text_with_one_readable_line_a_prompt(small_gpt2: Path) -> None:
@@ -151,7 +175,7 @@ def test_models_lists_what_can_be_loaded() -> None:
 def test_early_stopping_takes_no_prompt_for_its_value(
     words: list[str], early_stopping: str | None, prompts: list[str]
 ) -> None:
-    from xla_backend.__main__ import _parser, _spell_out
+    from xla_backend.__main__ import _expanded, _parser
 
-    parsed = _parser().parse_args(_spell_out(["generate", *words]))
+    parsed = _parser().parse_args(_expanded(["generate", *words]))
     assert (parsed.early_stopping, parsed.prompts) == (early_stopping, prompts)

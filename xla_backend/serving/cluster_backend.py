@@ -3,7 +3,7 @@
 Knows how requests find a replica, how answers come back and what becomes of a request whose replica
 dies. Must not import TensorFlow, nor know the page. Two things differ from one engine:
 
-- `forget` and `forget_functions` concern every replica; while they last, all of them are away.
+- `forget` and `clear_functions` concern every replica; while they last, all of them are away.
 - Requests that leave one replica for another because it died run again from the beginning, once.
 """
 
@@ -15,31 +15,39 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import ray
 from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException, RequestCancelledError
 
-from xla_backend import audio, errors, prediction
-from xla_backend.audio import DEFAULT_MAX_SECONDS, AudioInput
-from xla_backend.buckets import BucketRules, CacheKey
-from xla_backend.errors import BackendError, EngineStopped, ModelUnavailable
-from xla_backend.function_comparison import DEFAULT_CALLS, FunctionComparison, KeptShape
-from xla_backend.history import Past
-from xla_backend.options import GenerationOptions
-from xla_backend.results import (
+from xla_backend.checkpoints import audio
+from xla_backend.interface import errors
+from xla_backend.interface.backend import Piece, Result
+from xla_backend.interface.buckets import BucketRules, CacheKey
+from xla_backend.interface.errors import BackendError, EngineStopped, ModelUnavailable
+from xla_backend.interface.function_comparison import DEFAULT_CALLS, FunctionComparison, StoredKey
+from xla_backend.interface.options import (
+    AudioInput,
+    GenerationOptions,
+)
+from xla_backend.interface.prompt import Prompt
+from xla_backend.interface.results import (
     CacheEntry,
     CacheOutcome,
     EngineStatus,
     GenerationResult,
     ModelInfo,
+    Past,
     Prediction,
     TranscribedWindow,
     Transcription,
 )
+from xla_backend.process.remote_backend import RemoteBackend, RemoteStream
+from xla_backend.scheduling import prediction
+from xla_backend.scheduling.vocabulary import Vocabulary
 from xla_backend.serving import snapshot as views
 from xla_backend.serving.routing import Route, function_id, spill_at
 from xla_backend.serving.snapshot import Snapshot
@@ -48,9 +56,6 @@ from xla_backend.serving.work import Work
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
-    from xla_backend.process import Vocabulary
-
-DEFAULT_OPTIONS = GenerationOptions()
 ENGINES, BOARD, APPLICATION = "Engines", "Board", "default"
 """Names of the deployments, and of the application where `serve run` is given none."""
 READ_S = 5.0
@@ -68,13 +73,13 @@ REPLICA_DIED = (
     "Send the request again: another one takes it."
 )
 
-Piece = TypeVar("Piece")
-Result = TypeVar("Result", bound=GenerationResult)
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
 
 logger = logging.getLogger(__name__)
 
 
-class ClusterBackend:
+class ClusterBackend(RemoteBackend):
     """Many engines with the methods of one. Methods may be called from any thread, not from an
     event loop's.
 
@@ -85,9 +90,9 @@ class ClusterBackend:
 
     def __init__(self, engines: DeploymentHandle, board: DeploymentHandle) -> None:
         """Takes handles to the two deployments; begins to read the board."""
+        super().__init__(BucketRules())
         self._engines = engines
         self._board = board
-        self._rules = BucketRules()
         self._vocabularies: dict[str, Vocabulary] = {}
         self._snapshots: dict[str, Snapshot] = {}
         self._news = threading.Condition()
@@ -141,74 +146,37 @@ class ClusterBackend:
             )
         return backend
 
-    # --- requests -------------------------------------------------------------------------------
-
-    def generate(
-        self,
-        model: str,
-        prompt: str,
-        options: GenerationOptions = DEFAULT_OPTIONS,
-        *,
-        exact_key: bool = False,
-    ) -> GenerationResult:
-        """Generates the whole text; arguments and errors as for `BackendProcess.generate`."""
-        return self._text(model, prompt, options, exact_key, is_chunked=False).wait()
-
-    def stream(
-        self,
-        model: str,
-        prompt: str,
-        options: GenerationOptions = DEFAULT_OPTIONS,
-        *,
-        exact_key: bool = False,
-    ) -> ClusterStream[str, GenerationResult]:
-        """Generates text that can be read as it comes; see `BackendProcess.stream`."""
-        return self._text(model, prompt, options, exact_key, is_chunked=True)
-
-    def transcribe(
-        self,
-        model: str,
-        recording: AudioInput,
-        options: GenerationOptions | None = None,
-        *,
-        language: str | None = None,
-        max_seconds: float = DEFAULT_MAX_SECONDS,
-    ) -> Transcription:
-        """Writes down what is said in a recording; see `BackendProcess.transcribe`."""
-        return self._speech(
-            model, recording, options, language, max_seconds, is_chunked=False
-        ).wait()
-
-    def transcribe_windows(
-        self,
-        model: str,
-        recording: AudioInput,
-        options: GenerationOptions | None = None,
-        *,
-        language: str | None = None,
-        max_seconds: float = DEFAULT_MAX_SECONDS,
-    ) -> ClusterStream[TranscribedWindow, Transcription]:
-        """Writes down a recording window by window; see `BackendProcess.transcribe_windows`.
-
-        A file is read here, and its samples travel: replicas need not see the file.
-        """
-        return self._speech(model, recording, options, language, max_seconds, is_chunked=True)
+    # --- what one replica answers ---------------------------------------------------------------
 
     def load(self, model: str) -> ModelInfo:
-        """Loads a model on the replica that would take its first request.
-
-        Raises:
-            ModelUnavailable: it cannot be loaded.
-            EngineStopped: the replica or its engine ended meanwhile.
-        """
-        return self._call(Route(function_id(model)), "load", model)
+        """Loads a model on the replica that would take its first request; see `AnyBackend`."""
+        return self._call(Route(function_id(model)), RemoteBackend.load, model)
 
     def compare_function(
         self, function: str, batch_size: int, *, pad: bool = False, calls: int = DEFAULT_CALLS
     ) -> FunctionComparison:
-        """Calls one of the guide's functions in three ways; see `Backend.compare_function`."""
         route = Route(f"function {function}")
-        return self._call(route, "compare_function", function, batch_size, pad=pad, calls=calls)
+        compare = RemoteBackend.compare_function
+        return self._call(route, compare, function, batch_size, pad=pad, calls=calls)
+
+    def vocabulary(self, model: str) -> Vocabulary:
+        if not isinstance(model, str):
+            raise ModelUnavailable("A model is chosen by its name.")
+        if model not in self._vocabularies:
+            route = Route(function_id(model))
+            self._vocabularies[model] = self._call(route, RemoteBackend.vocabulary, model)
+        return self._vocabularies[model]
+
+    def predict_key(
+        self, model: str, wanted: CacheKey, prompt_tokens: int, exact_key: bool
+    ) -> Prediction:
+        """See `RemoteBackend`; on the replica to which the request would be sent."""
+        here = self._predict_here(model, wanted, prompt_tokens, exact_key)
+        if here.outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
+            return here
+        # Whether it can be restored, only a machine that sees the store can tell.
+        route, predict = Route(function_id(model, wanted)), RemoteBackend.predict_key
+        return self._call(route, predict, model, wanted, prompt_tokens, exact_key)
 
     # --- what replicas' snapshots answer --------------------------------------------------------
 
@@ -224,89 +192,51 @@ class ClusterBackend:
         return self._all()
 
     def models(self) -> list[ModelInfo]:
-        """The models that can be asked for."""
         return views.merged_models(self._all())
 
-    def entries(self) -> list[CacheEntry]:
+    def cached_functions(self) -> list[CacheEntry]:
         """The compiled functions in any replica's memory."""
-        return views.merged_entries(self._all())
+        return views.merged_cached_functions(self._all())
 
     def past(self) -> Past:
         """What each key took on any replica."""
         return views.merged_past(self._all())
 
-    def kept_shapes(self) -> list[KeptShape]:
+    def stored_keys(self) -> list[StoredKey]:
         """The shapes that `compare_function` has compiled for on any replica."""
-        return views.merged_kept_shapes(self._all())
+        return views.merged_stored_keys(self._all())
 
-    def warming(self) -> list[tuple[str, CacheKey]]:
+    def prefetching(self) -> list[tuple[str, CacheKey]]:
         """Models and keys that are being made ready in the background of any replica."""
         return views.merged_warming(self._all())
 
     def wait_ready(self, timeout_s: float | None = None) -> bool:
-        """Waits until some replica is ready; False when `timeout_s` seconds were not enough."""
         with self._news:
             return self._news.wait_for(
                 lambda: any(one.status.state != "starting" for one in self._snapshots.values()),
                 timeout_s,
             )
 
-    # --- predictions ----------------------------------------------------------------------------
-
-    def predict(
-        self,
-        model: str,
-        prompt: str,
-        options: GenerationOptions = DEFAULT_OPTIONS,
-        *,
-        exact_key: bool = False,
-    ) -> Prediction:
-        """What this request would meet now, on the replica to which it would be sent.
-
-        Raises:
-            InvalidRequest: the prompt is empty or too long.
-            ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.
-        """
-        wanted, tokens = self._vocabulary(model).prompt_key(self._rules, prompt, options)
-        here = self._predict(model, wanted, tokens, exact_key)
-        if here.outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
-            return here
-        # Whether it can be restored, only a machine that sees the store can tell.
-        route = Route(function_id(model, wanted))
-        return self._call(route, "predict", model, prompt, options, exact_key=exact_key)
-
-    def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
-        """What the first window of any recording would meet now; as for `predict`."""
-        wanted, frames = self._vocabulary(model).speech_key(self._rules, options)
-        here = self._predict(model, wanted, frames, exact_key=False)
-        if here.outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
-            return here
-        return self._call(Route(function_id(model, wanted)), "predict_speech", model, options)
-
     # --- work for later, and its end ------------------------------------------------------------
 
-    def warm_soon(self, model: str, keys: Iterable[CacheKey]) -> None:
+    def prefetch(self, model: str, keys: Iterable[CacheKey]) -> None:
         """Has each key made ready on its home replica, in idle moments. Returns at once."""
         for key in keys:
-            self._engines.warm_soon.remote(Route(function_id(model, key)), model, key)
+            self._engines.prefetch.remote(Route(function_id(model, key)), model, key)
 
-    def cancel_warming(self) -> None:
+    def cancel_prefetch(self) -> None:
         """Gives up what waits in the background of any replica."""
-        self._call_all("cancel_warming")
+        self._call_all(RemoteBackend.cancel_prefetch)
 
-    def forget(
+    def clear(
         self, model: str | None = None, key: CacheKey | None = None, disk: bool = True
     ) -> None:
-        """Forgets compiled functions on every replica: all engines end and start anew.
+        """See `ServedBackend`; on every replica: all engines end and start anew."""
+        self._call_all(RemoteBackend.clear, model, key, disk)
 
-        Args:
-            model, key, disk: as for `BackendProcess.forget`.
-        """
-        self._call_all("forget", model, key, disk)
-
-    def forget_functions(self) -> None:
+    def clear_functions(self) -> None:
         """Has `compare_function` trace and compile everything again, on every replica."""
-        self._call_all("forget_functions")
+        self._call_all(RemoteBackend.clear_functions)
 
     def close(self) -> None:
         """Ends the connection; the service goes on. Later calls raise `EngineStopped`."""
@@ -320,16 +250,21 @@ class ClusterBackend:
         return sorted(self._snapshots.values(), key=lambda one: one.replica)
 
     def _text(
-        self, model: str, prompt: str, options: GenerationOptions, exact_key: bool, is_chunked: bool
+        self,
+        model: str,
+        prompt: Prompt,
+        options: GenerationOptions,
+        exact_key: bool,
+        in_chunks: bool,
     ) -> ClusterStream[str, GenerationResult]:
         try:
-            wanted, tokens = self._vocabulary(model).prompt_key(self._rules, prompt, options)
+            wanted, tokens = self.vocabulary(model).prompt_key(self._rules, prompt, options)
         except ModelUnavailable:  # unknown, which a replica will say, or to be downloaded there
             route = Route(function_id(model))
         else:
-            route = self._route(model, self._predict(model, wanted, tokens, exact_key))
+            route = self._route(model, self._predict_here(model, wanted, tokens, exact_key))
         work = Work(
-            uuid.uuid4().hex, model, prompt, options, is_chunked=is_chunked, exact_key=exact_key
+            uuid.uuid4().hex, model, prompt, options, is_streaming=in_chunks, exact_key=exact_key
         )
         return ClusterStream(self, route, work)
 
@@ -340,33 +275,37 @@ class ClusterBackend:
         options: GenerationOptions | None,
         language: str | None,
         max_seconds: float,
-        is_chunked: bool,
+        in_chunks: bool,
     ) -> ClusterStream[TranscribedWindow, Transcription]:
         try:
-            vocabulary = self._vocabulary(model)
+            vocabulary = self.vocabulary(model)
         except ModelUnavailable:
             self.load(model)
-            vocabulary = self._vocabulary(model)
+            vocabulary = self.vocabulary(model)
         wanted, frames = vocabulary.speech_key(self._rules, options)
+        assert vocabulary.speech is not None  # it has a key
         rate = vocabulary.speech.rate
         work = Work(
             uuid.uuid4().hex,
             model,
             options=options,
-            is_chunked=is_chunked,
+            is_streaming=in_chunks,
+            # The samples travel: replicas need not see the file.
             recording=(rate, audio.read(recording, rate, max_seconds)),
             language=language,
             max_seconds=max_seconds,
         )
-        route = self._route(model, self._predict(model, wanted, frames, exact_key=False))
+        route = self._route(model, self._predict_here(model, wanted, frames, exact_key=False))
         return ClusterStream(self, route, work)
 
-    def _predict(self, model: str, wanted: CacheKey, size: int, exact_key: bool) -> Prediction:
+    def _predict_here(
+        self, model: str, wanted: CacheKey, prompt_tokens: int, exact_key: bool
+    ) -> Prediction:
         """What the functions in memory promise; a MISS may be a DISK."""
         return prediction.predict(
             wanted=wanted,
-            prompt_tokens=size,
-            entries=[entry for entry in self.entries() if entry.model == model],
+            prompt_tokens=prompt_tokens,
+            entries=[entry for entry in self.cached_functions() if entry.model == model],
             past=self.past().get(model, {}),
             is_stored=lambda key: False,
             exact_key=exact_key,
@@ -378,32 +317,38 @@ class ClusterBackend:
         run_s = None if past is None else past.run_s
         return Route(function_id(model, predicted.key), spill_at=spill_at(first_call_s, run_s))
 
-    def _vocabulary(self, model: str) -> Vocabulary:
-        if not isinstance(model, str):
-            raise ModelUnavailable("A model is chosen by its name.")
-        if model not in self._vocabularies:
-            self._vocabularies[model] = self._call(Route(function_id(model)), "vocabulary", model)
-        return self._vocabularies[model]
-
-    def _call(self, route: Route, method: str, *arguments: Any, **named: Any) -> Any:
+    def _call(
+        self,
+        route: Route,
+        method: Callable[Concatenate[RemoteBackend, Arguments], Answer],
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Answer:
         """Calls a method of one replica's `BackendProcess`."""
         if self._closed.is_set():
             raise EngineStopped(CLOSED)
-        return self._take(self._engines.call.remote(route, method, *arguments, **named))
+        name = method.__name__
+        return self._take(self._engines.call.remote(route, name, *arguments, **named))
 
-    def _call_all(self, method: str, *arguments: Any) -> None:
+    def _call_all(
+        self,
+        method: Callable[Concatenate[RemoteBackend, Arguments], None],
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> None:
         """The same on every replica at once; one that is gone has nothing to do it to."""
         if self._closed.is_set():
             raise EngineStopped(CLOSED)
+        name = method.__name__
         replies = [
-            self._engines.call.remote(Route(to=replica), method, *arguments)
+            self._engines.call.remote(Route(to=replica), name, *arguments, **named)
             for replica in list(self._snapshots)
         ]
         for reply in replies:
             try:
                 self._take(reply)
             except EngineStopped as error:
-                logger.info("%s on a replica: %s", method, error)
+                logger.info("%s on a replica: %s", name, error)
 
     def _take(self, response: Any) -> Any:
         try:
@@ -458,41 +403,34 @@ class ClusterBackend:
             self._closed.wait(BETWEEN_READS_S)
 
 
-class ClusterStream(Generic[Piece, Result]):
-    """What one request sends as it comes: an iterator of its pieces.
-
-    Dropping it, or closing it, before its end stops the work on the replica.
+class ClusterStream(RemoteStream[Piece, Result]):
+    """What a replica sends for one request as it comes.
 
     Attributes:
-        result: set when the iterator has ended, also after `stop`; None if an error was raised, or
-            if it was stopped before an engine took it up.
         replica: name of the replica that has it; empty before one does.
     """
 
     def __init__(self, backend: ClusterBackend, route: Route, work: Work) -> None:
         """Sends the request."""
-        self.result: Result | None = None
+        super().__init__()
         self.replica = ""
         self._backend = backend
         self._route = route
         self._work = work
         self._lock = threading.Lock()
-        self._stopped = self._ended = self._handed_out = False
+        self._stopped = self._handed_out = False
         self._retries = 1
         self._sent = time.perf_counter()
         self._waited_s = 0.0
         self._response = self._send()
 
     @property
-    def has_begun(self) -> bool:
+    def has_started(self) -> bool:
         """Whether a replica has taken it up."""
         return bool(self.replica)
 
-    def wait_begun(self) -> None:
-        """Returns at once: what comes from the replica is read where a piece is asked for."""
-
-    def __iter__(self) -> Self:
-        return self
+    def wait_started(self) -> None:
+        """Returns at once: what comes from the replica is read where a chunk is asked for."""
 
     def __next__(self) -> Piece:
         while not self._ended:
@@ -512,25 +450,7 @@ class ClusterStream(Generic[Piece, Result]):
                     self._end(kind, value)
         raise StopIteration
 
-    def wait(self) -> Result:
-        """Waits for the result.
-
-        Raises:
-            EngineStopped: it was stopped before an engine took it up.
-            BackendError: what the engine raised.
-        """
-        try:
-            for _ in self:
-                pass
-        except BaseException:  # Ctrl-C: nobody waits any more
-            self.close()
-            raise
-        if self.result is None:
-            raise EngineStopped("The request was stopped before an engine took it up.")
-        return self.result
-
     def stop(self) -> None:
-        """Ends after the piece that is being made; what was made is kept. Returns at once."""
         with self._lock:
             self._stopped = True
             if self.replica:
@@ -538,15 +458,8 @@ class ClusterStream(Generic[Piece, Result]):
             else:
                 self._response.cancel()
 
-    def close(self) -> None:
-        """Stops, without waiting for what is left."""
-        if not self._ended:
-            self._ended = True
-            self._response.cancel()
-
-    def __del__(self) -> None:
-        if not getattr(self, "_ended", True):
-            self.close()
+    def _abandon(self) -> None:
+        self._response.cancel()
 
     def _send(self) -> Any:
         if self._backend._closed.is_set():

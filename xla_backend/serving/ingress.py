@@ -11,7 +11,7 @@ import dataclasses
 import io
 import json
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,16 +19,17 @@ import soundfile
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from xla_backend.errors import (
+from xla_backend.checkpoints.models import DEFAULT_SPEECH_MODEL
+from xla_backend.interface.errors import (
     BackendError,
     EngineStopped,
     InvalidRequest,
     ModelUnavailable,
     OutOfMemory,
 )
-from xla_backend.models import DEFAULT_SPEECH_MODEL
-from xla_backend.options import WINDOW_TOKENS, GenerationOptions
-from xla_backend.serving.cluster_backend import ClusterBackend, ClusterStream
+from xla_backend.interface.options import WINDOW_TOKENS, GenerationOptions
+from xla_backend.process.remote_backend import RemoteStream
+from xla_backend.serving.cluster_backend import ClusterBackend
 from xla_backend.serving.settings import first_model
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Ingress:
         try:
             return await route(request)
         except BackendError as error:
-            return _told(error)
+            return _to_response(error)
 
     # --- the paths ------------------------------------------------------------------------------
 
@@ -151,7 +152,7 @@ class Ingress:
         )
 
     async def _entries(self, request: Request) -> Response:
-        return JSONResponse([entry.to_json() for entry in self._backend.entries()])
+        return JSONResponse([entry.to_json() for entry in self._backend.cached_functions()])
 
     async def _status(self, request: Request) -> Response:
         status = self._backend.status
@@ -173,7 +174,7 @@ class Ingress:
 
     # --- inside ---------------------------------------------------------------------------------
 
-    async def _open(self, request: Request) -> tuple[ClusterStream[str, Any], float | None]:
+    async def _open(self, request: Request) -> tuple[RemoteStream[str, Any], float | None]:
         model, prompt, options, exact_key, timeout_s = self._read(await _json(request))
         stream = await self._wait(
             lambda: self._backend.stream(model, prompt, options, exact_key=exact_key)
@@ -207,29 +208,29 @@ class Ingress:
         return model
 
     async def _lines(
-        self, stream: ClusterStream[str, Any], timeout_s: float | None
-    ) -> AsyncIterator[bytes]:
+        self, stream: RemoteStream[str, Any], timeout_s: float | None
+    ) -> AsyncGenerator[bytes, None]:
         """The lines of /stream. An error after the first line is the last line."""
-        text, begun = "", False
+        text, started = "", False
         try:
-            async for piece in self._pieces(stream, timeout_s):
-                text, begun = text + piece, True
+            async for chunk in self._chunks(stream, timeout_s):
+                text, started = text + chunk, True
                 yield _line({"text": text})
             yield _line(_result(stream).to_json())
         except BackendError as error:
-            if not begun:
+            if not started:
                 raise
             yield _line({"error": str(error)})
 
-    async def _finish(self, stream: ClusterStream[Any, Any], timeout_s: float | None) -> Any:
-        async for _ in self._pieces(stream, timeout_s):
+    async def _finish(self, stream: RemoteStream[Any, Any], timeout_s: float | None) -> Any:
+        async for _ in self._chunks(stream, timeout_s):
             pass
         return _result(stream)
 
-    async def _pieces(
-        self, stream: ClusterStream[Any, Any], timeout_s: float | None
+    async def _chunks(
+        self, stream: RemoteStream[Any, Any], timeout_s: float | None
     ) -> AsyncIterator[Any]:
-        """The pieces as they come.
+        """The chunks as they come.
 
         Raises:
             RunTooLong: they came for too long; the run was stopped.
@@ -242,8 +243,8 @@ class Ingress:
 
         timer = asyncio.get_running_loop().call_later(timeout_s, end) if timeout_s else None
         try:
-            while (piece := await self._wait(lambda: next(stream, None))) is not None:
-                yield piece
+            while (chunk := await self._wait(lambda: next(stream, None))) is not None:
+                yield chunk
         finally:
             if timer is not None:
                 timer.cancel()
@@ -259,7 +260,7 @@ class Ingress:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function)
 
 
-def _result(stream: ClusterStream[Any, Any]) -> Any:
+def _result(stream: RemoteStream[Any, Any]) -> Any:
     if stream.result is None:
         raise EngineStopped("The request was stopped before an engine took it up.")
     return stream.result
@@ -324,7 +325,7 @@ def _line(values: Mapping[str, Any]) -> bytes:
     return json.dumps(values).encode() + b"\n"
 
 
-def _told(error: BackendError) -> Response:
+def _to_response(error: BackendError) -> Response:
     status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 500)
     return _error(status, str(error))
 

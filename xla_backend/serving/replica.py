@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from ray import serve
 
-from xla_backend.buckets import CacheKey
-from xla_backend.errors import BackendError, EngineStopped
-from xla_backend.process import BackendProcess
+from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.errors import BackendError, EngineStopped
+from xla_backend.process.backend_process import BackendProcess
 from xla_backend.serving.board import HEARTBEAT_S
 from xla_backend.serving.routing import Route, function_id
 from xla_backend.serving.settings import first_model, open_registry
@@ -100,7 +100,7 @@ class Engines:
 
         stream = self._open(work)
         self._streams[work.id] = stream
-        threading.Thread(target=_read, args=(stream, put, work.is_chunked), daemon=True).start()
+        threading.Thread(target=_read, args=(stream, put, work.is_streaming), daemon=True).start()
         try:
             while True:
                 kind, value = await replies.get()
@@ -116,7 +116,7 @@ class Engines:
         await self._register()
 
     async def stop(self, route: Route, id: str) -> None:
-        """Ends a request after the piece that is being made; what was made is its result."""
+        """Ends a request after the chunk that is being made; what was made is its result."""
         stream = self._streams.get(id)
         if stream is not None:
             stream.stop()
@@ -129,12 +129,12 @@ class Engines:
         await self._register()
         return (reply[0], (reply[1], self._snapshot())) if reply[0] == "result" else reply
 
-    async def warm_soon(self, route: Route, model: str, key: CacheKey) -> Reply:
+    async def prefetch(self, route: Route, model: str, key: CacheKey) -> Reply:
         """Makes a key ready in an idle moment, and loads the model for that if need be."""
         reply = await asyncio.to_thread(_answer, self._process.load, (model,), {})
         if reply[0] == "result":
             await self._keep(route.function)
-            self._process.warm_soon(model, [key])
+            self._process.prefetch(model, [key])
             reply = "result", (None, self._snapshot())
         return reply
 
@@ -155,6 +155,7 @@ class Engines:
 
     def _open(self, work: Work) -> Any:
         if work.recording is None:
+            assert work.options is not None
             return self._process.stream(
                 work.model, work.prompt, work.options, exact_key=work.exact_key
             )
@@ -173,7 +174,11 @@ class Engines:
 
     async def _register(self) -> None:
         """Registers all that the engine has, whoever asked for it."""
-        ids = {function_id(entry.model, entry.key) for entry in self._process.entries()}
+        ids = {
+            function_id(entry.model, entry.key)
+            for entry in self._process.cached_functions()
+            if isinstance(entry.key, CacheKey)
+        }
         ids |= {function_id(info.name) for info in self._process.models() if info.loaded}
         for new in ids - self._registered:
             await self._keep(new)
@@ -192,17 +197,17 @@ class Engines:
         self._board.leave.remote(self._replica)
 
 
-def _read(stream: Iterable[Any], put: Callable[[Reply], None], is_chunked: bool) -> None:
+def _read(stream: Iterable[Any], put: Callable[[Reply], None], is_streaming: bool) -> None:
     """The thread of one request: hands on what the engine sends."""
     for reply in _replies(stream):
-        if reply[0] != "chunk" or is_chunked:
+        if reply[0] != "chunk" or is_streaming:
             put(reply)
 
 
 def _replies(stream: Any) -> Iterator[Reply]:
     try:
-        for piece in stream:
-            yield "chunk", piece
+        for chunk in stream:
+            yield "chunk", chunk
     except BackendError as error:
         yield "error", (type(error).__name__, str(error))
     else:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from xla_backend.buckets import CacheKey
+from xla_backend.interface.buckets import CacheKey
 
 NEVER = 1_000_000
 """A `Route.spill_at` that no queue reaches."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from xla_backend.errors import InvalidRequest
-from xla_backend.memory import DEFAULT_LIMIT, limit_from
-from xla_backend.models import DEFAULT_MODEL, HUB_MODELS, Registry
+from xla_backend.checkpoints.models import DEFAULT_MODEL, HUB_MODELS, Registry
+from xla_backend.interface.errors import InvalidRequest
+from xla_backend.process.memory import DEFAULT_LIMIT, limit_from
 
 Number = TypeVar("Number", int, float)
 
@@ -126,6 +126,8 @@ def open_registry(models: tuple[str, ...]) -> Registry:
 
     Bundled names are always in it; Hub ids and folders only if they are named.
     """
-    folders = [name for name in models if Path(name).is_dir()]
-    hub_models = [name for name in models if "/" in name and name not in folders]
+    folders = [name for name in models if Path(name).exists()]  # or GGUF files
+    hub_models = [
+        name for name in models if ("/" in name and name not in folders) or name in HUB_MODELS
+    ]
     return Registry(hub_models if models else HUB_MODELS, allow_folders=bool(folders))

@@ -12,13 +12,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from xla_backend.buckets import CacheKey
-from xla_backend.function_comparison import KeptShape
-from xla_backend.history import KeyHistory, Past
-from xla_backend.results import CacheEntry, EngineStatus, ModelInfo
+from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.function_comparison import StoredKey
+from xla_backend.interface.results import (
+    AnyKey,
+    CacheEntry,
+    EngineStatus,
+    KeyHistory,
+    ModelInfo,
+    Past,
+)
 
 if TYPE_CHECKING:
-    from xla_backend.process import BackendProcess
+    from xla_backend.process.backend_process import BackendProcess
 
 _AT_REST = ("ready", "starting", "stopped")
 
@@ -42,8 +48,8 @@ class Snapshot:
     models: tuple[ModelInfo, ...]
     entries: tuple[CacheEntry, ...]
     past: Past
-    kept_shapes: tuple[KeptShape, ...]
-    warming: tuple[tuple[str, CacheKey], ...]
+    stored_keys: tuple[StoredKey, ...]
+    prefetching: tuple[tuple[str, CacheKey], ...]
     pid: int
 
     @classmethod
@@ -56,10 +62,10 @@ class Snapshot:
             status=status,
             status_age_s=max(0.0, time.perf_counter() - status.since),
             models=tuple(process.models()),
-            entries=tuple(process.entries()),
+            entries=tuple(process.cached_functions()),
             past=process.past(),
-            kept_shapes=tuple(process.kept_shapes()),
-            warming=tuple(process.warming()),
+            stored_keys=tuple(process.stored_keys()),
+            prefetching=tuple(process.prefetching()),
             pid=pid,
         )
 
@@ -84,17 +90,16 @@ def merged_status(snapshots: Sequence[Snapshot]) -> EngineStatus | None:
     return longest.replace(detail=f"{longest.detail} · {counted}" if longest.detail else counted)
 
 
-def merged_entries(snapshots: Iterable[Snapshot]) -> list[CacheEntry]:
+def merged_cached_functions(snapshots: Iterable[Snapshot]) -> list[CacheEntry]:
     """Each function once: calls counted together, times those of the replica that called it most.
 
     Statistics of several engines cannot be added up, and a mixture of machines would be nobody's.
     """
-    of_function: dict[CacheEntry, list[CacheEntry]] = {}
+    of_function: dict[tuple[str, AnyKey, int], list[CacheEntry]] = {}
     for snapshot in snapshots:
         for entry in snapshot.entries:
-            # What it is, without what it took.
-            bare = dataclasses.replace(entry, first_call=None, hits=0, cached=None)
-            of_function.setdefault(bare, []).append(entry)
+            name = (entry.model, entry.key, entry.batch_size)
+            of_function.setdefault(name, []).append(entry)
     return [
         dataclasses.replace(
             max(entries, key=lambda entry: entry.hits), hits=sum(entry.hits for entry in entries)
@@ -127,15 +132,16 @@ def merged_past(snapshots: Iterable[Snapshot]) -> Past:
                     miss_s=one.miss_s if before.miss_s is None else before.miss_s,
                     disk_s=one.disk_s if before.disk_s is None else before.disk_s,
                     run_s=one.run_s if before.run_s is None else before.run_s,
+                    compiled=one.compiled if before.compiled is None else before.compiled,
                 )
     return merged
 
 
-def merged_kept_shapes(snapshots: Iterable[Snapshot]) -> list[KeptShape]:
+def merged_stored_keys(snapshots: Iterable[Snapshot]) -> list[StoredKey]:
     """The shapes of the guide's functions that some replica has compiled for."""
-    return list(dict.fromkeys(shape for one in snapshots for shape in one.kept_shapes))
+    return list(dict.fromkeys(shape for one in snapshots for shape in one.stored_keys))
 
 
 def merged_warming(snapshots: Iterable[Snapshot]) -> list[tuple[str, CacheKey]]:
     """What is being made ready anywhere."""
-    return list(dict.fromkeys(work for one in snapshots for work in one.warming))
+    return list(dict.fromkeys(work for one in snapshots for work in one.prefetching))

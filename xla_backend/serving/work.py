@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from xla_backend.audio import DEFAULT_MAX_SECONDS, AudioInput
-from xla_backend.options import GenerationOptions
+from xla_backend.interface.options import DEFAULT_MAX_SECONDS, AudioInput, GenerationOptions
+from xla_backend.interface.prompt import Prompt
 
 Reply = tuple[str, Any]
-"""(kind, value). Any number of ("chunk", piece), then one ("result", value), ("dropped", None) for
+"""(kind, value). Any number of ("chunk", chunk), then one ("result", value), ("dropped", None) for
 what was stopped before the engine took it up, or ("error", (class name in `errors`, sentence))."""
 
 
@@ -22,16 +22,16 @@ class Work:
 
     Attributes:
         id: the client's name for it, with which it can be stopped.
-        is_chunked: whether the client wants the pieces as they come.
+        is_streaming: whether the client wants the chunks as they come.
         options: None, for the model's own choice, only where there is a recording.
         recording: None where there is a prompt.
     """
 
     id: str
     model: str
-    prompt: str = ""
+    prompt: Prompt = ""
     options: GenerationOptions | None = field(default_factory=GenerationOptions)
-    is_chunked: bool = True
+    is_streaming: bool = True
     exact_key: bool = False
     recording: AudioInput | None = None
     language: str | None = None

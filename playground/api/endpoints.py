@@ -1,0 +1,214 @@
+"""The public endpoints that run a request, or say what it would meet.
+
+Knows their names, types and documentation. Must not know the page's components.
+"""
+
+# Annotations are not postponed here: Gradio reads an answer's type from the signature as it stands.
+
+import inspect
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import gradio as gr
+from gradio_client.utils import is_file_obj_with_meta
+
+from playground.api.engine_endpoints import add_engine_endpoints, published
+from playground.compare.baselines_report import claim
+from playground.compare.runs import baselines_run
+from playground.context.runs import BETWEEN_UPDATES_S, with_waiting
+from xla_backend import GenerationOptions, InvalidRequest
+from xla_backend.baselines.comparison import CACHED_CALLS
+from xla_backend.interface.options import WINDOW_TOKENS
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+
+REQUEST = {
+    "prompt": "the text to continue; for T5 models, the text to answer, task included.",
+    "model": "name of a model that the page offers.",
+    "max_new_tokens": "most tokens to generate, 1 to 1024. Part of the compiled shape.",
+    "num_beams": "beams searched, 1 to 8. Part of the compiled shape.",
+    "temperature": "0 takes the likeliest token; above 0 tokens are drawn.",
+    "top_k": "when drawing, keep only the k likeliest tokens; 0 keeps all.",
+    "top_p": "when drawing, keep the likeliest tokens that add up to top_p.",
+    "repetition_penalty": "above 1 makes tokens that already occurred less likely.",
+    "length_penalty": "above 0 favours longer texts in beam search.",
+    "early_stopping": 'when beam search ends: true, false or "never".',
+    "seed": "the same seed draws the same text.",
+    "exact_key": "a larger compiled function, if there is one, may not serve instead.",
+}
+"""What an endpoint for a request takes, in order, and what callers are told about it."""
+
+
+def add_endpoints(page: "PageContext") -> None:
+    """Adds the endpoints to the `gr.Blocks` that is being built."""
+    backend = page.backend
+    models = page.models()
+    default_model = models[0].name if models else ""
+
+    def request_from(*values: Any) -> tuple[str, str, GenerationOptions, bool]:
+        """Model, prompt, options and exact key, as the engine takes them, checked."""
+        given = dict(zip(REQUEST, values, strict=True))
+        prompt, model, exact_key = (given.pop(name) for name in ("prompt", "model", "exact_key"))
+        options = GenerationOptions(**given)
+        page.check_request(model, prompt, options)
+        return model, prompt, options, exact_key
+
+    def generate(*values: Any) -> dict[str, Any]:
+        """Continue or answer a prompt, and say if a function was compiled, and where time went.
+
+        Returns:
+            An object with model, text, prompt_tokens, new_tokens, key, cache,
+            timing, ttft_s and tpot_s (seconds).
+        """
+        model, prompt, options, exact_key = request_from(*values)
+        waited_s = page.line.waited_s()
+        result = backend.generate(model, prompt, options, exact_key=exact_key)
+        return with_waiting(result, waited_s).to_json()
+
+    def stream(*values: Any) -> Iterator[dict[str, Any]]:
+        """Continue or answer a prompt, and send the text while it grows.
+
+        Returns:
+            Objects whose text grows; the last one is what generate answers.
+        """
+        model, prompt, options, exact_key = request_from(*values)
+        waited_s = page.line.waited_s()
+        chunks = backend.stream(model, prompt, options, exact_key=exact_key)
+        try:
+            text, last = "", 0.0
+            for chunk in chunks:
+                text += chunk
+                if time.perf_counter() - last >= BETWEEN_UPDATES_S:
+                    last = time.perf_counter()
+                    yield {"text": text}
+        finally:
+            chunks.close()  # The caller may have left.
+        assert chunks.result is not None  # Only who calls stop() gets none.
+        yield with_waiting(chunks.result, waited_s).to_json()
+
+    def predict(*values: Any) -> dict[str, Any]:
+        """Say what a request would meet if it were sent now: hit, disk, reused or miss.
+
+        Nothing is run. The prompt's tokens are counted, and the engine's memory is looked at.
+
+        Returns:
+            An object with cache, key, requested_key, prompt_tokens and expected_s (seconds, or null
+            where nothing comparable was measured yet).
+        """
+        model, prompt, options, exact_key = request_from(*values)
+        return backend.predict(model, prompt, options, exact_key=exact_key).to_json()
+
+    def compare(
+        prompt: str,
+        model: str = default_model,
+        max_new_tokens: int = 32,
+        num_beams: int = 1,
+        cached_calls: int = CACHED_CALLS,
+    ) -> dict[str, Any]:
+        """Measure this engine beside Transformers' generate, eager and compiled. Takes a minute.
+
+        Each way answers the prompt in a fresh process of its own, one after the other: the first
+        call, then repeated ones. Nobody else is served meanwhile.
+
+        Parameters:
+            prompt: the text to continue.
+            model: name of a model that the page offers.
+            max_new_tokens: most tokens to generate, 1 to 1024.
+            num_beams: beams searched, 1 to 8.
+            cached_calls: how often each way repeats the request after its first call, 1 to 50.
+        Returns:
+            An object with lanes (each with its seconds, tokens and text), identical, and claim.
+        """
+        options = GenerationOptions(max_new_tokens=max_new_tokens, num_beams=num_beams)
+        run = baselines_run(page, model, prompt, options, cached_calls, may_install=True)
+        for _ in run.steps(backend):
+            pass
+        return {"claim": claim(run.comparison.results), **run.comparison.to_json()}
+
+    for function, queue in (
+        (generate, page.beside_others),
+        (stream, page.beside_others),
+        (predict, {"queue": False}),
+    ):
+        endpoint = published(taking_requests(function, default_model))
+        gr.api(endpoint, api_name=function.__name__, **queue)
+    gr.api(published(compare), api_name="compare", **page.alone)
+    if speech_models := page.speech_models():
+        _add_transcribe(page, speech_models[0].name)
+    add_engine_endpoints(page)
+
+
+def taking_requests(function: Callable[..., Any], default_model: str) -> Callable[..., Any]:
+    """The function, which takes any values, with the parameters of `REQUEST`.
+
+    They are named nowhere else: Gradio reads names, types and defaults from the signature, which is
+    made of the fields of `GenerationOptions`, and what is said about them from the docstring.
+    """
+    kinds = {"prompt": str, "model": str, **get_type_hints(GenerationOptions), "exact_key": bool}
+    defaults = {"model": default_model, **GenerationOptions().to_dict(), "exact_key": False}
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=defaults.get(name, inspect.Parameter.empty),
+            annotation=kinds[name],
+        )
+        for name in REQUEST
+    ]
+    answer = dict[str, Any]  # of a stream, too: Gradio describes one chunk of it
+    function.__signature__ = inspect.Signature(parameters, return_annotation=answer)  # type: ignore[attr-defined]
+    function.__annotations__ = {**kinds, "return": answer}
+    said = "".join(f"    {name}: {meaning}\n" for name, meaning in REQUEST.items())
+    function.__doc__ = str(inspect.getdoc(function)).replace(
+        "Returns:", f"Parameters:\n{said}Returns:"
+    )
+    return function
+
+
+def _add_transcribe(page: "PageContext", default_model: str) -> None:
+    def transcribe(
+        recording: dict[str, Any],
+        model: str = default_model,
+        max_new_tokens: int = WINDOW_TOKENS,
+        num_beams: int = 1,
+        language: str = "",
+    ) -> dict[str, Any]:
+        """Write down what is said in a recording, and say what that cost.
+
+        A recording that is longer than what the model hears at once is cut into windows, which all
+        run on one compiled function.
+
+        Parameters:
+            recording: an uploaded file: WAV, FLAC, OGG or MP3, of at most ten minutes. In Python,
+                `handle_file("recording.wav")` of `gradio_client`.
+            model: name of a speech model that the page offers.
+            max_new_tokens: most tokens for each window, 1 to 1024 and no more than the model can
+                write. Part of the compiled shape.
+            num_beams: beams searched, 1 to 8. Part of the compiled shape.
+            language: what is spoken, as "en" or "German"; empty to let the model hear it.
+        Returns:
+            An object with model, text, prompt_tokens (frames of sound), new_tokens, key, cache,
+            timing, ttft_s and tpot_s (seconds), audio_s and real_time_factor (seconds of work for
+            a second of sound).
+        """
+        # Anything else could name a file of the server's own.
+        if not is_file_obj_with_meta(recording):
+            raise InvalidRequest(
+                "recording must be an uploaded file: in Python, send "
+                "gradio_client.handle_file(PATH)."
+            )
+        options = GenerationOptions(max_new_tokens=max_new_tokens, num_beams=num_beams)
+        page.check_request(model, options=options)
+        waited_s = page.line.waited_s()
+        result = page.backend.transcribe(
+            model,
+            recording["path"],
+            options,
+            language=language or None,
+            max_seconds=page.limits.audio_s,
+        )
+        return with_waiting(result, waited_s).to_json()
+
+    gr.api(published(transcribe), api_name="transcribe", **page.alone)

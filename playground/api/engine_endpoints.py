@@ -1,0 +1,139 @@
+"""The public endpoints about the engine itself, and how any function becomes an endpoint.
+
+Knows names, types and documentation. Must not know the page's components.
+"""
+
+# Annotations are not postponed here: Gradio reads an answer's type from the signature as it stands.
+
+import dataclasses
+import functools
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from playground.cache.shapes import survey
+from playground.context.runs import UNEXPECTED
+from xla_backend import BackendError, BucketRules, InvalidRequest
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+
+MAX_SHAPES = 200
+
+logger = logging.getLogger(__name__)
+
+
+def published(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as an endpoint: its mistakes are told in one sentence."""
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def endpoint(*values: Any) -> Iterator[Any]:
+            try:
+                yield from function(*values)
+            except Exception as error:
+                raise _to_error(error) from error
+    else:
+
+        @functools.wraps(function)
+        def endpoint(*values: Any) -> Any:
+            try:
+                return function(*values)
+            except Exception as error:
+                raise _to_error(error) from error
+
+    return endpoint
+
+
+def _to_error(error: Exception) -> gr.Error:
+    # Only a gr.Error carries its sentence to the caller.
+    if isinstance(error, BackendError):
+        return gr.Error(str(error), print_exception=False)
+    logger.error("An endpoint failed unexpectedly", exc_info=error)
+    return gr.Error(UNEXPECTED, print_exception=False)
+
+
+def add_engine_endpoints(page: "PageContext") -> None:
+    """Adds the endpoints to the `gr.Blocks` that is being built."""
+    backend = page.backend
+    names = [model.name for model in page.models()]
+
+    def models() -> list[dict[str, Any]]:
+        """List the models that requests can name, for text and for speech.
+
+        Returns:
+            Objects with name, family, source, description, context_length and more.
+        """
+        return [dataclasses.asdict(info) for info in [*page.models(), *page.speech_models()]]
+
+    def entries() -> list[dict[str, Any]]:
+        """List the compiled functions in the engine's memory, and what calls of each took.
+
+        Returns:
+            Objects with model, key, first_call (seconds), hits and cached (statistics of the calls
+            after the first, in seconds; null before there is one).
+        """
+        return [entry.to_json() for entry in backend.cached_functions()]
+
+    def warm(
+        padded_lengths: list[int],
+        num_beams: list[int],
+        max_new_tokens: list[int],
+        model: str = names[0] if names else "",
+    ) -> list[dict[str, Any]]:
+        """Have every combination of these sizes made ready, in moments when nobody waits.
+
+        Ask entries to see which are ready.
+
+        Parameters:
+            padded_lengths: prompt slots, rounded up as those of requests.
+            num_beams: numbers of beams, 1 to 8.
+            max_new_tokens: new slots, rounded up as those of requests.
+            model: name of a model that the page offers.
+        Returns:
+            Objects with model, key, and cache: hit where it was ready already, disk or miss where
+            it is being made; sizes for which the model has no room have a null key.
+        """
+        page.check_model(model)
+        sizes = [
+            _numbers("padded_lengths", padded_lengths, BucketRules().padded_lengths),
+            _numbers("num_beams", num_beams, tuple(range(1, 9))),
+            _numbers("max_new_tokens", max_new_tokens, BucketRules().max_new_tokens),
+        ]
+        if len(list(product(*sizes))) > MAX_SHAPES:
+            raise InvalidRequest(f"At most {MAX_SHAPES} combinations can be asked for at once.")
+        backend.load(model)  # What is not loaded cannot be made ready.
+        shapes = survey(backend, model, *sizes)
+        backend.prefetch(model, [shape.key for shape in shapes if shape.key is not None])
+        return [
+            {
+                "model": model,
+                "key": shape.key.to_dict() if shape.key else None,
+                "cache": shape.outcome.value if shape.outcome else None,
+            }
+            for shape in shapes
+        ]
+
+    gr.api(published(models), api_name="models", queue=False)
+    gr.api(published(entries), api_name="entries", queue=False)
+    if page.admin:
+        gr.api(published(warm), api_name="warm", **page.alone)
+
+
+def _numbers(name: str, values: object, sizes: tuple[int, ...]) -> list[int]:
+    """The sizes that hold these values, each once.
+
+    Raises:
+        InvalidRequest: they are no list of whole numbers in range.
+    """
+    wanted = f"{name} must be a list of whole numbers from 1 to {sizes[-1]}"
+    if not isinstance(values, list) or not values:
+        raise InvalidRequest(f"{wanted}.")
+    for value in values:
+        if type(value) is not int or not 1 <= value <= sizes[-1]:
+            raise InvalidRequest(f"{wanted}; {str(value)[:40]} is none.")
+    return sorted({min(size for size in sizes if size >= value) for value in values})

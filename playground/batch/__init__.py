@@ -1,0 +1,1 @@
+"""The Batch tab: many prompts, one after the other."""

@@ -1,0 +1,1 @@
+"""The Shapes tab: compile functions ahead of requests, show them, clear them."""

@@ -1,0 +1,1 @@
+"""The Compare tab: this engine beside Transformers, and beside itself."""

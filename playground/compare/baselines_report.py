@@ -1,0 +1,306 @@
+"""The ways of a comparison, as HTML: the claim, two bar charts, the texts, all values.
+
+Knows how `BaselineResult`s read for a visitor who has never heard of tracing. Must not know
+components, events or how anything was measured.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from playground.ui import quantities
+from playground.ui.markup import escape
+from xla_backend.baselines.comparison import (
+    Baseline,
+    BaselineComparison,
+    BaselineProgress,
+    BaselineResult,
+)
+
+NAMES = {
+    Baseline.EAGER: "Transformers, eager",
+    Baseline.GUIDE: "Transformers, as in the guide",
+    Baseline.ENGINE: "This engine, compiled anew",
+    Baseline.ENGINE_FROM_DISK: "This engine, from disk",
+}
+WHAT = {
+    Baseline.EAGER: "<code>model.generate(…)</code>: one operation after the other, "
+    "nothing compiled.",
+    Baseline.GUIDE: "<code>tf.function(model.generate, jit_compile=True)</code>, prompt padded.",
+    Baseline.ENGINE: "Its first call with nothing in memory and nothing on disk.",
+    Baseline.ENGINE_FROM_DISK: "The same in a new process: code is restored, not compiled.",
+}
+LATER = {
+    Baseline.EAGER: "Transformers, eager",
+    Baseline.GUIDE: "Transformers, as in the guide",
+    Baseline.ENGINE: "This engine",
+}
+"""Ways whose later calls can differ: for them it no longer matters where the code came from."""
+STAGES = {
+    "importing": "importing TensorFlow",
+    "loading": "loading the model",
+    "tracing": "tracing",
+    "compiling": "compiling",
+    "running": "running",
+}
+
+
+def claim(results: Mapping[Baseline, BaselineResult]) -> str:
+    """The result in one quotable sentence; empty while there is none.
+
+    Example:
+        "First call 10.5 s → 2.37 s, from disk 0.36 s. Then 134 times faster than eager, and as fast
+        as the guide's compiled function."
+    """
+    eager, guide = results.get(Baseline.EAGER), results.get(Baseline.GUIDE)
+    ours, from_disk = results.get(Baseline.ENGINE), results.get(Baseline.ENGINE_FROM_DISK)
+    sentences = []
+    if ours is not None and guide is not None:
+        first = f"{quantities.seconds(guide.first_s)} → {quantities.seconds(ours.first_s)}"
+        if from_disk is not None:
+            first += f", from disk {quantities.seconds(from_disk.first_s)}"
+        sentences.append(f"First call {first}.")
+    if ours is not None:
+        later = [
+            how_fast(rival.median_s, ours.median_s) + whom
+            for rival, whom in ((eager, "eager"), (guide, "the guide’s compiled function"))
+            if rival is not None
+        ]
+        if later:
+            sentences.append(f"Then {' and '.join(later)}.")
+    return " ".join(sentences)
+
+
+def how_fast(rival_s: float, ours_s: float) -> str:
+    """How this engine's seconds compare with a rival's: "28 times faster than "."""
+    if 0.95 <= rival_s / ours_s <= 1.05:
+        return "as fast as "
+    faster = rival_s > ours_s
+    ratio = quantities.times(rival_s / ours_s if faster else ours_s / rival_s).removesuffix("×")
+    return f"{ratio} times {'faster' if faster else 'slower'} than "
+
+
+def baselines_report(
+    comparison: BaselineComparison | None = None,
+    progress: BaselineProgress | None = None,
+    remark: str = "",
+) -> str:
+    """The whole report, with the same layout before, during and after a comparison.
+
+    Args:
+        comparison: None before the first one.
+        progress: progress of the current way, if any.
+        remark: shown instead of the claim until there is one, then below it.
+    """
+    results = comparison.results if comparison else {}
+    failures = comparison.failures if comparison else {}
+    # No line break between a number and its unit: these are the page's largest letters.
+    said = re.sub(r"(?<=\d) (?=m?s\b)", "\N{NO-BREAK SPACE}", claim(results))
+    is_busy = progress is not None
+    return (
+        f'<section class="baselines{" busy" if is_busy else ""}" aria-label="Ways compared">'
+        f'<div class="claim"><p class="claim-said" role="status">{said or remark}</p>'
+        f'<p class="claim-more">{remark if said else ""}</p></div>'
+        f"{_first_calls(results, failures, progress, comparison is not None)}"
+        f"{_later_calls(results, progress, comparison)}"
+        f"{_agreement(comparison)}</section>"
+    )
+
+
+def _first_calls(
+    results: Mapping[Baseline, BaselineResult],
+    failures: Mapping[Baseline, str],
+    progress: BaselineProgress | None,
+    is_asked: bool,
+) -> str:
+    scale_s = max((result.first_s for result in results.values()), default=1.0)
+    rows = ""
+    for way in Baseline:
+        label = f'{NAMES[way]}<small class="baseline-what">{WHAT[way]}</small>'
+        if way in results:
+            rows += _row(label, _first_bar(results[way], scale_s), results[way].first_s, way)
+        elif way in failures:
+            rows += _waiting_row(label, escape(failures[way]), "failed")
+        else:
+            rows += _waiting_row(label, _state(way, progress, is_asked))
+    legend = "".join(
+        f'<li><i class="phase-{phase}"></i><span>{what}</span></li>'
+        for phase, what in (("trace", "trace"), ("compile", "compile"), ("decode", "run"))
+    )
+    return (
+        "<figure><figcaption>First call of a fresh process</figcaption>"
+        f'<div class="baseline-rows described">{rows}</div>'
+        f'<ul class="legend">{legend}</ul></figure>'
+    )
+
+
+def _later_calls(
+    results: Mapping[Baseline, BaselineResult],
+    progress: BaselineProgress | None,
+    comparison: BaselineComparison | None,
+) -> str:
+    scale_s = max((results[way].median_s for way in LATER if way in results), default=1.0)
+    rows = ""
+    for way, name in LATER.items():
+        if way in results:
+            result = results[way]
+            bar = f'<i class="phase-decode" style="width:{result.median_s / scale_s:.2%}"></i>'
+            rows += _row(name, bar, result.median_s, way)
+        elif progress is not None and progress.baseline is way and progress.stage == "cached":
+            calls = comparison.cached_calls if comparison else 0
+            rows += _waiting_row(name, f"call {progress.calls + 1} of {calls}", "now")
+        else:
+            rows += _waiting_row(name, "")
+    note = f" <small>median of {comparison.cached_calls}</small>" if comparison else ""
+    return (
+        f"<figure><figcaption>Every later call{note}</figcaption>"
+        f'<div class="baseline-rows">{rows}</div></figure>'
+    )
+
+
+def _first_bar(result: BaselineResult, scale_s: float) -> str:
+    parts = (
+        ("trace", result.trace_s),
+        ("compile", result.compile_s),
+        ("decode", result.run_s),
+    )
+    return "".join(
+        f'<i class="phase-{phase}" style="width:{seconds / scale_s:.2%}"></i>'
+        for phase, seconds in parts
+        if seconds > 0
+    )
+
+
+def _row(label: str, bar: str, seconds: float, way: Baseline) -> str:
+    value = quantities.seconds(seconds)
+    return (
+        f'<div class="baseline baseline-{way.value}"><span class="baseline-name">{label}</span>'
+        f'<span class="baseline-track" role="img" aria-label="{NAMES[way]}: {value}">{bar}</span>'
+        f"<b>{value}</b></div>"
+    )
+
+
+def _waiting_row(label: str, state: str, kind: str = "waits") -> str:
+    kind = "now" if "·" in state and kind == "waits" else kind
+    what = f'<span class="baseline-state">{state}</span>'
+    if not state:
+        what = '<span class="baseline-track"></span><b>–</b>'
+    return f'<div class="baseline {kind}"><span class="baseline-name">{label}</span>{what}</div>'
+
+
+def _state(way: Baseline, progress: BaselineProgress | None, is_asked: bool) -> str:
+    if progress is None or progress.baseline is not way:
+        return "waits" if is_asked and progress is not None else ""
+    stage = STAGES.get(progress.stage, "later calls")
+    return f"{stage} · {quantities.elapsed(progress.baseline_s)}"
+
+
+def _agreement(comparison: BaselineComparison | None) -> str:
+    """Whether all ways wrote the same text, and the text."""
+    results = comparison.results if comparison else {}
+    if not results:
+        said, kind = "The texts are compared token for token.", "none"
+        return (
+            f'<div class="agreement {kind}"><p>{said}</p><div class="agreement-text"></div></div>'
+        )
+    texts: dict[tuple[int, ...], list[BaselineResult]] = {}
+    for result in results.values():
+        texts.setdefault(result.tokens, []).append(result)
+    number = quantities.count(len(next(iter(texts))), "token")
+    if len(results) == 1:
+        said, kind = f"One way has written {number}.", "none"
+    elif len(texts) == 1:
+        ways = quantities.count(len(results), "way")
+        said, kind = f"<strong>Identical output:</strong> {ways}, the same {number}.", "same"
+    else:
+        place = _first_difference(list(texts)) + 1
+        said = f"<strong>The texts differ</strong> from new token {place} on."
+        kind = "different"
+    shown = "".join(_text(same, texts) for same in texts.values())
+    return (
+        f'<div class="agreement {kind}"><p>{said}</p>'
+        f'<div class="agreement-text">{shown}</div></div>'
+    )
+
+
+def _text(
+    same: Sequence[BaselineResult], texts: Mapping[tuple[int, ...], list[BaselineResult]]
+) -> str:
+    text = same[0].text
+    if len(texts) == 1:
+        return f'<p dir="auto">{escape(text)}</p>'
+    others = [others[0].text for others in texts.values()]
+    agreed = len(_common_beginning(others))
+    names = ", ".join(NAMES[result.baseline] for result in same)
+    return (
+        f'<p dir="auto"><small>{names}</small><br><span class="story-prompt">'
+        f"{escape(text[:agreed])}</span>{escape(text[agreed:])}</p>"
+    )
+
+
+def _first_difference(texts: Sequence[tuple[int, ...]]) -> int:
+    """The position of the first tokens that differ."""
+    for place, tokens in enumerate(zip(*texts, strict=False)):
+        if len(set(tokens)) > 1:
+            return place
+    return min(map(len, texts))
+
+
+def _common_beginning(texts: Sequence[str]) -> str:
+    length = 0
+    for letters in zip(*texts, strict=False):
+        if len(set(letters)) > 1:
+            break
+        length += 1
+    return texts[0][:length]
+
+
+def all_values(results: Mapping[Baseline, BaselineResult] | None = None) -> str:
+    """All numbers, folded up, for readers who want to check the claim."""
+    results = results or {}
+    headings = (
+        "Way",
+        "Import",
+        "Load model",
+        "First call",
+        "Later calls",
+        "Tokens/s",
+    )
+    head = "".join(f'<th scope="col">{name}</th>' for name in headings)
+    rows = ""
+    for way, result in results.items():
+        seconds = quantities.seconds
+        first = (
+            f"{seconds(result.first_s)} <small>trace {seconds(result.trace_s)} · compile "
+            f"{seconds(result.compile_s)} · run {seconds(result.run_s)}</small>"
+            if result.trace_s
+            else seconds(result.first_s)
+        )
+        values = (
+            NAMES[way],
+            seconds(result.import_s),
+            seconds(result.load_s),
+            first,
+            f"{seconds(result.median_s)} <small>{', '.join(map(seconds, result.cached_s))}</small>",
+            quantities.rate(result.tokens_per_second),
+        )
+        cells = "".join(
+            f'<td data-label="{name}"><div>{value}</div></td>'
+            for name, value in zip(headings, values, strict=True)
+        )
+        rows += f"<tr>{cells}</tr>"
+    body = (
+        f'<table class="sheet"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+        if results
+        else '<p class="nothing">They appear here as they are measured.</p>'
+    )
+    return (
+        '<details class="all-values"><summary>All measured values, and what is timed</summary>'
+        f'{body}<p class="remarks">A call is timed from text to text. Importing TensorFlow and '
+        "loading the model happen before it, for every way, and are counted apart. Transformers "
+        "does not tell compiling from running: there, compile is what remains of the first call "
+        "without tracing and without the median of the later calls. The prompt is padded to as "
+        "many slots in the guide’s way as in this engine’s; eager needs no padding. All ways "
+        "take the likeliest token, since random draws could not be compared.</p></details>"
+    )

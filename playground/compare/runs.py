@@ -1,0 +1,318 @@
+"""Comparisons that visitors have started: what each one does, step by step, and its results.
+
+Knows the engine, ways and variants. Must not know components or HTML. A comparison waits its turn
+like any run, and while it has the engine nothing else is measured or made ready.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from xla_backend import (
+    CacheKey,
+    GenerationOptions,
+    GenerationResult,
+    InvalidRequest,
+    ModelUnavailable,
+)
+from xla_backend.baselines import overlay
+from xla_backend.baselines.comparison import TICK_S, Baseline, BaselineComparison, BaselineProgress
+from xla_backend.baselines.overlay import BaselineMissing, InstallProgress
+from xla_backend.checkpoints.models import Registry
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+    from xla_backend import AnyTextStream, ServedBackend
+
+MAX_VARIANTS = 4
+REPEATS = 3
+"""Calls of a variant after the one that made its function available."""
+
+
+class ComparisonRun:
+    """One comparison of one visitor, from the click to its end.
+
+    Attributes:
+        taken: whether the event that carries it out has begun.
+        waited_for: whether others were before it when it was entered.
+        stopped: whether the visitor has asked for the end.
+    """
+
+    def __init__(self) -> None:
+        self.taken = False
+        self.waited_for = False
+        self.stopped = False
+
+    def stop(self) -> None:
+        """Stops it; what was measured is kept."""
+        self.stopped = True
+
+    def steps(self, backend: ServedBackend) -> Iterator[object]:
+        """Runs it; yields whenever there is something new to show."""
+        raise NotImplementedError
+
+
+class BaselinesRun(ComparisonRun):
+    """This engine beside Transformers, in fresh processes.
+
+    Attributes:
+        comparison: the ways and what they measured.
+        progress: progress of the current way; None before the first and after the last.
+        installing: progress of installing the overlay that Transformers' ways need.
+        problem: why it could not be installed; empty otherwise.
+    """
+
+    def __init__(self, comparison: BaselineComparison, may_install: bool = False) -> None:
+        """Starts nothing yet.
+
+        Args:
+            comparison: the ways.
+            may_install: whether the overlay is installed first, where it is missing.
+        """
+        super().__init__()
+        self.comparison = comparison
+        self.progress: BaselineProgress | None = None
+        self.installing: InstallProgress | None = None
+        self.problem = ""
+        self._may_install = may_install
+
+    def stop(self) -> None:
+        """Ends the current way's process."""
+        super().stop()
+        self.comparison.stop()
+
+    def steps(self, backend: ServedBackend) -> Iterator[None]:
+        """Waits until the engine is idle, then runs the ways.
+
+        Raises:
+            InvalidRequest, ModelUnavailable: the request cannot be served in any way.
+        """
+        put_off: dict[tuple[str, CacheKey], None] = {}
+        try:
+            while not self.stopped and not _is_idle(backend):
+                # Background compilations would run between the ways and slow them down.
+                put_off |= dict.fromkeys(backend.prefetching())
+                backend.cancel_prefetch()
+                yield
+                time.sleep(TICK_S)
+            if self._may_install and not overlay.is_installed():
+                yield from self._install()
+            for progress in self.comparison:
+                self.progress = progress
+                yield
+        finally:
+            self.progress = None
+            for model, key in put_off:
+                backend.prefetch(model, [key])
+
+    def _install(self) -> Iterator[None]:
+        # Ways that need no overlay are measured even if it cannot be installed.
+        try:
+            for self.installing in overlay.install():
+                yield
+                if self.stopped:
+                    return
+        except BaselineMissing as error:
+            self.problem = str(error)
+        finally:
+            self.installing = None
+
+
+def baselines_run(
+    page: PageContext,
+    model: str,
+    prompt: str,
+    options: GenerationOptions,
+    cached_calls: int,
+    may_install: bool,
+) -> BaselinesRun:
+    """The ways of a request, not started.
+
+    Raises:
+        InvalidRequest, ModelUnavailable: the request is at fault.
+    """
+    check_request(page, model, prompt, options)
+    models = page.models()
+    registry = Registry(
+        [info.name for info in models if info.source == "hub"],
+        allow_folders=any(info.source == "folder" for info in models),
+    )
+    return BaselinesRun(
+        BaselineComparison(model, prompt, options, cached_calls=cached_calls, registry=registry),
+        may_install,
+    )
+
+
+def check_request(page: PageContext, model: str, prompt: str, options: GenerationOptions) -> None:
+    """Finds mistakes before anything slow begins.
+
+    Raises:
+        InvalidRequest, ModelUnavailable: the request is at fault.
+    """
+    page.check_request(model, prompt, options)
+    try:
+        page.backend.predict(model, prompt, options, exact_key=True)
+    except ModelUnavailable:
+        # The tokenizer is not downloaded yet: the run itself will fetch it, or say why not.
+        if not any(info.source == "hub" for info in page.models() if info.name == model):
+            raise
+
+
+def _is_idle(backend: ServedBackend) -> bool:
+    return backend.status.state in ("ready", "stopped") and not backend.prefetching()
+
+
+class Durations:
+    """How long ways took on this machine, to predict how long the next ones will take."""
+
+    STATED_S = {  # noqa: RUF012 (a constant)
+        Baseline.EAGER: 11.0,
+        Baseline.GUIDE: 14.0,
+        Baseline.ENGINE: 7.0,
+        Baseline.ENGINE_FROM_DISK: 4.0,
+    }
+    """Before the first comparison: what gpt2-stories took for 32 new tokens on two idle cores."""
+
+    def __init__(self) -> None:
+        self._once_s: dict[tuple[str, Baseline], float] = {}
+        self._call_s: dict[tuple[str, Baseline], float] = {}
+
+    def keep(self, comparison: BaselineComparison) -> None:
+        """Remembers what the ways of a comparison took."""
+        for way, result in comparison.results.items():
+            name = (comparison.model, way)
+            self._call_s[name] = result.median_s
+            self._once_s[name] = result.wall_s - sum(result.cached_s)
+
+    def expected(self, model: str, cached_calls: int) -> tuple[float, bool]:
+        """Seconds that all ways will take, and whether they were measured with this model."""
+        total, is_measured = 0.0, True
+        for way in Baseline:
+            name = (model, way)
+            if name in self._once_s:
+                total += self._once_s[name] + cached_calls * self._call_s[name]
+            else:
+                total += self.STATED_S[way]
+                is_measured = False
+        return total, is_measured
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One side of a comparison of this engine with itself."""
+
+    label: str
+    model: str
+    options: GenerationOptions
+
+
+@dataclass
+class VariantRow:
+    """A variant and its results so far.
+
+    Attributes:
+        text: the text so far.
+        first: the call that found or compiled the function; None until it ends.
+        later: the calls after it.
+        problem: why it failed.
+    """
+
+    variant: Variant
+    text: str = ""
+    first: GenerationResult | None = None
+    later: list[GenerationResult] = field(default_factory=list)
+    problem: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all its calls are done."""
+        return len(self.later) == REPEATS
+
+    @property
+    def total_s(self) -> float:
+        """The median of the later calls, from text to text."""
+        return statistics.median(result.timing.total_s for result in self.later)
+
+    @property
+    def ttft_s(self) -> float | None:
+        """The median time to the first token of the later calls; None if one has no token."""
+        return _median([result.ttft_s for result in self.later])
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """The median decode speed of the later calls; None if one has less than two tokens."""
+        return _median([result.tokens_per_second for result in self.later])
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if len(known) == len(values) else None
+
+
+class VariantsRun(ComparisonRun):
+    """Several ways to ask this engine, one after the other.
+
+    Attributes:
+        rows: one for each variant.
+        current: which row is being measured; None before and after.
+    """
+
+    def __init__(self, prompt: str, variants: Sequence[Variant]) -> None:
+        super().__init__()
+        self.prompt = prompt
+        self.rows = [VariantRow(variant) for variant in variants]
+        self.current: int | None = None
+        self._stream: AnyTextStream | None = None
+
+    def stop(self) -> None:
+        """Stops the current text."""
+        super().stop()
+        if self._stream is not None:
+            self._stream.stop()
+
+    def steps(self, backend: ServedBackend) -> Iterator[None]:
+        """Calls each variant until its function is available, then for the measurement."""
+        for number, row in enumerate(self.rows):
+            self.current = number
+            try:
+                yield from self._call(backend, row)
+                for _ in range(REPEATS):
+                    yield from self._call(backend, row)
+            except InvalidRequest as error:
+                # Another variant may still fit: a model with a larger context, or fewer tokens.
+                row.problem = str(error)
+            if self.stopped:
+                break
+        self.current = None
+
+    def _call(self, backend: ServedBackend, row: VariantRow) -> Iterator[None]:
+        if self.stopped:
+            return
+        # Exact key: otherwise a larger function might serve one variant and not the other.
+        variant = row.variant
+        stream = backend.stream(variant.model, self.prompt, variant.options, exact_key=True)
+        self._stream = stream
+        if self.stopped:
+            stream.stop()
+        text = ""
+        last = 0.0
+        for chunk in stream:
+            text += chunk
+            if row.first is None and time.perf_counter() - last > 0.1:
+                last = time.perf_counter()
+                row.text = text
+                yield
+        result = stream.result
+        if result is None or result.finish == "stopped":
+            row.text = row.text or text
+            return
+        row.text = result.text
+        if row.first is None:
+            row.first = result
+        else:
+            row.later.append(result)
+        yield

@@ -1,0 +1,379 @@
+"""The Compare tab: one prompt in several ways, one after the other, and what each one took.
+
+Knows the components and what each event does to them. Must not know how anything looks (that is in
+the modules that write HTML and in the style sheet) nor how anything is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import gradio as gr
+
+from playground.compare import choice as compare_choice
+from playground.compare.baselines_report import all_values, baselines_report
+from playground.compare.choice import BEAMS, MODELS, OPTIONS, WAYS
+from playground.compare.runs import (
+    BaselinesRun,
+    ComparisonRun,
+    Durations,
+    VariantsRun,
+    baselines_run,
+    check_request,
+)
+from playground.compare.variants_report import variants_report
+from playground.generate.examples import EXAMPLES
+from playground.ui.components import (
+    FOLLOWING,
+    PAGE_EVENT,
+    QUIET,
+    Field,
+    empty_on_change,
+    model_dropdown,
+    notice,
+    without_validation,
+)
+from playground.ui.option_controls import slider_end
+from playground.ui.quantities import count, elapsed
+from playground.ui.report_parts import waiting_for_others
+from xla_backend import BackendError, GenerationOptions
+from xla_backend.baselines import overlay
+from xla_backend.baselines.comparison import CACHED_CALLS, Baseline
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+
+# Gradio adds an invisible component to the page when it is first shown, but only at the first such
+# update; a hidden one is there from the start.
+_HIDDEN: Final = "hidden"
+_DOWNLOAD = f"{round(overlay.DOWNLOAD_BYTES / 1e6)} MB to download, about {overlay.ABOUT_S} s"
+_FIRST_WAYS = "Press Compare: the guide’s claim, measured live on this machine."
+_FIRST_VARIANTS = "Press Compare: the same prompt, side by side."
+
+Updates = dict[gr.components.Component, Any]
+
+
+class CompareTab:
+    """Builds the tab inside the current `gr.Tab` and connects it."""
+
+    name = "Compare"
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+        self._backend = page.backend
+        self._durations = Durations()
+        with gr.Row(elem_classes="columns two"):
+            with gr.Column(elem_classes="card"):
+                self._build_choice()
+            with gr.Column(elem_classes="card"):
+                self.ways = gr.HTML(
+                    baselines_report(remark=_FIRST_WAYS), elem_id="ways", apply_default_css=False
+                )
+                # Separate from the ways, because each of their updates would fold it up again.
+                self.values = gr.HTML(all_values(), elem_id="values", apply_default_css=False)
+                self.variants = gr.HTML(
+                    variants_report(remark=_FIRST_VARIANTS),
+                    elem_id="variants",
+                    visible=_HIDDEN,
+                    apply_default_css=False,
+                )
+        self._connect()
+
+    def _build_choice(self) -> None:
+        models = self._page.models()
+        gr.HTML(
+            '<h2>Compare</h2><p class="caption">One prompt in several ways, one after the other, '
+            "so that they do not disturb each other.</p>",
+            apply_default_css=False,
+        )
+        self.kind = gr.Radio(
+            compare_choice.KINDS, value=WAYS, label="What to compare", elem_id="compare_kind"
+        )
+        self.model = model_dropdown(models, "compare_model")
+        self.models = gr.Dropdown(
+            [(str(label), str(name)) for label, name in self.model.choices],
+            value=[model.name for model in models[:2]],
+            multiselect=True,
+            max_choices=4,
+            label="Models",
+            info="Two to four.",
+            elem_id="compare_models",
+            elem_classes="model-choice",
+            visible=_HIDDEN,
+        )
+        self.prompt = gr.Textbox(
+            value=EXAMPLES[0].prompt,
+            label="Prompt",
+            lines=2,
+            max_lines=6,
+            elem_id="compare_prompt",
+        )
+        self.max_new_tokens = without_validation(
+            gr.Slider(
+                1,
+                slider_end(self._page.limits.new_tokens),
+                value=min(32, self._page.limits.new_tokens),
+                step=1,
+                label="New tokens",
+                elem_id="compare_new_tokens",
+            )
+        )
+        self.num_beams = without_validation(
+            gr.Slider(1, 8, value=1, step=1, label="Beams", elem_id="compare_num_beams")
+        )
+        self.cached_calls = without_validation(
+            gr.Slider(
+                1,
+                20,
+                value=CACHED_CALLS,
+                step=1,
+                label="Later calls",
+                info="How often each way repeats the request after its first call.",
+                elem_id="compare_calls",
+            )
+        )
+        self.beams = gr.CheckboxGroup(
+            [(str(number), number) for number in compare_choice.BEAM_CHOICES],
+            value=list(compare_choice.BEAM_CHOICES),
+            label="Beams",
+            visible=_HIDDEN,
+            elem_id="compare_beams",
+        )
+        self.option_sets = gr.Textbox(
+            value=compare_choice.OPTION_SETS,
+            label="Option sets",
+            info="One a line, two to four lines; names as in Hugging Face’s GenerationConfig.",
+            lines=4,
+            max_lines=6,
+            visible=_HIDDEN,
+            elem_id="compare_options",
+        )
+        self.install = gr.Checkbox(
+            label="First install what Transformers needs",
+            value=True,
+            info=f"Its last version with TensorFlow models: {_DOWNLOAD}, once.",
+            visible=_HIDDEN,
+            elem_id="compare_install",
+        )
+        self.estimate = gr.HTML("", elem_id="compare_estimate", apply_default_css=False)
+        with gr.Row(elem_classes="actions"):
+            self.compare = gr.Button("Compare", variant="primary", elem_id="compare")
+            self.cancel = gr.Button("Cancel", interactive=False, elem_id="compare_cancel")
+        self.notice = gr.HTML("", elem_id="compare_notice", apply_default_css=False)
+
+    # ---- what happens
+
+    @property
+    def _choice(self) -> list[Field]:
+        return [
+            self.kind,
+            self.model,
+            self.models,
+            self.prompt,
+            self.max_new_tokens,
+            self.num_beams,
+            self.cached_calls,
+            self.beams,
+            self.option_sets,
+            self.install,
+        ]
+
+    def _connect(self) -> None:
+        empty_on_change(self.notice, [component.change for component in self._choice])
+        self.kind.change(
+            self._show_kind,
+            self.kind,
+            [
+                self.model,
+                self.models,
+                self.num_beams,
+                self.cached_calls,
+                self.beams,
+                self.option_sets,
+                self.ways,
+                self.values,
+                self.variants,
+            ],
+            **QUIET,
+        )
+        gr.on(
+            [
+                self._page.load,
+                *(part.change for part in (self.kind, self.model, self.cached_calls)),
+            ],
+            self._estimate,
+            [self.kind, self.model, self.cached_calls],
+            [self.estimate, self.install],
+            trigger_mode="always_last",
+            **QUIET,
+        )
+        self.compare.click(
+            self._begin, self._choice, [self.notice, self.compare, self.cancel], **QUIET
+        ).then(
+            self._run,
+            None,
+            [
+                self.ways,
+                self.values,
+                self.variants,
+                self.notice,
+                self.estimate,
+                self.install,
+                self.compare,
+                self.cancel,
+            ],
+            **PAGE_EVENT,
+            **FOLLOWING,
+            **self._page.alone,
+        )
+        self.cancel.click(self._cancel_comparison, None, [self.cancel, self.notice], **QUIET)
+
+    def _show_kind(self, kind: str) -> list[Any]:
+        return [
+            gr.update(visible=True if shown else _HIDDEN)
+            for shown in (
+                kind != MODELS,
+                kind == MODELS,
+                kind == WAYS,
+                kind == WAYS,
+                kind == BEAMS,
+                kind == OPTIONS,
+                kind == WAYS,
+                kind == WAYS,
+                kind != WAYS,
+            )
+        ]
+
+    def _estimate(self, kind: str, model: str, cached_calls: int) -> tuple[str, Any]:
+        """How long it will take, and whether the overlay can be installed first."""
+        if kind != WAYS:
+            return (
+                '<p class="remarks">Each one takes what its first call takes: seconds when it must '
+                "be compiled, milliseconds when it is there.</p>"
+            ), gr.update(visible=_HIDDEN)
+        is_typed = isinstance(cached_calls, int | float)  # The visitor may have typed anything.
+        calls = cached_calls if is_typed and cached_calls else CACHED_CALLS
+        seconds, is_measured = self._durations.expected(model, calls)
+        why = (
+            "judging by the last comparison here"
+            if is_measured
+            else "for a small model on two cores; large models take longer"
+        )
+        return (
+            f'<p class="remarks"><strong>Takes about {elapsed(seconds)}</strong>, {why}. '
+            f"{len(Baseline)} fresh processes, one after the other; other visitors wait "
+            "meanwhile.</p>"
+        ), gr.update(visible=_HIDDEN if overlay.is_installed() else True)
+
+    def _begin(self, request: gr.Request, *choice: Any) -> Updates:
+        """Checks the request at once, so that mistakes are reported without waiting in line."""
+        try:
+            run = self._run_for(*choice)
+            ahead = self._page.begin(str(request.session_hash), run)
+        except BackendError as error:
+            return {self.notice: notice(str(error))}
+        return {
+            self.notice: notice(waiting_for_others(), "calm") if ahead else "",
+            self.compare: gr.update(value="Comparing", interactive=False),
+            self.cancel: gr.update(interactive=True),
+        }
+
+    def _run_for(
+        self,
+        kind: str,
+        model: str,
+        models: list[str],
+        prompt: str,
+        max_new_tokens: int,
+        num_beams: int,
+        cached_calls: int,
+        beams: list[int],
+        option_sets: str,
+        install: bool,
+    ) -> ComparisonRun:
+        """The comparison that was chosen.
+
+        Raises:
+            InvalidRequest, ModelUnavailable: the choice is at fault.
+        """
+        if kind == WAYS:
+            options = GenerationOptions(num_beams=num_beams, max_new_tokens=max_new_tokens)
+            return baselines_run(self._page, model, prompt, options, cached_calls, install)
+        if kind == BEAMS:
+            variants = compare_choice.of_beams(model, beams, max_new_tokens)
+        elif kind == MODELS:
+            variants = compare_choice.of_models(models, max_new_tokens)
+        else:
+            variants = compare_choice.of_option_sets(model, option_sets, max_new_tokens)
+        for variant in variants:
+            check_request(self._page, variant.model, prompt, variant.options)
+        return VariantsRun(prompt, variants)
+
+    def _run(self, request: gr.Request) -> Iterator[Updates]:
+        """Runs the visitor's comparison. After an error the last results stay."""
+        session = str(request.session_hash)
+        run = self._page.runs.take(session, ComparisonRun)
+        if run is None:  # `_begin` found a mistake and reported it.
+            yield {
+                self.notice: gr.skip()
+            }  # A generator that yields nothing would empty its outputs.
+            return
+        cancelled = False
+        with self._page.runs.carrying_out(session) as ending:
+            yield {self.notice: "", **self._shown(run)}
+            for _ in run.steps(self._backend):
+                yield self._shown(run)
+            cancelled = run.stopped  # before the turn ends, since that stops the comparison
+        problem = ending.problem
+        if isinstance(run, BaselinesRun):
+            self._durations.keep(run.comparison)
+            problem = problem or run.problem
+        yield {
+            **self._shown_at_end(run, cancelled),
+            self.notice: notice(problem) if problem else "",
+            self.compare: gr.update(value="Compare", interactive=True),
+            self.cancel: gr.update(value="Cancel", interactive=False),
+        }
+
+    def _shown(self, run: ComparisonRun) -> Updates:
+        if isinstance(run, VariantsRun):
+            rows = run.rows
+            remark = "One after the other."
+            if run.current is not None:
+                remark = f"Measuring {run.current + 1} of {len(rows)}, one after the other."
+            return {self.variants: variants_report(rows, run.current, remark)}
+        assert isinstance(run, BaselinesRun)
+        ways = run.comparison.baselines
+        remark = "Waiting until the engine is idle, so that nothing disturbs the comparison."
+        if (installing := run.installing) is not None:
+            remark = (
+                f"Installing for Transformers: {installing.step}, "
+                f"{round(installing.installed_bytes / 1e6)} MB, {elapsed(installing.elapsed_s)}."
+            )
+        if run.progress is not None:
+            number = ways.index(run.progress.baseline) + 1
+            remark = f"Way {number} of {len(ways)}, each in a process of its own."
+        return {self.ways: baselines_report(run.comparison, run.progress, remark)}
+
+    def _shown_at_end(self, run: ComparisonRun, cancelled: bool) -> Updates:
+        remark = "Cancelled. What was measured stays." if cancelled else ""
+        if isinstance(run, VariantsRun):
+            return {self.variants: variants_report(run.rows, None, remark)}
+        assert isinstance(run, BaselinesRun)
+        estimate, install = self._estimate(WAYS, run.comparison.model, run.comparison.cached_calls)
+        calls = count(run.comparison.cached_calls, "later call")
+        remark = remark or f"Measured just now on this machine, {calls} for each way."
+        return {
+            self.ways: baselines_report(run.comparison, None, remark),
+            self.values: all_values(run.comparison.results),
+            self.estimate: estimate,
+            self.install: install,
+        }
+
+    def _cancel_comparison(self, request: gr.Request) -> tuple[Any, Any]:
+        run = self._page.runs.of(str(request.session_hash))
+        if not isinstance(run, ComparisonRun):
+            return gr.skip(), gr.skip()
+        run.stop()
+        return gr.update(value="Cancelling", interactive=False), ""

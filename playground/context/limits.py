@@ -1,0 +1,92 @@
+"""Limits for one visitor, and the messages when a limit is reached.
+
+Knows the numbers and their sentences. Must not know queues, components or the engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from playground.ui.quantities import count
+from xla_backend import BackendError, GenerationOptions, InvalidRequest
+from xla_backend.interface.options import DEFAULT_MAX_SECONDS, MAX_NEW_TOKENS
+
+
+class NoRoom(BackendError):
+    """Too many requests wait already; the message says whose, and to try again."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds that hold for every visitor. All must be at least 1.
+
+    Attributes:
+        waiting: requests that may wait for the engine at once, of all visitors together.
+        waiting_each: of these, how many from one program, identified by its address. A page has
+            only one run at a time.
+        new_tokens: most tokens that a request may ask for.
+        prompt_bytes: longest prompt, in bytes of UTF-8.
+        audio_s: longest recording, in seconds.
+    """
+
+    waiting: int = 100
+    waiting_each: int = 100
+    new_tokens: int = MAX_NEW_TOKENS
+    prompt_bytes: int = 2**16
+    audio_s: float = DEFAULT_MAX_SECONDS
+
+    def check_room(self, waiting: int, own: int = 0) -> None:
+        """Refuses a request where too many wait.
+
+        Args:
+            waiting: how many requests wait already.
+            own: how many of them are from the same program.
+
+        Raises:
+            NoRoom: there is no room for one more.
+        """
+        if own >= self.waiting_each:
+            raise NoRoom(
+                f"{count(own, 'request')} of yours wait already; at most {self.waiting_each} may. "
+                "Wait for an answer, then send the next."
+            )
+        if waiting >= self.waiting:
+            raise NoRoom(
+                f"The server is busy: {count(waiting, 'request')} wait already, and no more are "
+                "taken. Nothing is wrong with yours; try again in a minute."
+            )
+
+    def check_prompt(self, prompt: object) -> None:
+        """Refuses a prompt that is too long.
+
+        Raises:
+            InvalidRequest: it is too long. The engine itself checks that it is text.
+        """
+        if not isinstance(prompt, str):
+            return
+        size = len(prompt.encode("utf-8", "surrogatepass"))
+        if size > self.prompt_bytes:
+            raise InvalidRequest(
+                f"The prompt has {size:,} bytes, and at most {self.prompt_bytes:,} are taken here. "
+                "Shorten it."
+            )
+
+    def within(self, options: GenerationOptions) -> GenerationOptions:
+        """These options, with `max_new_tokens` reduced to the limit."""
+        return options.replace(max_new_tokens=min(options.max_new_tokens, self.new_tokens))
+
+    def check_new_tokens(self, new_tokens: int) -> None:
+        """Refuses more tokens than the limit.
+
+        Raises:
+            InvalidRequest: there are more.
+        """
+        if new_tokens > self.new_tokens:
+            raise InvalidRequest(
+                f"max_new_tokens is {new_tokens}, and at most {self.new_tokens} are written for "
+                "one request here."
+            )
+
+
+PUBLIC_LIMITS = Limits(waiting=60, waiting_each=8, new_tokens=512, prompt_bytes=2**14)
+"""For public pages: on Spaces and through a public link."""

@@ -1,0 +1,136 @@
+"""What the tabs share: the engine, its waiting line, the current runs, the visitors' limits.
+
+Knows which models this page offers and how an event enters the line. Must not know any tab, nor
+how anything looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from playground.context.limits import Limits
+from playground.context.runs import QueuedRun, Run, Runs
+from playground.context.status_line import status_line
+from playground.context.waiting_line import ALONE, WaitingLine
+from playground.ui.families import TEXT_FAMILIES
+from playground.ui.markup import quoted
+from xla_backend import GenerationOptions, ModelInfo, ModelUnavailable
+from xla_backend.checkpoints.models import folder_info
+from xla_backend.scheduling.batch import MAX_AT_ONCE
+
+if TYPE_CHECKING:
+    from xla_backend import ServedBackend
+
+ENGINE_QUEUE = "engine"
+"""The `concurrency_id` of the events that run the engine."""
+
+
+@dataclass
+class PageContext:
+    """What the tabs share.
+
+    Attributes:
+        backend: the engine.
+        offered: names of the models that visitors may use, in order; empty for all.
+        status: the line that says what the engine is doing.
+        status_is_new: a hidden button that the page's script presses when the status has changed.
+        engine_is_new: likewise when the engine's compiled or prefetched functions have changed.
+        watched: what else tabs look at when the engine has changed; see `server.changes`.
+        line: the requests that wait for the engine.
+        runs_of_visitor: this visitor's runs, kept in the browser.
+        load: the page's own load event.
+        runs: the current runs of all visitors.
+        beside_others: settings of an event that generates text: the engine decides how many run at
+            once.
+        alone: settings of an event that must run alone, so that timings do not contaminate each
+            other.
+        times_cleared: how often compiled functions were cleared on this page.
+        admin: whether visitors may change the engine for everybody.
+        limits: each visitor's limits.
+    """
+
+    backend: ServedBackend
+    status: gr.HTML
+    status_is_new: gr.Button
+    engine_is_new: gr.Button
+    line: WaitingLine
+    runs_of_visitor: gr.BrowserState
+    load: Any
+    offered: tuple[str, ...] = ()
+    runs: Runs = field(default_factory=Runs)
+    watched: list[Callable[[], Hashable]] = field(default_factory=list)
+    times_cleared: int = 0
+    admin: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def beside_others(self) -> dict[str, Any]:
+        return {"concurrency_id": ENGINE_QUEUE, "concurrency_limit": MAX_AT_ONCE}
+
+    @property
+    def alone(self) -> dict[str, Any]:
+        return {"concurrency_id": ENGINE_QUEUE, "concurrency_limit": ALONE}
+
+    def engine_line(self, session: str = "") -> str:
+        """The engine's current activity, for `status`, and this visitor's position in the line."""
+        run = self.runs.of(session)
+        waits = isinstance(run, Run) and run.waits_at_engine
+        before = self.line.before(session, at_engine=waits) or 0
+        return status_line(self.backend.status, len(self.backend.prefetching()), before)
+
+    def begin(self, session: str, run: QueuedRun) -> int:
+        """Enters a visitor's run; returns how many others are before it.
+
+        Raises:
+            InvalidRequest: this visitor's last run has not ended.
+            NoRoom: too many wait.
+        """
+        self.line.check_room()
+        # A run that was started a moment ago may not have reached the line yet.
+        in_line = self.line.waiting + self.line.running
+        ahead = max(self.runs.begin(session, run), in_line)
+        run.waited_for = ahead > 0
+        return ahead
+
+    def models(self) -> list[ModelInfo]:
+        """The models for text that visitors may choose from."""
+        return [model for model in self._all_models() if model.family in TEXT_FAMILIES]
+
+    def speech_models(self) -> list[ModelInfo]:
+        """The models for speech that visitors may choose from."""
+        return [model for model in self._all_models() if model.family == "speech"]
+
+    def _all_models(self) -> list[ModelInfo]:
+        known = {model.name: model for model in self.backend.models()}
+        if not self.offered:
+            return list(known.values())
+        return [known.get(name) or folder_info(name) for name in self.offered]
+
+    def check_request(
+        self, model: str, prompt: object = "", options: GenerationOptions | None = None
+    ) -> None:
+        """Refuses what this page does not offer, even if the engine could do it.
+
+        Raises:
+            ModelUnavailable: the model is not offered here.
+            InvalidRequest: the prompt is too long, or a limit is exceeded.
+        """
+        self.check_model(model)
+        self.limits.check_prompt(prompt)
+        if options is not None:
+            self.limits.check_new_tokens(options.max_new_tokens)
+
+    def check_model(self, name: str) -> None:
+        """Refuses models that are not offered.
+
+        Raises:
+            ModelUnavailable: the model is not offered here.
+        """
+        if self.offered and name not in self.offered:
+            raise ModelUnavailable(
+                f"There is no model {quoted(name)} here. The models are: {', '.join(self.offered)}."
+            )

@@ -1,0 +1,318 @@
+"""The visitors' current runs: who may start one, and who stops which.
+
+Knows sessions and the engine's streams. Must not know components, HTML or the waiting line.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from xla_backend import (
+    AnyStream,
+    AnyTextStream,
+    BackendError,
+    GenerationOptions,
+    GenerationResult,
+    InvalidRequest,
+)
+from xla_backend.interface.backend import Piece, Result
+
+if TYPE_CHECKING:
+    from xla_backend import AnyBackend
+
+# More than twenty updates a second are invisible, but the browser would have to draw them all.
+BETWEEN_UPDATES_S = 0.05
+_MAX_KEPT = 1000
+"""Most runs kept that no event has executed or shown yet: far more than may wait. It bounds the
+memory that forged session names can take."""
+UNEXPECTED = "Something went wrong that should not have; the server's log says what. Try again."
+
+logger = logging.getLogger(__name__)
+
+AnyRun = TypeVar("AnyRun", bound="QueuedRun")
+
+
+class QueuedRun(Protocol):
+    """A visitor's task for the engine.
+
+    Attributes:
+        taken: whether its event has started.
+        waited_for: whether others were ahead when it was entered.
+    """
+
+    taken: bool
+    waited_for: bool
+
+    def stop(self) -> None:
+        """Stops it early. May be called from any thread."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the result area shows.
+
+    Attributes:
+        prompt: the prompt.
+        result: the engine's answer.
+        other_s: seconds that the visitor waited for the engine's start, which `result.timing`
+            and `result.load_s` do not include.
+        exact_key: whether only the exact cache key was allowed.
+        ended_s: when it ended, seconds since 1970.
+    """
+
+    prompt: str
+    result: GenerationResult
+    other_s: float = 0.0
+    exact_key: bool = False
+    ended_s: float = field(default_factory=time.time)
+
+
+class VisitorRun(Generic[Piece, Result]):
+    """One visitor's request, from the click to the result. Subclasses say which request.
+
+    Attributes:
+        taken: whether its event has started.
+        waited_for: whether others were ahead when it was entered.
+        other_s: seconds that the visitor waited for the engine's start; set at the end.
+    """
+
+    def __init__(self) -> None:
+        self._pressed = time.perf_counter()
+        self.taken = False
+        self.waited_for = False
+        self.other_s = 0.0
+        self._stream: AnyStream[Piece, Result] | None = None
+        self._waited_s = 0.0
+        self._stopped = False
+        self._lock = threading.Lock()
+
+    def _open(self, backend: AnyBackend) -> AnyStream[Piece, Result]:
+        """Sends the request."""
+        raise NotImplementedError
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the visitor has stopped it."""
+        return self._stopped
+
+    def stop(self) -> None:
+        """Stops it; what was generated so far is kept."""
+        with self._lock:
+            self._stopped = True
+            if self._stream is not None:
+                self._stream.stop()
+
+    def chunks(self, backend: AnyBackend, waited_s: float) -> Iterator[Piece]:
+        """Runs the request; yields each chunk as it arrives. Afterwards see `result`.
+
+        Args:
+            backend: the engine.
+            waited_s: seconds in the waiting line before it was sent to the engine.
+        """
+        if self._stopped:
+            return
+        self._waited_s = waited_s
+        engine_was_starting = backend.status.state in ("starting", "stopped")
+        stream = self._open(backend)
+        with self._lock:
+            self._stream = stream
+            if self._stopped:
+                stream.stop()
+        yield from self._read(stream)
+        if engine_was_starting and (result := self.result) is not None:
+            took = time.perf_counter() - self._pressed
+            self.other_s = max(0.0, took - result.timing.total_s - result.load_s)
+
+    def _read(self, stream: AnyStream[Piece, Result]) -> Iterator[Piece]:
+        """The opened stream's chunks."""
+        return iter(stream)
+
+    @property
+    def result(self) -> Result | None:
+        """The result, with the page's own queue time included; None if the run never started."""
+        if self._stream is None or self._stream.result is None:
+            return None
+        return with_waiting(self._stream.result, self._waited_s)
+
+
+class Run(VisitorRun[str, GenerationResult]):
+    """A prompt to continue."""
+
+    def __init__(
+        self, model: str, prompt: str, options: GenerationOptions, exact_key: bool = False
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.prompt = prompt
+        self.options = options
+        self.exact_key = exact_key
+        self._text: AnyTextStream | None = None
+
+    def _open(self, backend: AnyBackend) -> AnyTextStream:
+        self._text = backend.stream(self.model, self.prompt, self.options, exact_key=self.exact_key)
+        return self._text
+
+    @property
+    def waits_at_engine(self) -> bool:
+        """Whether its event has started but the engine has not."""
+        return self.taken and not (self._text is not None and self._text.has_started)
+
+    def _read(self, stream: AnyStream[str, GenerationResult]) -> Iterator[str]:
+        assert self._text is not None  # the stream that was opened
+        self._text.wait_started()
+        yield ""
+        yield from stream
+
+    def texts(self, backend: AnyBackend, waited_s: float) -> Iterator[str]:
+        """Runs the request; yields the growing text. Afterwards see `shown`.
+
+        The first text is empty: the engine has started the request.
+        """
+        text = ""
+        last = 0.0
+        for chunk in self.chunks(backend, waited_s):
+            text += chunk
+            now = time.perf_counter()
+            if not chunk:
+                yield text
+            elif now - last >= BETWEEN_UPDATES_S:
+                last = now
+                yield text
+
+    def shown(self) -> Shown | None:
+        """The final result; None if the run never started."""
+        result = self.result
+        if result is None:
+            return None
+        return Shown(self.prompt, result, self.other_s, self.exact_key)
+
+
+@dataclass
+class Ending:
+    """How a run ended; `problem` is the error message, empty without an error."""
+
+    problem: str = ""
+
+
+class Runs:
+    """All current runs, at most one for each session."""
+
+    def __init__(self) -> None:
+        self._by_session: dict[str, QueuedRun] = {}
+        self._ended: dict[str, tuple[QueuedRun, str]] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def told(self) -> Iterator[Ending]:
+        """Catches every error; its message is in the returned ending.
+
+        Otherwise the page would wait forever with its buttons disabled.
+        """
+        ending = Ending()
+        try:
+            yield ending
+        except BackendError as error:
+            ending.problem = str(error)
+        except Exception:
+            logger.exception("A run failed unexpectedly")
+            ending.problem = UNEXPECTED
+
+    @contextmanager
+    def carrying_out(self, session: str) -> Iterator[Ending]:
+        """As `told`, for the session's run, which is removed at the end."""
+        try:
+            with self.told() as ending:
+                yield ending
+        finally:
+            self.end(session)
+
+    @contextmanager
+    def handing_over(self, session: str) -> Iterator[None]:
+        """As `carrying_out`, for a run whose result the following event shows: see `ended`."""
+        try:
+            with self.told() as ending:
+                yield
+            with self._lock:
+                # If the visitor has left, the run is gone and no event follows.
+                if (run := self._by_session.get(session)) is not None:
+                    self._ended[session] = run, ending.problem
+                    if len(self._ended) > _MAX_KEPT:
+                        del self._ended[next(iter(self._ended))]
+        finally:
+            self.end(session)
+
+    def ended(self, session: str, kind: type[AnyRun]) -> tuple[AnyRun, str] | None:
+        """The run that was handed over (once only) and its error message."""
+        with self._lock:
+            run, problem = self._ended.pop(session, (None, ""))
+        return (run, problem) if isinstance(run, kind) else None
+
+    def begin(self, session: str, run: QueuedRun) -> int:
+        """Enters a run; returns how many others are before it.
+
+        Raises:
+            InvalidRequest: this visitor's last run has not ended.
+        """
+        with self._lock:
+            if session in self._by_session:
+                raise InvalidRequest(
+                    "Your last run has not ended yet. Wait for it, or press Stop and try again."
+                )
+            ahead = len(self._by_session)
+            self._by_session[session] = run
+            if ahead >= _MAX_KEPT:
+                untaken = (name for name, each in self._by_session.items() if not each.taken)
+                del self._by_session[next(untaken)]
+            return ahead
+
+    def take(self, session: str, kind: type[AnyRun]) -> AnyRun | None:
+        """The session's run, for the event that executes it.
+
+        None if there is none, or one of another kind, which another tab's event executes.
+        """
+        with self._lock:
+            run = self._by_session.get(session)
+            if not isinstance(run, kind) or run.taken:
+                return None
+            run.taken = True
+            return run
+
+    def of(self, session: str) -> QueuedRun | None:
+        """The session's run, if it has one."""
+        return self._by_session.get(session)
+
+    def stop(self, session: str) -> bool:
+        """Stops the session's run; returns whether there was one."""
+        run = self.of(session)
+        if run is not None:
+            run.stop()
+        return run is not None
+
+    def leave(self, session: str) -> None:
+        """Stops the run of a visitor who has left, and drops results that were handed over."""
+        self.end(session)
+        with self._lock:
+            self._ended.pop(session, None)
+
+    def end(self, session: str) -> None:
+        """Removes the session's run, and stops it if it is still running."""
+        with self._lock:
+            run = self._by_session.pop(session, None)
+        if run is not None:
+            run.stop()
+
+
+def with_waiting(result: Result, waited_s: float) -> Result:
+    """Adds the time in the page's own line, which the engine cannot see, to the queue time."""
+    timing = replace(
+        result.timing,
+        queue_s=result.timing.queue_s + waited_s,
+        total_s=result.timing.total_s + waited_s,
+    )
+    return replace(result, timing=timing)

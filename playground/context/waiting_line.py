@@ -1,0 +1,293 @@
+"""The waiting line: Gradio's queue, with a limited length and in the order of arrival.
+
+Knows Gradio's queue and its events, and refuses in a way that reaches every kind of caller: page,
+`gradio_client`, curl and agents all get the sentence as the answer to their request. Must not know
+what a request is about. Gradio keeps a copy of the page for every program that calls, and a record
+of its events for a dashboard; here there are none.
+
+`gradio.queueing` is not public: this is the one module that touches it, and its test says which
+method or attribute another version of Gradio has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, cast
+
+import gradio as gr
+from gradio.queueing import Queue
+from gradio.server_messages import (
+    EstimationMessage,
+    ProcessCompletedMessage,
+    ProcessStartsMessage,
+)
+from gradio.utils import LRUCache
+
+from playground.context.limits import Limits
+from playground.ui.quantities import count
+from xla_backend import BackendError, InvalidRequest
+
+if TYPE_CHECKING:
+    from gradio.block_function import BlockFunction
+    from gradio.queueing import Event
+    from gradio.server_messages import EventMessage
+
+_REFUSAL = "refuse"
+_CLOSED_PAGES = 2
+"""Pages' events may exceed the limit by this factor. A page asks for room before it sends an event,
+so only forged requests reach this bound."""
+ALONE = 1
+"""`concurrency_limit` of events that must run alone."""
+_waited_s: ContextVar[float] = ContextVar("waited_s", default=0.0)
+_MAX_KEPT = 5000
+"""Most callers whose answers are kept; Gradio would keep answers that are never read for ever."""
+_NEVER_OVER = "stream_stays_open"
+"""The id of an event that the page never sent: Gradio closes a stream when no event is left."""
+IDLE_S = 5.0
+"""Seconds without an event after which a page's stream is closed all the same: a browser has six
+connections to a server, for all its pages together."""
+_UNREAD_S = 0.25
+"""Seconds for which a page may not have read that its stream was closed."""
+_GOODBYE_S = 0.1
+"""Seconds that the streams have for their end; what is stopped sends an error instead."""
+
+
+class WaitingLine(Queue):
+    """Requests that wait for the engine. Install with `of`.
+
+    The `concurrency_limit` of an event says how many events that use the engine, including itself,
+    may run at once. The order is that of arrival, so those behind an event that must run alone
+    wait until it is over.
+    """
+
+    @classmethod
+    def of(
+        cls, app: gr.Blocks, engine_queue: str, limits: Limits, behind_proxy: bool
+    ) -> WaitingLine:
+        """Gives the app this line; call it inside `with app`, before `launch()`.
+
+        Args:
+            app: the page that is being built.
+            engine_queue: the `concurrency_id` of the events that wait for the engine.
+            limits: how many may wait.
+            behind_proxy: whether to trust X-Forwarded-For. Without a proxy that sets it, any
+                client could forge it.
+        """
+        gr.api(
+            _refuse,
+            api_name=_REFUSAL,
+            api_visibility="private",
+            concurrency_id=_REFUSAL,
+            concurrency_limit=None,
+        )
+        # Otherwise Gradio would answer /run/... at once, beside the current run.
+        app.queue(api_open=False)
+        line = cls(
+            live_updates=True,
+            concurrency_count=app.max_threads,
+            update_intervals=1,
+            max_size=None,
+            blocks=app,
+        )
+        line._engine_queue = engine_queue
+        line._was_full = 0.0
+        line._limits = limits
+        line._behind_proxy = behind_proxy
+        line.pending_event_ids_session = LRUCache(_MAX_KEPT)
+        line._loop = None  # the server's, which there is not yet
+        line._closing = LRUCache(_MAX_KEPT)
+        line.ANALYTICS_MAX_EVENTS = 0
+        app._queue = line
+        return line
+
+    _engine_queue: str
+    _was_full: float  # when the first in the line last had to wait, as `time.monotonic()` reads
+    _limits: Limits
+    _behind_proxy: bool
+    _loop: asyncio.AbstractEventLoop | None
+    _closing: LRUCache[str, asyncio.TimerHandle]  # what closes each page's stream, or closed it
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests that wait for the engine, without those it works on."""
+        return len(self._events())
+
+    @property
+    def running(self) -> int:
+        """Number of requests that were handed to the engine."""
+        return len(self._at_engine())
+
+    def order(self) -> tuple[str, ...]:
+        """Unique ids of the events that are at the engine or wait for it."""
+        return tuple(event._id for event in (*self._at_engine(), *self._events()))
+
+    def before(self, session: str, at_engine: bool = False) -> int | None:
+        """The number of requests ahead of this page's.
+
+        Args:
+            session: the page's.
+            at_engine: also count a request that the engine already has.
+
+        Returns:
+            None where no request of the page waits (nor, if asked for, is at the engine).
+        """
+        ahead = self._at_engine()
+        for place, event in enumerate([*ahead, *self._events()]):
+            if event.session_hash == session and (at_engine or place >= len(ahead)):
+                return place
+        return None
+
+    def check_room(self) -> None:
+        """Call it before a page sends its event.
+
+        Raises:
+            NoRoom: too many wait.
+        """
+        self._limits.check_room(self.waiting)
+
+    async def push(self, body: Any, request: Any, username: str | None) -> Any:
+        """Accepts an event, or answers it with the reason if there is no room.
+
+        A page opens a stream for its answers when it has the answer to this and knows of no open
+        one. Gradio closes the stream with the last event, and a page that has not read so yet would
+        never hear of the event that it sends now. So its stream stays open while it is used, and an
+        event that comes just after the end is taken in a little later.
+        """
+        function = self.blocks.fns.get(body.fn_index)
+        if function is not None:
+            try:
+                self._admit(function, len(body.data), request)
+            except BackendError as refusal:
+                body.fn_index = self._refusal_index()
+                body.data = [str(refusal)]
+        if function is None or function.api_visibility != "private":
+            return await super().push(body, request, username)
+        session = body.session_hash
+        closing = self._closing.get(session)
+        closed_s = asyncio.get_running_loop().time() - closing.when() if closing else math.inf
+        if 0 <= closed_s < _UNREAD_S:
+            await asyncio.sleep(_UNREAD_S - closed_s)
+        self.pending_event_ids_session.setdefault(session, set()).add(_NEVER_OVER)
+        self._close_when_idle(session)
+        return await super().push(body, request, username)
+
+    def get_events(self) -> tuple[list[Event], bool, str] | None:
+        """The next event to run: the first in the engine's line as soon as there is room."""
+        waiting = self.event_queue_per_concurrency_id.get(self._engine_queue)
+        if waiting and waiting.queue:
+            limits = [e.fn.concurrency_limit for e in (*self._at_engine(), waiting.queue[0])]
+            # Every event in the engine's line has a number here.
+            if len(limits) <= min(cast("list[int]", limits)):
+                return [waiting.queue.pop(0)], False, self._engine_queue
+            self._was_full = time.monotonic()
+        return super().get_events()
+
+    def send_message(self, event: Event, event_message: EventMessage) -> None:
+        """Reports progress to callers, but not to pages.
+
+        The page polls the waiting line itself, and each message costs its browser as much as a
+        chunk of text.
+        """
+        is_page = event.fn.api_visibility == "private"
+        if not (is_page and isinstance(event_message, EstimationMessage | ProcessStartsMessage)):
+            super().send_message(event, event_message)
+
+    async def process_events(
+        self, events: list[Event], batch: bool, begin_time: float, fn: BlockFunction
+    ) -> None:
+        """Runs events, then drops what Gradio keeps of them."""
+        _waited_s.set(max(0.0, self._was_full - events[0].enqueue_time))
+        try:
+            await super().process_events(events, batch, begin_time, fn)
+        finally:
+            for event in events:
+                self._forget(event)
+
+    def close(self) -> None:
+        """Ends what pages listen to before it stops: a server waits for its open connections."""
+        if self._loop:
+            for session in list(self._closing):
+                self._loop.call_soon_threadsafe(self._close_stream, session)
+            time.sleep(_GOODBYE_S)
+        super().close()
+
+    @staticmethod
+    def waited_s() -> float:
+        """Seconds that the current event has waited for others."""
+        return _waited_s.get()
+
+    # ---- inside
+
+    def _close_when_idle(self, session: str) -> None:
+        if closing := self._closing.get(session):
+            closing.cancel()
+        self._loop = asyncio.get_running_loop()
+        self._closing[session] = self._loop.call_later(IDLE_S, self._close_stream, session)
+
+    def _close_stream(self, session: str) -> None:
+        messages = self.pending_messages_per_session.get(session)
+        if self.pending_event_ids_session.get(session, set()) - {_NEVER_OVER}:
+            self._close_when_idle(session)
+        elif messages is not None:
+            over = ProcessCompletedMessage(event_id=_NEVER_OVER, output={}, success=True)
+            messages.put_nowait(over)
+
+    def _at_engine(self) -> list[Event]:
+        """In the order of their arrival."""
+        taken = [event for events in self.active_jobs if events for event in events]
+        ours = [event for event in taken if event.concurrency_id == self._engine_queue]
+        return sorted(ours, key=lambda event: event.enqueue_time)
+
+    def _events(self) -> list[Event]:
+        line = self.event_queue_per_concurrency_id.get(self._engine_queue)
+        return list(line.queue) if line else []
+
+    def _admit(self, function: BlockFunction, values: int, request: Any) -> None:
+        is_page = function.api_visibility == "private"
+        if not is_page and values != len(function.inputs):
+            raise InvalidRequest(
+                f"{function.api_name} takes {count(len(function.inputs), 'value')}, and {values} "
+                "came. /gradio_api/info names them."
+            )
+        if function.concurrency_id != self._engine_queue:
+            return
+        events = self._events()
+        if is_page:
+            if len(events) >= _CLOSED_PAGES * self._limits.waiting:
+                self._limits.check_room(len(events))
+            return
+        visitor = self._address(request)
+        own = [event for event in events if event.fn.api_visibility != "private"]
+        same = sum(self._address(event.request) == visitor for event in own)
+        self._limits.check_room(len(events), same)
+
+    def _address(self, request: Any) -> str:
+        forwarded = request.headers.get("x-forwarded-for", "") if self._behind_proxy else ""
+        first = forwarded.partition(",")[0].strip()
+        return first or (request.client.host if request.client else "")
+
+    def _refusal_index(self) -> int:
+        return next(i for i, fn in self.blocks.fns.items() if fn.api_name == _REFUSAL)
+
+    def _forget(self, event: Event) -> None:
+        if (
+            event.session_hash == event._id
+        ):  # From a program: Gradio kept a copy of the page for it.
+            self.blocks.app.state_holder.session_data.pop(event._id, None)
+            self.blocks.app.state_holder.time_last_used.pop(event._id, None)
+
+
+def is_waited_for(app: Any, event: str) -> bool:
+    """Whether a program's request with this id has an answer or will have one.
+
+    An answer can be read once. Reading it again would wait for ever, since Gradio keeps the empty
+    message queue.
+    """
+    return bool(app.get_blocks()._queue.pending_event_ids_session.get(event))
+
+
+def _refuse(sentence: str) -> None:
+    raise gr.Error(sentence, print_exception=False)

@@ -1,0 +1,220 @@
+"""The flags of `app.py`: one table, of which the parser, its help and the variables are made.
+
+Knows the command line, the environment and which flags go together. Must not know what is done with
+them; imports neither Gradio nor TensorFlow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from playground.context.limits import PUBLIC_LIMITS, Limits
+from xla_backend.process.memory import DEFAULT_LIMIT, limit_from
+
+BACKENDS = ("process", "ray")
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag.
+
+    Attributes:
+        help: what it means, its environment variable, its default.
+        default: what holds where neither it nor its variable is given.
+        on_spaces: what holds there instead.
+        before: another program's variable, which counts where ours is not set.
+        how: what else argparse is told.
+    """
+
+    name: str
+    help: str
+    default: object = ""
+    on_spaces: object = None
+    before: str = ""
+    how: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def variable(self) -> str:
+        """The environment variable; set to nothing, it is not set."""
+        words = self.name.removeprefix("--").removeprefix("no-")
+        return f"PLAYGROUND_{words.replace('-', '_').upper()}"
+
+    def add_to(self, parser: argparse.ArgumentParser, on_spaces: bool) -> None:
+        """Has the parser take it, with what the environment says as its default."""
+        default = self.default if not on_spaces or self.on_spaces is None else self.on_spaces
+        if given := os.environ.get(self.variable) or os.environ.get(self.before):
+            is_switch = self.how.get("action") in _SWITCHES
+            default = given.lower() in ("1", "true", "yes") if is_switch else given
+        parser.add_argument(self.name, default=default, help=self.help, **self.how)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a whole number from 1 on")
+    return number
+
+
+def _limit(name: str, flag: str, meaning: str) -> Flag:
+    """The flag of a bound of `Limits`."""
+    usual, public = (f"{getattr(limits, name):g}" for limits in (Limits(), PUBLIC_LIMITS))
+    variable = Flag(flag, "").variable
+    told = f"{meaning} ({variable}; default: {usual}, on Spaces and with --share {public})"
+    return Flag(flag, told, None, how={"dest": name, "type": _at_least_one, "metavar": "N"})
+
+
+_SWITCHES = ("store_true", argparse.BooleanOptionalAction)
+LIMIT_FLAGS = (
+    _limit("waiting", "--max-waiting", "requests that may wait at once, of all visitors"),
+    _limit("waiting_each", "--max-waiting-each", "of these, how many of one program"),
+    _limit("new_tokens", "--max-new-tokens", "tokens that one request may ask for"),
+    _limit("prompt_bytes", "--max-prompt-bytes", "bytes of a prompt"),
+    _limit("audio_s", "--max-audio-seconds", "seconds of a recording"),
+)
+FLAGS = (
+    Flag(
+        "--host",
+        "address to listen on, 0.0.0.0 for all (GRADIO_SERVER_NAME or, before it, "
+        "PLAYGROUND_HOST; default: %(default)s)",
+        "127.0.0.1",
+        on_spaces="0.0.0.0",
+        before="GRADIO_SERVER_NAME",
+    ),
+    Flag(
+        "--port",
+        "port to listen on (GRADIO_SERVER_PORT or, before it, PLAYGROUND_PORT; "
+        "default: %(default)s)",
+        7860,
+        before="GRADIO_SERVER_PORT",
+        how={"type": int},
+    ),
+    Flag(
+        "--models",
+        "models to offer, the first one chosen: bundled names, Hub ids or folders "
+        "(PLAYGROUND_MODELS; default: all that are known)",
+        how={"type": _names, "metavar": "NAME,NAME"},
+    ),
+    Flag(
+        "--store",
+        "folder that keeps compiled functions (PLAYGROUND_STORE, where off means none; "
+        "default: XLA_BACKEND_STORE, or else the user's cache directory)",
+        None,
+        how={"metavar": "FOLDER"},
+    ),
+    Flag(
+        "--no-store",
+        "keep no compiled functions (PLAYGROUND_STORE=off)",
+        how={"dest": "store", "action": "store_const", "const": "off"},
+    ),
+    Flag(
+        "--backend",
+        "where engines run: in a process of this program, or as replicas on Ray Serve, with "
+        "models and store of their own; needs requirements-ray.txt (PLAYGROUND_BACKEND; default: "
+        "process)",
+        "process",
+        how={"choices": BACKENDS},
+    ),
+    Flag(
+        "--ray-address",
+        "with --backend ray, the cluster: HOST:PORT, or auto for the one that runs on this "
+        "machine (PLAYGROUND_RAY_ADDRESS; default: auto)",
+        "auto",
+        how={"metavar": "ADDRESS"},
+    ),
+    Flag(
+        "--memory-limit",
+        "what the engine's process may hold before it is replaced: 3GB, 60%% of the machine's "
+        "or the container's memory, off (PLAYGROUND_MEMORY_LIMIT; default: 60%%)",
+        how={"metavar": "AMOUNT"},
+    ),
+    Flag(
+        "--log-requests",
+        "file that gets a line of JSON for each request, without its text; - for stdout "
+        "(PLAYGROUND_LOG_REQUESTS; default: none)",
+        how={"metavar": "FILE"},
+    ),
+    Flag(
+        "--share",
+        "also make a public link through Gradio's servers (PLAYGROUND_SHARE=1)",
+        False,
+        how={"action": "store_true"},
+    ),
+    Flag(
+        "--admin",
+        "whether visitors may compile and clear shapes, for everybody "
+        "(PLAYGROUND_ADMIN=1 or 0; default: yes, but not on Spaces and not with --share)",
+        None,
+        how={"action": argparse.BooleanOptionalAction},
+    ),
+    Flag(
+        "--mcp",
+        "also offer the endpoints to agents as MCP tools, at /gradio_api/mcp/; needs "
+        "requirements-mcp.txt (PLAYGROUND_MCP=1)",
+        False,
+        how={"action": "store_true"},
+    ),
+    Flag(
+        "--password",
+        "what visitors and programs must know; the variable keeps it out of the list of "
+        "processes (PLAYGROUND_PASSWORD; default: none)",
+    ),
+    *LIMIT_FLAGS,
+)
+
+
+def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The flags, with what the environment says in place of those that are not given.
+
+    `admin` and `limits` (what each visitor may ask for) are narrow where strangers come, on Spaces
+    and through a public link, as far as nothing else is said expressly.
+
+    Raises:
+        SystemExit: they cannot be understood, or do not go together; stderr has the sentence.
+    """
+    on_spaces = os.environ.get("SYSTEM") == "spaces" or "SPACE_ID" in os.environ
+    parser = argparse.ArgumentParser(
+        description="Serves the playground. Every flag has an environment variable.",
+    )
+    for flag in FLAGS:
+        flag.add_to(parser, on_spaces)
+    flags = parser.parse_args(arguments, argparse.Namespace(on_spaces=on_spaces))
+    if problem := _problem(flags):
+        parser.error(problem)
+    is_public = on_spaces or flags.share
+    if flags.admin is None:
+        flags.admin = not is_public
+    bounds = {bound.name: getattr(flags, bound.name) for bound in fields(Limits)}
+    given = {name: value for name, value in bounds.items() if value is not None}
+    flags.limits = replace(PUBLIC_LIMITS if is_public else Limits(), **given)
+    return flags
+
+
+def _problem(flags: argparse.Namespace) -> str:
+    """Why these flags cannot be, in a sentence; empty where they can."""
+    if flags.backend not in BACKENDS:  # argparse does not look at defaults
+        return f"PLAYGROUND_BACKEND must be process or ray, not {flags.backend!r}."
+    on_ray = flags.backend == "ray"
+    for flag, is_given, package in (("--mcp", flags.mcp, "mcp"), ("--backend ray", on_ray, "ray")):
+        if is_given and importlib.util.find_spec(package) is None:
+            return (
+                f"{flag} needs more packages: pip install -r requirements-{package}.txt, "
+                f"or xla-playground[{package}]"
+            )
+    if on_ray and flags.log_requests:
+        return "--log-requests works with --backend process: Ray Serve logs requests itself."
+    if flags.mcp and flags.password:
+        return "--mcp cannot have a --password: Gradio's tools for agents do not send one on"
+    try:
+        limit_from(flags.memory_limit or DEFAULT_LIMIT, of=None)
+    except ValueError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,1 @@
+"""The Functions tab: a Keras model eager, traced and compiled."""

@@ -1,0 +1,77 @@
+"""Opening the page by a link that carries a request.
+
+Knows the components and the page's load event. Must not know what a link looks like.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from playground.generate import permalink
+from playground.generate.examples import examples_for
+from playground.ui.components import PRESS, QUIET, notice
+from playground.ui.option_controls import NAMES, OptionControls, values_for
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+
+
+class LinkedRequest:
+    """Builds the notice about a link where it is created.
+
+    Attributes:
+        model: the model that a link has just chosen, whose own examples must not replace what the
+            link says; None otherwise.
+    """
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+        self.notice = gr.HTML("", elem_id="link_notice", apply_default_css=False)
+        self.model = gr.State(None)
+        self._run = gr.Checkbox(visible=False)
+
+    def connect(
+        self,
+        model: gr.components.Component,
+        prompt: gr.components.Component,
+        exact_key: gr.components.Component,
+        controls: OptionControls,
+        generate: gr.Button,
+    ) -> None:
+        """Fills these in when the page loads, and presses the button if the link says so."""
+        self._controls = controls
+        self._page.load(
+            self._restore,
+            None,
+            [
+                *(self.notice, self.model, self._run, model, prompt, exact_key),
+                *(controls.hold, *controls.inputs),
+            ],
+            **QUIET,
+        ).then(None, self._run, None, js=PRESS, **QUIET)
+        # The visitor has moved on: the complaint about the link goes.
+        generate.click(None, None, self.notice, js="() => ''", **QUIET)
+
+    def _restore(self, request: gr.Request) -> list[Any]:
+        models = {model.name: model for model in self._page.models()}
+        query = {name: str(text) for name, text in dict(request.query_params).items()}
+        link = permalink.read(query, list(models), self._controls.ranges)
+        problem = permalink.problem(link)
+        told = notice(problem) if problem else ""
+        if link.is_empty:
+            return [told, None, link.run and not problem, *[gr.skip()] * (4 + len(NAMES))]
+        first = next(iter(models), None)
+        name = link.model or first
+        example = examples_for(models.get(str(name)))[0]
+        return [
+            told,
+            name if name != first else None,
+            link.run and not problem,
+            name,
+            example.prompt if link.prompt is None else link.prompt,
+            bool(link.exact_key),
+            "seed" in link.options,
+            *values_for(self._page.limits.within(example.options).replace(**link.options)),
+        ]

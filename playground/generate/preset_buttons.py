@@ -1,0 +1,49 @@
+"""The presets beside the options.
+
+Knows the components. Must not know what a preset sets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from playground.generate.presets import PRESETS, first_call
+from playground.ui.components import QUIET, Field
+from playground.ui.option_controls import options_from, values_for
+from xla_backend import BackendError, GenerationOptions
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+
+
+class PresetButtons:
+    """Builds the buttons where it is created."""
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+        self._buttons = gr.Dataset(
+            components=[gr.Textbox(visible=False)],
+            samples=[[preset.name] for preset in PRESETS],
+            sample_labels=[preset.name for preset in PRESETS],
+            type="index",
+            label="Presets",
+            elem_id="presets",
+            elem_classes="examples",
+        )
+
+    def connect(self, request: list[Field]) -> None:
+        """Connects the buttons to the fields: model, prompt, exact key, then the options."""
+        self._buttons.click(self._set, [self._buttons, *request], request[2:], **QUIET)
+
+    def _set(self, index: int, model: str, prompt: str, _: bool, *values: Any) -> list[Any]:
+        preset = PRESETS[index]
+        try:
+            before = options_from(values)
+        except BackendError:  # A field is empty.
+            before = GenerationOptions()
+        options = preset.change(before)
+        if preset.exact_key:
+            options = first_call(self._page.backend, model, prompt, options)
+        return [preset.exact_key, *values_for(self._page.limits.within(options))]

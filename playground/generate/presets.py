@@ -1,0 +1,70 @@
+"""Presets: sets of options that one click chooses.
+
+Knows which options each one changes; the others stay. Must not know components.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from playground.ui.option_controls import MAX_NEW_TOKENS
+from xla_backend import BackendError, BucketRules, CacheOutcome, GenerationOptions
+
+if TYPE_CHECKING:
+    from xla_backend import ServedBackend
+
+MORE_BEAMS = (1, 2, 3, 4, 5, 6, 7, 8)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Options under a name.
+
+    Attributes:
+        name: what the button says.
+        change: returns the changed options.
+        exact_key: whether a larger function may not serve.
+    """
+
+    name: str
+    change: Callable[[GenerationOptions], GenerationOptions]
+    exact_key: bool = False
+
+
+PRESETS = (
+    Preset("Greedy", lambda options: options.replace(num_beams=1, temperature=0.0)),
+    Preset(
+        "Sampled",
+        lambda options: options.replace(num_beams=1, temperature=0.8, top_k=50, top_p=0.95),
+    ),
+    Preset(
+        "4 beams",
+        lambda options: options.replace(num_beams=4, temperature=0.0, length_penalty=1.0),
+    ),
+    Preset("Show a first call", lambda options: options, exact_key=True),
+)
+
+
+def first_call(
+    backend: ServedBackend, model: str, prompt: str, options: GenerationOptions
+) -> GenerationOptions:
+    """The nearest options whose function is not compiled yet.
+
+    Other numbers of new tokens come first, then other numbers of beams; the same options where
+    everything is there already, or where the engine does not tell.
+    """
+    sizes = [size for size in BucketRules().max_new_tokens if size <= MAX_NEW_TOKENS]
+    beams = [options.num_beams, *(each for each in MORE_BEAMS if each != options.num_beams)]
+    lengths = [options.max_new_tokens, *sizes]
+    for num_beams, max_new_tokens in itertools.product(beams, lengths):
+        changed = options.replace(num_beams=num_beams, max_new_tokens=max_new_tokens)
+        try:
+            outcome = backend.predict(model, prompt, changed, exact_key=True).outcome
+        except BackendError:  # The model has no room for so many tokens, or is not known yet.
+            continue
+        if outcome is CacheOutcome.MISS:
+            return changed
+    return options

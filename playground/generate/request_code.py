@@ -1,0 +1,220 @@
+"""A request as code to run elsewhere: Python with three libraries, or curl.
+
+Knows how each is called and how to quote any text in it. Must not know components.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from xla_backend import BucketRules, GenerationOptions, ModelInfo
+from xla_backend.checkpoints import rotary_form
+from xla_backend.checkpoints.models import BUNDLED_FOLDER, HUB_MODELS
+
+SHORTEST = BucketRules().padded_lengths[0]
+
+
+@dataclass(frozen=True)
+class CodeRequest:
+    """What the code asks for.
+
+    Attributes:
+        model: which model.
+        prompt: the text.
+        options: all options; the code leaves out those that have their default value.
+        exact_key: whether a larger function may not serve.
+        padded_length: slots of the prompt, with which Transformers pads it as this engine does.
+        address: where the page is.
+    """
+
+    model: ModelInfo
+    prompt: str
+    options: GenerationOptions
+    exact_key: bool
+    padded_length: int
+    address: str
+
+
+def transformers_code(request: CodeRequest) -> str:
+    """The code of Hugging Face's guide to XLA, which does not need this project.
+
+    Its versions are those of the baseline; a test compares.
+    """
+    if request.model.model_type in rotary_form.MODEL_TYPES:
+        return (
+            "# The guide's code needs a TensorFlow class of Transformers. It is not offered for\n"
+            f"# a {request.model.model_type} model: see the code for this library."
+        )
+    reads_apart = request.model.family == "encoder-decoder"
+    options = request.options
+    values: dict[str, Any] = {"max_new_tokens": options.max_new_tokens}
+    if options.num_beams > 1:
+        values |= {
+            "num_beams": options.num_beams,
+            "length_penalty": options.length_penalty,
+            "early_stopping": options.early_stopping,
+        }
+    if options.repetition_penalty != 1.0:
+        values["repetition_penalty"] = options.repetition_penalty
+    values["do_sample"] = options.do_sample
+    noise = ""
+    if options.do_sample:
+        values |= {"temperature": options.temperature, "top_k": options.top_k}
+        values |= {"top_p": options.top_p, "seed": [options.seed, 0]}
+        noise = "# Its noise is its own: the same seed draws another text than on the page.\n"
+    loading, imports = _loading(request.model, reads_apart)
+    cut = "" if reads_apart else '[inputs["input_ids"].shape[1] :]'
+    side = "right" if reads_apart else "left"
+    return f"""\
+# pip install tensorflow==2.21.0 tf-keras==2.21.0 transformers==4.57.6
+# In an environment of its own: Transformers 5 has no TensorFlow models.
+import tensorflow as tf
+{imports}
+{loading}
+tokenizer = AutoTokenizer.from_pretrained(checkpoint, padding_side={_quoted(side)})
+tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+
+xla_generate = tf.function(model.generate, jit_compile=True)
+prompt = {_quoted(request.prompt)}
+# Padded, or every other length would be compiled anew.
+inputs = tokenizer(
+    [prompt],
+    pad_to_multiple_of={request.padded_length},
+    padding=True,
+    return_tensors="tf",
+    return_token_type_ids=False,
+)
+{noise}generated = xla_generate(
+    **inputs,
+{_lines(values)}    pad_token_id=tokenizer.pad_token_id,
+)
+print(tokenizer.decode(generated[0]{cut}, skip_special_tokens=True))"""
+
+
+def library_code(request: CodeRequest) -> str:
+    """The engine without the page, run in this project's folder."""
+    name, source = request.model.name, request.model.source
+    is_known = source != "hub" or name in HUB_MODELS
+    values = _changed(request.options)
+    imports = ["from xla_backend import Backend, GenerationOptions"]
+    registry = ""
+    if not is_known:
+        imports.append("from xla_backend.checkpoints.models import Registry")
+        registry = f"Registry([{_quoted(name)}])"
+    exact = "    exact_key=True,\n" if request.exact_key else ""
+    return f"""\
+{chr(10).join(imports)}
+
+backend = Backend({registry})
+result = backend.generate(
+    {_quoted(name)},
+    {_quoted(request.prompt)},
+    GenerationOptions({", ".join(f"{name}={_value(value)}" for name, value in values.items())}),
+{exact})
+print(result.text)
+print(result.cache.value, result.timing.total_s, "seconds")
+backend.close()"""
+
+
+def client_code(request: CodeRequest) -> str:
+    """This page as a service, from Python."""
+    return f"""\
+# pip install gradio_client
+from gradio_client import Client
+
+client = Client({_quoted(request.address)}, verbose=False)
+result = client.predict(
+{_lines(_parameters(request))}    api_name="/generate",
+)
+print(result["text"])
+print(result["cache"], result["timing"]["total_s"], "seconds")"""
+
+
+def curl_code(request: CodeRequest) -> str:
+    """This page as a service, from a shell; it prints the answer's JSON."""
+    body = shlex.quote(json.dumps(_parameters(request)))
+    address = request.address.rstrip("/")
+    ask = shlex.quote(f"{address}/gradio_api/call/v2/generate")
+    read = shlex.quote(f"{address}/gradio_api/call/generate/")
+    return f"""\
+event=$(curl -s {ask} \\
+  -H 'Content-Type: application/json' \\
+  -d {body} |
+  sed 's/.*"event_id":"\\([^"]*\\)".*/\\1/')
+curl -sN {read}"$event" | sed -n 's/^data: //p' | tail -n 1"""
+
+
+FORMS: dict[str, tuple[Literal["python", "shell"], Callable[[CodeRequest], str]]] = {
+    "Transformers": ("python", transformers_code),
+    "This library": ("python", library_code),
+    "gradio_client": ("python", client_code),
+    "curl": ("shell", curl_code),
+}
+"""Name, syntax highlighting and writer of each form."""
+
+
+def _loading(model: ModelInfo, reads_apart: bool) -> tuple[str, str]:
+    """The Transformers class that loads the model, and its import."""
+    kind = "TFAutoModelForSeq2SeqLM" if reads_apart else "TFAutoModelForCausalLM"
+    if model.source == "hub":
+        return (
+            f"checkpoint = {_quoted(model.name)}\n"
+            "# Transformers 4.57 fails to read PyTorch's safetensors into TensorFlow models.\n"
+            f"model = {kind}.from_pretrained(checkpoint, use_safetensors=False)",
+            f"from transformers import AutoTokenizer, {kind}\n",
+        )
+    folder = model.name
+    if model.source == "bundled":
+        folder = f"{BUNDLED_FOLDER.name}/{Path(model.name).name}"
+    return (
+        f"checkpoint = {_quoted(folder)}\n"
+        "# Transformers 4.57 fails to read safetensors into TensorFlow models: by hand.\n"
+        f"model = {kind}.from_config(AutoConfig.from_pretrained(checkpoint))\n"
+        "model.build_in_name_scope()\n"
+        'weights = load_file(f"{checkpoint}/model.safetensors")\n'
+        "load_pytorch_state_dict_in_tf2_model(\n"
+        "    model, weights, tf_inputs=False, allow_missing_keys=True\n"
+        ")\n",
+        "from safetensors.tensorflow import load_file\n"
+        f"from transformers import AutoConfig, AutoTokenizer, {kind}\n"
+        "from transformers.modeling_tf_pytorch_utils import load_pytorch_state_dict_in_tf2_model\n",
+    )
+
+
+def _parameters(request: CodeRequest) -> dict[str, Any]:
+    """The JSON body for the endpoint."""
+    values = {"prompt": request.prompt, "model": request.model.name, **_changed(request.options)}
+    return {**values, "exact_key": True} if request.exact_key else values
+
+
+def _changed(options: GenerationOptions) -> dict[str, Any]:
+    """The options that differ from the defaults of the library and the endpoint."""
+    defaults = GenerationOptions()
+    return {
+        field.name: getattr(options, field.name)
+        for field in dataclasses.fields(options)
+        if getattr(options, field.name) != getattr(defaults, field.name)
+    }
+
+
+def _lines(values: dict[str, Any]) -> str:
+    return "".join(f"    {name}={_value(value)},\n" for name, value in values.items())
+
+
+def _value(value: Any) -> str:
+    return _quoted(value) if isinstance(value, str) else repr(value)
+
+
+def _quoted(text: str) -> str:
+    """A text as a Python literal, in double quotes unless that needs more escapes.
+
+    Invisible characters and those that change the writing direction are escaped.
+    """
+    # `repr` uses double quotes only if the text holds an apostrophe, so we add one first.
+    return repr(text) if '"' in text else '"' + repr("'" + text)[2:]

@@ -1,0 +1,199 @@
+"""The result of a run, as HTML: the text, the verdict, the figures, the phases and the shape.
+
+Knows how a `GenerationResult` reads for a visitor who has never heard of tracing. Must not know
+components or events.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import PurePath
+
+from playground.context.runs import Shown
+from playground.ui import quantities, report_parts
+from playground.ui.families import CONTINUING, Family
+from playground.ui.markup import escape
+from playground.ui.option_controls import LABELS, relevant
+from playground.ui.outcomes import MEANING, badge
+from playground.ui.report_parts import PHASE_NAMES
+from xla_backend import CacheKey, EngineStatus, GenerationResult, Prediction
+
+_PHASE_HINTS = {  # that of prefill is the family's
+    "queue": "waiting for other requests",
+    "tokenize": "text to token numbers",
+    "trace": "TensorFlow records the computation as a graph",
+    "compile": "XLA turns the graph into machine code",
+    "decode": "all further tokens",
+    "detokenize": "token numbers to text",
+}
+
+
+def story(prompt: str, text: str, writing: bool = False, family: Family = CONTINUING) -> str:
+    """Prompt and continuation, or input and answer, in a box that stays scrolled to its end."""
+    caret = '<span class="caret" aria-hidden="true"></span>' if writing else ""
+    given = f'<span class="story-prompt">{escape(prompt)}</span>'
+    new = f'<span class="story-new">{escape(text)}</span>{caret}'
+    if family.is_apart:
+        given = f'<div class="story-part" dir="auto"><h3>{family.input_label}</h3>{given}</div>'
+        new = (
+            f'<div class="story-part story-answer" dir="auto"><h3>{family.output.capitalize()}</h3>'
+            f"{new}</div>"
+        )
+    return (
+        f'<div class="story" tabindex="0" role="region" aria-label="Generated text"'
+        f' aria-busy="{str(writing).lower()}"><div class="story-text" dir="auto">'
+        f"{given}{new}</div></div>"
+    )
+
+
+def origin(shown: Shown) -> str:
+    """Whose text it is: the model, the options that had an effect, the time."""
+    options = shown.result.options
+    model = PurePath(shown.result.model)
+    ended = datetime.fromtimestamp(shown.ended_s, UTC)
+    parts = [f"{LABELS[name]} {value}" for name, value in relevant(options).items()]
+    return (
+        '<p class="origin-earlier">From the earlier run</p><ul class="origin">'
+        f'<li dir="auto">{escape(model.name if model.is_absolute() else model)}</li>'
+        + "".join(f"<li>{part}</li>" for part in parts)
+        + f'<li translate="no">{ended:%H:%M:%S} UTC</li></ul>'
+    )
+
+
+def empty_story(family: Family = CONTINUING) -> str:
+    """The box before the first run."""
+    return (
+        '<div class="story" role="region" aria-label="Generated text"><div class="story-text">'
+        f'<span class="story-prompt">The {family.output} appears here, word by word.</span>'
+        "</div></div>"
+    )
+
+
+def downloading(status: EngineStatus) -> str:
+    """The progress of the download that a run waits for; empty without one."""
+    if status.progress is None:
+        return ""
+    return (
+        '<div class="download"><p>Downloading from the Hugging Face Hub, once. '
+        f"<b>{escape(status.detail)}</b></p>"
+        f"{report_parts.progress_bar('Download', status.progress)}</div>"
+    )
+
+
+def empty_report(family: Family = CONTINUING) -> str:
+    """The report before the first run: an outline of what a run will show, without numbers."""
+    example = _in_order(family, ("padding", 11, "padding"), ("prompt", 5, family.input))
+    cells = [*example, ("room", 16, "room for new tokens")]
+    return report_parts.frame(
+        "",
+        "Press Generate twice: the first call of a shape compiles, the second one only runs.",
+        '<div class="explain">'
+        "<p>XLA compiles a function for one exact <strong>shape</strong>: this many "
+        f"{family.input} tokens, "
+        "this many beams, this many new tokens. The first time a shape is used, XLA must compile "
+        "it. Afterwards it is kept.</p>"
+        + report_parts.drawing()
+        + f"<p>{family.inputs.capitalize()} are <strong>padded</strong> to a few fixed lengths, so "
+        f"that different {family.inputs} share one compiled function. Padding never changes the "
+        f"{family.output}.</p>"
+        '<div class="slots" aria-hidden="true">'
+        + report_parts.cells(cells)
+        + '</div><ul class="legend" aria-hidden="true">'
+        + "".join(
+            f'<li><i class="slot slot-{name}"></i><span>{label}</span></li>'
+            for name, _, label in cells
+        )
+        + "</ul></div>",
+    )
+
+
+def waiting_report(prediction: Prediction | None, ahead: int, family: Family = CONTINUING) -> str:
+    """The report while the request waits, compiles or runs: the prediction."""
+    body = ""
+    if prediction:
+        key = prediction.key
+        padding = max(0, key.padded_length - prediction.prompt_tokens)
+        parts = _in_order(
+            family,
+            ("padding", padding, "padding"),
+            ("prompt", prediction.prompt_tokens, family.input),
+        )
+        parts.append(("room", key.max_new_tokens, "room for new tokens"))
+        body = report_parts.slots(_shape_caption(key, family), parts)
+    return report_parts.waiting(prediction.outcome if prediction else None, ahead, body)
+
+
+def report(shown: Shown, family: Family = CONTINUING) -> str:
+    """Verdict, figures, phases and shape of a finished run."""
+    hints = {**_PHASE_HINTS, "prefill": family.prefill}
+    result = shown.result
+    timing = result.timing
+    figures = [
+        ("End to end", quantities.seconds(timing.total_s)),
+        ("TTFT", quantities.seconds_or_dash(result.ttft_s)),
+        ("TPOT", quantities.seconds_or_dash(result.tpot_s)),
+        ("Decode tokens/s", quantities.rate(result.tokens_per_second)),
+    ]
+    return report_parts.frame(
+        badge(result.cache),
+        MEANING[result.cache],
+        report_parts.figures(figures)
+        + report_parts.against_first_call(
+            result.timing,
+            result.cache,
+            result.first_call,
+            result.speedup,
+            ("First call", "This call"),
+            result.timing.run_s,
+        )
+        + report_parts.phases(timing, result.cache, PHASE_NAMES, hints)
+        + _result_slots(result, family)
+        + _remarks(shown, family),
+    )
+
+
+def _in_order(
+    family: Family, padding: tuple[str, int, str], given: tuple[str, int, str]
+) -> list[tuple[str, int, str]]:
+    return [padding, given] if family.pads_left else [given, padding]
+
+
+def _result_slots(result: GenerationResult, family: Family) -> str:
+    key = result.key
+    parts = [
+        *_in_order(
+            family,
+            ("padding", max(0, key.padded_length - result.prompt_tokens), "padding"),
+            ("prompt", result.prompt_tokens, family.input),
+        ),
+        ("new", result.new_tokens, "new"),
+        ("room", max(0, key.max_new_tokens - result.new_tokens), "unused"),
+    ]
+    caption = _shape_caption(key, family)
+    if key != result.requested_key:
+        caption += f" The request alone would have needed {escape(result.requested_key)}."
+    return report_parts.slots(caption, parts)
+
+
+def _shape_caption(key: CacheKey, family: Family) -> str:
+    beams = quantities.count(key.num_beams, "beam")
+    return (
+        f"The compiled shape: {key.padded_length} {family.input} slots, {beams}, "
+        f"{key.max_new_tokens} new slots."
+    )
+
+
+def _remarks(shown: Shown, family: Family) -> str:
+    """Footnotes: how the run ended, and what the total leaves out."""
+    result = shown.result
+    ending = {
+        "eos": f"The model ended its {family.output}.",
+        "length": f"The {family.output} ended at the limit of new tokens.",
+        "stopped": "You stopped it; what was written is kept.",
+    }[result.finish]
+    beyond = report_parts.not_in_total(result.load_s, shown.other_s)
+    beside = ""
+    if result.batch_size > 1:
+        others = quantities.count(result.batch_size - 1, "other request")
+        beside = f" It ran side by side with {others}, which share the processor."
+    return f'<p class="remarks">{ending}{beside}{beyond}</p>'

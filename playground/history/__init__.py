@@ -1,0 +1,1 @@
+"""This visitor's runs, kept in the browser: the table, files, the Statistics tab."""

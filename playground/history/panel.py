@@ -1,0 +1,283 @@
+"""The card with this visitor's runs: what can be done with them.
+
+Knows the components and what each event does to the records. Must not know how records look.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from playground.history import records, records_file
+from playground.history.records import Record
+from playground.history.records_file import model_name
+from playground.history.table import SCRIPT, history_table, side_by_side, timeline
+from playground.ui import quantities
+from playground.ui.components import PRESS, QUIET, notice
+from playground.ui.option_controls import OptionControls, values_for
+from xla_backend import BackendError, GenerationOptions, InvalidRequest
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+
+Updates = dict[gr.components.Component, Any]
+
+# The file is made in the browser: nothing of the visitor's stays on the server.
+_SAVE = """(made) => {
+  if (!made) return;
+  const {name, type, text} = JSON.parse(made);
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], {type}));
+  link.download = name;
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}"""
+
+
+@dataclass(frozen=True)
+class RequestFields:
+    """The components that a rerun fills in.
+
+    Attributes:
+        linked_model: state; the model whose own examples must not replace what is filled in.
+    """
+
+    model: gr.components.Component
+    prompt: gr.components.Component
+    exact_key: gr.components.Component
+    controls: OptionControls
+    linked_model: gr.State
+
+
+class HistoryPanel:
+    """Builds the card's content where it is created."""
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+        with gr.Row(elem_classes="card-head history-head"):
+            gr.HTML(
+                '<h2>Your runs</h2><p class="caption">Shape is prompt or input slots · '
+                "beams · new slots. Kept in this browser only.</p>",
+                apply_default_css=False,
+            )
+            with gr.Row(elem_classes="history-actions"):
+                self.csv = _small_button("Export CSV", "export_csv")
+                self.json = _small_button("Export JSON", "export_json")
+                self.upload = gr.UploadButton(
+                    "Import JSON",
+                    size="sm",
+                    file_types=[".json"],
+                    type="filepath",
+                    elem_id="import_json",
+                    scale=0,
+                    min_width=100,
+                )
+                self.clear = _small_button("Clear", "clear")
+                self.undo = _small_button("Undo clear", "undo_clear", visible=False)
+        self.notice = gr.HTML("", elem_id="history_notice", apply_default_css=False)
+        self.timeline = gr.HTML("", elem_id="timeline", apply_default_css=False)
+        self.pinned = gr.HTML("", elem_id="pinned", apply_default_css=False, js_on_load=SCRIPT)
+        self.table = gr.HTML(
+            history_table([]), elem_id="history", apply_default_css=False, js_on_load=SCRIPT
+        )
+        self._cleared = gr.State([])
+        self._made = gr.Textbox(visible=False)
+        self._press = gr.Checkbox(visible=False)
+
+    @property
+    def outputs(self) -> list[gr.components.Component]:
+        """What `updates` sets."""
+        return [
+            self._page.runs_of_visitor,
+            self.notice,
+            self.timeline,
+            self.pinned,
+            self.table,
+        ]
+
+    def updates(self, runs: list[Record], told: str = "") -> Updates:
+        """The records and everything that shows them; `told` is a notice in HTML."""
+        return {
+            self._page.runs_of_visitor: runs,
+            self.notice: told,
+            self.timeline: timeline(runs),
+            self.pinned: side_by_side(runs),
+            self.table: history_table(runs),
+        }
+
+    def connect(self, request: RequestFields) -> None:
+        """Has the buttons do what they say; a rerun fills the request in."""
+        self._request = request
+        runs = self._page.runs_of_visitor
+        self._page.load(self._show, runs, self.outputs, **QUIET)
+        cleared = [*self.outputs, self._cleared, self.undo]
+        self.clear.click(self._clear_runs, [runs, self._cleared], cleared, **QUIET)
+        self.undo.click(self._undo, [runs, self._cleared], cleared, **QUIET)
+        self.table.delete(self._delete, runs, self.outputs, **QUIET)
+        for shown in (self.table, self.pinned):
+            shown.select(self._pin, runs, self.outputs, **QUIET)
+        self.table.retry(
+            self._rerun,
+            runs,
+            [
+                self.notice,
+                self._press,
+                request.linked_model,
+                request.model,
+                request.prompt,
+                request.exact_key,
+                request.controls.hold,
+                *request.controls.inputs,
+            ],
+            **QUIET,
+        ).then(None, self._press, None, js=PRESS, **QUIET)
+        self.upload.upload(self._import, [self.upload, runs], self.outputs, **QUIET)
+        for button, export in ((self.csv, _csv), (self.json, _json)):
+            button.click(_exporting(export), runs, [self._made, self.notice], **QUIET).then(
+                None, self._made, None, js=_SAVE, **QUIET
+            )
+
+    def _show(self, runs: Any) -> Updates:
+        return self.updates(records.readable(runs))
+
+    def _clear_runs(self, runs: Any, cleared: list[Record]) -> Updates:
+        kept = records.readable(runs) or cleared  # A second press clears nothing.
+        return {
+            **self.updates([]),
+            self._cleared: kept,
+            self.undo: gr.update(visible=bool(kept)),
+        }
+
+    def _undo(self, runs: Any, cleared: list[Record]) -> Updates:
+        """The cleared runs again, below those that came since."""
+        return {
+            **self.updates(records.under(records.readable(runs), cleared)),
+            self._cleared: [],
+            self.undo: gr.update(visible=False),
+        }
+
+    def _delete(self, runs: Any, event: gr.EventData) -> Updates:
+        return self.updates(records.without(records.readable(runs), _number(event)))
+
+    def _pin(self, runs: Any, event: gr.EventData) -> Updates:
+        return self.updates(records.pin(records.readable(runs), _number(event)))
+
+    def _import(self, path: str, runs: Any) -> Updates:
+        own = records.readable(runs)
+        try:
+            others, unreadable = records_file.from_json(_read(Path(path)))
+        except BackendError as error:
+            return {self.notice: notice(str(error))}
+        merged, added = records.merge(own, others)
+        return self.updates(merged, notice(_imported(added, len(others), unreadable), "calm"))
+
+    def _rerun(self, runs: Any, event: gr.EventData, request: gr.Request) -> Updates:
+        """Fills the request in; the browser then presses the button."""
+        run = records.find(records.readable(runs), _number(event))
+        try:
+            if self._page.runs.of(str(request.session_hash)) is not None:
+                raise InvalidRequest("Your last run has not ended yet. Wait for it, then rerun.")
+            return {
+                self.notice: "",
+                self._press: True,
+                **self._filled_in(run),
+            }
+        except BackendError as error:
+            return {self.notice: notice(str(error)), self._press: False}
+
+    def _filled_in(self, run: Record | None) -> Updates:
+        """The request of a run in its components.
+
+        Raises:
+            InvalidRequest: it cannot be asked here exactly as it was.
+        """
+        if run is None:
+            raise InvalidRequest("That run is no longer kept. Reload the page to see which are.")
+        name = f"Run {run['run']}"
+        if not run["prompt_is_whole"]:
+            raise InvalidRequest(
+                f"{name} had a prompt of more than {records.MAX_CHARACTERS:,} characters, which "
+                "was not kept whole, so it cannot be run again."
+            )
+        offered = [model.name for model in self._page.models()]
+        model = next((m for m in offered if run["model"] in (m, model_name(m))), None)
+        if model is None:
+            raise InvalidRequest(
+                f"{name} used {model_name(run['model'])}, which this page does not offer."
+            )
+        options = GenerationOptions.from_dict(run["options"])
+        for option, (low, high) in self._request.controls.ranges.items():
+            value = run["options"][option]
+            if not low <= value <= high:
+                raise InvalidRequest(
+                    f"{name} had {option.replace('_', ' ')} {value:g}; the controls go from "
+                    f"{low:g} to {high:g}."
+                )
+        return {
+            self._request.linked_model: model,
+            self._request.model: model,
+            self._request.prompt: run["prompt"],
+            self._request.exact_key: run["exact_key"],
+            self._request.controls.hold: options.do_sample or gr.skip(),
+            **dict(zip(self._request.controls.inputs, values_for(options), strict=True)),
+        }
+
+
+def _small_button(label: str, elem_id: str, visible: bool = True) -> gr.Button:
+    return gr.Button(label, size="sm", elem_id=elem_id, scale=0, min_width=100, visible=visible)
+
+
+def _number(event: gr.EventData) -> object:
+    return event._data.get("run") if isinstance(event._data, dict) else None
+
+
+def _read(path: Path) -> bytes:
+    """The uploaded file, which then goes: one byte more than is allowed tells that it is larger."""
+    with path.open("rb") as file:
+        data = file.read(records_file.MAX_BYTES + 1)
+    path.unlink(missing_ok=True)
+    return data
+
+
+def _imported(added: int, readable: int, unreadable: int) -> str:
+    """What came of an import, in a sentence or two."""
+    sentence = f"{quantities.count(added, 'run')} imported."
+    if left := readable - added:
+        sentence += (
+            f" {quantities.count(left, 'run')} left out: already here, or no room for more than "
+            f"{records.MAX_RUNS}."
+        )
+    if unreadable:
+        sentence += f" {quantities.count(unreadable, 'run')} could not be read."
+    return sentence
+
+
+def _exporting(
+    export: Callable[[list[Record]], dict[str, str]],
+) -> Callable[[Any], tuple[str, str]]:
+    def made(runs: Any) -> tuple[str, str]:
+        kept = records.readable(runs)
+        if not kept:
+            return "", notice("There is no run to export yet.", "calm")
+        return json.dumps(export(kept)), ""
+
+    return made
+
+
+def _csv(runs: list[Record]) -> dict[str, str]:
+    # Without the mark in front, Excel takes UTF-8 for something else.
+    text = "\ufeff" + records_file.to_csv(runs)
+    return {"name": "xla-playground-runs.csv", "type": "text/csv;charset=utf-8", "text": text}
+
+
+def _json(runs: list[Record]) -> dict[str, str]:
+    text = records_file.to_json(runs, datetime.now(UTC))
+    return {"name": "xla-playground-runs.json", "type": "application/json", "text": text}

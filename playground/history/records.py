@@ -1,0 +1,242 @@
+"""This visitor's runs: the records that live in the browser, newest first.
+
+Knows which part of a run is worth keeping, how much of it a browser holds, and that a browser or a
+file may bring anything. Must not know components, events or HTML.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from playground.context.runs import Shown
+from playground.history import machine
+from playground.ui.families import CONTINUING, Family
+from playground.ui.markup import clean
+from xla_backend import BackendError, CacheKey, CacheOutcome, GenerationOptions, Timing
+
+MAX_RUNS = 100
+MAX_CHARACTERS = 6_000
+"""Characters of one prompt or text that are kept."""
+MAX_JSON_CHARACTERS = 500_000
+"""Characters of all runs together: a browser gives a page a few millions, and every run sends them
+there and back."""
+MAX_PINNED = 2
+_FINISHES = ("eos", "length", "stopped")
+_FIRST_CALL = ("trace_s", "compile_s", "run_s")
+_LONGEST_S = 1e6
+_LATEST = 1e11  # seconds since 1970: some thousand years from now
+
+Record = dict[str, Any]
+"""A run that has ended, as JSON values: `record` says which."""
+
+
+def record(shown: Shown, number: int, family: Family = CONTINUING) -> Record:
+    """One run, with every metric that was measured.
+
+    Args:
+        shown: the run.
+        number: its number among this visitor's.
+        family: of its model.
+    """
+    result = shown.result
+    return {
+        "run": number,
+        "time": round(shown.ended_s, 3),
+        "model": clean(result.model),
+        "prompt": clean(shown.prompt)[:MAX_CHARACTERS],
+        "prompt_is_whole": len(shown.prompt) <= MAX_CHARACTERS,
+        "text": clean(result.text)[:MAX_CHARACTERS],
+        "is_apart": family.is_apart,
+        "cache": result.cache.value,
+        "batch_size": result.batch_size,
+        "key": result.key.to_dict(),
+        "requested_key": result.requested_key.to_dict(),
+        "exact_key": shown.exact_key,
+        "prompt_tokens": result.prompt_tokens,
+        "new_tokens": result.new_tokens,
+        "finish": result.finish,
+        "ttft_s": result.ttft_s,
+        "tpot_s": result.tpot_s,
+        "tokens_per_second": result.tokens_per_second,
+        "timing": result.timing.to_dict(),
+        "first_call": {name: getattr(result.first_call, name) for name in _FIRST_CALL},
+        "options": result.options.to_dict(),
+        "load_s": result.load_s,
+        "machine": machine.summary(),
+        "pinned": 0,
+    }
+
+
+def add(runs: object, shown: Shown, family: Family = CONTINUING) -> list[Record]:
+    """The runs with one more, newest first."""
+    kept = readable(runs)
+    return _bounded([record(shown, _next_number(kept), family), *kept])
+
+
+def readable(runs: object) -> list[Record]:
+    """What the browser sent, without the records that another version or a hand has changed."""
+    if not isinstance(runs, list):
+        return []
+    return [run for run in map(checked, runs[:MAX_RUNS]) if run is not None]
+
+
+def checked(run: object) -> Record | None:
+    """A record from outside, with the known entries alone; None where one is missing or wrong."""
+    try:
+        return _read(run)  # type: ignore[arg-type]
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, BackendError):
+        return None
+
+
+def find(runs: Sequence[Record], number: object) -> Record | None:
+    """The run of that number."""
+    return next((run for run in runs if run["run"] == number), None)
+
+
+def without(runs: Sequence[Record], number: object) -> list[Record]:
+    """The runs without one."""
+    return [run for run in runs if run["run"] != number]
+
+
+def pin(runs: Sequence[Record], number: object) -> list[Record]:
+    """The runs with one pinned, or no longer pinned. Of two others, the one pinned first goes."""
+    latest = max((run["pinned"] for run in runs), default=0)
+
+    def changed(run: Record) -> Record:
+        if run["run"] != number:
+            return run
+        return {**run, "pinned": 0 if run["pinned"] else latest + 1}
+
+    turned = [changed(run) for run in runs]
+    kept = {run["run"] for run in pinned(turned)}
+    return [run if run["run"] in kept else {**run, "pinned": 0} for run in turned]
+
+
+def pinned(runs: Sequence[Record]) -> list[Record]:
+    """The runs that were pinned last, two at most, in the order of pinning."""
+    return sorted((run for run in runs if run["pinned"]), key=lambda run: run["pinned"])[
+        -MAX_PINNED:
+    ]
+
+
+def merge(runs: Sequence[Record], others: Sequence[Record]) -> tuple[list[Record], int]:
+    """Adds runs of elsewhere, newest first, as far as there is room; none of the own ones goes.
+
+    Returns:
+        The runs, and how many were added. Runs that are there already are not added again.
+    """
+    there = {_identity(run) for run in runs}
+    number = _next_number(runs)
+    new: list[Record] = []
+    for other in others:
+        if _identity(other) not in there and _fits([*new, other, *runs]):
+            there.add(_identity(other))
+            new.append(other)
+    numbered = [
+        {**run, "run": number + place, "pinned": 0} for place, run in enumerate(reversed(new))
+    ]
+    return [*reversed(numbered), *runs], len(new)
+
+
+def under(runs: Sequence[Record], earlier: Sequence[Record]) -> list[Record]:
+    """Runs with earlier ones below them, whose numbers and pins stay; the new ones count on."""
+    number = _next_number(earlier)
+    counted = [{**run, "run": number + place} for place, run in enumerate(reversed(runs))]
+    return _bounded([*reversed(counted), *earlier])
+
+
+def _next_number(runs: Sequence[Record]) -> int:
+    return 1 + max((run["run"] for run in runs), default=0)
+
+
+def _identity(run: Record) -> str:
+    """What makes two records the same run."""
+    return json.dumps([run["time"], run["prompt"], run["text"], run["timing"]])
+
+
+def _fits(runs: Sequence[Record]) -> bool:
+    return len(runs) <= MAX_RUNS and len(json.dumps(runs)) <= MAX_JSON_CHARACTERS
+
+
+def _bounded(runs: list[Record]) -> list[Record]:
+    """The runs without the oldest ones that nobody pinned, until they fit."""
+    while len(runs) > 1 and not _fits(runs):
+        loose = [run for run in runs[1:] if not run["pinned"]] or runs[1:]
+        runs = [run for run in runs if run is not loose[-1]]
+    return runs
+
+
+def _read(run: Mapping[str, Any]) -> Record:
+    """The record, or an error of any of the kinds that `checked` catches."""
+    timing = run["timing"]
+    if "tpot_s" not in run:  # an older record: it called prefill otherwise, and put it into speed
+        timing = {**timing, "prefill_s": timing["first_token_s"]}
+        run = {**run, "ttft_s": None, "tpot_s": None, "tokens_per_second": None}
+    if run["finish"] not in _FINISHES:
+        raise ValueError("no way to finish")
+    return {
+        "run": _whole(run["run"], 1),
+        "time": _real(run["time"], _LATEST),
+        "model": _text(run["model"], 1000),
+        "prompt": _text(run["prompt"]),
+        "prompt_is_whole": _truth(run["prompt_is_whole"]),
+        "text": _text(run["text"]),
+        "is_apart": _truth(run["is_apart"]),
+        "cache": CacheOutcome(run["cache"]).value,
+        "batch_size": _whole(run.get("batch_size", 1), 1),  # older records ran alone
+        "key": _key(run["key"]),
+        "requested_key": _key(run["requested_key"]),
+        "exact_key": _truth(run["exact_key"]),
+        "prompt_tokens": _whole(run["prompt_tokens"], 0),
+        "new_tokens": _whole(run["new_tokens"], 0),
+        "finish": run["finish"],
+        "ttft_s": _real_or_none(run["ttft_s"]),
+        "tpot_s": _real_or_none(run["tpot_s"]),
+        "tokens_per_second": _real_or_none(run["tokens_per_second"], math.inf),
+        "timing": {name: _real(timing[name]) for name in Timing().to_dict()},
+        "first_call": {name: _real(run["first_call"][name]) for name in _FIRST_CALL},
+        "options": GenerationOptions.from_dict(run["options"]).to_dict(),
+        "load_s": _real(run["load_s"]),
+        "machine": _text(run["machine"], 300),
+        "pinned": _whole(run["pinned"], 0),
+    }
+
+
+def _key(values: Mapping[str, object]) -> dict[str, int]:
+    return CacheKey(
+        **{name: _whole(values[name], 1) for name in CacheKey(1, 1, 1).to_dict()}
+    ).to_dict()
+
+
+def _whole(value: object, low: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value < 2**53:
+        raise ValueError("no whole number of that kind")
+    return value
+
+
+def _real(value: object, high: float = _LONGEST_S) -> float:
+    """A number from 0; a duration in seconds where nothing else is said."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("no number")
+    if not (math.isfinite(value) and 0 <= value <= high):
+        raise ValueError("no duration or rate")
+    return value
+
+
+def _real_or_none(value: object, high: float = _LONGEST_S) -> float | None:
+    return None if value is None else _real(value, high)
+
+
+def _text(value: object, most: int = MAX_CHARACTERS) -> str:
+    if not isinstance(value, str) or len(value) > most:
+        raise ValueError("no text of that length")
+    return clean(value)
+
+
+def _truth(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError("neither true nor false")
+    return value

@@ -1,0 +1,116 @@
+"""Runs as files: CSV for a table, JSON to bring back.
+
+Knows both formats and what may not be in them. Must not know components or events.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import Any
+
+from playground.history import machine, records
+from playground.history.records import Record
+from playground.ui.csv_cells import csv_table
+from xla_backend import InvalidRequest
+
+FORMAT = "xla-playground-runs"
+VERSION = 1
+MAX_BYTES = 10 * 2**20
+_NESTED = ("key", "requested_key", "timing", "first_call", "options")
+
+
+def to_json(runs: Sequence[Record], exported: datetime) -> str:
+    """The runs with every raw value, and the machine that serves the page."""
+    return json.dumps(
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "exported": _utc(exported.timestamp()),
+            "machine": machine.description(),
+            "units": "every name that ends in _s is seconds; time is seconds since 1970",
+            "runs": [_portable(run) for run in runs],
+        },
+        indent=1,
+        ensure_ascii=False,
+    )
+
+
+def to_csv(runs: Sequence[Record]) -> str:
+    """One run at least as a table with a column for each raw value, its machine in every row."""
+    rows = [_flat(_portable(run)) for run in runs]
+    return csv_table(list(rows[0]), [list(row.values()) for row in rows])
+
+
+def from_json(data: bytes) -> tuple[list[Record], int]:
+    """The runs of a file that `to_json` wrote, newest first, and how many could not be read.
+
+    Raises:
+        InvalidRequest: it is no such file, or holds no run that can be read.
+    """
+    if len(data) > MAX_BYTES:
+        raise InvalidRequest(
+            f"The file is larger than {MAX_BYTES // 2**20} MB, which no export of this page is. "
+            "Nothing was changed."
+        )
+    try:
+        content = json.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(
+            "The file is not JSON. Choose one that “Export JSON” has written; nothing was changed."
+        ) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise InvalidRequest(
+            "The file holds no runs of this page. Choose one that “Export JSON” has written; "
+            "nothing was changed."
+        )
+    if content.get("version") != VERSION:
+        raise InvalidRequest(
+            f"The file is of another version of this page, not of version {VERSION}. Nothing was "
+            "changed."
+        )
+    entries = content.get("runs")
+    entries = entries if isinstance(entries, list) else []
+    runs = [run for run in map(_checked, entries) if run is not None]
+    if not runs:
+        raise InvalidRequest(
+            "None of the runs in the file can be read; were they edited? Nothing was changed."
+            if entries
+            else "The file holds no run. Nothing was changed."
+        )
+    return runs, len(entries) - len(runs)
+
+
+def _checked(entry: object) -> Record | None:
+    return records.checked({**entry, "pinned": 0}) if isinstance(entry, Mapping) else None
+
+
+def _portable(run: Record) -> dict[str, Any]:
+    """A run without what belongs to this browser or to the server's folders alone."""
+    kept = {name: value for name, value in run.items() if name != "pinned"}
+    return {**kept, "model": model_name(run["model"])}
+
+
+def model_name(model: str) -> str:
+    """A model's name without the folders that it lies in; Hub names have a slash of their own."""
+    path = PurePath(model)
+    return path.name if path.is_absolute() else model
+
+
+def _flat(run: Mapping[str, Any]) -> dict[str, Any]:
+    """One level: `timing` as it is named, the others with their name in front; texts at the end."""
+    row: dict[str, Any] = {"run": run["run"], "time_utc": _utc(run["time"])}
+    texts = ("prompt", "text")
+    for name, value in run.items():
+        if name in _NESTED:
+            front = "" if name == "timing" else f"{name.removesuffix('s')}_"
+            row.update({front + inner: number for inner, number in value.items()})
+        elif name not in (*texts, "run", "time"):
+            row[name] = value
+    return {**row, **{name: run[name] for name in texts}}
+
+
+def _utc(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="milliseconds")

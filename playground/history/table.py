@@ -1,0 +1,261 @@
+"""This visitor's runs as HTML: the timeline, the table and two runs beside each other.
+
+Knows how a record reads. Must not know where records are kept, components or events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from playground.history import records
+from playground.history.records import Record
+from playground.history.records_file import model_name
+from playground.ui import charts, quantities
+from playground.ui.charts import Dot
+from playground.ui.markup import escape
+from playground.ui.outcomes import badge
+from playground.ui.report_parts import PHASE_NAMES
+from xla_backend import CacheKey, CacheOutcome
+from xla_backend.interface.options import GenerationOptions
+from xla_backend.interface.timing import PHASES, RESTORING
+
+_MAX_CHARACTERS = 300
+_MAX_BEFORE_ANSWER = 60
+"""Characters of an input whose answer comes after it, in two lines together."""
+_HEADINGS = ("Run", "Outcome", "Text", "Shape", "End to end", "TTFT", "Tokens/s", "")
+_FINISHES = {"eos": "the model ended it", "length": "limit of new tokens", "stopped": "stopped"}
+
+# A button's `data-act` is the name of the event that it is.
+SCRIPT = """
+element.addEventListener("click", (event) => {
+  const button = event.target.closest?.("button[data-act]");
+  if (button) trigger(button.dataset.act, {run: Number(button.dataset.run)});
+});
+"""
+
+
+def history_table(runs: Sequence[Record]) -> str:
+    """The runs as a table, or what will appear there."""
+    if not runs:
+        return (
+            '<p class="nothing">Your runs appear here. They are kept in this browser, not on the '
+            "server, and are still here after a reload.</p>"
+        )
+    head = "".join(
+        f'<th scope="col">{name or "<span class=unseen>Actions</span>"}</th>' for name in _HEADINGS
+    )
+    rows = "".join(map(_row, runs))
+    return (
+        '<div class="runs-box" tabindex="0" role="region" aria-label="Your runs">'
+        f'<table class="sheet runs"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+        "</div>"
+    )
+
+
+def timeline(runs: Sequence[Record]) -> str:
+    """How long each run took, in their order; nothing before there are two."""
+    if len(runs) < 2:
+        return ""
+    ordered = sorted(runs, key=lambda run: run["run"])
+    series = [
+        Dot(
+            max(run["timing"]["total_s"], 1e-6),
+            CacheOutcome(run["cache"]),
+            f"Run {run['run']}: {run['cache'].upper()}, "
+            f"{quantities.seconds(run['timing']['total_s'])}, {_shape(run)}",
+        )
+        for run in ordered
+    ]
+    return charts.dots(
+        series,
+        "Time of each run, first to last",
+        f"{len(series)} runs, from {quantities.seconds(min(dot.value for dot in series))} to "
+        f"{quantities.seconds(max(dot.value for dot in series))}; the table below has all values",
+        _axis_seconds,
+        is_logarithmic=True,
+    )
+
+
+def side_by_side(runs: Sequence[Record]) -> str:
+    """The pinned runs, every metric beside the other's; nothing while none is pinned."""
+    chosen = records.pinned(runs)
+    if not chosen:
+        return ""
+    heads = "".join(
+        f'<th scope="col">Run {run["run"]} {badge(CacheOutcome(run["cache"]))}'
+        f'<button type="button" class="row-action" data-act="select" data-run="{run["run"]}" '
+        f'aria-label="Unpin run {run["run"]}">Unpin</button></th>'
+        for run in chosen
+    )
+    head = f"<thead><tr><td></td>{heads}</tr></thead>"
+    if len(chosen) < 2:
+        body = f'<table>{head}</table><p class="caption">Pin another run to compare the two.</p>'
+    else:
+        body = _verdict(chosen) + _comparison(head, chosen)
+    return f'<section class="pinned-runs" aria-label="Pinned runs"><h3>Pinned</h3>{body}</section>'
+
+
+def _comparison(head: str, chosen: Sequence[Record]) -> str:
+    """What differs, the texts, and what does not differ behind a click."""
+    rows = {name: [reads(run) for run in chosen] for name, reads in _METRICS.items()}
+    texts = [f'<div class="pinned-text" dir="auto">{_story(run)}</div>' for run in chosen]
+    different = {name: values for name, values in rows.items() if len(set(values)) > 1}
+    alike = {name: values[:1] for name, values in rows.items() if name not in different}
+    return (
+        f"<table>{head}<tbody>{_rows({**different, 'Text': texts})}</tbody></table>"
+        f"<details><summary>Alike in {quantities.count(len(alike), 'value')}</summary>"
+        f"<table><tbody>{_rows(alike)}</tbody></table></details>"
+    )
+
+
+def _rows(named: Mapping[str, Sequence[str]]) -> str:
+    return "".join(
+        f'<tr><th scope="row">{name}</th>{"".join(f"<td>{value}</td>" for value in values)}</tr>'
+        for name, values in named.items()
+    )
+
+
+def _verdict(chosen: Sequence[Record]) -> str:
+    """How the two compare in the time that a visitor waits, in one sentence."""
+    fast, slow = sorted(chosen, key=lambda run: run["timing"]["total_s"])
+    if fast["timing"]["total_s"] <= 0:
+        return ""
+    ratio = slow["timing"]["total_s"] / fast["timing"]["total_s"]
+    if ratio < 1.05:
+        return '<p class="faster"><strong>Equally fast</strong>, within 5%.</p>'
+    return (
+        f'<p class="faster"><strong>Run {fast["run"]} was {quantities.times(ratio)} faster'
+        f"</strong> than run {slow['run']}, in total.</p>"
+    )
+
+
+def _row(run: Record) -> str:
+    timing = run["timing"]
+    values = (
+        str(run["run"]),
+        badge(CacheOutcome(run["cache"])),
+        f'<div class="run-text" dir="auto">{_short_story(run)}</div>{_details(run)}',
+        f'<span class="number">{_key(run["key"])}</span> '
+        f"<small>{escape(model_name(run['model']))}</small>",
+        f'<span class="number">{quantities.seconds(timing["total_s"])}</span>',
+        f'<span class="number">{quantities.seconds_or_dash(run["ttft_s"])}</span>',
+        quantities.rate(run["tokens_per_second"]),
+        _actions(run),
+    )
+    cells = "".join(
+        f'<td data-label="{name}"><div>{value}</div></td>'
+        for name, value in zip(_HEADINGS, values, strict=True)
+    )
+    return f"<tr>{cells}</tr>"
+
+
+def _actions(run: Record) -> str:
+    number = run["run"]
+    pin = "Unpin" if run["pinned"] else "Pin"
+    named = (("retry", "Rerun"), ("select", pin), ("delete", "Delete"))
+    return (
+        '<span class="row-actions">'
+        + "".join(
+            f'<button type="button" class="row-action" data-act="{act}" data-run="{number}" '
+            f'aria-label="{name} run {number}">{name}</button>'
+            for act, name in named
+        )
+        + "</span>"
+    )
+
+
+def _details(run: Record) -> str:
+    """All other metrics of a run, below its text."""
+    is_restored = run["cache"] == CacheOutcome.DISK.value
+    called = {PHASE_NAMES[phase]: name for phase, name in RESTORING.items()} if is_restored else {}
+    metrics = "".join(
+        f"<div><dt>{called.get(name, name)}</dt><dd>{reads(run)}</dd></div>"
+        for name, reads in _METRICS.items()
+    )
+    return (
+        f'<details><summary>Details</summary><dl class="run-metrics">{metrics}</dl>'
+        f'<div class="run-whole" dir="auto">{_story(run)}</div></details>'
+    )
+
+
+def _story(run: Record) -> str:
+    prompt = run["prompt"] + ("" if run["prompt_is_whole"] else "…")
+    return _given_and_new(prompt + ("\n→ " if run["is_apart"] else ""), run["text"])
+
+
+def _short_story(run: Record) -> str:
+    if run["is_apart"]:
+        return _given_and_new(
+            _short(run["prompt"], _MAX_BEFORE_ANSWER) + " → ", _short(run["text"])
+        )
+    return _given_and_new(_short(run["prompt"]), _short(run["text"]))
+
+
+def _given_and_new(given: str, new: str) -> str:
+    return f'<span class="story-prompt">{escape(given)}</span>{escape(new)}'
+
+
+def _short(text: str, most: int = _MAX_CHARACTERS) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _key(key: dict[str, int]) -> str:
+    return f"{key['padded_length']} · {key['num_beams']} · {key['max_new_tokens']}"
+
+
+def _shape(run: Record) -> str:
+    return str(CacheKey(**run["key"]))
+
+
+def _axis_seconds(value: float) -> str:
+    return f"{value:g} s" if value >= 1 else f"{value * 1000:g} ms"
+
+
+def _phase(name: str) -> Callable[[Record], str]:
+    def reads(run: Record) -> str:
+        value = run["timing"][f"{name}_s"]
+        return quantities.seconds(value) if value > 0 else "–"
+
+    return reads
+
+
+def _option(name: str) -> Callable[[Record], str]:
+    def reads(run: Record) -> str:
+        value = run["options"][name]
+        return str(value).lower() if isinstance(value, bool | str) else f"{value:g}"
+
+    return reads
+
+
+def _first_call(run: Record) -> str:
+    return quantities.seconds(sum(run["first_call"].values()))
+
+
+def _shape_asked_for(run: Record) -> str:
+    return _key(run["requested_key"]) + (", exact" if run["exact_key"] else "")
+
+
+_METRICS: dict[str, Callable[[Record], str]] = {
+    "Model": lambda run: escape(model_name(run["model"])),
+    "Shape": lambda run: _key(run["key"]),
+    "Shape asked for": _shape_asked_for,
+    "End to end": lambda run: quantities.seconds(run["timing"]["total_s"]),
+    "TTFT": lambda run: quantities.seconds_or_dash(run["ttft_s"]),
+    "TPOT": lambda run: quantities.seconds_or_dash(run["tpot_s"]),
+    **{PHASE_NAMES[name]: _phase(name) for name in PHASES},
+    "First call of the shape": _first_call,
+    "Loading the model": lambda run: (
+        quantities.seconds(run["load_s"]) if run["load_s"] > 0.0005 else "–"
+    ),
+    "Tokens/s": lambda run: quantities.rate(run["tokens_per_second"]),
+    "Requests at once": lambda run: str(run["batch_size"]),
+    "Prompt tokens": lambda run: str(run["prompt_tokens"]),
+    "New tokens": lambda run: str(run["new_tokens"]),
+    "Ended by": lambda run: _FINISHES[run["finish"]],
+    **{
+        name.replace("_", " ").capitalize(): _option(name) for name in GenerationOptions().to_dict()
+    },
+    "When": lambda run: datetime.fromtimestamp(run["time"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
+    "Machine": lambda run: escape(run["machine"]),
+}

@@ -1,0 +1,301 @@
+"""The gate before the app: what no request gets past, whatever Gradio makes of it.
+
+Knows paths, sizes, the password, and that every answer is a sentence. Must not know what a request
+asks of the engine. An ASGI middleware, so that it also stands before Gradio's own routes and the
+tools for agents.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from gradio.route_utils import FnIndexInferError
+from starlette.concurrency import run_in_threadpool
+from starlette.types import Message, Receive, Scope, Send
+
+from playground.context.runs import UNEXPECTED
+from playground.context.waiting_line import is_waited_for
+from playground.server.login_page import login_page
+from playground.server.password import Password
+
+logger = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 4 * 2**20
+"""Of everything but files. A visitor's whole history travels with each run: half a million
+characters, each up to six bytes as JSON."""
+MAX_UPLOAD_BYTES = 210 * 2**20
+"""Of one upload: the largest recording that is taken, and what surrounds it."""
+MAX_HELD_BYTES = 4 * 2**30
+"""Of all uploads together, which are deleted after a day."""
+MIN_FREE_BYTES = 2**29
+"""What uploads leave of the disk."""
+_READ_ANYWAY = 32 * 2**20  # Else the connection breaks before the answer is read.
+_API = "/gradio_api"
+_OPEN = re.compile(rf"/(login/?|health|robots\.txt|favicon\.ico|{_API[1:]}/startup-events)")
+"""What can be had without the password."""
+_CLOSED = re.compile(
+    rf"(/monitoring\b|/openapi\.json|/svelte/|/logout|{_API}/("
+    r"deep_link|dev/|proxy=|custom_component/|stream/|component_server|process_recording|"
+    r"profiling/|vibe-|undo-vibe-|token|file=\s*[a-z]+:/|file/))",
+    re.IGNORECASE,
+)
+"""What Gradio offers and this page does not use: pages made from a visitor's state, a proxy,
+redirections to anywhere."""
+_SUMMARY = "/monitoring/summary"
+"""Gradio's panel about the API asks for it and hears that nothing was counted: if it were closed,
+every visitor's console would show a mistake."""
+_ANSWER = re.compile(rf"{_API}/call/(?:v2/)?[^/]+/([^/]+)")
+_CALL = re.compile(rf"{_API}/call/v2/[^/]+")
+_TO_BE_SENT = "This address takes a POST. What it answers says where the result is to be had."
+_NO_REQUEST = (
+    "There is no request of this number, or its answer was read already. POST to the endpoint "
+    "first; it answers with the number."
+)
+_NOT_THERE = "There is nothing at this address. /gradio_api/info lists the endpoints."
+_NOT_UNDERSTOOD = (
+    "The request was not understood: look at its address and its JSON. /gradio_api/info says what "
+    "each endpoint takes."
+)
+_TOO_LARGE = "The request has more than {most:,} bytes, which is more than is taken here."
+_NO_SPACE = (
+    "The server holds as many recordings as it has room for. Try again later, or press one of "
+    "the examples."
+)
+_NO_PASSWORD = (
+    "This page has a password. Send it as the header “Authorization: Bearer PASSWORD”, or open the "
+    "page in a browser."
+)
+_WAIT = "Too many wrong passwords. Wait a minute, then try again."
+
+_NOT_UNDERSTOOD_ERRORS = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    RecursionError,
+    FnIndexInferError,
+)
+
+
+class _TooLarge(BaseException):
+    """More bytes came than are taken. FastAPI takes any other exception for a broken body."""
+
+
+class Gate:
+    """Wraps an ASGI app."""
+
+    def __init__(self, app: Any, password: str = "", behind_proxy: bool = False) -> None:
+        """Stands before an app.
+
+        Args:
+            app: what requests go to.
+            password: what visitors must know; empty for a page that is open.
+            behind_proxy: whether X-Forwarded-For says who asks.
+        """
+        self._app = app
+        self._password = Password(password) if password else None
+        self._behind_proxy = behind_proxy
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request itself, or lets the app do so."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answer = _Answer(send, scope)
+        try:
+            if not await self._is_answered(scope, receive, answer):
+                most = most_bytes(scope["path"])
+                await self._app(scope, _counted(scope, receive, most), answer.pass_on)
+        except _TooLarge:
+            await answer.tell(413, _TOO_LARGE.format(most=most_bytes(scope["path"])))
+        except _NOT_UNDERSTOOD_ERRORS as error:
+            # Gradio looks up whatever it is sent. The error's own text may hold a visitor's.
+            logger.warning("A request was not understood (%s)", type(error).__name__)
+            await answer.tell(400, _NOT_UNDERSTOOD)
+        except Exception:
+            logger.exception("A request failed unexpectedly")
+            await answer.tell(500, UNEXPECTED)
+
+    async def _is_answered(self, scope: Scope, receive: Receive, answer: _Answer) -> bool:
+        """Whether the request got no further than here."""
+        path = scope["path"]
+        if self._password is not None and not _OPEN.fullmatch(path):
+            headers, address = _headers(scope), self._address(scope)
+            if not self._password.is_shown(headers, address):
+                if self._password.guesses_too_often(address):
+                    await answer.tell(429, _WAIT)
+                elif path == "/" and scope["method"] in ("GET", "HEAD"):
+                    await answer.page(401, login_page(headers.get("accept-language", "")))
+                else:
+                    await answer.tell(401, _NO_PASSWORD)
+                return True
+        if self._password is not None and path.rstrip("/") == "/login":
+            await self._log_in(scope, receive, answer)
+            return True
+        if path == _SUMMARY and scope["method"] == "GET":
+            await answer.send(200, b'{"functions":{}}', {})
+            return True
+        if _CLOSED.match(path):
+            await answer.tell(404, _NOT_THERE)
+            return True
+        is_upload = _is_upload(path) and "app" in scope
+        if is_upload and not await run_in_threadpool(
+            has_room, Path(scope["app"].uploaded_file_dir)
+        ):
+            await answer.tell(507, _NO_SPACE)
+            return True
+        if scope["method"] == "GET" and _CALL.fullmatch(path):
+            await answer.tell(405, _TO_BE_SENT, {"allow": "POST"})
+            return True
+        asked_for = _ANSWER.fullmatch(path) if scope["method"] == "GET" else None
+        if asked_for and "app" in scope and not is_waited_for(scope["app"], asked_for[1]):
+            await answer.tell(404, _NO_REQUEST)  # Gradio would begin a stream and break it off.
+            return True
+        return False
+
+    async def _log_in(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+        """Takes the form of `login_page`, or that of `gradio_client`, which has the same names."""
+        assert self._password is not None
+        headers, address = _headers(scope), self._address(scope)
+        wants_page = "text/html" in headers.get("accept", "")
+        languages = headers.get("accept-language", "")
+        if scope["method"] != "POST":
+            await answer.page(200, login_page(languages))
+            return
+        form = parse_qs((await _body(_counted(scope, receive, 10_000))).decode("utf-8", "replace"))
+        if self._password.is_right(form.get("password", [""])[0], address):
+            scheme = headers.get("x-forwarded-proto", scope.get("scheme", ""))
+            cookie = self._password.cookie(is_https=scheme == "https")
+            if wants_page:
+                await answer.send(303, b"", {"location": "./", "set-cookie": cookie})
+            else:
+                await answer.send(200, b'{"success":true}', {"set-cookie": cookie})
+            return
+        too_often = self._password.guesses_too_often(address)
+        problem = _WAIT if too_often else "This is not the password."
+        status = 429 if too_often else 401
+        if wants_page:
+            await answer.page(status, login_page(languages, problem))
+        else:
+            await answer.tell(status, problem)
+
+    def _address(self, scope: Scope) -> str:
+        forwarded = _headers(scope).get("x-forwarded-for", "") if self._behind_proxy else ""
+        return forwarded.partition(",")[0].strip() or (scope.get("client") or ("",))[0]
+
+
+class _Answer:
+    """What is sent back to one request."""
+
+    def __init__(self, send: Send, scope: Scope) -> None:
+        self._send = send
+        self._has_started = False
+        self._is_run = scope["path"].startswith((f"{_API}/run/", f"{_API}/api/"))
+        self._held: Message | None = None
+
+    async def pass_on(self, message: Message) -> None:
+        """What the app answers. A mistake that has its sentence is no fault of the server's."""
+        if message["type"] == "http.response.start":
+            if self._is_run and message["status"] == 500:
+                self._held = message
+                return
+            message["headers"] = [
+                *message.get("headers", ()),
+                (b"x-content-type-options", b"nosniff"),
+            ]
+        elif self._held is not None:
+            self._held = None
+            if b'"error":null' in message["body"]:
+                await self.tell(500, UNEXPECTED)
+            else:
+                await self.send(400, message["body"], {})
+            return
+        self._has_started = True
+        await self._send(message)
+
+    async def tell(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
+        """A sentence as JSON, unless the app had begun to answer."""
+        body = json.dumps({"detail": sentence}, ensure_ascii=False).encode()
+        await self.send(status, body, headers or {})
+
+    async def page(self, status: int, html: str) -> None:
+        """A page."""
+        await self.send(status, html.encode(), {"content-type": "text/html; charset=utf-8"})
+
+    async def send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        """A whole answer."""
+        if self._has_started:
+            return
+        named = {
+            "content-type": "application/json",
+            "content-length": str(len(body)),
+            "cache-control": "no-store",
+            "x-content-type-options": "nosniff",
+            **headers,
+        }
+        pairs = [(name.encode(), value.encode()) for name, value in named.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": pairs})
+        await self._send({"type": "http.response.body", "body": body})
+        self._has_started = True
+
+
+def most_bytes(path: str) -> int:
+    """How much may be sent to this path."""
+    return MAX_UPLOAD_BYTES if _is_upload(path) else MAX_BODY_BYTES
+
+
+def has_room(folder: Path) -> bool:
+    """Whether one more file may be put into the folder of the uploads."""
+    if not folder.is_dir():
+        return True
+    held = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # it was deleted just now
+            held += path.stat().st_size
+    return held < MAX_HELD_BYTES and shutil.disk_usage(folder).free > MIN_FREE_BYTES
+
+
+def _is_upload(path: str) -> bool:
+    return path.rstrip("/") == f"{_API}/upload"
+
+
+def _counted(scope: Scope, receive: Receive, most: int) -> Receive:
+    """`receive` that ends in `_TooLarge` where more comes than is taken."""
+    came = 0
+    said = _headers(scope).get("content-length", "0")
+    is_too_large = said.isdecimal() and int(said) > most
+
+    async def counted() -> Message:
+        nonlocal came
+        while True:
+            message = await receive()
+            came += len(message.get("body", b""))
+            if came > most or is_too_large:
+                if message.get("more_body") and came < _READ_ANYWAY:
+                    continue
+                raise _TooLarge
+            return message
+
+    return counted
+
+
+async def _body(receive: Receive) -> bytes:
+    whole = b""
+    while True:
+        message = await receive()
+        whole += message.get("body", b"")
+        if not message.get("more_body"):
+            return whole
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {
+        name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+    }

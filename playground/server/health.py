@@ -1,0 +1,69 @@
+"""`/health`: how the app fares, for load balancers and for whoever runs it.
+
+Knows what the engine's process and the waiting line say of themselves. Must not know Gradio's
+routes, nor tell anything about a visitor: this address is open where the page has a password.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from xla_backend.process import memory
+from xla_backend.process.backend_process import BackendProcess
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from playground.context.waiting_line import WaitingLine
+    from xla_backend import ServedBackend
+
+RETRY_S = 2
+"""What a load balancer is told to wait for an engine that is not there yet."""
+_NOT_THERE = ("starting", "stopped")
+
+
+def health_route(backend: ServedBackend, line: WaitingLine) -> Route:
+    """The route, for the app that serves the page."""
+
+    async def answer(request: Request) -> JSONResponse:
+        del request
+        report = health(backend, line)
+        if report["status"] == "ok":
+            return JSONResponse(report)
+        return JSONResponse(report, status_code=503, headers={"Retry-After": str(RETRY_S)})
+
+    return Route("/health", answer)
+
+
+def health(backend: ServedBackend, line: WaitingLine) -> dict[str, Any]:
+    """What the address answers; bytes and seconds.
+
+    `status` is "ok" where a request would be served without waiting for the engine's start, else
+    the engine's state. What is known of a process is left out where the engine has none of its own.
+    """
+    status = backend.status
+    report: dict[str, Any] = {
+        "status": status.state if status.state in _NOT_THERE else "ok",
+        "waiting": line.waiting,
+        "running": line.running,
+        "engine": {
+            "state": status.state,
+            "for_s": round(time.perf_counter() - status.since, 1),
+            "note": status.note,
+        },
+        "page": {"resident_bytes": memory.resident()},
+    }
+    if isinstance(backend, BackendProcess):
+        process = backend.health()
+        report["up_s"] = round(process.up_s, 1)
+        report["engine"] |= {
+            "requests": process.requests,
+            "resident_bytes": process.resident,
+            "memory_limit_bytes": process.memory_limit,
+            "restarts": process.restarts,
+        }
+    return report

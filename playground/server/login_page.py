@@ -1,0 +1,52 @@
+"""The page that asks for the password, in the page's own colours.
+
+Knows HTML and the tables of the languages. Must not know the password, nor who asks.
+"""
+
+from __future__ import annotations
+
+from playground.ui.languages import preferred, table
+from playground.ui.markup import escape
+from playground.ui.theme import DARK, css_variables
+
+_STYLE = """
+body { margin: 0; min-height: 100vh; display: grid; place-items: center; padding: 16px;
+  box-sizing: border-box; background: var(--page); color: var(--ink);
+  font: 16px/1.5 system-ui, sans-serif; }
+form { background: var(--surface); border: 1px solid var(--line); border-radius: 12px;
+  padding: 24px; width: min(100%, 320px); box-sizing: border-box; display: grid; gap: 12px; }
+h1 { font-size: 20px; margin: 0; }
+label { display: grid; gap: 4px; color: var(--muted); font-size: 14px; }
+input { font: inherit; padding: 8px 10px; border: 1px solid var(--line-strong); border-radius: 8px;
+  background: var(--surface); color: var(--ink); }
+button { font: inherit; font-weight: 600; padding: 10px; border: 0; border-radius: 8px;
+  background: var(--accent-fill); color: var(--on-accent); cursor: pointer; }
+p { margin: 0; color: var(--danger); }
+"""
+
+
+def login_page(accept_language: str = "", problem: str = "") -> str:
+    """A whole HTML page.
+
+    Args:
+        accept_language: what the browser says of its languages.
+        problem: what was wrong with the last try.
+    """
+    language = preferred(accept_language)
+
+    def say(english: str) -> str:
+        return escape(table(language.code).get(english, english))
+
+    told = f'<p role="alert">{say(problem)}</p>' if problem else ""
+    dark = "".join(f"--{name}:{value};" for name, value in DARK.items())
+    style = f"{css_variables()}@media (prefers-color-scheme: dark){{:root{{{dark}}}}}{_STYLE}"
+    return (
+        f'<!doctype html><html lang="{language.code}" dir="{language.direction}"><head>'
+        '<meta charset="utf-8"><title>XLA Playground</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{style}</style></head><body>"
+        '<form method="post" action="login"><h1>XLA Playground</h1>'
+        f'<label>{say("Password")}<input type="password" name="password" required autofocus '
+        'autocomplete="current-password"></label>'
+        f"{told}<button>{say('Open')}</button></form></body></html>"
+    )

@@ -1,0 +1,94 @@
+"""The password of a page: one for all visitors, asked for by a form of its own.
+
+Knows the password, the cookie that stands for it, and how often somebody may guess. Must not know
+routes of the page. Nothing here is ever logged.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import secrets
+import time
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+
+COOKIE = "xla-playground"
+TRIES = 10
+"""Wrong passwords that one address may send within `TRIES_S` seconds."""
+TRIES_S = 60.0
+_MAX_ADDRESSES = 10_000
+
+
+class Password:
+    """Says who has shown the password."""
+
+    def __init__(self, password: str) -> None:
+        self._password = password.encode()
+        # Another at each start: a cookie is worth nothing after a restart.
+        self._token = secrets.token_urlsafe(32)
+        self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def is_shown(self, headers: Mapping[str, str], address: str) -> bool:
+        """Whether a request carries the cookie, or the password as Bearer or Basic.
+
+        Args:
+            headers: by lower-case name.
+            address: of whom asks.
+        """
+        if (given := _cookie(headers.get("cookie", ""))) is not None and hmac.compare_digest(
+            given.encode(), self._token.encode()
+        ):
+            return True
+        password = _authorization(headers.get("authorization", ""))
+        return password is not None and self.is_right(password, address)
+
+    def is_right(self, password: str, address: str) -> bool:
+        """Whether this is the password; always no for who has guessed too often."""
+        if self.guesses_too_often(address):
+            return False
+        right = hmac.compare_digest(password.encode("utf-8", "surrogatepass"), self._password)
+        if not right:
+            self._wrong.setdefault(address, deque(maxlen=TRIES)).append(time.monotonic())
+            self._wrong.move_to_end(address)
+            if len(self._wrong) > _MAX_ADDRESSES:
+                self._wrong.popitem(last=False)
+        return right
+
+    def guesses_too_often(self, address: str) -> bool:
+        """Whether this address has to wait before it may try again."""
+        wrong = self._wrong.get(address, deque())
+        return len(wrong) == TRIES and time.monotonic() - wrong[0] < TRIES_S
+
+    def cookie(self, is_https: bool) -> str:
+        """The value of Set-Cookie for who has shown it.
+
+        Args:
+            is_https: whether the browser speaks TLS. Only then a cookie reaches a page in a frame
+                of another site, as on Spaces.
+        """
+        reach = "SameSite=None; Secure; Partitioned" if is_https else "SameSite=Lax"
+        return f"{COOKIE}={self._token}; Path=/; HttpOnly; {reach}"
+
+
+def _cookie(header: str) -> str | None:
+    try:
+        morsel = SimpleCookie(header).get(COOKIE)
+    except CookieError:
+        return None
+    return morsel.value if morsel else None
+
+
+def _authorization(header: str) -> str | None:
+    """The password in an Authorization header; the user name of Basic does not matter."""
+    kind, _, value = header.partition(" ")
+    if kind.lower() == "bearer":
+        return value.strip()
+    if kind.lower() == "basic":
+        try:
+            return base64.b64decode(value, validate=True).decode().partition(":")[2]
+        except (binascii.Error, ValueError):
+            return None
+    return None

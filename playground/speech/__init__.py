@@ -1,0 +1,1 @@
+"""The Speech tab: a recording, and its text window by window."""

@@ -1,0 +1,87 @@
+"""The recordings of the Speech tab: the files of the bundled model, and what is said in them.
+
+Knows the model's folder of examples. Must not know components. It never decodes
+an upload; it only compares the bytes of small files with those of the examples.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import logging
+import wave
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from xla_backend import InvalidRequest
+from xla_backend.checkpoints import audio
+from xla_backend.checkpoints.models import BUNDLED_FOLDER, DEFAULT_SPEECH_MODEL
+
+FOLDER = BUNDLED_FOLDER / DEFAULT_SPEECH_MODEL / "examples"
+_RATE = 16_000
+_PAUSE_S = 0.4
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SpeechExample:
+    """A recording and its true text.
+
+    Attributes:
+        name: shown to visitors.
+        sound: the bytes of an audio file.
+        said: what is said in it.
+    """
+
+    name: str
+    sound: bytes
+    said: str
+
+
+@functools.cache
+def speech_examples() -> tuple[SpeechExample, ...]:
+    """The held-out recordings, and all of them in a row; empty if the model is not bundled."""
+    try:
+        texts = json.loads((FOLDER / "texts.json").read_text(encoding="utf-8"))
+        single = [
+            SpeechExample(f"Command {number}", (FOLDER / file).read_bytes(), said)
+            for number, (file, said) in enumerate(texts.items(), start=1)
+        ]
+        row = _in_a_row([FOLDER / file for file in texts])
+    except (OSError, ValueError, AttributeError, InvalidRequest):
+        logger.warning("The example recordings in %s cannot be used", FOLDER, exc_info=True)
+        return ()
+    said = " ".join(example.said for example in single)
+    return (*single, SpeechExample(f"All {len(single)} in a row", row, said))
+
+
+def said_in(recording: Path | str) -> str | None:
+    """What is said in a recording if it is an example; None otherwise."""
+    path = Path(recording)
+    try:
+        size = path.stat().st_size
+        alike = [example for example in speech_examples() if len(example.sound) == size]
+        if not alike:
+            return None
+        sound = path.read_bytes()
+    except OSError:
+        return None
+    return next((example.said for example in alike if example.sound == sound), None)
+
+
+def _in_a_row(files: list[Path]) -> bytes:
+    """The recordings one after the other with short pauses, as a 16-bit mono WAV file."""
+    pause = np.zeros(round(_PAUSE_S * _RATE), np.float32)
+    pieces = [piece for file in files for piece in (audio.read(file, _RATE), pause)]
+    samples = np.round(np.concatenate(pieces[:-1]) * 32_767).astype("<i2")
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(_RATE)
+        writer.writeframes(samples.tobytes())
+    return file.getvalue()

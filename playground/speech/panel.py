@@ -1,0 +1,227 @@
+"""The result of a recording, as HTML: the transcript, the truth, the verdict, figures and windows.
+
+Knows how a `Transcription` reads for a visitor who has never heard of tracing. Must not know
+components or events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from playground.speech.word_differences import word_pairs
+from playground.ui import quantities, report_parts
+from playground.ui.markup import escape
+from playground.ui.outcomes import MEANING, badge
+from xla_backend import CacheOutcome, Prediction, Timing, TranscribedWindow, Transcription
+
+_PHASE_NAMES = {
+    "queue": "Queue",
+    "tokenize": "Read sound",
+    "trace": "Trace",
+    "compile": "Compile",
+    "prefill": "Listen",
+    "decode": "Decode",
+    "detokenize": "Detokenize",
+}
+_PHASE_HINTS = {
+    "queue": "waiting for other requests",
+    "tokenize": "decoding the file, resampling, and the spectrogram of each window",
+    "trace": "TensorFlow records the computation as a graph",
+    "compile": "XLA turns the graph into machine code",
+    "prefill": "each window runs through the encoder, which gives its first token",
+    "decode": "all further tokens",
+    "detokenize": "token numbers to text",
+}
+_HEADINGS = ("Window", "Time", "Text", "Outcome", "Took")
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What the result area shows.
+
+    Attributes:
+        result: what the engine answered.
+        said: what is said in the recording; None if unknown.
+        other_s: seconds that the visitor waited for the engine's start, which `result.timing`
+            and `result.load_s` do not include.
+    """
+
+    result: Transcription
+    said: str | None = None
+    other_s: float = 0.0
+
+
+def transcript(text: str, writing: bool = False) -> str:
+    """The transcript so far, in a box that stays scrolled to its end."""
+    caret = '<span class="caret" aria-hidden="true"></span>' if writing else ""
+    return _box(f'<span class="story-new">{escape(text)}</span>{caret}', writing)
+
+
+def empty_transcript() -> str:
+    """The box before the first run."""
+    return _box('<span class="story-prompt">The transcript appears here, window by window.</span>')
+
+
+def heard_transcript(heard: Heard) -> str:
+    """The final transcript, beside what was said if that is known."""
+    # Nobody knows how much of the recording a stopped run had heard.
+    if heard.said is None or heard.result.finish == "stopped":
+        text = heard.result.text
+        if not text:
+            return _box('<span class="story-prompt">The model heard no words.</span>')
+        return transcript(text)
+    pairs = word_pairs(heard.said, heard.result.text)
+    errors = sum(not pair.is_same for pair in pairs)
+    words = sum(pair.said is not None for pair in pairs)
+    ours = " ".join(_marked(p.heard, p.is_same, "ins") for p in pairs if p.heard is not None)
+    theirs = " ".join(_marked(p.said, p.is_same, "del") for p in pairs if p.said is not None)
+    if errors:
+        verdict = (
+            f'<span class="truth-errors">{quantities.count(errors, "word error")} in {words} words'
+            f" ({errors / words:.0%})</span>"
+        )
+    else:
+        verdict = f'<span class="truth-right">all {words} words right</span>'
+    return _box(f'<span class="story-new">{ours}</span>') + (
+        '<div class="truth" role="group" aria-label="What is really said">'
+        f'<p class="truth-head"><strong>Really said:</strong> {verdict}</p>'
+        f'<p class="truth-text" tabindex="0">{theirs}</p></div>'
+    )
+
+
+def _marked(word: str | None, is_same: bool, tag: str) -> str:
+    return escape(word) if is_same else f"<{tag}>{escape(word)}</{tag}>"
+
+
+def _box(content: str, busy: bool = False) -> str:
+    return (
+        '<div class="story heard" tabindex="0" role="region" aria-label="Transcript"'
+        f' aria-busy="{str(busy).lower()}"><div class="story-text" dir="auto">{content}</div></div>'
+    )
+
+
+def empty_speech_report() -> str:
+    """The report before the first run: an outline of what a run will show, without numbers."""
+    return report_parts.frame(
+        "",
+        "Press Transcribe twice: the first window is compiled, all later ones only run.",
+        '<div class="explain">'
+        "<p>A speech model hears a <strong>window</strong> of fixed length. A shorter recording is "
+        "filled up with silence, a longer one is cut where it is quietest. So all recordings have "
+        "one shape, and one compiled function serves them all.</p>"
+        + report_parts.drawing()
+        + '<p class="caption">Only the very first window pays.</p></div>',
+    )
+
+
+def waiting_speech_report(prediction: Prediction | None, ahead: int) -> str:
+    """The report while the recording waits, or its windows run."""
+    return report_parts.waiting(prediction.outcome if prediction else None, ahead)
+
+
+def speech_report(heard: Heard) -> str:
+    """Verdict, figures, phases and windows of a finished run."""
+    result = heard.result
+    windows = [window for window in result.windows if window.cache is not None]
+    mean_s = sum(window.timing.run_s for window in windows) / len(windows)
+    figures = [
+        ("End to end", quantities.seconds(result.timing.total_s)),
+        ("Sound", quantities.seconds(result.audio_s)),
+        ("Each window", quantities.seconds(mean_s)),
+    ]
+    return report_parts.frame(
+        badge(result.cache),
+        MEANING[result.cache],
+        report_parts.figures(figures)
+        + _real_time(result)
+        + report_parts.against_first_call(
+            result.timing,
+            result.cache,
+            result.first_call,
+            result.speedup,
+            ("First window", "A window now"),
+            mean_s,
+        )
+        + report_parts.phases(result.timing, result.cache, _PHASE_NAMES, _PHASE_HINTS)
+        + _remarks(heard),
+    )
+
+
+def times_real_time(result: Transcription) -> float:
+    """Seconds of sound over the seconds that the engine worked on it.
+
+    Reading the file, tracing and compiling count as work; waiting for others does not.
+    """
+    return result.audio_s / _worked_s(result.timing)
+
+
+def _worked_s(timing: Timing) -> float:
+    return timing.total_s - timing.queue_s
+
+
+def _real_time(result: Transcription) -> str:
+    speed = times_real_time(result)
+    if speed >= 1:
+        return report_parts.faster(f"{quantities.times(speed)} faster", "than real time")
+    return report_parts.faster(f"{quantities.times(1 / speed)} slower", "than real time, this once")
+
+
+def window_table(windows: Sequence[TranscribedWindow]) -> str:
+    """The windows of a long recording, or a placeholder."""
+    if len(windows) < 2:
+        return (
+            '<p class="nothing">The windows of a longer recording appear here, each with its text '
+            "and what it took. All of them run on one compiled function.</p>"
+        )
+    head = "".join(f'<th scope="col">{name}</th>' for name in _HEADINGS)
+    rows = "".join(_row(number, window) for number, window in enumerate(windows, start=1))
+    return (
+        f'<table class="sheet windows"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+    )
+
+
+def _row(number: int, window: TranscribedWindow) -> str:
+    silent = window.cache is None
+    values = (
+        str(number),
+        f'<span class="number">{_clock(window.start_s)} – {_clock(window.end_s)}</span>',
+        escape(window.text) or f"<small>{'silence, not run' if silent else 'no words'}</small>",
+        "–" if window.cache is None else badge(window.cache),
+        # Without the queue: that belongs to the whole recording and is among its phases.
+        f'<span class="number">{quantities.seconds(_worked_s(window.timing))}</span>',
+    )
+    cells = "".join(
+        f'<td data-label="{name}"><div>{value}</div></td>'
+        for name, value in zip(_HEADINGS, values, strict=True)
+    )
+    return f"<tr>{cells}</tr>"
+
+
+def _clock(value: float) -> str:
+    minutes, rest = divmod(round(value, 1), 60)
+    return f"{int(minutes)}:{rest:04.1f}"
+
+
+def _remarks(heard: Heard) -> str:
+    """Footnotes: how the run ended, and what the total leaves out."""
+    result = heard.result
+    remarks = []
+    if result.finish == "stopped":
+        remarks.append("You stopped it; what was heard until then is kept.")
+    if result.finish == "length":
+        remarks.append("A window reached its new tokens before its text had ended.")
+    silent = sum(window.cache is None for window in result.windows)
+    if silent:
+        remarks.append(f"{quantities.count(silent, 'window')} without any sound was not run.")
+    if result.language is not None:
+        remarks.append(f"Language: {escape(result.language)}.")
+    beams = quantities.count(result.key.num_beams, "beam")
+    remarks.append(
+        f"The compiled shape: {result.key.padded_length} frames of sound, {beams}, "
+        f"{result.key.max_new_tokens} new slots."
+    )
+    if result.cache is CacheOutcome.REUSED:
+        remarks.append(f"The request alone would have needed {escape(result.requested_key)}.")
+    text = " ".join(remarks) + report_parts.not_in_total(result.load_s, heard.other_s)
+    return f'<p class="remarks">{text}</p>'

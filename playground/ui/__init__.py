@@ -1,0 +1,1 @@
+"""Words, colours and parts that all tabs share. No engine, no visitor."""

@@ -1,0 +1,153 @@
+// The button that each tab is for, the notice beside it, and the result that it brings.
+const RESULTS = {
+  generate: ["#notice", "#story .story"],
+  batch_run: ["#batch_notice", "#batch_report"],
+  transcribe: ["#speech_notice", "#heard .story"],
+  functions_run: ["#functions_notice", "#functions_report .verdict"],
+};
+
+// A script that does not arrive, or stumbles while it builds the page, leaves a page without some of
+// its parts, or one that hears no answer. Then it is loaded anew: once, so that what is broken for
+// good does not turn in circles.
+const PARTS = ["#model input", "#prompt textarea", "#generate", "#prediction", "#story", "#report"];
+const isBuilt = () => PARTS.every((part) => document.querySelector(part));
+// Every page asks at its start what its request would meet, and something is always answered.
+const isAnswered = () => document.querySelector("#prediction .prediction:not(.awaited)") !== null;
+const wasLoadedAnew = performance.getEntriesByType("navigation")[0]?.type === "reload";
+let stands = false;
+function loadAnew() {
+  if (stands || wasLoadedAnew) return;
+  setTimeout(() => isBuilt() || location.reload(), 3000);
+  setTimeout(() => isAnswered() || location.reload(), 10000);
+}
+window.addEventListener("error", loadAnew);
+window.addEventListener("unhandledrejection", loadAnew);
+
+// Each tab has an address. A tab that the visitor turns to is added to the browser's history; Back and
+// Forward turn to the tab of the address that they bring, and add nothing.
+let isTurned = false;
+const tabOfAddress = () => new URLSearchParams(location.search).get("tab") ?? "playground";
+document.addEventListener("click", (event) => {
+  if (event.target.closest("#tabs > .tab-wrapper")) isTurned = true;
+}, true);
+function tellAddress(tab) {
+  if (isTurned && tab !== tabOfAddress()) {
+    const address = new URL(location.href);
+    address.searchParams.set("tab", tab);
+    history.pushState(null, "", address);
+  }
+  isTurned = false;
+}
+window.addEventListener("popstate", () => {
+  isTurned = false;
+  document.getElementById("address_is_new")?.click();
+});
+
+// Keyboard: Ctrl/Cmd+Enter runs what the tab in sight is for, Esc stops it. Buttons keep their own
+// rules: a disabled one ignores it.
+document.addEventListener("keydown", (event) => {
+  const press = (...ids) => {
+    const buttons = ids.map((id) => document.getElementById(id));
+    const button = buttons.find((each) => each && !each.disabled && each.offsetParent !== null);
+    if (button) {
+      event.preventDefault();
+      button.click();
+    }
+  };
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) press(...Object.keys(RESULTS));
+  const panel = document.getElementById("shortcuts");
+  if (event.key === "Escape" && !panel?.open) press("stop", "stop_speech", "stop_batch");
+  const writes = event.target.closest?.("input, textarea, select, [contenteditable=true]");
+  if (event.key === "?" && !writes && panel && !panel.open) {
+    event.preventDefault();
+    panel.showModal();
+  }
+});
+
+document.addEventListener("click", (event) => {
+  const panel = document.getElementById("shortcuts");
+  // Beside the panel is the panel's own backdrop.
+  if (event.target === panel) panel.close();
+  if (event.target.closest("#shortcuts_open")) panel.showModal();
+});
+
+// Copies a text; returns whether the browser let it.
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    // Where the connection is not encrypted there is no clipboard: the older way.
+    const field = document.createElement("textarea");
+    field.value = text;
+    document.body.append(field);
+    field.select();
+    const done = document.execCommand("copy");
+    field.remove();
+    return done;
+  }
+}
+
+// On a narrow screen the result begins below the fold: bring it into sight, unless the request was
+// refused, for then the reason beside the button is what matters.
+document.addEventListener("click", (event) => {
+  const button = event.target.closest(Object.keys(RESULTS).map((id) => "#" + id).join());
+  if (!button) return;
+  const [notice, result] = RESULTS[button.id];
+  setTimeout(() => {
+    if (document.querySelector(`${notice} .problem`)) return;
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const shown = document.querySelector(result);
+    shown.scrollIntoView({ block: "nearest", behavior: calm ? "auto" : "smooth" });
+  }, 400);
+});
+
+// What went wrong may be told when the result, or something else, is in sight.
+let told = null;
+function showProblem() {
+  const notices = Object.values(RESULTS).map(([notice]) => `${notice} .problem`);
+  const problem = document.querySelector(notices.join());
+  if (problem && problem !== told) problem.scrollIntoView({ block: "nearest" });
+  told = problem;
+}
+
+// Gradio leaves a button without a name, and a box of code that scrolls out of the keyboard's reach.
+new MutationObserver(() => {
+  showProblem();
+  for (const button of document.querySelectorAll(".overflow-menu > button:not([aria-label])")) {
+    button.setAttribute("aria-label", "More tabs");
+  }
+  for (const box of document.querySelectorAll('.cm-scroller[tabindex="-1"]')) box.tabIndex = 0;
+}).observe(document.documentElement, { childList: true, subtree: true });
+
+// Looks once a second, while the page is in sight, whether there is anything new to show; only then
+// do Gradio's events ask for it. They are dear: each costs the browser a tenth of a second.
+const seen = {};
+let isLooking = false; // A busy server is not asked again before it has answered.
+async function look() {
+  stands ||= isBuilt() && isAnswered();
+  if (document.hidden || isLooking) return;
+  isLooking = true;
+  const root = window.gradio_config?.root ?? "";
+  // Gradio itself tells of a connection that is lost; a proxy may answer with a page of its own.
+  const marks = await fetch(`${root}/changes`, { cache: "no-store" })
+    .then((answer) => (answer.ok ? answer.json() : {}))
+    .catch(() => ({}));
+  isLooking = false;
+  for (const [what, mark] of Object.entries(marks)) {
+    const button = document.getElementById(`${what}_is_new`);
+    if (!button || seen[what] === mark) continue;
+    seen[what] = mark;
+    button.click();
+  }
+}
+setInterval(look, 1000);
+document.addEventListener("visibilitychange", look);
+
+// Gradio's panel about the API asks for the tools of agents where there are none, too: the console
+// would show a mistake, and any other answer would be taken for tools.
+const send = window.fetch;
+window.fetch = (address, ...options) =>
+  String(address).endsWith("/gradio_api/mcp/schema") && !window.gradio_config?.mcp_server
+    ? Promise.resolve(new Response(null, { status: 404 }))
+    : send(address, ...options);

@@ -1,0 +1,76 @@
+"""The table of compiled functions that the engine holds.
+
+Knows how `CacheEntry` values read. Must not know the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from playground.ui import quantities
+from playground.ui.markup import escape
+from xla_backend import CacheEntry, CacheKey, CacheOutcome
+
+_HEADINGS = (
+    "Model",
+    "Prompt slots",
+    "Beams",
+    "New slots",
+    "First call",
+    "Since then",
+    "Gain",
+    "Hits",
+)
+
+
+def cached_functions_table(entries: Sequence[CacheEntry]) -> str:
+    """The entries as an HTML table, or what an empty cache means."""
+    if not entries:
+        return (
+            '<p class="nothing">Nothing is compiled yet. Each shape that you use appears here with '
+            "what its first call cost and what it costs since.</p>"
+        )
+    head = "".join(f'<th scope="col">{name}</th>' for name in _HEADINGS)
+    rows = "".join(_row(entry) for entry in entries)
+    return f'<table class="sheet"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+
+
+def _side_by_side(entry: CacheEntry) -> str:
+    if entry.batch_size == 1:
+        return ""
+    return f" <small>for {entry.batch_size} requests at once</small>"
+
+
+def _row(entry: CacheEntry) -> str:
+    key = entry.key
+    assert isinstance(key, CacheKey)  # The engine's own: only `jit` keeps functions under others.
+    first = entry.first_call
+    cached = entry.cached
+    since = "–"
+    gain = "–"
+    if cached is not None:
+        of = quantities.of_calls(cached.n)
+        since = f"{quantities.seconds(cached.p50_s)} <small>{of}</small>"
+        # What restoring took is no first call: a result counts from the call that compiled.
+        if cached.p50_s > 0 and first.outcome is not CacheOutcome.DISK:
+            gain = quantities.times(first.total_s / cached.p50_s)
+    trace_s, compile_s = map(quantities.seconds, (first.trace_s, first.compile_s))
+    parts = f"trace {trace_s} · compile {compile_s}"
+    if first.outcome is CacheOutcome.DISK:
+        parts = f"restored: graph {trace_s} · code {compile_s}"
+    first_call = f"{quantities.seconds(first.total_s)} <small>{parts}</small>"
+    values = (
+        escape(entry.model),
+        str(key.padded_length),
+        f"{key.num_beams}{_side_by_side(entry)}",
+        str(key.max_new_tokens),
+        first_call,
+        since,
+        gain,
+        str(entry.hits),
+    )
+    cells = "".join(
+        f'<td data-label="{name}"><div>{value}</div></td>'
+        for name, value in zip(_HEADINGS, values, strict=True)
+    )
+    return f"<tr>{cells}</tr>"

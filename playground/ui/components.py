@@ -1,0 +1,113 @@
+"""What several tabs build alike: the list of models, a notice, and how quiet events are set up.
+
+Knows Gradio, words and the order of the list. Must not know the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import gradio as gr
+
+from playground.ui.families import architecture
+from playground.ui.markup import escape
+from xla_backend import ModelInfo
+
+# Every event of the page: not in the API, and no component shows that it is under way. Otherwise
+# Gradio's page looks up each component that ever showed one, and copies its properties, at every
+# message of every event, even where the progress is hidden.
+PAGE_EVENT: dict[str, Any] = {
+    "show_progress": "hidden",
+    "show_progress_on": [],
+    "api_visibility": "private",
+}
+
+# Events that only change what is on the page: never queued behind the engine.
+QUIET: dict[str, Any] = {"queue": False, **PAGE_EVENT}
+
+# An event that follows another one's. Gradio drops an event while the same one of an earlier press
+# is going on: then the run that the first event entered would never be carried out, and its button
+# stay switched off. A press that was refused has such events too, and they wait in the line.
+FOLLOWING: dict[str, Any] = {"trigger_mode": "multiple"}
+
+# The button itself, so that there is one way to start a run.
+PRESS = "(run) => { if (run) setTimeout(() => document.getElementById('generate').click(), 0); }"
+
+
+Control = TypeVar("Control", bound=gr.components.Component)
+Field = (
+    gr.Audio
+    | gr.Checkbox
+    | gr.CheckboxGroup
+    | gr.Dropdown
+    | gr.Number
+    | gr.Radio
+    | gr.Slider
+    | gr.Textbox
+)
+"""What a visitor fills in: Gradio gives these the events `change` and `input`, but not their base
+class."""
+
+
+def without_validation(control: Control) -> Control:
+    """Has a field for a number pass on whatever was typed; the request's own check then refuses it.
+
+    Gradio's check would answer a number beyond a slider's end with a failure of the server.
+    """
+    control.preprocess = lambda payload: payload  # type: ignore[method-assign]
+    return control
+
+
+def model_dropdown(
+    models: Sequence[ModelInfo], elem_id: str, is_described: bool = False
+) -> gr.Dropdown:
+    """The models to choose from, the first one chosen, each beside others of its architecture.
+
+    Args:
+        models: which.
+        elem_id: the element's id.
+        is_described: whether a line says what the chosen model does.
+    """
+    architectures = list(dict.fromkeys(map(architecture, models)))
+    grouped = sorted(models, key=lambda model: architectures.index(architecture(model)))
+    return gr.Dropdown(
+        [(_model_label(model, len(architectures) > 1), model.name) for model in grouped],
+        value=models[0].name if models else None,
+        label="Model",
+        info=model_description(models[0]) if models and is_described else None,
+        elem_id=elem_id,
+        elem_classes="model-choice",
+    )
+
+
+def empty_on_change(notice: gr.HTML, events: Sequence[Any]) -> None:
+    """Empties a notice in the browser alone: what was wrong need not be with the next request.
+
+    To be called before anything else is connected to these events. Gradio carries out what is
+    connected to one event in that order, each after the answer to the one before: later, it would
+    empty a notice that has come meanwhile.
+    """
+    gr.on(events, None, None, notice, js="() => ''", **QUIET)
+
+
+def notice(message: str, kind: str = "problem") -> str:
+    """A sentence beside the button that it is about, in HTML; the other kind is "calm"."""
+    role = "alert" if kind == "problem" else "status"
+    return f'<div class="notice {kind}" role="{role}">{escape(message)}</div>'
+
+
+def model_description(model: ModelInfo) -> str:
+    """What the model does, and where it comes from."""
+    later = " Downloaded when first used." if model.source == "hub" else ""
+    return model.description + later
+
+
+def _model_label(model: ModelInfo, with_architecture: bool) -> str:
+    name = {
+        "bundled": model.name,
+        "hub": f"{model.name} (Hub)",
+        "folder": f"{Path(model.name).name} (folder)",
+    }[model.source]
+    return f"{architecture(model)} · {name}" if with_architecture else name

@@ -1,0 +1,90 @@
+"""How each family of text models is spoken of: what goes in, what comes out, where padding lies.
+
+Knows words and the order in which things are drawn. Must not know components, nor how a family
+works.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xla_backend import ModelInfo
+
+
+@dataclass(frozen=True)
+class Family:
+    """The words for one family.
+
+    Attributes:
+        input: what is given to the model, in the middle of a sentence.
+        inputs: the same, several of them.
+        input_label: above the text box.
+        placeholder: in the empty text box.
+        output: what the model gives back.
+        is_apart: whether it stands apart from the input, instead of continuing it.
+        prefill: what happens until the first token is there.
+        pads_left: on which side of the input the padding lies.
+    """
+
+    input: str
+    inputs: str
+    input_label: str
+    placeholder: str
+    output: str
+    is_apart: bool
+    prefill: str
+    pads_left: bool
+
+
+CONTINUING = Family(
+    input="prompt",
+    inputs="prompts",
+    input_label="Prompt",
+    placeholder="The beginning of a text",
+    output="text",
+    is_apart=False,
+    prefill="the prompt runs through the model",
+    pads_left=True,
+)
+"""Decoder-only models: GPT-2, OPT, Llama and others."""
+
+ANSWERING = Family(
+    input="input",
+    inputs="inputs",
+    input_label="Input text",
+    placeholder="What to do, a colon, and the text to do it with",
+    output="answer",
+    is_apart=True,
+    prefill="the input runs through the encoder, then the decoder begins",
+    pads_left=False,
+)
+"""Encoder-decoder models: T5."""
+
+_BY_NAME = {"decoder-only": CONTINUING, "encoder-decoder": ANSWERING}
+TEXT_FAMILIES = tuple(_BY_NAME)
+"""The values of `ModelInfo.family` that take text."""
+
+_ARCHITECTURES = {
+    "gpt2": "GPT-2",
+    "opt": "OPT",
+    "t5": "T5",
+    "whisper": "Whisper",
+    "llama": "Llama",
+    "mistral": "Mistral",
+    "qwen2": "Qwen2",
+    "qwen3": "Qwen3",
+    "gemma2": "Gemma 2",
+    "gemma3_text": "Gemma 3",
+    "smollm3": "SmolLM3",
+    "granite": "Granite",
+}
+
+
+def family_of(model: ModelInfo | None) -> Family:
+    """The words for a model; those for models that continue a text where it is not known."""
+    return _BY_NAME.get(model.family, CONTINUING) if model else CONTINUING
+
+
+def architecture(model: ModelInfo) -> str:
+    """What users call the model's architecture."""
+    return _ARCHITECTURES.get(model.model_type, "Other")

@@ -1,0 +1,77 @@
+"""The line below the button: what this request will meet, said before the click.
+
+Knows how a `Prediction` reads. Must not know how it is made.
+"""
+
+from __future__ import annotations
+
+from playground.ui.families import CONTINUING, Family
+from playground.ui.markup import escape
+from playground.ui.outcomes import EXPECTATION, badge
+from playground.ui.quantities import count, seconds
+from xla_backend import CacheOutcome, Prediction
+
+
+def prediction_line(prediction: Prediction, family: Family = CONTINUING) -> str:
+    """The prediction as HTML, in the words for the model's family."""
+    return _line(prediction, _expectation(prediction), _shape(prediction, family))
+
+
+def window_prediction_line(prediction: Prediction) -> str:
+    """The prediction for a recording: of its first window, for all its windows have one shape."""
+    key = prediction.key
+    shape = (
+        f"A window is {key.padded_length} frames of sound · {count(key.num_beams, 'beam')}"
+        f" · {key.max_new_tokens} new{_instead(prediction)}"
+    )
+    return _line(prediction, _expectation(prediction, " for the first window"), shape)
+
+
+def no_prediction_line(reason: str) -> str:
+    """The same line when there is nothing to predict: it says why."""
+    return _unknown("prediction unknown", reason)
+
+
+def awaited_prediction_line(meanwhile: str) -> str:
+    """The same line on a page that has not been answered yet, which its script knows it by."""
+    return _unknown("prediction unknown awaited", meanwhile)
+
+
+def _unknown(classes: str, what: str) -> str:
+    return (
+        f'<div class="{classes}"><span class="badge outcome-none">…</span>'
+        f'<div><p class="prediction-what">{escape(what)}</p></div></div>'
+    )
+
+
+def _line(prediction: Prediction, what: str, shape: str) -> str:
+    return (
+        f'<div class="prediction">{badge(prediction.outcome)}'
+        f'<div><p class="prediction-what">{what}</p>'
+        f'<p class="prediction-key">{shape}</p></div></div>'
+    )
+
+
+def _expectation(prediction: Prediction, whose: str = "") -> str:
+    what = EXPECTATION[prediction.outcome]
+    if prediction.expected_s is None:
+        return f"{what}; not measured yet."
+    if prediction.outcome is CacheOutcome.MISS:
+        return f"{what}: about {seconds(prediction.expected_s)}{whose}, judging by the last one."
+    return f"{what}: about {seconds(prediction.expected_s)}{whose}."
+
+
+def _shape(prediction: Prediction, family: Family) -> str:
+    key = prediction.key
+    padding = max(0, key.padded_length - prediction.prompt_tokens)
+    return (
+        f"{prediction.prompt_tokens} {family.input} + {padding} padding = {key.padded_length} slots"
+        f" · {count(key.num_beams, 'beam')} · {key.max_new_tokens} new{_instead(prediction)}"
+    )
+
+
+def _instead(prediction: Prediction) -> str:
+    own = prediction.requested_key
+    if prediction.key == own:
+        return ""
+    return f" (your own shape: {own.padded_length} slots, {own.max_new_tokens} new)"

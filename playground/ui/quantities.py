@@ -1,0 +1,63 @@
+"""Numbers as a visitor reads them.
+
+Knows how many digits are honest and which unit is easiest to read. Must not know what was measured.
+"""
+
+from __future__ import annotations
+
+
+def seconds(value: float) -> str:
+    """A duration: three significant digits at most, milliseconds below a second."""
+    if value < 0.00095:
+        return "< 1 ms"
+    if value < 0.00995:
+        return f"{value * 1000:.1f} ms"
+    if value < 0.9995:
+        return f"{value * 1000:.0f} ms"
+    if value < 9.95:
+        return f"{value:.2f} s"
+    if value < 99.5:
+        return f"{value:.1f} s"
+    return f"{value:.0f} s"
+
+
+def seconds_or_dash(value: float | None) -> str:
+    """A duration, or a dash for what was not measured or does not exist."""
+    return "–" if value is None else seconds(value)
+
+
+def fine_seconds(value: float) -> str:
+    """A duration that may be shorter than a millisecond: then in microseconds."""
+    if value < 0.0009995:
+        return f"{value * 1e6:.0f} µs"
+    return seconds(value)
+
+
+def elapsed(value: float) -> str:
+    """A duration that is still growing: whole seconds, so that it does not flicker."""
+    whole = max(0, int(value))
+    return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60} s"
+
+
+def rate(value: float | None) -> str:
+    """Tokens a second, or a dash when nothing was generated."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}"
+
+
+def times(value: float) -> str:
+    """How many times: two significant digits, and no decimals once they mean nothing."""
+    if value < 9.95:
+        return f"{value:.1f}×"
+    return f"{value:,.0f}×"
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun: "1 token", "12 tokens"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def of_calls(n: int) -> str:
+    """Where a median comes from."""
+    return "one call" if n == 1 else f"median of {n}"

@@ -1,0 +1,244 @@
+"""The pieces that every report is made of: frame, figures, comparison, phases and slots, as HTML.
+
+Knows how measured times and compiled shapes are drawn. Must not know whose result it is: a text's
+is `generate.result_panel`'s, a recording's `speech.panel`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from playground.ui import quantities
+from xla_backend import CacheOutcome, FirstCall, Timing
+from xla_backend.interface.timing import PHASES, RESTORING
+
+_MAX_CELLS = 160
+
+PHASE_NAMES = {
+    "queue": "Queue",
+    "tokenize": "Tokenize",
+    "trace": "Trace",
+    "compile": "Compile",
+    "prefill": "Prefill",
+    "decode": "Decode",
+    "detokenize": "Detokenize",
+}
+"""The phases of a text's timing, as the page calls them."""
+_RESTORING_HINTS = {
+    "trace": "the graph is read from disk",
+    "compile": "machine code is read from disk",
+}
+_LEAST_TRACE_S = 0.001
+"""Tracing takes longer than that: a graph that is there in less had been traced before."""
+
+
+def frame(badge_html: str, verdict: str, body: str, busy: bool = False) -> str:
+    """The whole report: the verdict on top, the rest below it."""
+    return (
+        f'<section class="report{" busy" if busy else ""}" aria-label="What this run cost">'
+        f'<div class="verdict">{badge_html}<p role="status">{verdict}</p></div>{body}</section>'
+    )
+
+
+def waiting(outcome: CacheOutcome | None, ahead: int, body: str = "") -> str:
+    """The report while the request waits, compiles or runs.
+
+    Args:
+        outcome: what was predicted; None where nothing can be.
+        ahead: how many other runs come first.
+        body: HTML to show below the moving bar.
+    """
+    if ahead:
+        what = waiting_for_others()
+    elif outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
+        what = "The function for this shape is there. Running it."
+    elif outcome is None:
+        what = (
+            "Loading the model, then making the function. The line at the top says how far it is."
+        )
+    else:
+        what = "Making the function for this shape. The line at the top says how far it is."
+    running = '<span class="badge outcome-none">RUNNING</span>'
+    return frame(running, what, f'<div class="bar working"></div>{body}', busy=True)
+
+
+def waiting_for_others() -> str:
+    """What a visitor reads whose turn has not come."""
+    return "Waiting for others. The line at the top says how many come before you."
+
+
+def progress_bar(label: str, share: float) -> str:
+    """How much is done, 0 to 1."""
+    return (
+        f'<div class="progress" role="progressbar" aria-label="{label}" aria-valuemin="0" '
+        f'aria-valuemax="100" aria-valuenow="{share * 100:.0f}">'
+        f'<i style="width:{share:.2%}"></i></div>'
+    )
+
+
+def drawing() -> str:
+    """What a first call and later ones consist of, drawn without numbers."""
+    return (
+        '<div class="versus drawing" aria-hidden="true">'
+        '<div class="versus-row"><span>First call</span><span class="versus-track">'
+        '<i class="phase-trace" style="width:30%"><em>trace</em></i>'
+        '<i class="phase-compile" style="width:50%"><em>compile</em></i>'
+        '<i class="phase-decode" style="width:14%"><em>run</em></i></span></div>'
+        '<div class="versus-row"><span>Later calls</span><span class="versus-track">'
+        '<i class="phase-decode" style="width:14%"><em>run</em></i></span></div></div>'
+    )
+
+
+def figures(named: Sequence[tuple[str, str]]) -> str:
+    """The most important numbers, large."""
+    cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in named)
+    return f'<dl class="figures">{cells}</dl>'
+
+
+def faster(ratio: str, than: str) -> str:
+    """One comparison as a sentence that begins with its number."""
+    return f'<p class="faster"><strong>{ratio}</strong> {than}</p>'
+
+
+def against_first_call(
+    timing: Timing,
+    outcome: CacheOutcome,
+    first: FirstCall,
+    speedup: float | None,
+    names: tuple[str, str],
+    run_s: float,
+) -> str:
+    """The first call of a shape and one that had its function already, drawn on one scale.
+
+    Args:
+        timing: of the call that is shown.
+        outcome: of this call.
+        first: the first call: that which compiled, where it is known.
+        speedup: how many times faster the call was than the first one.
+        names: what the first call and a later one are called.
+        run_s: what running costs now, in seconds.
+    """
+    once_s = timing.trace_s + timing.compile_s
+    compiled = (names[0], first.trace_s + first.compile_s, first.run_s)
+    if outcome is CacheOutcome.DISK:
+        sentence = faster(quantities.seconds(once_s), "of this went into restoring the function")
+        rows = [compiled] if first.outcome is CacheOutcome.MISS else []
+        rows += [("Restored", once_s, run_s), ("Running alone", 0.0, run_s)]
+    elif speedup is None:
+        one_time = quantities.seconds(once_s)
+        sentence = faster(one_time, "of this went into making the function, once")
+        rows = [(names[0], once_s, first.run_s), ("Running alone", 0.0, run_s)]
+    else:
+        than = "than restoring this shape from disk"
+        if first.outcome is CacheOutcome.MISS:
+            than = f"than the {names[0].lower()} of this shape{_compiled_when(first)}"
+        sentence = faster(f"{quantities.times(speedup)} faster", than)
+        rows = [compiled, (names[1], 0.0, run_s)]
+    return sentence + comparison(rows)
+
+
+def _compiled_when(first: FirstCall) -> str:
+    if first.made_at is None:
+        return ""
+    return f", compiled {datetime.fromtimestamp(first.made_at, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def comparison(rows: Sequence[tuple[str, float, float]]) -> str:
+    """Calls drawn on one scale: name, seconds spent once, seconds of running."""
+    scale = max(once + run for _, once, run in rows) or 1.0
+    bars = "".join(_comparison_row(name, once, run, scale) for name, once, run in rows)
+    return f'<div class="versus">{bars}</div>'
+
+
+def _comparison_row(name: str, once_s: float, run_s: float, scale_s: float) -> str:
+    total = quantities.seconds(once_s + run_s)
+    return (
+        f'<div class="versus-row"><span>{name}</span>'
+        f'<span class="versus-track" role="img" aria-label="{name}: {total}">'
+        f'<i class="phase-compile" style="width:{once_s / scale_s:.2%}"></i>'
+        f'<i class="phase-decode" style="width:{run_s / scale_s:.2%}"></i></span>'
+        f"<b>{total}</b></div>"
+    )
+
+
+def phases(
+    timing: Timing, outcome: CacheOutcome, names: Mapping[str, str], hints: Mapping[str, str]
+) -> str:
+    """Where the time went: a bar and its legend; both mappings have an entry for each phase."""
+    if outcome is CacheOutcome.DISK:
+        names = {**names, **RESTORING}
+        hints = {**hints, **_RESTORING_HINTS}
+    elif outcome is CacheOutcome.MISS and timing.trace_s < _LEAST_TRACE_S:
+        names = {**names, "trace": "Trace, shared"}
+        hints = {**hints, "trace": "the graph was there: another shape had it traced"}
+    seconds = {name: getattr(timing, f"{name}_s") for name in PHASES}
+    whole = sum(seconds.values()) or 1.0
+    label = ", ".join(
+        f"{names[name]} {quantities.seconds(value)}" for name, value in seconds.items()
+    )
+    segments = "".join(
+        f'<i class="phase-{name}" style="width:{value / whole:.2%}"></i>'
+        for name, value in seconds.items()
+        if value > 0
+    )
+    legend = "".join(
+        f'<li title="{hints[name]}"><i class="phase-{name}"></i>'
+        f"<span>{names[name]}</span>"
+        f"<b>{quantities.seconds(value) if value > 0 else '–'}</b></li>"
+        for name, value in seconds.items()
+    )
+    return (
+        '<figure class="phases"><figcaption>Where the time of this call went</figcaption>'
+        f'<div class="bar" role="img" aria-label="{label}">{segments}</div>'
+        f'<ul class="legend">{legend}</ul></figure>'
+    )
+
+
+def slots(caption: str, parts: Sequence[tuple[str, int, str]]) -> str:
+    """The compiled shape, slot by slot; in proportion when there are too many to draw.
+
+    Args:
+        caption: HTML.
+        parts: each one's style, number of slots and label.
+    """
+    number_of_slots = sum(number for _, number, _ in parts)
+    strip = cells(parts) if number_of_slots <= _MAX_CELLS else _proportions(parts, number_of_slots)
+    legend = "".join(
+        f'<li><i class="slot slot-{name}"></i><b>{number}</b><span>{label}</span></li>'
+        for name, number, label in parts
+    )
+    label = ", ".join(f"{number} {label}" for _, number, label in parts)
+    return (
+        f'<figure class="shape"><figcaption>{caption}</figcaption>'
+        f'<div class="slots" role="img" aria-label="{label}">{strip}</div>'
+        f'<ul class="legend">{legend}</ul></figure>'
+    )
+
+
+def cells(parts: Sequence[tuple[str, int, str]]) -> str:
+    """One little box a slot."""
+    return "".join(f'<i class="slot slot-{name}"></i>' * number for name, number, _ in parts)
+
+
+def _proportions(parts: Sequence[tuple[str, int, str]], whole: int) -> str:
+    return "".join(
+        f'<i class="slot wide slot-{name}" style="width:{number / whole:.2%}"></i>'
+        for name, number, _ in parts
+        if number
+    )
+
+
+def not_in_total(load_s: float, other_s: float) -> str:
+    """A sentence on what a careful reader would miss in the total; empty when there is nothing.
+
+    Args:
+        load_s: seconds of loading the model.
+        other_s: seconds of waiting for the engine's start.
+    """
+    outside = []
+    if load_s > 0.05:
+        outside.append(f"loading the model ({quantities.seconds(load_s)})")
+    if other_s > 0.5:
+        outside.append(f"waiting for the engine to start ({quantities.seconds(other_s)})")
+    return f" Not in the total: {' and '.join(outside)}." if outside else ""

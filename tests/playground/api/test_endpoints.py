@@ -1,0 +1,403 @@
+"""The public API, called as a program calls it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import soundfile
+from gradio_client import Client, handle_file
+from gradio_client.exceptions import AppError
+
+from playground.speech.examples import FOLDER
+from playground.speech.word_differences import word_pairs
+from tests.playground.served import Site
+from xla_backend import GenerationOptions
+from xla_backend.checkpoints.models import Registry
+
+TIMES = (
+    "queue_s",
+    "tokenize_s",
+    "trace_s",
+    "compile_s",
+    "prefill_s",
+    "decode_s",
+    "detokenize_s",
+    "total_s",
+)
+ENDPOINTS = (
+    "generate",
+    "stream",
+    "predict",
+    "compare",
+    "transcribe",
+    "models",
+    "entries",
+    "warm",
+)
+GENERATED = (
+    *("model", "text", "prompt_tokens", "new_tokens", "finish_reason", "key", "cache"),
+    *("batch_size", "timing", "ttft_s", "tpot_s"),
+)
+RECORDING = FOLDER / "command-1.flac"
+
+
+@pytest.fixture(scope="module")
+def client(site: Site) -> Client:
+    return Client(site.url, verbose=False)
+
+
+def test_the_first_call_misses_and_the_second_hits(client: Client) -> None:
+    # Four beams: no larger function is there that could serve instead.
+    first = client.predict(prompt="The wind", max_new_tokens=20, num_beams=4, api_name="/generate")
+    second = client.predict(
+        prompt="A rabbit",
+        max_new_tokens=25,
+        num_beams=4,
+        repetition_penalty=1.2,
+        api_name="/generate",
+    )
+    assert first["key"] == {"padded_length": 16, "num_beams": 4, "max_new_tokens": 32}
+    assert first["cache"] == "miss"
+    assert second["key"] == first["key"]
+    assert second["cache"] == "hit"
+    assert second["new_tokens"] <= 25
+    assert second["timing"]["compile_s"] == 0.0
+
+
+def test_the_answer_is_the_command_line_s_json(client: Client, site: Site) -> None:
+    answer = client.predict(prompt="The wind", max_new_tokens=7, api_name="/generate")
+    assert set(answer) == set(GENERATED)
+    assert answer["model"] == site.fast
+    assert set(answer["timing"]) == set(TIMES)
+
+
+def test_requests_at_once_run_side_by_side_and_say_so(client: Client, site: Site) -> None:
+    asked = {"prompt": "The wind", "model": site.slow, "max_new_tokens": 60}
+    alone = client.predict(**asked, api_name="/generate")
+    assert alone["batch_size"] == 1
+    deadline = time.monotonic() + 60
+    sizes = {1}
+    with ThreadPoolExecutor(6) as threads:
+        while max(sizes) == 1:  # The function for several is made in an idle moment.
+            assert time.monotonic() < deadline
+            jobs = [threads.submit(client.predict, **asked, api_name="/generate") for _ in range(6)]
+            answers = [job.result() for job in jobs]
+            assert {answer["text"] for answer in answers} == {alone["text"]}
+            sizes = {answer["batch_size"] for answer in answers}
+    entries = client.predict(api_name="/entries")
+    assert max(entry["batch_size"] for entry in entries if entry["model"] == site.slow) > 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"prompt": ""}, "prompt is empty"),
+        ({"prompt": " \n\t "}, "prompt is empty"),
+        ({"prompt": "Once " * 4000}, "tokens? too long"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be from 1 to 1024"),
+        ({"max_new_tokens": 1_000_000}, "max_new_tokens must be from 1 to 1024"),
+        ({"max_new_tokens": "many"}, "max_new_tokens must be a whole number"),
+        ({"num_beams": -1}, "num_beams must be from 1 to 8"),
+        ({"temperature": -0.5}, "temperature must be"),
+        ({"top_p": 0}, "top_p must be above 0"),
+        ({"early_stopping": "perhaps"}, "early_stopping must be"),
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"model": "no-such-model"}, "no model 'no-such-model'"),
+        ({"model": "/etc"}, "no model '/etc'"),
+        ({"prompt": 16}, "prompt must be text"),
+    ],
+)
+def test_a_mistake_is_answered_with_its_sentence(
+    client: Client, arguments: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(AppError, match=sentence):
+        client.predict(**{"prompt": "Once", **arguments}, api_name="/generate")
+
+
+@pytest.mark.parametrize("prompt", ["🦊 naïve שלום", "a\0b", "\u202eabc"])
+def test_any_text_is_answered(client: Client, prompt: str) -> None:
+    answer = client.predict(prompt=prompt, max_new_tokens=7, api_name="/generate")
+    assert answer["new_tokens"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"prompt": ""}, "prompt is empty"),
+        ({"cached_calls": 0}, "cached_calls must be a whole number from 1 to 50"),
+        ({"num_beams": 9}, "num_beams must be from 1 to 8"),
+        ({"model": "/etc"}, "no model '/etc'"),
+    ],
+)
+def test_a_comparison_finds_mistakes_before_it_starts(
+    client: Client, arguments: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(AppError, match=sentence):
+        client.predict(**{"prompt": "Once", **arguments}, api_name="/compare")
+
+
+def test_the_endpoints_say_what_they_take(client: Client) -> None:
+    described = client.view_api(return_format="dict", print_info=False)
+    assert set(described["named_endpoints"]) == {f"/{name}" for name in ENDPOINTS}
+    assert described["unnamed_endpoints"] == {}
+    endpoint = described["named_endpoints"]["/generate"]
+    assert endpoint["description"].startswith("Continue or answer a prompt")
+    names = [parameter["parameter_name"] for parameter in endpoint["parameters"]]
+    assert names == ["prompt", "model", *GenerationOptions().to_dict(), "exact_key"]
+    required = [
+        p["parameter_name"] for p in endpoint["parameters"] if not p["parameter_has_default"]
+    ]
+    assert required == ["prompt"]
+    endpoint = described["named_endpoints"]["/transcribe"]
+    assert endpoint["description"].startswith("Write down what is said")
+    defaults = {
+        p["parameter_name"]: p["parameter_default"]
+        for p in endpoint["parameters"]
+        if p["parameter_has_default"]
+    }
+    assert defaults == {
+        "model": "whisper-commands",
+        "max_new_tokens": 224,
+        "num_beams": 1,
+        "language": "",
+    }
+
+
+def test_the_endpoints_are_described(client: Client, site: Site) -> None:
+    described = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
+    for name, endpoint in described.items():
+        assert len(endpoint["description"]) > 30, name
+        assert [answer["type"] for answer in endpoint["returns"]] != [{}], name
+        for parameter in endpoint["parameters"]:
+            assert parameter["type"], (name, parameter)
+    of_generate = described["/generate"]["parameters"]
+    for name in ("/stream", "/predict"):
+        assert described[name]["parameters"] == of_generate
+    with urllib.request.urlopen(f"{site.url}/gradio_api/openapi.json", timeout=30) as answer:
+        paths = json.load(answer)["paths"]
+    calls = {path.rpartition("/")[2]: paths[path] for path in paths if "/call/v2/" in path}
+    assert set(calls) == set(ENDPOINTS)
+    for name, methods in calls.items():
+        assert described[f"/{name}"]["description"] in methods["post"]["description"]
+
+
+def test_the_description_tells_what_is_required_and_how_a_mistake_is_answered(site: Site) -> None:
+    """Of each answer that is not documented, `make fuzz` would say so."""
+    with urllib.request.urlopen(f"{site.url}/gradio_api/openapi.json", timeout=30) as answer:
+        paths = json.load(answer)["paths"]
+    needed = {
+        path.rpartition("/")[2]: methods["post"]["requestBody"]["content"]["application/json"][
+            "schema"
+        ].get("required", [])
+        for path, methods in paths.items()
+        if "/call/v2/" in path
+    }
+    assert needed["generate"] == ["prompt"]
+    assert needed["models"] == []
+    for path, methods in paths.items():
+        for method, operation in methods.items():
+            told = {"400", "413", "422"} if method == "post" else {"404"}
+            told |= {"507"} if path.endswith("/upload") else set()
+            assert told | {"200", "401", "429", "500"} == set(operation["responses"]), path
+    sends = {"{}": 400, "": 422, "{": 422}
+    for body, status in sends.items():
+        reply = httpx.post(
+            f"{site.url}/gradio_api/call/v2/generate",
+            content=body,
+            headers={"content-type": "application/json"},
+        )
+        assert reply.status_code == status
+        assert reply.headers["content-type"] == "application/json"
+        assert reply.json()["detail"]
+
+
+def test_a_stream_grows_and_ends_with_what_generate_answers(client: Client, site: Site) -> None:
+    asked = {"prompt": "The wind", "model": site.slow, "max_new_tokens": 60, "temperature": 0.9}
+    job = client.submit(**asked, api_name="/stream")
+    items = list(job)
+    assert len(items) > 2
+    texts = [item["text"] for item in items]
+    for shorter, longer in itertools.pairwise(texts):
+        assert longer.startswith(shorter)
+    assert set(items[0]) == {"text"}
+    assert set(items[-1]) == set(GENERATED)
+    assert items[-1]["text"] == client.predict(**asked, api_name="/generate")["text"]
+
+
+def test_a_stream_that_nobody_reads_ends(client: Client, site: Site) -> None:
+    asked = {"prompt": "The wind", "model": site.slow, "max_new_tokens": 256}
+    job = client.submit(**asked, api_name="/stream")
+    next(iter(job))
+    job.cancel()
+    # The engine's queue has room again: this would wait for all 256 tokens otherwise.
+    answer = client.predict(prompt="The wind", max_new_tokens=5, api_name="/generate")
+    assert answer["new_tokens"] >= 1
+
+
+def test_a_stream_over_plain_http_is_whole_texts(site: Site) -> None:
+    asked = {"prompt": "The wind", "max_new_tokens": 9}
+    event, data = over_http(site, "stream", **asked)
+    assert event == "complete"
+    assert data[0]["text"] == over_http(site, "generate", **asked)[1][0]["text"]
+
+
+def test_a_prediction_comes_true(client: Client) -> None:
+    asked = {"prompt": "The wind", "max_new_tokens": 20, "num_beams": 5}
+    before = client.predict(**asked, api_name="/predict")
+    answer = client.predict(**asked, api_name="/generate")
+    after = client.predict(**asked, api_name="/predict")
+    assert [before["cache"], answer["cache"], after["cache"]] == ["miss", "miss", "hit"]
+    assert before["key"] == before["requested_key"] == answer["key"]
+    assert before["prompt_tokens"] == answer["prompt_tokens"]
+    assert after["expected_s"] > 0
+    [entry] = [each for each in client.predict(api_name="/entries") if each["key"] == answer["key"]]
+    assert entry["first_call"]["cache"] == "miss"
+    assert entry["first_call"]["compile_s"] == pytest.approx(
+        answer["timing"]["compile_s"], rel=0.05
+    )
+    with pytest.raises(AppError, match="num_beams must be from 1 to 8"):
+        client.predict(prompt="x", num_beams=9, api_name="/predict")
+
+
+def test_the_models_are_those_of_the_command_line(client: Client, site: Site) -> None:
+    models = {model["name"]: model for model in client.predict(api_name="/models")}
+    assert set(models) == {site.fast, site.slow, "whisper-commands", site.multilingual}
+    [listed] = [
+        dataclasses.asdict(info) for info in Registry().list() if info.name == "whisper-commands"
+    ]
+    assert {**models["whisper-commands"], "loaded": False} == listed
+
+
+def test_shapes_are_made_ahead(client: Client) -> None:
+    sizes = {"padded_lengths": [3], "num_beams": [6], "max_new_tokens": [9, 16]}
+    [shape] = client.predict(**sizes, api_name="/warm")
+    key = {"padded_length": 16, "num_beams": 6, "max_new_tokens": 16}
+    assert (shape["key"], shape["cache"]) == (key, "miss")
+    deadline = time.monotonic() + 120
+    while not any(each["key"] == key for each in client.predict(api_name="/entries")):
+        assert time.monotonic() < deadline, "it was not made"
+        time.sleep(0.5)
+    assert client.predict(**sizes, api_name="/warm")[0]["cache"] == "hit"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"num_beams": [9]}, "num_beams must be a list of whole numbers from 1 to 8; 9 is none"),
+        ({"padded_lengths": []}, "padded_lengths must be a list"),
+        ({"padded_lengths": "16"}, "padded_lengths must be a list"),
+        ({"max_new_tokens": [True]}, "max_new_tokens must be a list"),
+        ({"model": "/etc"}, "no model '/etc'"),
+    ],
+)
+def test_shapes_that_cannot_be_made_are_refused(
+    client: Client, changes: dict[str, Any], sentence: str
+) -> None:
+    sizes = {"padded_lengths": [16], "num_beams": [1], "max_new_tokens": [16]}
+    with pytest.raises(AppError, match=sentence):
+        client.predict(**{**sizes, **changes}, api_name="/warm")
+
+
+def test_a_recording_is_written_down(client: Client) -> None:
+    answers = [
+        client.predict(recording=handle_file(RECORDING), num_beams=2, api_name="/transcribe")
+        for _ in range(2)
+    ]
+    assert [answer["cache"] for answer in answers] == ["miss", "hit"]
+    first = answers[0]
+    assert set(first) == {*GENERATED, "audio_s", "real_time_factor"}
+    assert set(first["timing"]) == set(TIMES)
+    assert first["model"] == "whisper-commands"
+    said = json.loads((RECORDING.parent / "texts.json").read_text())[RECORDING.name]
+    errors = sum(not pair.is_same for pair in word_pairs(said, first["text"]))
+    assert errors <= 2, f"{first['text']!r} instead of {said!r}"
+    assert first["audio_s"] == pytest.approx(soundfile.info(RECORDING).duration, abs=0.01)
+    assert first["real_time_factor"] == pytest.approx(
+        first["timing"]["total_s"] / first["audio_s"], rel=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "sentence"),
+    [
+        (b"", {}, "is empty"),
+        (b"this is no sound", {}, "cannot be read as audio"),
+        (None, {"language": "de"}, "does not know the language 'de'"),
+        (None, {"model": "no-such-model"}, "no model 'no-such-model'"),
+        (None, {"num_beams": 9}, "num_beams must be from 1 to 8"),
+        (None, {"max_new_tokens": 0}, "max_new_tokens must be from 1 to 1024"),
+    ],
+)
+def test_a_mistake_with_a_recording_is_answered_with_its_sentence(
+    client: Client,
+    tmp_path: Path,
+    content: bytes | None,
+    arguments: dict[str, Any],
+    sentence: str,
+) -> None:
+    recording = RECORDING
+    if content is not None:
+        recording = tmp_path / "recording.wav"
+        recording.write_bytes(content)
+    with pytest.raises(AppError, match=sentence):
+        client.predict(recording=handle_file(recording), **arguments, api_name="/transcribe")
+
+
+@pytest.mark.parametrize(
+    "recording",
+    [str(RECORDING), {"path": str(RECORDING)}, {"path": "/etc/passwd"}, None, 5],
+)
+def test_files_of_the_server_itself_cannot_be_named(site: Site, recording: Any) -> None:
+    event, data = over_http(site, "transcribe", recording=recording)
+    assert event == "error"
+    assert "must be an uploaded file" in json.dumps(data)
+
+
+def test_not_even_as_if_they_had_been_uploaded(site: Site) -> None:
+    recording = {"path": str(RECORDING), "meta": {"_type": "gradio.FileData"}}
+    event, _ = over_http(site, "transcribe", recording=recording)
+    assert event == "error"
+
+
+def over_http(site: Site, endpoint: str, **parameters: Any) -> tuple[str, Any]:
+    """As the README does it with curl: one call to ask, one to read the event and its data."""
+    asking = urllib.request.Request(
+        f"{site.url}/gradio_api/call/v2/{endpoint}",
+        data=json.dumps(parameters).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(asking, timeout=60) as answer:
+        event = json.load(answer)["event_id"]
+    with urllib.request.urlopen(
+        f"{site.url}/gradio_api/call/{endpoint}/{event}", timeout=120
+    ) as answer:
+        lines = answer.read().decode().splitlines()
+    last = max(i for i, line in enumerate(lines) if line.startswith("event: "))
+    data = json.loads(lines[last + 1].removeprefix("data: "))
+    return lines[last].removeprefix("event: "), data
+
+
+def test_named_parameters_over_plain_http(site: Site) -> None:
+    event, data = over_http(site, "generate", prompt="The wind", max_new_tokens=7)
+    assert event == "complete"
+    assert data[0]["new_tokens"] >= 1
+
+
+def test_lone_surrogates_are_no_accident(site: Site) -> None:
+    event, data = over_http(site, "generate", prompt="a \ud800 b", max_new_tokens=7)
+    assert event == "complete" or "prompt" in json.dumps(data).lower()
+
+
+def test_a_megabyte_of_text_is_refused_in_words(site: Site) -> None:
+    event, data = over_http(site, "generate", prompt="word " * 210_000, max_new_tokens=7)
+    assert event == "error"
+    assert "The prompt has 1,050,000 bytes, and at most 65,536 are taken" in json.dumps(data)

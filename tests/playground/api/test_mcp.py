@@ -1,0 +1,70 @@
+"""The endpoints as tools for agents, called by an MCP client over HTTP."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import ClientSession
+from mcp.client.streamable_http import streamable_http_client
+
+from playground.flags import flags_from
+from tests.playground.served import serve
+
+
+@pytest.fixture(scope="module")
+def url(small_gpt2: Path) -> Iterator[str]:
+    """The app with one small model, for agents too."""
+    served = serve("--models", str(small_gpt2), "--no-store", "--no-admin", "--mcp")
+    yield f"{served.url}/gradio_api/mcp/"
+    served.end()
+
+
+async def _ask(url: str, calls: list[tuple[str, dict[str, Any]]]) -> tuple[list[Any], list[Any]]:
+    async with (
+        streamable_http_client(url) as (reading, writing, _),
+        ClientSession(reading, writing) as session,
+    ):
+        await session.initialize()
+        tools = (await session.list_tools()).tools
+        return tools, [await session.call_tool(name, values) for name, values in calls]
+
+
+def test_an_agent_finds_the_tools_and_calls_them(url: str, small_gpt2: Path) -> None:
+    # Its own shape: the page's default one, which is made ready meanwhile, could serve it too.
+    asked = {"prompt": "Once upon a time", "max_new_tokens": 5, "exact_key": True}
+    calls = [("generate", asked), ("predict", asked), ("models", {})]
+    tools, answers = asyncio.run(_ask(url, [*calls, ("generate", {**asked, "prompt": " "})]))
+    described = {tool.name: tool for tool in tools}
+    assert set(described) == {"generate", "stream", "predict", "compare", "models", "entries"}
+    for tool in tools:
+        assert len(tool.description) > 30
+    properties = described["generate"].inputSchema["properties"]
+    assert "the text to continue" in properties["prompt"]["description"]
+    assert properties["max_new_tokens"]["type"] == "integer"
+
+    result, prediction, models = (
+        ast.literal_eval(answer.content[0].text) for answer in answers[:3]
+    )
+    assert result["cache"] == "miss"
+    assert 1 <= result["new_tokens"] <= 5
+    assert prediction["cache"] == "hit"
+    assert prediction["key"] == result["key"]
+    assert [model["name"] for model in models] == [str(small_gpt2)]
+    assert answers[3].isError
+    assert "The prompt is empty" in answers[3].content[0].text
+
+
+def test_without_the_packages_one_sentence_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        flags_from(["--mcp"])
+    assert "pip install -r requirements-mcp.txt" in capsys.readouterr().err
+    assert flags_from([]).mcp is False

@@ -1,0 +1,187 @@
+"""What the ways' report says, from made-up measurements."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from playground.compare.baselines_report import all_values, baselines_report, claim, how_fast
+from playground.compare.runs import Durations
+from tests.playground.reader import words
+from tests.playground.samples import INJECTIONS
+from xla_backend import CacheOutcome
+from xla_backend.baselines.comparison import (
+    Baseline,
+    BaselineComparison,
+    BaselineProgress,
+    BaselineResult,
+)
+
+EAGER = BaselineResult(
+    baseline=Baseline.EAGER,
+    import_s=6.0,
+    load_s=1.0,
+    first_s=3.1,
+    trace_s=0.0,
+    compile_s=0.0,
+    cached_s=(2.7, 2.8, 2.9),
+    wall_s=19.0,
+    prompt_tokens=4,
+    padded_length=4,
+    tokens=(5, 6, 7),
+    text=" there was a",
+    cache=None,
+)
+GUIDE = replace(
+    EAGER,
+    baseline=Baseline.GUIDE,
+    first_s=24.0,
+    trace_s=17.0,
+    compile_s=6.9,
+    cached_s=(0.1, 0.1, 0.13),
+)
+ENGINE = replace(
+    GUIDE,
+    baseline=Baseline.ENGINE,
+    first_s=3.9,
+    trace_s=2.0,
+    compile_s=1.8,
+    cached_s=(0.09, 0.1, 0.11),
+    cache=CacheOutcome.MISS,
+)
+FROM_DISK = replace(
+    ENGINE,
+    baseline=Baseline.ENGINE_FROM_DISK,
+    first_s=1.1,
+    trace_s=0.4,
+    compile_s=0.6,
+    cache=CacheOutcome.DISK,
+)
+ALL = (EAGER, GUIDE, ENGINE, FROM_DISK)
+
+
+def compared(*results: BaselineResult, prompt: str = "Once") -> BaselineComparison:
+    comparison = BaselineComparison("gpt2-stories", prompt, cached_calls=3)
+    comparison.results = {result.baseline: result for result in results}
+    return comparison
+
+
+def test_the_claim_is_computed_from_what_was_measured() -> None:
+    assert claim(compared(*ALL).results) == (
+        "First call 24.0 s → 3.90 s, from disk 1.10 s. Then 28 times faster than eager and as fast "
+        "as the guide’s compiled function."
+    )
+
+
+def test_the_claim_says_no_more_than_was_measured() -> None:
+    assert claim({}) == claim(compared(EAGER).results) == ""
+    assert claim(compared(GUIDE).results) == ""
+    assert claim(compared(EAGER, ENGINE).results) == "Then 28 times faster than eager."
+    assert "from disk" not in claim(compared(GUIDE, ENGINE).results)
+
+
+def test_a_line_of_the_claim_never_ends_between_a_number_and_its_unit() -> None:
+    [said] = re.findall(r'role="status">(.*?)</p>', baselines_report(compared(*ALL)))
+    assert said.replace("\N{NO-BREAK SPACE}", " ") == claim(compared(*ALL).results)
+    assert re.findall(r"\d(.)m?s\b", said) == ["\N{NO-BREAK SPACE}"] * 3
+
+
+@pytest.mark.parametrize(
+    ("rival_s", "said"),
+    [
+        (2.8, "28 times faster than "),
+        (0.15, "1.5 times faster than "),
+        (0.104, "as fast as "),
+        (0.096, "as fast as "),
+        (0.05, "2.0 times slower than "),
+    ],
+)
+def test_faster_and_slower_are_said_alike(rival_s: float, said: str) -> None:
+    assert how_fast(rival_s, 0.1) == said
+
+
+def test_bars_are_on_one_scale_and_made_of_phases() -> None:
+    html = baselines_report(compared(*ALL))
+    [first, later] = re.findall(r"<figure>.*?</figure>", html)
+    widths = [float(width) for width in re.findall(r'phase-\w+" style="width:([\d.]+)%', first)]
+    assert sum(widths) == pytest.approx(100 * (3.1 + 24.0 + 3.9 + 1.1) / 24.0, abs=0.1)
+    assert later.count("baseline-track") == 3, (
+        "where the code came from makes no difference any more"
+    )
+    assert "median of 3" in words(later)
+    assert "2.80 s" in words(later)
+
+
+def test_identical_texts_are_shown_once() -> None:
+    said = words(baselines_report(compared(*ALL)))
+    assert "Identical output: 4 ways, the same 3 tokens." in said
+    assert said.count("there was a") == 1
+
+
+def test_texts_that_differ_are_shown_beside_each_other_with_the_place() -> None:
+    other = replace(ENGINE, tokens=(5, 6, 8), text=" there was an owl")
+    html = baselines_report(compared(EAGER, GUIDE, other))
+    assert "The texts differ from new token 3 on." in words(html)
+    assert "Transformers, eager, Transformers, as in the guide there was a" in words(html)
+    assert '<span class="story-prompt"> there was a</span>n owl' in html
+
+
+def test_a_text_that_goes_on_longer_differs_where_the_other_ends() -> None:
+    other = replace(ENGINE, tokens=(5, 6, 7, 8), text=" there was a fox")
+    assert "from new token 4 on" in words(baselines_report(compared(EAGER, other)))
+
+
+def test_lanes_under_way_waiting_and_failed_are_told_apart() -> None:
+    comparison = compared(EAGER)
+    comparison.failures = {Baseline.ENGINE: "It ended with exit status 1."}
+    progress = BaselineProgress(Baseline.GUIDE, "tracing", stage_s=3.2, baseline_s=12.4, calls=0)
+    html = baselines_report(comparison, progress, "Way 2 of 4")
+    said = words(html)
+    assert "tracing · 12 s" in said
+    assert "It ended with exit status 1." in said
+    assert said.count("waits") == 1, "from disk"
+    assert html.count('class="baseline now"') == 1
+    progress = BaselineProgress(Baseline.GUIDE, "cached", stage_s=0.1, baseline_s=24.0, calls=1)
+    assert "call 2 of 3" in words(baselines_report(comparison, progress))
+
+
+def test_nothing_moves_between_before_during_and_after() -> None:
+    progress = BaselineProgress(Baseline.EAGER, "importing", 0.0, 0.0, 0)
+    for html in (
+        baselines_report(remark="Press"),
+        baselines_report(compared(), progress),
+        baselines_report(compared(*ALL)),
+    ):
+        assert len(re.findall(r'<div class="baseline[ "]', html)) == 7
+
+
+def test_the_report_holds_all_values() -> None:
+    said = words(all_values(compared(*ALL).results))
+    for number in ("6.00 s", "24.0 s", "trace 17.0 s · compile 6.90 s", "90 ms, 100 ms, 110 ms"):
+        assert number in said
+    assert "as they are measured" in words(all_values())
+
+
+@pytest.mark.parametrize("text", INJECTIONS)
+def test_texts_and_failures_are_escaped(text: str) -> None:
+    comparison = compared(replace(EAGER, text=text), replace(GUIDE, text=text + "x", tokens=(1,)))
+    comparison.failures = {Baseline.ENGINE: text}
+    html = baselines_report(comparison)
+    assert "<script" not in html
+    assert "<img" not in html
+    assert '" autofocus' not in html
+
+
+def test_how_long_it_takes_is_stated_until_it_was_measured() -> None:
+    durations = Durations()
+    seconds, is_measured = durations.expected("gpt2-stories", 5)
+    assert seconds == sum(Durations.STATED_S.values())
+    assert not is_measured
+    durations.keep(compared(*ALL))
+    seconds, is_measured = durations.expected("gpt2-stories", 10)
+    once = 4 * 19.0 - sum(sum(result.cached_s) for result in ALL)
+    assert seconds == pytest.approx(once + 10 * sum(result.median_s for result in ALL))
+    assert is_measured
+    assert durations.expected("another", 5)[1] is False

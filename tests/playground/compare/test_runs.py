@@ -1,0 +1,183 @@
+"""What is compared, in which order, and what comparisons leave as they found it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from playground.compare.choice import OPTION_SETS, of_beams, of_models, of_option_sets
+from playground.compare.runs import REPEATS, BaselinesRun, Variant, VariantsRun
+from playground.compare.variants_report import variants_report
+from tests import small_package
+from tests.playground.fake_backend import FakeBackend
+from tests.playground.samples import INJECTIONS, KEY, result
+from xla_backend import GenerationOptions, InvalidRequest
+from xla_backend.baselines import overlay
+from xla_backend.baselines.comparison import Baseline, BaselineProgress
+
+GREEDY = GenerationOptions()
+
+
+class Ways:
+    """A comparison that tells how often it is asked to stop."""
+
+    def __init__(self, engine: FakeBackend) -> None:
+        self.engine = engine
+        self.stops = 0
+
+    def __iter__(self) -> Iterator[BaselineProgress]:
+        assert self.engine.prefetching() == [], "nothing may be made beside the ways"
+        yield BaselineProgress(Baseline.EAGER, "importing", 0.0, 0.0, 0)
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+def variants(*options: GenerationOptions) -> list[Variant]:
+    return [Variant(f"set {i}", "gpt2-stories", each) for i, each in enumerate(options)]
+
+
+def test_each_variant_is_made_ready_and_then_measured() -> None:
+    engine = FakeBackend()
+    run = VariantsRun("Once", variants(GREEDY, GREEDY.replace(num_beams=4)))
+    list(run.steps(engine))
+    assert len(engine.asked) == 2 * (1 + REPEATS)
+    assert all(exact_key for *_, exact_key in engine.asked), "a larger function would serve one"
+    assert [row.first.cache.value for row in run.rows if row.first] == ["miss", "miss"]
+    assert all(row.is_done for row in run.rows)
+    assert run.rows[0].total_s == result().timing.total_s
+    assert run.current is None
+
+
+def test_a_variant_that_cannot_be_answered_keeps_no_other_from_it() -> None:
+    run = VariantsRun("Once", variants(GREEDY.replace(max_new_tokens=200), GREEDY))
+    list(run.steps(FakeBackend()))
+    assert run.rows[0].problem == "The model has room for 150 tokens."
+    assert run.rows[1].is_done
+    assert run.rows[0].problem in variants_report(run.rows)
+
+
+def test_a_stop_keeps_what_was_measured() -> None:
+    engine = FakeBackend()
+    run = VariantsRun("Once", variants(GREEDY, GREEDY.replace(num_beams=4)))
+    for _ in run.steps(engine):
+        if run.rows[0].first is not None:
+            run.stop()
+    assert run.rows[0].first is not None
+    assert run.rows[1].first is None
+    assert len(engine.asked) <= 2
+
+
+@pytest.fixture
+def engine() -> FakeBackend:
+    """An engine that makes something ready in the background."""
+    engine = FakeBackend()
+    engine.prefetch("gpt2-stories", [KEY])
+    return engine
+
+
+def test_lanes_wait_for_an_idle_engine_and_give_its_work_back(engine: FakeBackend) -> None:
+    run = BaselinesRun(Ways(engine))
+    list(run.steps(engine))
+    assert engine.prefetching() == [("gpt2-stories", KEY)]
+    assert run.progress is None
+
+
+def test_the_engine_s_work_is_given_back_also_when_the_visitor_leaves(engine: FakeBackend) -> None:
+    ways = Ways(engine)
+    run = BaselinesRun(ways)
+    steps = run.steps(engine)
+    next(steps)
+    run.stop()
+    steps.close()
+    assert ways.stops == 1
+    assert engine.prefetching() == [("gpt2-stories", KEY)]
+
+
+@pytest.mark.parametrize("may_install", [True, False])
+def test_the_overlay_of_transformers_lanes_is_installed_first(
+    may_install: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(overlay.FOLDER_VARIABLE, str(tmp_path / "overlay"))
+    monkeypatch.setattr(overlay, "REQUIREMENTS", small_package.requirements(tmp_path))
+    engine = FakeBackend()
+    run = BaselinesRun(Ways(engine), may_install)
+    told = [(run.installing is not None, run.progress is not None) for _ in run.steps(engine)]
+    assert ((True, False) in told) == may_install == overlay.is_installed()
+    assert told[-1] == (False, True), "the ways come last"
+    assert run.problem == ""
+    assert run.installing is None
+
+
+def test_the_other_lanes_run_where_it_cannot_be_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(overlay.FOLDER_VARIABLE, str(tmp_path / "overlay"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    engine = FakeBackend()
+    run = BaselinesRun(Ways(engine), may_install=True)
+    steps = [run.progress for _ in run.steps(engine)]
+    assert steps[-1] is not None
+    assert re.search(r"could not be installed \(ERROR: No matching .* run: python -m", run.problem)
+
+
+def test_option_sets_are_read_from_lines() -> None:
+    sets = of_option_sets("gpt2", OPTION_SETS + "\n\n", 48)
+    assert [variant.options.temperature for variant in sets] == [0.0, 0.7, 1.2, 0.0]
+    assert sets[3].options == GenerationOptions(48, num_beams=4, length_penalty=2)
+    [_, other] = of_option_sets(
+        "gpt2", "top_k=5\nmax_new_tokens=7, early_stopping=never ,num_beams=2", 48
+    )
+    assert (other.options.max_new_tokens, other.options.early_stopping) == (7, "never")
+    [_, stops] = of_option_sets("gpt2", "seed=1\nearly_stopping=True", 48)
+    assert stops.options.early_stopping is True
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ("temperature=0", "Choose two to four option sets to compare; there is 1"),
+        ("", "there are 0"),
+        ("seed=1\n" * 5, "there are 5"),
+        ("seed=1\nwarm", "Option set 2: 'warm' cannot be read"),
+        ("seed=1\nheat=2", "Option set 2: unknown option heat"),
+        ("temperature=hot\nseed=1", "Option set 1: temperature must be a number"),
+        ("temperature=[1]\nseed=1", "Option set 1: temperature must be a number"),
+    ],
+)
+def test_option_sets_that_are_at_fault_are_named(lines: str, sentence: str) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(sentence)):
+        of_option_sets("gpt2", lines, 32)
+
+
+def test_beams_and_models_make_a_variant_each() -> None:
+    assert [v.label for v in of_beams("gpt2", [4, 1], 32)] == ["1 beam", "4 beams"]
+    assert [v.label for v in of_models(["a/b", "c"], 32)] == ["b", "c"]
+    with pytest.raises(InvalidRequest, match="two to four models"):
+        of_models(["a"], 32)
+    with pytest.raises(InvalidRequest, match="two to four numbers of beams"):
+        of_beams("gpt2", [], 32)
+
+
+def test_the_fastest_is_named_once_all_are_measured() -> None:
+    run = VariantsRun("Once", variants(GREEDY, GREEDY.replace(num_beams=4)))
+    assert "fastest" not in variants_report(run.rows)
+    list(run.steps(FakeBackend()))
+    assert "All are equally fast." in variants_report(run.rows)
+    slower = result(timing=run.rows[0].later[0].timing.__class__(decode_s=0.3, total_s=0.306))
+    run.rows[1].later = [slower] * REPEATS
+    assert "set 0 is fastest: 102 ms. set 1: 3.0× as long." in variants_report(run.rows)
+
+
+@pytest.mark.parametrize("text", INJECTIONS)
+def test_labels_and_texts_of_variants_are_escaped(text: str) -> None:
+    run = VariantsRun("Once", [Variant(text, "gpt2", GREEDY), Variant("b", "gpt2", GREEDY)])
+    run.rows[0].text = text
+    run.rows[1].problem = text
+    html = variants_report(run.rows)
+    assert "<script" not in html
+    assert "<img" not in html
+    assert '" autofocus' not in html

@@ -1,0 +1,197 @@
+"""Who may run, who stops what, and which waiting counts as waiting."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from playground.context.runs import Run, Runs, VisitorRun
+from tests.playground.fake_backend import FakeBackend
+from xla_backend import EngineStatus, GenerationOptions, InvalidRequest
+
+
+def a_run() -> Run:
+    return Run("gpt2-stories", "Once", GenerationOptions())
+
+
+def test_a_run_yields_the_text_so_far_and_ends_with_a_result() -> None:
+    run = a_run()
+    texts = list(run.texts(FakeBackend([" upon", " a", " time"]), waited_s=0.0))
+    assert texts[:2] == ["", " upon"], "it begins, then the first text comes without a wait"
+    shown = run.shown()
+    assert shown is not None
+    assert (shown.prompt, shown.other_s) == ("Once", 0.0)
+    assert shown.result.timing.queue_s == 0.0
+
+
+def test_stop_ends_the_stream_and_keeps_its_result() -> None:
+    run = a_run()
+    texts = run.texts(FakeBackend([" a"] * 1000), waited_s=0.0)
+    next(texts)
+    next(texts)
+    run.stop()
+    assert list(texts) == []
+    shown = run.shown()
+    assert shown is not None
+    assert (shown.result.text, shown.result.finish) == (" a", "stopped")
+
+
+def test_a_run_that_was_stopped_while_it_waited_never_reaches_the_engine() -> None:
+    engine, run = FakeBackend(), a_run()
+    run.stop()
+    assert list(run.texts(engine, waited_s=0.0)) == []
+    assert run.shown() is None
+    assert engine.asked == []
+
+
+def test_waiting_for_another_run_counts_as_queue() -> None:
+    engine, run = FakeBackend(), a_run()
+    engine.generate(run.model, run.prompt, run.options)
+    list(run.texts(engine, waited_s=2.0))
+    shown = run.shown()
+    assert shown is not None
+    itself = engine.generate(run.model, run.prompt, run.options).timing
+    assert shown.result.timing.queue_s == 2.0
+    assert shown.result.timing.total_s == pytest.approx(2.0 + itself.total_s)
+
+
+def test_a_start_of_the_engine_is_named_apart() -> None:
+    engine, run = FakeBackend(), a_run()
+    took_s = engine.generate(run.model, run.prompt, run.options).timing.run_s
+    engine.status = EngineStatus("starting")
+    time.sleep(took_s)
+    list(run.texts(engine, waited_s=0.0))
+    shown = run.shown()
+    assert shown is not None
+    assert shown.other_s > 0.0
+
+
+def test_a_visitor_has_one_run_at_a_time_and_several_visitors_queue() -> None:
+    runs = Runs()
+    assert runs.begin("one", a_run()) == 0
+    with pytest.raises(InvalidRequest, match="has not ended yet"):
+        runs.begin("one", a_run())
+    assert runs.begin("two", a_run()) == 1
+    runs.end("one")
+    assert runs.begin("three", a_run()) == 1
+
+
+def test_only_one_event_carries_a_run_out() -> None:
+    runs = Runs()
+    run = a_run()
+    runs.begin("one", run)
+    assert runs.take("one", Run) is run
+    assert runs.take("one", Run) is None
+    assert runs.take("nobody", Run) is None
+
+
+def test_runs_that_no_page_carries_out_or_shows_are_not_kept_for_ever() -> None:
+    runs = Runs()
+    runs.begin("a page", a_run())
+    running = runs.take("a page", Run)
+    for number in range(5000):
+        runs.begin(f"by hand {number}", a_run())
+    kept = [name for name in range(5000) if runs.of(f"by hand {name}")]
+    assert 0 < len(kept) <= 1000
+    assert kept[-1] == 4999, "the oldest have gone"
+    assert runs.of("a page") is running
+
+    for number in range(5000):
+        runs.end(f"by hand {number}")
+        runs.begin(f"by hand {number}", a_run())
+        with runs.handing_over(f"by hand {number}"):
+            pass
+    handed = [number for number in range(5000) if runs.ended(f"by hand {number}", Run)]
+    assert 0 < len(handed) <= 1000
+    assert handed[-1] == 4999
+
+
+def test_the_event_of_another_tab_leaves_a_run_alone() -> None:
+    class AnotherRun(VisitorRun[str, Any]):
+        """As another tab has them."""
+
+    runs = Runs()
+    run = a_run()
+    runs.begin("one", run)
+    assert runs.take("one", AnotherRun) is None
+    assert runs.take("one", Run) is run
+
+
+def test_a_visitor_who_leaves_stops_the_run() -> None:
+    runs = Runs()
+    run = a_run()
+    runs.begin("one", run)
+    runs.end("one")
+    runs.end("one")
+    assert run.stopped
+    assert runs.of("one") is None
+
+
+def test_an_error_ends_the_run_and_becomes_a_sentence(caplog: pytest.LogCaptureFixture) -> None:
+    runs = Runs()
+    for error, sentence in (
+        (InvalidRequest("The prompt is empty."), "The prompt is empty."),
+        (ValueError("x"), "the server's log says what"),
+    ):
+        runs.begin("one", a_run())
+        with runs.carrying_out("one") as ending:
+            raise error
+        assert sentence in ending.problem
+        assert runs.of("one") is None
+    assert "ValueError: x" in caplog.text
+
+
+def test_a_run_without_an_error_ends_without_a_sentence() -> None:
+    runs = Runs()
+    run = a_run()
+    runs.begin("one", run)
+    with runs.carrying_out("one") as ending:
+        assert runs.of("one") is run
+    assert (ending.problem, runs.of("one")) == ("", None)
+
+
+def test_a_run_is_handed_over_to_the_next_event_once() -> None:
+    runs = Runs()
+    for error, sentence in ((None, ""), (InvalidRequest("Too long."), "Too long.")):
+        run = a_run()
+        runs.begin("one", run)
+        with runs.handing_over("one"):
+            if error:
+                raise error
+        assert runs.of("one") is None
+        assert runs.ended("two", Run) is None
+        assert runs.ended("one", Run) == (run, sentence)
+        assert runs.ended("one", Run) is None
+
+
+def test_nothing_is_kept_for_a_visitor_who_has_left() -> None:
+    runs = Runs()
+    runs.begin("in the middle", a_run())
+    with runs.handing_over("in the middle"):
+        runs.leave("in the middle")
+    runs.begin("at the end", a_run())
+    with runs.handing_over("at the end"):
+        pass
+    runs.leave("at the end")
+    for session in ("in the middle", "at the end"):
+        assert (runs.of(session), runs.ended(session, Run)) == (None, None)
+
+
+def test_told_lets_no_error_out() -> None:
+    runs = Runs()
+    with runs.told() as ending:
+        raise InvalidRequest("Ask for less.")
+    assert ending.problem == "Ask for less."
+    with runs.told() as ending:
+        raise ZeroDivisionError
+    assert "log" in ending.problem
+
+
+def test_stopping_says_whether_there_was_a_run() -> None:
+    runs, run = Runs(), a_run()
+    assert not runs.stop("visitor")
+    runs.begin("visitor", run)
+    assert runs.stop("visitor")
+    assert run.stopped

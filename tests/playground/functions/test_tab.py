@@ -1,0 +1,86 @@
+"""The Functions tab, as a visitor uses it."""
+
+from __future__ import annotations
+
+import gradio as gr
+import pytest
+
+from playground import create_app
+from tests.playground.fake_backend import FakeBackend
+from tests.playground.visitor import Visitor
+from xla_backend import EngineStopped
+
+
+@pytest.fixture
+def engine() -> FakeBackend:
+    return FakeBackend()
+
+
+@pytest.fixture
+def visitor(engine: FakeBackend) -> Visitor:
+    return Visitor(create_app(engine))
+
+
+def test_a_comparison_is_asked_for_and_shown(visitor: Visitor, engine: FakeBackend) -> None:
+    visitor.put("functions_pad", True)
+    visitor.press("functions_run")
+    [kept] = engine.stored_keys()
+    assert (kept.function, kept.rows, kept.batch_sizes) == ("dense", 8, (5,))
+    assert "5.0× faster" in visitor.reads("functions_report")
+    assert visitor.shown("functions_run", "interactive") == [False, True]
+    assert visitor.reads("functions_notice") == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (EngineStopped("The engine stopped."), "The engine stopped."),
+        (ValueError("x"), "went wrong"),
+    ],
+)
+def test_an_error_keeps_the_result_that_is_shown(
+    visitor: Visitor, engine: FakeBackend, error: Exception, sentence: str
+) -> None:
+    visitor.press("functions_run")
+    before = visitor.reads("functions_report")
+    engine.errors["dense"] = error
+    visitor.press("functions_run")
+    assert visitor.reads("functions_report") == before
+    assert "5.0× faster" in before
+    assert sentence in visitor.reads("functions_notice")
+    assert visitor.shown("functions_run", "interactive")[-1] is True
+
+
+def test_a_mistake_is_told_and_nothing_runs(visitor: Visitor, engine: FakeBackend) -> None:
+    visitor.put("functions_batch_size", 1000)
+    assert "batch_size must be" in visitor.reads("functions_prediction")
+    visitor.press("functions_run")
+    sentence = "batch_size must be a whole number from 1 to 256"
+    assert sentence in visitor.reads("functions_notice")
+    assert visitor.shown("functions_report") == []
+    assert engine.stored_keys() == []
+
+
+def test_unchanged_parts_are_not_sent_again(visitor: Visitor) -> None:
+    for batch_size in (5, 5, 6):
+        visitor.put("functions_batch_size", batch_size)
+    first, second = visitor.shown("functions_prediction")
+    assert "MISS" in first
+    assert "float32[5, 10]" in first
+    assert "float32[6, 10]" in second
+    for part in ("functions_code", "functions_kept"):
+        assert len(visitor.shown(part)) == 2
+
+
+@pytest.mark.parametrize("admin", [False, True])
+def test_only_admins_can_start_afresh(engine: FakeBackend, admin: bool) -> None:
+    page = create_app(engine, admin=admin)
+    names = {fn.name for fn in page.fns.values()}
+    buttons = {b.elem_id for b in page.blocks.values() if isinstance(b, gr.Button)}
+    assert ("_start_afresh" in names, "functions_afresh" in buttons) == (admin, admin)
+    if admin:
+        engine.compare_function("dense", 5)
+        visitor = Visitor(page)
+        visitor.press("functions_afresh")
+        assert "Cleared" in visitor.reads("functions_afresh_notice")
+        assert engine.stored_keys() == []

@@ -1,0 +1,208 @@
+"""The code that the page shows: it says what was asked, whatever that was, and it runs."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gradio_client import Client
+
+from playground.generate.request_code import (
+    FORMS,
+    CodeRequest,
+    client_code,
+    curl_code,
+    library_code,
+    transformers_code,
+)
+from tests.playground.samples import INJECTIONS
+from tests.playground.served import ROOT, Site
+from xla_backend import GenerationOptions, ModelInfo
+from xla_backend.baselines import overlay
+from xla_backend.checkpoints.models import folder_info
+
+STORIES = ModelInfo("gpt2-stories", "decoder-only", "bundled", "Stories.", 256)
+ANSWERS = ModelInfo("t5-stories", "encoder-decoder", "bundled", "Answers.")
+HUB = ModelInfo("somebody/a-model", "decoder-only", "hub", "Text.")
+NASTY = (
+    *INJECTIONS,
+    'it\'s "quoted"',
+    "'",
+    '"',
+    '"""',
+    "'''",
+    "\\",
+    "ends with a backslash\\",
+    "two\nlines\r\nand\ttabs",
+    "$HOME ${PATH} $(id) `id` !!",
+    "%s {0} {prompt} %%",
+    "naïve שלום 🦊 \u202eabc\u2028def",
+    "a\0b",
+    "-d @/etc/passwd",
+    "# no comment",
+    "",
+)
+
+
+def a_request(prompt: str, model: ModelInfo = STORIES, **changes: Any) -> CodeRequest:
+    values: dict[str, Any] = {
+        "options": GenerationOptions(),
+        "exact_key": False,
+        "padded_length": 16,
+        "address": "http://127.0.0.1:7860/",
+        **changes,
+    }
+    return CodeRequest(model, prompt, **values)
+
+
+def nasty_prompts() -> list[str]:
+    """The known ones, and a hundred mixtures of what quotes, escapes and expands."""
+    chunks = ["'", '"', "\\", "$", "`", "\n", "\r", "\t", "{", "}", "%", "!", "é", "🦊", " ", "x"]
+    chunks += ["\u2028", "\x1b", "\ud800", '"""', "\\n", "EOF"]
+    draw = random.Random(0)
+    return [*NASTY, *("".join(draw.choices(chunks, k=draw.randint(1, 12))) for _ in range(100))]
+
+
+def literals(code: str) -> list[object]:
+    return [node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)]
+
+
+@pytest.mark.parametrize("write", [transformers_code, library_code, client_code])
+@pytest.mark.parametrize("model", [STORIES, ANSWERS, HUB], ids=lambda model: model.name)
+def test_python_has_every_prompt_as_it_is(
+    write: Callable[[CodeRequest], str], model: ModelInfo
+) -> None:
+    shape = ast.dump(ast.parse(write(a_request("PROMPT", model))))
+    for prompt in nasty_prompts():
+        code = write(a_request(prompt, model))
+        assert prompt in literals(code)
+        assert ast.dump(ast.parse(code)) == shape.replace("'PROMPT'", repr(prompt))
+        assert all(char.isprintable() for line in code.split("\n") for char in line), prompt
+
+
+def test_curl_sends_every_prompt_as_it_is(tmp_path: Path) -> None:
+    # Instead of curl, a function that writes down what it is given.
+    written = tmp_path / "arguments"
+    stub = f'curl() {{ printf "%s\\0" "$@" >> {written}; printf "" ; }}\n'
+    prompts = nasty_prompts()
+    script = stub + "\n".join(curl_code(a_request(prompt)) for prompt in prompts)
+    subprocess.run(["bash", "-c", script], check=True, capture_output=True, cwd=tmp_path)
+    given = written.read_bytes().decode().split("\0")
+    bodies = [json.loads(given[i + 1]) for i, argument in enumerate(given) if argument == "-d"]
+    assert bodies == [{"prompt": prompt, "model": "gpt2-stories"} for prompt in prompts]
+
+
+def test_only_what_differs_from_the_defaults_is_named() -> None:
+    plain = a_request("Once")
+    assert "max_new_tokens" not in client_code(plain) + curl_code(plain) + library_code(plain)
+    options = GenerationOptions(max_new_tokens=7, early_stopping="never", seed=3)
+    changed = a_request("Once", options=options, exact_key=True)
+    assert 'GenerationOptions(max_new_tokens=7, early_stopping="never", seed=3)' in library_code(
+        changed
+    )
+    assert "    max_new_tokens=7,\n" in client_code(changed)
+    assert '"max_new_tokens": 7, "early_stopping": "never", "seed": 3' in curl_code(changed)
+    for _, write in (FORMS[name] for name in ("This library", "gradio_client", "curl")):
+        assert "exact_key" in write(changed)
+        assert "exact_key" not in write(plain)
+
+
+def test_transformers_code_is_the_guide_s() -> None:
+    code = transformers_code(a_request("Once", padded_length=64))
+    assert "tf.function(model.generate, jit_compile=True)" in code
+    assert "pad_to_multiple_of=64" in code
+    assert 'padding_side="left"' in code
+    assert "seed" not in code
+    drawn = transformers_code(a_request("Once", options=GenerationOptions(temperature=0.7, seed=5)))
+    assert "seed=[5, 0]" in drawn
+    assert "another text than on the page" in drawn
+    answers = transformers_code(a_request("summarize: x", ANSWERS))
+    assert "TFAutoModelForSeq2SeqLM" in answers
+    assert 'padding_side="right"' in answers
+    assert "from_pretrained(checkpoint, use_safetensors=False)" in transformers_code(
+        a_request("Once", HUB)
+    )
+
+
+def test_the_guide_s_code_is_not_shown_for_what_it_cannot_run() -> None:
+    llama = dataclasses.replace(HUB, model_type="llama")
+    code = transformers_code(a_request("Once", llama))
+    assert all(line.startswith("#") for line in code.splitlines())
+    assert "a llama model: see the code for this library" in code
+
+
+def test_a_hub_model_of_one_s_own_is_allowed_expressly() -> None:
+    assert 'Backend(Registry(["somebody/a-model"]))' in library_code(a_request("Once", HUB))
+    assert "Backend()" in library_code(a_request("Once"))
+
+
+PROMPT = 'It\'s "here": $HOME `id` \\ naïve 🦊\nand so'
+
+
+def test_the_code_runs_and_writes_what_the_page_writes(site: Site) -> None:
+    options = GenerationOptions(max_new_tokens=9, temperature=0.8, seed=5)
+    asked = a_request(PROMPT, folder_info(site.fast), options=options, address=site.url + "/")
+    expected = Client(site.url, verbose=False).predict(
+        prompt=PROMPT,
+        model=site.fast,
+        max_new_tokens=9,
+        temperature=0.8,
+        seed=5,
+        api_name="/generate",
+    )
+    printed = run("bash", "-c", curl_code(asked))
+    answer = json.loads(printed)[0]
+    assert (answer["text"], answer["key"]) == (expected["text"], expected["key"])
+    assert run_python(client_code(asked)).startswith(expected["text"] + "\n")
+    assert run_python(library_code(asked)).startswith(expected["text"] + "\n")
+
+
+def test_the_guide_s_code_runs_too_and_writes_the_same(site: Site) -> None:
+    options = GenerationOptions(max_new_tokens=4)
+    asked = a_request("Once upon a time", folder_info(site.fast), options=options)
+    expected = Client(site.url, verbose=False).predict(
+        prompt=asked.prompt, model=site.fast, max_new_tokens=4, api_name="/generate"
+    )
+    # The overlay is what its first line installs.
+    seen = overlay.environment([])
+    assert run(sys.executable, "-c", transformers_code(asked), **seen) == expected["text"] + "\n"
+
+
+def test_the_guide_s_code_names_the_versions_that_are_measured_here() -> None:
+    pinned = dict(
+        re.findall(
+            r"^([\w-]+)==([\w.]+)",
+            (ROOT / "requirements.txt").read_text() + overlay.REQUIREMENTS.read_text(),
+            re.MULTILINE,
+        )
+    )
+    wanted = [f"{name}=={pinned[name]}" for name in ("tensorflow", "tf-keras", "transformers")]
+    first_line, _, _ = transformers_code(a_request("Once")).partition("\n")
+    assert first_line == f"# pip install {' '.join(wanted)}"
+
+
+def run_python(code: str) -> str:
+    return run(sys.executable, "-c", code)
+
+
+def run(*command: str, **variables: str) -> str:
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "XLA_BACKEND_STORE": "off", **variables},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout

@@ -1,0 +1,67 @@
+"""`/changes`: its marks change with what the page shows, and only then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from playground import create_app
+from playground.server.changes import changes
+from tests.playground.fake_backend import FakeBackend
+from xla_backend import CacheKey, EngineStatus
+
+
+@pytest.fixture
+def engine() -> FakeBackend:
+    return FakeBackend()
+
+
+@pytest.fixture
+def changed(engine: FakeBackend) -> Callable[[Callable[[], Any]], set[str]]:
+    """Says which marks are others after a change."""
+    context = create_app(engine).context
+
+    def compared(change: Callable[[], Any]) -> set[str]:
+        before = changes(context)
+        assert changes(context) == before, "nothing has happened"
+        change()
+        after = changes(context)
+        return {name for name in before if before[name] != after[name]}
+
+    compared.context = context  # type: ignore[attr-defined]
+    return compared
+
+
+def test_the_status_mark_follows_status_and_clock(
+    engine: FakeBackend, changed: Callable[[Callable[[], Any]], set[str]]
+) -> None:
+    def set_status(state: str, ago_s: float = 0.0, **values: Any) -> Callable[[], None]:
+        status = EngineStatus(state, since=time.perf_counter() - ago_s, **values)  # type: ignore[arg-type]
+        return lambda: setattr(engine, "status", status)
+
+    assert changed(set_status("compiling", detail="a key")) == {"status"}
+    engine.status = status = EngineStatus("compiling", since=time.perf_counter())
+    assert changed(lambda: time.sleep(1.0)) == {"status"}, "the clock beside it goes on"
+    assert engine.status is status
+    set_status("ready", 5.7)()
+    assert changed(lambda: time.sleep(0.4)) == set(), "no clock is shown of what is at rest"
+    assert changed(set_status("ready", 5.7, note="It was restarted.")) == {"status"}
+    assert changed(set_status("starting")) == {"status", "engine"}
+
+
+def test_the_engine_mark_follows_functions_and_orders(
+    engine: FakeBackend, changed: Callable[[Callable[[], Any]], set[str]]
+) -> None:
+    key = CacheKey(16, 1, 32)
+    assert changed(lambda: engine.make_ready("gpt2-stories", key)) == {"engine"}
+    assert changed(lambda: engine.compare_function("dense", 5)) == {"engine"}
+    # The status says how many are being made ready.
+    assert changed(lambda: engine.prefetch("t5-stories", [key])) == {"engine", "status"}
+    context = changed.context  # type: ignore[attr-defined]
+    assert changed(lambda: setattr(context, "times_cleared", 1)) == {"engine"}
+    numbers = iter([1, 1, 2])
+    context.watched.append(lambda: next(numbers))
+    assert changed(lambda: None) == {"engine"}, "what a tab looks at besides"

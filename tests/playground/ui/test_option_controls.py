@@ -1,0 +1,79 @@
+"""From controls to options and back."""
+
+from __future__ import annotations
+
+import gradio as gr
+import pytest
+
+from playground.generate.examples import EXAMPLES
+from playground.ui.option_controls import (
+    NAMES,
+    OptionControls,
+    labelled,
+    options_from,
+    relevant,
+    values_for,
+    with_seed,
+)
+from xla_backend import GenerationOptions, InvalidRequest
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        GenerationOptions(),
+        GenerationOptions(num_beams=4, early_stopping=True, length_penalty=-1.0),
+        GenerationOptions(num_beams=2, early_stopping="never"),
+        *(example.options for example in EXAMPLES),
+    ],
+)
+def test_options_survive_the_controls(options: GenerationOptions) -> None:
+    assert options_from(tuple(values_for(options))) == options
+
+
+def test_an_empty_number_is_refused_in_words() -> None:
+    values = values_for(GenerationOptions())
+    values[NAMES.index("seed")] = None
+    with pytest.raises(InvalidRequest, match="seed must be a whole number"):
+        options_from(tuple(values))
+
+
+def test_there_is_a_control_for_every_option_and_idle_ones_are_off() -> None:
+    with gr.Blocks():
+        controls = OptionControls(GenerationOptions())
+    by_id = {component.elem_id: component for component in controls.inputs}
+    assert set(by_id) == set(GenerationOptions().to_dict())
+    off = {name for name, component in by_id.items() if component.interactive is False}
+    assert off == {"top_k", "top_p", "seed", "length_penalty", "early_stopping"}
+
+
+def test_a_run_that_samples_draws_a_seed_unless_one_is_held() -> None:
+    options = GenerationOptions(temperature=0.7, seed=5)
+    drawn = {with_seed(options, is_held=False).seed for _ in range(20)}
+    assert len(drawn) > 10
+    assert with_seed(options, is_held=True) == options
+    greedy = options.replace(temperature=0.0)
+    assert with_seed(greedy, is_held=False) == greedy
+
+
+def test_only_options_that_had_an_effect_are_told() -> None:
+    assert relevant(GenerationOptions(seed=5)) == {
+        "max_new_tokens": "32",
+        "num_beams": "1",
+        "temperature": "0",
+    }
+    sampled = relevant(GenerationOptions(temperature=0.7, seed=123456, num_beams=2))
+    assert (sampled["seed"], sampled["length_penalty"]) == ("123456", "1")
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("max_new_tokens is 9, and at most 8", "New tokens is 9, and at most 8"),
+        ("Shorten it or lower max_new_tokens.", "Shorten it or lower New tokens."),
+        ("seed must be from 0", "Seed must be from 0"),
+        ("The prompt has no seed.", "The prompt has no seed."),
+    ],
+)
+def test_a_message_calls_options_as_the_page_does(message: str, said: str) -> None:
+    assert labelled(message) == said

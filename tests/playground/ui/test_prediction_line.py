@@ -1,0 +1,54 @@
+"""What the page says before the click."""
+
+from __future__ import annotations
+
+import pytest
+
+from playground.ui.prediction_line import (
+    awaited_prediction_line,
+    no_prediction_line,
+    prediction_line,
+)
+from tests.playground.reader import words
+from tests.playground.samples import KEY
+from xla_backend import CacheKey, CacheOutcome, Prediction
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected_s", "sentence"),
+    [
+        (CacheOutcome.HIT, 0.3, "HIT Already compiled: about 300 ms."),
+        (CacheOutcome.HIT, None, "HIT Already compiled; not measured yet."),
+        (
+            CacheOutcome.MISS,
+            6.0,
+            "MISS New shape, must be compiled first: about 6.00 s, judging by the last one.",
+        ),
+        (CacheOutcome.MISS, None, "MISS New shape, must be compiled first; not measured yet."),
+        (CacheOutcome.DISK, 1.0, "DISK On disk, will be restored: about 1.00 s."),
+        (CacheOutcome.REUSED, 0.4, "REUSED A larger compiled function fits: about 400 ms."),
+    ],
+)
+def test_the_sentence(outcome: CacheOutcome, expected_s: float | None, sentence: str) -> None:
+    line = words(prediction_line(Prediction(outcome, KEY, KEY, 5, expected_s)))
+    assert line.startswith(sentence)
+    assert line.endswith("5 prompt + 11 padding = 16 slots · 1 beam · 32 new")
+
+
+def test_a_larger_function_is_named_beside_the_shape_that_was_asked_for() -> None:
+    prediction = Prediction(CacheOutcome.REUSED, CacheKey(32, 1, 64), KEY, 5, 0.1)
+    line = words(prediction_line(prediction))
+    assert line.endswith("= 32 slots · 1 beam · 64 new (your own shape: 16 slots, 32 new)")
+
+
+def test_without_a_prediction_the_line_gives_the_reason_as_text() -> None:
+    line = no_prediction_line("There is no model <b>'x'</b>.")
+    assert "<b>" not in line
+    assert "There is no model" in words(line)
+
+
+def test_a_line_that_is_awaited_can_be_told_from_an_answer() -> None:
+    awaited, answered = awaited_prediction_line("Counting tokens"), no_prediction_line("No prompt")
+    assert "Counting tokens" in awaited
+    assert 'class="prediction unknown awaited"' in awaited
+    assert 'class="prediction unknown"' in answered

@@ -1,0 +1,46 @@
+"""Every number that a visitor reads, pinned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from playground.ui.quantities import count, elapsed, fine_seconds, of_calls, rate, seconds, times
+
+
+@pytest.mark.parametrize(
+    ("write", "texts"),
+    [
+        (
+            seconds,
+            {
+                0.0: "< 1 ms",
+                0.0009: "< 1 ms",
+                0.001: "1.0 ms",
+                0.0042: "4.2 ms",
+                0.00996: "10 ms",
+                0.0824: "82 ms",
+                0.9994: "999 ms",
+                0.9996: "1.00 s",
+                5.806: "5.81 s",
+                9.96: "10.0 s",
+                24.04: "24.0 s",
+                99.6: "100 s",
+            },
+        ),
+        (
+            fine_seconds,
+            {1.23e-5: "12 µs", 0.000999: "999 µs", 0.0009996: "1.0 ms", 0.0021: "2.1 ms"},
+        ),
+        (elapsed, {-0.2: "0 s", 3.9: "3 s", 119.9: "119 s", 125: "2 min 5 s"}),
+        (rate, {None: "–", 7.26: "7.3", 9.96: "10", 24.6: "25", 3570.2: "3,570"}),
+        (times, {1.04: "1.0×", 2.24: "2.2×", 28.4: "28×", 1234.5: "1,234×"}),
+        (of_calls, {1: "one call", 2: "median of 2"}),
+        (lambda n: count(n, "token"), {0: "0 tokens", 1: "1 token", 1200: "1,200 tokens"}),
+    ],
+)
+def test_a_number_is_written_with_its_unit(
+    write: Callable[[float | None], str], texts: dict[float | None, str]
+) -> None:
+    assert {value: write(value) for value in texts} == texts

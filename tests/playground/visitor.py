@@ -1,0 +1,69 @@
+"""`Visitor`: uses a page that nobody serves, and looks at what is shown.
+
+Knows how Gradio carries events out: what a component is connected to, with the values of its
+inputs, and then what comes after. Must not know any tab. Events that ask for the browser's request
+or that write again and again are for tests over HTTP.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+from gradio.blocks import Block
+
+
+class Visitor:
+    """One visitor, with values of their own in every component."""
+
+    def __init__(self, page: gr.Blocks) -> None:
+        self._page = page
+        self._values = {block: getattr(block, "value", None) for block in page.blocks.values()}
+        self._shown: list[tuple[Block, dict[str, Any]]] = []
+
+    def put(self, elem_id: str, value: object) -> None:
+        """Gives a component a value, as by hand."""
+        self._values[self._component(elem_id)] = value
+        self._happens(elem_id, "change")
+
+    def press(self, elem_id: str) -> None:
+        """Presses a button; all that follows has ended afterwards."""
+        self._happens(elem_id, "click")
+
+    def reads(self, elem_id: str) -> Any:
+        """The value of a component now."""
+        return self._values[self._component(elem_id)]
+
+    def shown(self, elem_id: str, what: str = "value") -> list[Any]:
+        """Everything that events have made of a component's property, in their order."""
+        component = self._component(elem_id)
+        return [new[what] for block, new in self._shown if block is component and what in new]
+
+    def _component(self, elem_id: str) -> Block:
+        return self._page.blocks[self._place(elem_id)]
+
+    def _place(self, elem_id: str) -> int:
+        [place] = [at for at, each in self._page.blocks.items() if each.elem_id == elem_id]
+        return place
+
+    def _happens(self, elem_id: str, event: str) -> None:
+        target = self._place(elem_id), event
+        for index, function in list(self._page.fns.items()):
+            if target in function.targets:
+                self._carry_out(index)
+
+    def _carry_out(self, index: int) -> None:
+        function = self._page.fns[index]
+        if function.fn is not None:  # else the browser does it alone
+            answer = function.fn(*(self._values[each] for each in function.inputs))
+            if not isinstance(answer, dict):
+                [only] = function.outputs
+                answer = {only: answer}
+            for component, new in answer.items():
+                assert component in function.outputs
+                changes = new if isinstance(new, dict) else {"value": new}
+                self._shown.append((component, changes))
+                self._values[component] = changes.get("value", self._values[component])
+        for later, other in self._page.fns.items():
+            if other.trigger_after == index:
+                self._carry_out(later)

@@ -1,0 +1,277 @@
+"""GGUF checkpoints against files that llama.cpp's own package wrote, and against SmolLM2's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from tests import gguf_files
+from tests.gguf_files import ARCHITECTURES, HEAD_SIZE, HEADS, KV_HEADS, LAYERS
+from xla_backend.checkpoints import gguf_model
+from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry, folder_info
+from xla_backend.checkpoints.weights import (
+    MODEL_TYPES,
+    read_config,
+    read_config_values,
+    read_weights,
+    weight_files,
+)
+from xla_backend.interface.errors import ModelUnavailable
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The model of requirements-models.txt."""
+    return gguf_files.smollm2()
+
+
+# Config
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_config_values_are_those_of_the_hugging_face_folder(
+    architecture: str, tmp_path: Path
+) -> None:
+    from transformers import AutoConfig
+
+    values = read_config_values(gguf_files.write(tmp_path / "model.gguf", architecture))
+    config = AutoConfig.for_model(**values)
+    expected: dict[str, Any] = {
+        "model_type": {"gemma3": "gemma3_text"}.get(architecture, architecture),
+        "hidden_size": gguf_files.WIDTH,
+        "intermediate_size": gguf_files.INNER,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": HEAD_SIZE,
+        "vocab_size": gguf_files.VOCABULARY,
+        "max_position_embeddings": 128,
+        "rms_norm_eps": pytest.approx(1e-5),
+        "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0},
+    }
+    if architecture.startswith("gemma"):
+        expected |= {"sliding_window": 16, "query_pre_attn_scalar": HEAD_SIZE}
+    if architecture == "gemma2":
+        kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+        expected |= {
+            "layer_types": kinds,
+            "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 30.0,
+        }
+    if architecture == "gemma3":
+        expected |= {
+            "layer_types": ["sliding_attention"] * 3,
+            "final_logit_softcapping": None,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 500_000.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+            },
+        }
+    if architecture == "granite":
+        expected |= {
+            "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.25,
+            "attention_multiplier": 0.015625,
+            "logits_scaling": 8.0,
+        }
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
+def test_llama_3s_frequency_factors_become_its_parameters(tmp_path: Path) -> None:
+    from transformers import LlamaConfig
+
+    rope = {
+        "rope_type": "llama3",
+        "rope_theta": 500_000.0,
+        "factor": 32.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    LlamaConfig(rope_parameters=rope)  # Transformers' own check of the names
+    # Llama 3.1's release: short waves stay, long ones are stretched, those between in part.
+    frequencies = 500_000.0 ** -(np.arange(0, HEAD_SIZE, 2) / HEAD_SIZE)
+    factors = []
+    for wavelength in 2 * np.pi / frequencies:
+        if wavelength < 8192 / 4:
+            factors.append(1.0)
+        elif wavelength > 8192 / 1:
+            factors.append(32.0)
+        else:
+            smooth = (8192 / wavelength - 1) / (4 - 1)
+            factors.append(1 / ((1 - smooth) / 32.0 + smooth))
+    assert len({*factors}) > 2
+    for change, found in ((1.0, rope), (1.5, None)):
+        path = tmp_path / f"{change}.gguf"
+        writer = gguf_files.begin(path, "llama")
+        gguf_files.add_tensors(writer, "llama", gguf_files.weights("llama"))
+        stored = np.array(factors, np.float32)
+        stored[4] *= change
+        writer.add_tensor("rope_freqs.weight", stored)
+        gguf_files.finish(writer)
+        if found is None:
+            with pytest.raises(ModelUnavailable, match="scales its positions"):
+                read_config_values(path)
+        else:
+            assert read_config_values(path)["rope_parameters"] == rope
+            assert "rope_freqs.weight" not in dict(gguf_model.read_tensors(path))
+
+
+def test_a_text_ends_at_the_ends_that_the_file_names(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    writer = gguf_files.begin(path, "gemma2")
+    gguf_files.add_tensors(writer, "gemma2", gguf_files.weights("gemma2"))
+    writer.add_eos_token_id(1)
+    writer.add_eot_token_id(107)
+    writer.add_bos_token_id(2)
+    gguf_files.finish(writer)
+    values = read_config_values(path)
+    assert (values["eos_token_id"], values["bos_token_id"]) == ([1, 107], 2)
+    assert values["pad_token_id"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE), "longrope"),
+        (lambda w: w.add_rope_dimension_count(HEAD_SIZE // 2), "rope.dimension_count"),
+        (lambda w: w.add_uint16("split.count", 3), "gguf-split --merge"),
+        (lambda w: w.add_tensor("blk.0.ffn_gate_inp.weight", np.ones(8, np.float32)), "experts"),
+    ],
+)
+def test_what_would_be_computed_wrongly_is_refused(
+    change: Any, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.gguf"
+    writer = gguf_files.begin(path, "llama")
+    gguf_files.add_tensors(writer, "llama", gguf_files.weights("llama"))
+    change(writer)
+    gguf_files.finish(writer)
+    with pytest.raises(ModelUnavailable, match=message):
+        read_config_values(path)
+        dict(gguf_model.read_tensors(path))
+
+
+def test_another_architecture_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    writer = gguf.GGUFWriter(path, "rwkv7")
+    writer.add_tensor("token_embd.weight", np.ones((2, 2), np.float32))
+    gguf_files.finish(writer)
+    with pytest.raises(ModelUnavailable, match=r"not supported: 'rwkv7'.*Supported.*llama, qwen2"):
+        read_config_values(path)
+
+
+# Weights
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_weights_are_those_before_the_conversion(architecture: str, tmp_path: Path) -> None:
+    tied = architecture != "llama"
+    path = gguf_files.write(tmp_path / "model.gguf", architecture, tied=tied)
+    assert read_config_values(path)["tie_word_embeddings"] == tied
+    expected = gguf_files.weights(architecture, tied=tied)
+    found = dict(gguf_model.read_tensors(path))
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert found[name].dtype == np.float32
+        # Gemma's norms lose the last bits of what is near to minus one.
+        np.testing.assert_allclose(found[name], tensor, rtol=0, atol=2.5e-7, err_msg=name)
+
+
+def test_what_the_converter_reorders_is_not_what_it_was() -> None:
+    """The tests above would see it if nothing were put back."""
+    q = gguf_files.weights("llama")["model.layers.0.self_attn.q_proj.weight"]
+    assert not np.allclose(gguf_files.permuted(q, HEADS), q)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_folder_with_a_file_is_read_where_the_engine_has_its_architecture(
+    architecture: str, tmp_path: Path
+) -> None:
+    path = gguf_files.write(tmp_path / "any-name.gguf", architecture)
+    assert weight_files(tmp_path) == weight_files(path) == [path]
+    assert read_config_values(tmp_path) == read_config_values(path)
+    if read_config_values(path)["model_type"] in MODEL_TYPES:
+        expected = gguf_files.weights(architecture)
+        found = read_weights(tmp_path)
+        assert found.keys() == expected.keys()
+        for name, tensor in expected.items():
+            np.testing.assert_allclose(found[name], tensor, rtol=0, atol=2.5e-7, err_msg=name)
+        assert folder_info(str(path)).context_length == 128
+    else:
+        with pytest.raises(ModelUnavailable, match="architecture"):
+            read_config(path)
+
+
+def test_of_several_files_one_is_to_be_named(tmp_path: Path) -> None:
+    for name in ("b.gguf", "a.gguf"):
+        gguf_files.write(tmp_path / name, "llama")
+    with pytest.raises(ModelUnavailable, match=r"2 GGUF files; give the path of one.*a\.gguf"):
+        read_config_values(tmp_path)
+    assert read_config_values(tmp_path / "b.gguf")["model_type"] == "llama"
+
+
+def test_a_folder_with_a_config_is_read_by_it(tmp_path: Path) -> None:
+    gguf_files.write(tmp_path / "model.gguf", "llama")
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    assert read_config_values(tmp_path) == {"model_type": "gpt2"}
+
+
+# The model in the box
+
+
+def test_smollm2s_config(smollm2: Path) -> None:
+    values = read_config_values(smollm2)
+    expected = {
+        "model_type": "llama",
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "head_dim": 64,
+        "vocab_size": 49152,
+        "max_position_embeddings": 8192,
+        "rms_norm_eps": pytest.approx(1e-5),
+        "rope_parameters": {"rope_type": "default", "rope_theta": 100_000.0},
+        "tie_word_embeddings": True,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 2,
+    }
+    assert values == expected
+
+
+def test_smollm2s_weights(smollm2: Path) -> None:
+    found = dict(gguf_model.read_tensors(smollm2))
+    reader = gguf.GGUFReader(smollm2)
+    stored = {tensor.name: tensor for tensor in reader.tensors}
+    assert "lm_head.weight" not in found
+    assert len(found) == len(stored) == 272
+    assert found["model.embed_tokens.weight"].shape == (49152, 576)
+    for name, its_name in (
+        ("model.embed_tokens.weight", "token_embd.weight"),
+        ("model.layers.7.input_layernorm.weight", "blk.7.attn_norm.weight"),
+        ("model.layers.29.mlp.down_proj.weight", "blk.29.ffn_down.weight"),
+    ):
+        tensor = stored[its_name]
+        np.testing.assert_array_equal(found[name], gguf.dequantize(tensor.data, tensor.tensor_type))
+    k = stored["blk.3.attn_k.weight"]
+    np.testing.assert_array_equal(
+        gguf_files.permuted(found["model.layers.3.self_attn.k_proj.weight"], 3),
+        gguf.dequantize(k.data, k.tensor_type),
+    )
+
+
+def test_the_model_in_the_box_is_listed_and_found(smollm2: Path) -> None:
+    listed = {info.name: info for info in Registry().list()}
+    assert listed[PACKAGED_MODEL].source == "bundled"
+    files = Registry(hub_models=()).locate(PACKAGED_MODEL)
+    assert (files.folder, files.generation_config.eos_token_id) == (smollm2, 2)

@@ -1,0 +1,444 @@
+"""Names to folders: bundled models, local folders, and the Hub, whose part a local server plays."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import checkpoints
+from tests.hub import HUB_MODEL, Hub, hub_with
+from xla_backend.checkpoints.models import (
+    DEFAULT_MODEL,
+    HUB_MODELS,
+    PACKAGED_MODEL,
+    Download,
+    Registry,
+    folder_info,
+)
+from xla_backend.interface.errors import ModelUnavailable
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder with a checkpoint of every family; tests copy what they change."""
+    root = tmp_path_factory.mktemp("made")
+    for family in ("gpt2", "opt", "t5", "whisper"):
+        getattr(checkpoints, family)(root / family)
+    return root
+
+
+@pytest.fixture
+def bundled(made: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "demo_models"
+    shutil.copytree(made / "t5", folder / "a-model-with-a-card")
+    shutil.copytree(made / "gpt2", folder / DEFAULT_MODEL)
+    shutil.copytree(made / "whisper", folder / "whisper-commands")
+    card = "---\nlicense: apache-2.0\n---\n\n# Title\n\nSums up what it reads.\nMore.\n"
+    (folder / "a-model-with-a-card" / "README.md").write_text(card)
+    (folder / "recipe.py").touch()
+    return folder
+
+
+@pytest.fixture
+def registry(bundled: Path) -> Registry:
+    return Registry(bundled_folder=bundled)
+
+
+# Listing
+
+
+def test_list_starts_with_the_default_and_ends_with_the_hub(registry: Registry):
+    infos = registry.list()
+    names = ["gpt2-stories", "a-model-with-a-card", "whisper-commands", *HUB_MODELS]
+    assert [info.name for info in infos] == names
+    assert [info.family for info in infos[:3]] == ["decoder-only", "encoder-decoder", "speech"]
+    assert [info.source for info in infos] == ["bundled"] * 3 + ["hub"] * len(HUB_MODELS)
+    assert [info.context_length for info in infos[:3]] == [128, None, 64]
+    multilingual = [info.name for info in infos if info.is_multilingual]
+    assert multilingual == ["whisper-commands", "openai/whisper-tiny"]
+    assert infos[1].description == "Sums up what it reads."
+    assert all(info.description and not info.loaded for info in infos)
+
+
+def test_list_leaves_out_what_cannot_be_loaded(registry: Registry, bundled: Path):
+    (bundled / "gpt2-stories" / "model.safetensors").unlink()
+    (bundled / "whisper-commands" / "preprocessor_config.json").unlink()
+    broken = bundled / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text("{")
+    other = bundled / "other"
+    other.mkdir()
+    (other / "config.json").write_text('{"model_type": "llama"}')
+    assert [info.name for info in registry.list() if info.source == "bundled"] == [
+        "a-model-with-a-card"
+    ]
+
+
+def test_list_of_an_own_allow_list():
+    names = ["someone/whisper-small", "someone/mt5-mini", "someone/thing", "someone/thing"]
+    infos = Registry(hub_models=names, bundled_folder=Path("/nowhere")).list()
+    assert [(info.name, info.family) for info in infos] == [
+        ("someone/whisper-small", "speech"),
+        ("someone/mt5-mini", "encoder-decoder"),
+        ("someone/thing", "decoder-only"),
+    ]
+
+
+def test_importing_and_listing_is_light():
+    code = (
+        "import sys; from xla_backend.checkpoints.models import Registry; Registry().list()\n"
+        "heavy = {'transformers', 'huggingface_hub', 'tensorflow', 'keras', 'h5py'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    root = Path(__file__).resolve().parents[3]
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
+
+
+# Bundled models and folders
+
+
+@pytest.mark.parametrize(
+    ("family", "expected", "context"),
+    [
+        ("gpt2", "decoder-only", 128),
+        ("opt", "decoder-only", 128),
+        ("t5", "encoder-decoder", None),
+        ("whisper", "speech", 64),
+    ],
+)
+def test_a_folder_is_located(
+    registry: Registry, made: Path, family: str, expected: str, context: int | None
+):
+    files = registry.locate(str(made / family))
+    assert files.info == dataclasses.replace(
+        folder_info(str(made / family)), description=files.info.description
+    )
+    assert files.folder == made / family
+    assert files.info.name == str(made / family)
+    assert (files.info.family, files.info.source) == (expected, "folder")
+    assert files.info.context_length == context
+    assert files.config.model_type == family
+    saved = json.loads((made / family / "generation_config.json").read_text())
+    assert files.generation_config.eos_token_id == saved["eos_token_id"]
+    if family == "whisper":
+        assert files.generation_config.lang_to_id == saved["lang_to_id"]
+
+
+def test_a_folder_that_cannot_be_used_can_be_listed(made: Path, tmp_path: Path):
+    assert folder_info(str(tmp_path)).family == "decoder-only"
+    shutil.copy(made / "whisper" / "config.json", tmp_path)
+    assert (folder_info(str(tmp_path)).family, folder_info(str(tmp_path)).context_length) == (
+        "speech",
+        64,
+    )
+    (tmp_path / "config.json").write_text('{"model_type": ["whisper"]}')
+    assert folder_info(str(tmp_path)).family == "decoder-only"
+
+
+def test_a_bundled_model_is_located(registry: Registry, bundled: Path):
+    files = registry.locate("gpt2-stories")
+    assert files.folder == bundled / "gpt2-stories"
+    assert files.info.source == "bundled"
+    assert files.info.description == registry.list()[0].description
+
+
+def test_without_generation_config_the_config_stands_in(registry: Registry, bundled: Path):
+    (bundled / "gpt2-stories" / "generation_config.json").unlink()
+    files = registry.locate("gpt2-stories")
+    assert files.generation_config.eos_token_id == files.config.eos_token_id
+
+
+def test_relative_and_home_folders(registry: Registry, made: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(made)
+    monkeypatch.setenv("HOME", str(made))
+    for name in ("gpt2", "./gpt2", "~/gpt2", "../" + made.name + "/gpt2", "gpt2/"):
+        assert registry.locate(name).config.model_type == "gpt2"
+
+
+def test_folders_can_be_forbidden(bundled: Path, made: Path):
+    registry = Registry(bundled_folder=bundled, allow_folders=False)
+    for name in (str(made / "gpt2"), "../demo_models/gpt2-stories", str(bundled), "/etc"):
+        with pytest.raises(ModelUnavailable, match="there is no model") as caught:
+            registry.locate(name)
+        assert "path of a folder" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "   ",
+        "\x00",
+        "gpt2-stories\x00",
+        "/tmp/\x00",
+        "\ud83e",
+        "/\ud83e",
+        "../../etc/passwd\x00",
+        "~nobody-of-this-name/model",
+        "/no/such/folder",
+        "./no-such-folder",
+        "x" * 5000,
+        "/" + "x" * 1_000_000,
+        "🦊",
+        "gpt2-stories/../../..",
+        None,
+        3,
+        ["gpt2-stories"],
+    ],
+)
+@pytest.mark.parametrize("allow_folders", [True, False])
+def test_a_name_that_is_none_is_a_short_printable_sentence(
+    bundled: Path, name: object, allow_folders: bool
+):
+    with pytest.raises(ModelUnavailable) as caught:
+        Registry(bundled_folder=bundled, allow_folders=allow_folders).locate(name)
+    message = str(caught.value)
+    assert message.encode("utf-8").isascii() or "🦊" in message
+    assert "\x00" not in message
+    assert len(message) < 600
+    assert "gpt2-stories" in message or "choose a model by its name" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("gpt2", HUB_MODEL),
+        ("gpt-2-stories", "gpt2-stories"),
+        ("GPT2-Stories", "gpt2-stories"),
+        ("t5-smal", "google-t5/t5-small"),
+        ("openai/wisper-tiny", "openai/whisper-tiny"),
+    ],
+)
+def test_a_misspelt_name_gets_a_suggestion(registry: Registry, name: str, meant: str):
+    with pytest.raises(ModelUnavailable, match=rf"Did you mean {meant}\?"):
+        registry.locate(name)
+
+
+def test_a_hub_id_off_the_allow_list_says_so(registry: Registry, bundled: Path):
+    with pytest.raises(ModelUnavailable, match="nor on the list of Hub models that may be"):
+        registry.locate("meta-llama/Llama-3.2-1B")
+    strict = Registry(bundled_folder=bundled, allow_folders=False)
+    with pytest.raises(ModelUnavailable, match="not on the list of models that may be loaded"):
+        strict.locate("meta-llama/Llama-3.2-1B")
+
+
+@pytest.mark.parametrize(
+    ("removed", "message"),
+    [
+        (["config.json"], "is not a model: it has no config.json"),
+        (["model.safetensors"], "has no weights"),
+        (["tokenizer.json", "vocab.json"], "has no tokenizer"),
+    ],
+)
+def test_an_incomplete_folder_says_what_it_lacks(
+    registry: Registry, made: Path, tmp_path: Path, removed: list[str], message: str
+):
+    folder = shutil.copytree(made / "gpt2", tmp_path / "copy")
+    for name in removed:
+        (folder / name).unlink()
+    with pytest.raises(ModelUnavailable, match=message) as caught:
+        registry.locate(str(folder))
+    assert str(folder) in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"max_length": "long"}', '{"num_beams": -3}'])
+def test_a_broken_generation_config_is_named(
+    registry: Registry, made: Path, tmp_path: Path, content: str
+):
+    folder = shutil.copytree(made / "gpt2", tmp_path / "copy")
+    (folder / "generation_config.json").write_text(content)
+    try:
+        registry.locate(str(folder))
+    except ModelUnavailable as error:
+        assert "generation_config.json is damaged" in str(error)
+    else:
+        assert content.startswith('{"')  # JSON whose odd values Transformers lets pass
+
+
+def test_a_file_is_not_a_folder(registry: Registry, made: Path):
+    with pytest.raises(ModelUnavailable, match="is a file; give the folder"):
+        registry.locate(str(made / "gpt2" / "model.safetensors"))
+
+
+# The Hub
+
+
+def _point_client_at(url: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", url)
+    template = url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+
+
+@pytest.fixture
+def hub(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
+    """A Hub with one repository, and the client pointed at it with an empty cache."""
+    folder = shutil.copytree(made / "gpt2", tmp_path / "repository")
+    for name in ("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "README.md", "64.onnx"):
+        (folder / name).write_bytes(b"not to be fetched")
+
+    with hub_with(folder) as served:
+        _point_client_at(served.url, tmp_path / "cache", monkeypatch)
+        yield served
+
+
+@pytest.fixture
+def no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    _point_client_at(f"http://127.0.0.1:{port}", tmp_path / "cache", monkeypatch)
+
+
+def test_the_hub_has_the_model_of_a_package_that_is_not_there(
+    bundled: Path, hub: type[Hub]
+) -> None:
+    hub.repository = "HuggingFaceTB/SmolLM2-135M-Instruct"
+    files = Registry([PACKAGED_MODEL], bundled_folder=bundled).locate(PACKAGED_MODEL)
+    assert (files.info.name, files.info.source) == (PACKAGED_MODEL, "hub")
+    assert "models--HuggingFaceTB--SmolLM2-135M-Instruct" in files.folder.parts
+
+
+def test_a_hub_model_is_downloaded_once(
+    registry: Registry, hub: type[Hub], capfd: pytest.CaptureFixture[str]
+):
+    said: list[Download] = []
+    files = registry.locate(HUB_MODEL, said.append)
+    assert files.info.name == HUB_MODEL
+    assert (files.info.source, files.info.family) == ("hub", "decoder-only")
+    assert files.info.context_length == 128  # of what was downloaded, not of the table
+    assert sorted(hub.requested) == [
+        "config.json",
+        "generation_config.json",
+        "merges.txt",
+        "model.safetensors",
+        "special_tokens_map.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.json",
+    ]
+    size = sum((hub.folder / name).stat().st_size for name in hub.requested)
+    assert said
+    assert {(download.name, download.total) for download in said} == {(HUB_MODEL, size)}
+    assert str(said[0]).startswith(f"{HUB_MODEL}: ")
+    assert str(said[0]).endswith(f" of {size / 1e6:.1f} MB")
+    assert capfd.readouterr() == ("", "")
+
+    hub.status = 500  # From here on the cache must do.
+    hub.requested.clear()
+    said.clear()
+    assert registry.locate(HUB_MODEL, said.append).folder == files.folder
+    assert not hub.requested
+    assert not said
+
+
+def test_a_download_that_was_cut_off_is_finished(registry: Registry, hub: type[Hub]):
+    folder = registry.locate(HUB_MODEL).folder
+    (folder / "model.safetensors").resolve().unlink()
+    (folder / "model.safetensors").unlink()
+    hub.requested.clear()
+    assert registry.locate(HUB_MODEL).folder == folder
+    assert hub.requested == ["model.safetensors"]
+
+
+def test_a_download_tells_how_many_bytes_are_here(
+    registry: Registry, hub: type[Hub], tmp_path: Path
+):
+    # The client writes ten megabytes at a time.
+    checkpoints.gpt2(hub.folder, n_embd=384, n_layer=7, n_head=4, n_positions=128)
+    blobs = tmp_path / "cache" / "models--openai-community--gpt2" / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / "of-an-older-commit").write_bytes(bytes(20_000_000))
+    hub.bytes_per_s = 25_000_000
+    shares: list[float] = []
+    registry.locate(HUB_MODEL, lambda download: shares.append(download.share))
+    assert shares[0] < 0.1
+    assert shares == sorted(shares)
+    assert len({share for share in shares if 0.1 < share < 1}) >= 2
+
+
+def test_a_download_that_breaks_off_keeps_whole_files(registry: Registry, hub: type[Hub]):
+    checkpoints.gpt2(hub.folder, n_embd=384, n_layer=7, n_head=4, n_positions=128)
+    hub.breaks_at = 25_000_000
+    with pytest.raises(ModelUnavailable, match=r"broke off\. Try again: files that are whole are"):
+        registry.locate(HUB_MODEL)
+    hub.breaks_at = 0
+    hub.requested.clear()
+    folder = registry.locate(HUB_MODEL).folder
+    assert hub.requested == ["model.safetensors"]
+    assert (folder / "model.safetensors").read_bytes() == (
+        hub.folder / "model.safetensors"
+    ).read_bytes()
+
+
+def test_one_weight_format_is_fetched(registry: Registry, hub: type[Hub], tmp_path: Path):
+    hub.hidden = frozenset({"model.safetensors"})
+    registry.locate(HUB_MODEL)
+    assert "tf_model.h5" in hub.requested
+    assert not {"pytorch_model.bin", "flax_model.msgpack"} & set(hub.requested)
+
+
+def test_shards_are_fetched_with_their_index(registry: Registry, hub: type[Hub]):
+    (hub.folder / "model.safetensors").rename(hub.folder / "model-00001-of-00001.safetensors")
+    index = {"weight_map": {"wte.weight": "model-00001-of-00001.safetensors"}}
+    (hub.folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    registry.locate(HUB_MODEL)
+    assert {"model.safetensors.index.json", "model-00001-of-00001.safetensors"} < set(hub.requested)
+    assert "tf_model.h5" not in hub.requested
+
+
+def test_a_repository_of_pickles_is_refused_before_anything_is_fetched(
+    registry: Registry, hub: type[Hub]
+):
+    hub.hidden = frozenset({"model.safetensors", "tf_model.h5"})
+    with pytest.raises(ModelUnavailable, match=r"no weights in a format .* Pickles"):
+        registry.locate(HUB_MODEL)
+    assert not hub.requested
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(401, "private"), (403, "gated"), (404, "does not exist"), (503, "status 503; try again")],
+)
+def test_the_hub_s_refusal_is_passed_on(
+    registry: Registry, hub: type[Hub], status: int, message: str
+):
+    hub.status = status
+    with pytest.raises(ModelUnavailable, match=f"{HUB_MODEL} cannot be downloaded.*{message}"):
+        registry.locate(HUB_MODEL)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_without_a_network_the_error_says_what_to_do(registry: Registry):
+    with pytest.raises(ModelUnavailable, match="the Hugging Face Hub cannot be reached") as caught:
+        registry.locate(HUB_MODEL)
+    assert "choose a model that is here: a-model-with-a-card, gpt2-stories" in str(caught.value)
+    with pytest.raises(ModelUnavailable, match=f"`hf download {HUB_MODEL}` and give its folder"):
+        Registry(bundled_folder=Path("/nowhere")).locate(HUB_MODEL)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_offline_mode_is_named(registry: Registry, monkeypatch: pytest.MonkeyPatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelUnavailable, match="set to work offline"):
+        registry.locate(HUB_MODEL)
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    registry: Registry, hub: type[Hub], tmp_path: Path
+):
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    with pytest.raises(ModelUnavailable, match="cannot be stored in the local cache"):
+        registry.locate(HUB_MODEL)

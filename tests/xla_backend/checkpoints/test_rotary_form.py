@@ -1,0 +1,63 @@
+"""What a configuration of a rotary decoder may ask for, and what is refused before it is loaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import checkpoints
+from xla_backend import ModelUnavailable
+from xla_backend.checkpoints.models import folder_info
+from xla_backend.checkpoints.rotary_form import MAX_CONTEXT, MODEL_TYPES, describe
+from xla_backend.checkpoints.weights import read_config, read_weights
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_a_checkpoint_of_each_architecture_is_read_whole(tmp_path: Path, model_type: str) -> None:
+    folder = checkpoints.rotary(tmp_path, model_type, dtype="bfloat16", shards=2)
+    arrays = read_weights(folder)
+    assert arrays["model.layers.1.self_attn.k_proj.weight"].shape == (24, 48)
+    assert {array.dtype.name for array in arrays.values()} == {"float32"}
+    assert folder_info(str(folder)).family == "decoder-only"
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0}},
+            "rotary positions of the kind 'yarn'; known are default, linear and llama3",
+        ),
+        ({"num_key_value_heads": 3}, "num_key_value_heads to 3, which does not divide"),
+        ({"head_dim": 11}, "even rotary dimension, but got `head_dim`=11"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers to 0; it must be a whole number"),
+        ({"pretraining_tp": 2}, "sets pretraining_tp to 2"),
+        (
+            {
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 1e4,
+                    "partial_rotary_factor": 0.5,
+                }
+            },
+            "rotates only a part of each head",
+        ),
+    ],
+)
+def test_what_is_not_here_is_refused_by_name(
+    tmp_path: Path, config: dict[str, Any], message: str
+) -> None:
+    folder = checkpoints.rotary(tmp_path, "llama")
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    with pytest.raises(ModelUnavailable, match=message):
+        read_config(folder)
+
+
+def test_a_long_context_is_cut_where_a_page_can_hold_it(tmp_path: Path) -> None:
+    folder = checkpoints.rotary(tmp_path, "qwen3", max_position_embeddings=40_960)
+    assert folder_info(str(folder)).context_length == MAX_CONTEXT
+    assert describe(read_config(folder)).context_length == MAX_CONTEXT

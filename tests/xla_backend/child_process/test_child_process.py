@@ -1,0 +1,136 @@
+"""A real child process: what it answers, how its death is noticed, what is kept of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from xla_backend.child_process.parent_side import LAST_LINES, ChildProcess
+from xla_backend.interface.errors import EngineStopped, InvalidRequest
+
+WORKER = "tests.xla_backend.child_process.worker"
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def process() -> Iterator[ChildProcess]:
+    child = ChildProcess(WORKER, {"job": 1}, {"OF_ITS_OWN": "yes"})
+    yield child
+    child.end()
+
+
+def test_it_gets_its_job_and_answers_in_pieces(process: ChildProcess) -> None:
+    process.send("first", None)
+    assert process.receive() == ("result", None, {"job": 1})
+    process.send("count", 3)
+    pieces = [process.receive() for _ in range(4)]
+    assert pieces == [("chunk", None, n) for n in range(3)] + [("result", None, 3)]
+
+
+def test_an_error_arrives_as_what_it_was(process: ChildProcess) -> None:
+    process.send("refuse", "the prompt is empty.")
+    kind, _, error = process.receive()
+    assert (kind, type(error), str(error)) == ("error", InvalidRequest, "the prompt is empty.")
+
+
+def test_its_environment_is_this_one_s_and_its_own(process: ChildProcess) -> None:
+    for name, value in (("OF_ITS_OWN", "yes"), ("PATH", os.environ["PATH"])):
+        process.send("variable", name)
+        assert process.receive() == ("result", None, value)
+
+
+def test_waiting_for_a_message_can_have_an_end(process: ChildProcess) -> None:
+    process.send("first", None)
+    process.receive()
+    with pytest.raises(TimeoutError):
+        process.receive(timeout_s=0.05)
+    assert not process.has_ended()
+
+
+def test_a_kill_is_noticed_at_once_and_told(process: ChildProcess) -> None:
+    process.send("first", None)
+    process.receive()
+    began = time.perf_counter()
+    os.kill(process.pid, signal.SIGKILL)
+    with pytest.raises((EOFError, OSError)):
+        process.receive(timeout_s=30)
+    process.end(within_s=30)
+    assert time.perf_counter() - began < 5
+    assert process.has_ended()
+    assert not process.has_exited()
+    assert process.cause() == "it was killed, as the system does when memory runs out"
+    process.send("first", None)  # is lost without an error
+
+
+def test_what_it_sent_before_its_end_arrives(process: ChildProcess) -> None:
+    process.send("end", 7)
+    kind, _, value = process.receive()
+    assert (kind, len(value)) == ("result", 1_000_000)
+    with pytest.raises((EOFError, OSError)):
+        process.receive()
+    process.end(within_s=30)
+    assert process.has_exited()
+    assert process.cause() == "it ended with exit status 7"
+
+
+def test_the_last_of_what_it_printed_is_kept(process: ChildProcess) -> None:
+    for number in range(LAST_LINES):
+        process.send("print", number)
+    process.send("end", 1)
+    process.receive()
+    process.end(within_s=30)
+    assert len(process.last_lines) == LAST_LINES
+    last = LAST_LINES - 1
+    assert list(process.last_lines)[-2:] == [f"{last} to stdout", f"{last} to stderr"]
+
+
+def test_words_of_the_system_about_memory_are_understood(process: ChildProcess) -> None:
+    process.send("print", "terminate called after throwing an instance of 'std::bad_alloc'")
+    process.send("end", 1)
+    process.receive()
+    process.end(within_s=30)
+    assert process.cause() == "memory ran out"
+
+
+def test_one_that_hears_nothing_is_killed(process: ChildProcess) -> None:
+    process.send("first", None)
+    process.receive()
+    os.kill(process.pid, signal.SIGSTOP)
+    began = time.perf_counter()
+    process.end(within_s=0.2)
+    assert 0.2 <= time.perf_counter() - began < 5
+    assert process.has_ended()
+
+
+def test_it_learns_that_its_parent_was_killed() -> None:
+    script = (
+        "from xla_backend.child_process.parent_side import ChildProcess\n"
+        f"process = ChildProcess({WORKER!r}, None, {{}})\n"
+        "process.send('first', None)\n"
+        "process.receive()\n"
+        "print(process.pid, flush=True)\n"
+        "process.receive()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.kill()
+    end = time.monotonic() + 15
+    while (stat := Path(f"/proc/{pid}/stat")).exists() and " Z " not in stat.read_text():
+        assert time.monotonic() < end, "it is still there"
+        time.sleep(0.01)
+
+
+def test_a_process_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(EngineStopped, match=r"cannot be started: .*No such file"):
+        ChildProcess(WORKER, None, {})

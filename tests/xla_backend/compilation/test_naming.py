@@ -1,0 +1,118 @@
+"""Tests of `naming`: names that are the same whenever, and only when, the code is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import GenerationConfig, GPT2Config
+
+from tests import checkpoints
+from xla_backend.checkpoints.models import Registry
+from xla_backend.checkpoints.weights import read_weights
+from xla_backend.compilation import naming
+from xla_backend.interface.buckets import CacheKey
+
+ROOT = Path(__file__).resolve().parents[3]
+KEY = CacheKey(16, 1, 32)
+OTHER_KEYS = [CacheKey(32, 1, 32), CacheKey(16, 4, 32), CacheKey(16, 1, 64)]
+
+
+def identity(layers: int = 1, end: int = 0, arrays: dict[str, np.ndarray] | None = None) -> str:
+    return naming.identity(
+        GPT2Config(n_layer=layers),
+        GenerationConfig(eos_token_id=end),
+        {"a": np.arange(12.0).reshape(3, 4), "b": np.zeros(2)} if arrays is None else arrays,
+    )
+
+
+def test_identity_is_that_of_architecture_special_tokens_and_weights() -> None:
+    a, b = np.arange(12.0).reshape(3, 4), np.zeros(2)
+    assert identity() == identity() == identity(arrays={"b": b, "a": a})
+    others = [
+        identity(layers=2),
+        identity(end=1),
+        identity(arrays={"a": a + 1, "b": b}),
+        identity(arrays={"a": a.reshape(4, 3), "b": b}),
+        identity(arrays={"A": a, "b": b}),
+        identity(arrays={"a": a}),
+    ]
+    assert len({identity(), *others}) == 1 + len(others)
+
+
+def test_identity_samples_large_arrays_from_end_to_end() -> None:
+    zeros = np.zeros(1_000_000, np.float32)
+    trained = zeros + np.linspace(1e-3, 2e-3, zeros.size, dtype=np.float32)
+    assert identity(arrays={"a": zeros}) != identity(arrays={"a": trained})
+    late = zeros.copy()
+    late[900_000:] = 1
+    assert identity(arrays={"a": zeros}) != identity(arrays={"a": late})
+
+
+def test_identity_is_the_same_in_another_process(tmp_path: Path) -> None:
+    folder = checkpoints.gpt2(tmp_path / "model", n_layer=1)
+    files = Registry().locate(str(folder))
+    here = naming.identity(files.config, files.generation_config, read_weights(folder))
+    script = (
+        "import sys\n"
+        "from xla_backend.compilation import naming\n"
+        "from xla_backend.checkpoints.models import Registry\n"
+        "from xla_backend.checkpoints.weights import read_weights\n"
+        "files = Registry().locate(sys.argv[1])\n"
+        "weights = read_weights(files.folder)\n"
+        "print(naming.identity(files.config, files.generation_config, weights))\n"
+        "print('tensorflow' in sys.modules)\n"
+    )
+    command = [sys.executable, "-c", script, str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == [here, "False"], done.stderr
+
+
+def test_no_two_names_are_alike() -> None:
+    keys = [KEY, *OTHER_KEYS]
+    names = [
+        naming.trace_entry(function)
+        for model in ("m1", "m2")
+        for function in (
+            naming.prefill_function(model),
+            naming.decode_function(model, 1),
+            naming.decode_function(model, 4),
+        )
+    ]
+    names += [naming.decode_code_entry(model, key) for model in ("m1", "m2") for key in keys]
+    names += [naming.prefill_code_entry(model, n) for model in ("m1", "m2") for n in (16, 32)]
+    assert len(set(names)) == len(names) == 6 + 8 + 4
+
+
+ENTRIES = {
+    "prefill": naming.trace_entry(naming.prefill_function("m")),
+    "decode": naming.trace_entry(naming.decode_function("m", 1)),
+    "prefill code": naming.prefill_code_entry("m", 16),
+    "decode code": naming.decode_code_entry("m", KEY),
+}
+
+
+@pytest.mark.parametrize(
+    ("in_memory", "needed"),
+    [
+        pytest.param([], ENTRIES.keys(), id="nothing in memory"),
+        pytest.param(
+            [CacheKey(32, 4, 32)],
+            {"decode", "prefill code", "decode code"},
+            id="another key of the model",
+        ),
+        pytest.param([CacheKey(32, 1, 32)], {"prefill code", "decode code"}, id="the same beams"),
+        pytest.param([CacheKey(16, 4, 32)], {"decode", "decode code"}, id="the same padding"),
+        pytest.param([CacheKey(16, 1, 64)], {"decode code"}, id="the same beams and padding"),
+    ],
+)
+def test_a_key_is_stored_when_all_that_memory_lacks_is(
+    in_memory: list[CacheKey], needed: set[str]
+) -> None:
+    assert naming.is_stored("m", KEY, in_memory, lambda name: name in ENTRIES.values())
+    for kind, entry in ENTRIES.items():
+        without = naming.is_stored("m", KEY, in_memory, lambda name, entry=entry: name != entry)
+        assert without == (kind not in needed), kind

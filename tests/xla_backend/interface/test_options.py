@@ -1,0 +1,122 @@
+"""Tests of `options`: every wrong value is refused in a sentence that helps."""
+
+from __future__ import annotations
+
+import dataclasses
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+
+from xla_backend import GenerationOptions, InvalidRequest
+from xla_backend.interface.options import MAX_NEW_TOKENS, MAX_NUM_BEAMS, MAX_SEED, MAX_TOP_K
+
+INTEGERS = {
+    "max_new_tokens": (1, MAX_NEW_TOKENS),
+    "num_beams": (1, MAX_NUM_BEAMS),
+    "top_k": (0, MAX_TOP_K),
+    "seed": (0, MAX_SEED),
+}
+REALS = {
+    "temperature": (0.0, 100.0),
+    "top_p": (0.0, 1.0),
+    "repetition_penalty": (0.01, 100.0),
+    "length_penalty": (-10.0, 10.0),
+}
+HUGE = 10**5000  # more digits than Python agrees to print
+
+
+def refusal(**options: Any) -> str:
+    """The message with which options are refused."""
+    with pytest.raises(InvalidRequest) as caught:
+        GenerationOptions(**options)
+    message = str(caught.value)
+    assert len(message) < 200
+    return message
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_whole_numbers_beyond_their_limits_are_refused(name: str) -> None:
+    low, high = INTEGERS[name]
+    for value in (low, high, np.int64(low), float(high)):
+        kept = getattr(GenerationOptions(**{name: value}), name)
+        assert kept == value
+        assert type(kept) is int
+    for value in (low - 1, high + 1, -(2**63), 1e300, HUGE, -HUGE):
+        message = refusal(**{name: value})
+        assert f"{name} must be from {low} to {high}" in message
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+@pytest.mark.parametrize(
+    "value",
+    [1.5, float("nan"), float("inf"), True, False, None, "8", "", [8], {}, 1j, Decimal(8), object],
+)
+def test_values_that_are_no_whole_numbers_are_refused(name: str, value: Any) -> None:
+    assert f"{name} must be a whole number" in refusal(**{name: value})
+
+
+@pytest.mark.parametrize("name", REALS)
+def test_numbers_beyond_their_limits_are_refused(name: str) -> None:
+    low, high = REALS[name]
+    for value in (low or 0.5, high, np.float32(1), int(high)):
+        kept = getattr(GenerationOptions(**{name: value}), name)
+        assert kept == value
+        assert type(kept) is float
+    beyond = (low - 0.001, high + 0.001, -1e6 - 1, 1e6, HUGE, -HUGE)
+    for value in (*beyond, float("nan"), float("inf"), -float("inf")):
+        message = refusal(**{name: value})
+        assert f"{name} must be from {low:g} to {high:g}" in message
+
+
+@pytest.mark.parametrize("name", REALS)
+@pytest.mark.parametrize("value", [True, False, "0.7", "", [0.7], {}, 1j, Decimal(1), object])
+def test_values_that_are_no_numbers_are_refused(name: str, value: Any) -> None:
+    assert f"{name} must be a number" in refusal(**{name: value})
+
+
+def test_messages_show_the_value_but_never_much_of_it() -> None:
+    assert "not 9" in refusal(num_beams=9)
+    assert "'eight'" in refusal(num_beams="eight")
+    assert "..." in refusal(num_beams="8" * 1_000_000)
+    assert "..." in refusal(early_stopping=[1] * 1000)
+    assert "nan" in refusal(temperature=float("nan"))
+
+
+def test_early_stopping_is_true_false_or_never() -> None:
+    for value in (None, 1, 0, "always", "True", 1.0, HUGE):
+        assert "early_stopping" in refusal(early_stopping=value)
+
+
+def test_values_within_the_limits_that_make_no_sense_are_refused() -> None:
+    assert "top_p" in refusal(top_p=0.0)
+    assert "greedy" in refusal(temperature=1e-5)
+    assert GenerationOptions(temperature=0.01).do_sample
+
+
+def test_sampling_is_on_exactly_with_a_temperature_above_0() -> None:
+    assert not GenerationOptions().do_sample
+    assert not GenerationOptions(temperature=0).do_sample
+    assert not GenerationOptions(temperature=None).do_sample  # a field that was left empty
+    assert not GenerationOptions(top_k=5, top_p=0.5, seed=3).do_sample
+    assert GenerationOptions(temperature=0.7).do_sample
+
+
+def test_options_survive_json() -> None:
+    options = GenerationOptions(num_beams=4, temperature=0.7, early_stopping="never", seed=9)
+    assert GenerationOptions.from_dict(options.to_dict()) == options
+    assert GenerationOptions.from_dict({}) == GenerationOptions()
+    with pytest.raises(InvalidRequest, match="unknown option beams, sampling; the options are"):
+        GenerationOptions.from_dict({"sampling": True, "beams": 3, "num_beams": 2})
+    with pytest.raises(InvalidRequest, match="unknown option 3;"):
+        GenerationOptions.from_dict({3: "names can be anything"})
+
+
+def test_a_changed_copy_is_checked_again_and_options_never_change() -> None:
+    options = GenerationOptions(num_beams=2)
+    assert options.replace(seed=5) == GenerationOptions(num_beams=2, seed=5)
+    with pytest.raises(InvalidRequest, match="num_beams"):
+        options.replace(num_beams=0)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        options.seed = 1  # type: ignore[misc]

@@ -1,0 +1,118 @@
+"""Tests of `timing`: phases add up, pauses count nowhere, statistics are honest."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import pytest
+
+from xla_backend import Timing
+from xla_backend.interface.timing import PHASES, Stopwatch, summarize
+
+
+class Clock:
+    """Stands in for `time.perf_counter`; moves only when told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_each_moment_counts_in_one_phase(clock: Clock) -> None:
+    watch = Stopwatch("queue")
+    clock.now += 1
+    watch.enter("tokenize")
+    clock.now += 2
+    watch.enter("decode")
+    clock.now += 4
+    watch.enter("queue")
+    clock.now += 8
+    watch.enter("decode")
+    clock.now += 16
+    assert watch.read() == Timing(queue_s=9, tokenize_s=2, decode_s=20, total_s=31)
+
+
+def test_a_pause_counts_neither_in_a_phase_nor_in_the_total(clock: Clock) -> None:
+    watch = Stopwatch("decode")
+    clock.now += 1
+    watch.enter(None)
+    clock.now += 1000
+    watch.enter("decode")
+    clock.now += 1
+    watch.enter(None)
+    clock.now += 1000
+    assert watch.read() == Timing(decode_s=2, total_s=2)
+
+
+def test_time_before_the_watch_was_made_counts_but_not_time_to_come(clock: Clock) -> None:
+    earlier = Stopwatch("queue", started=97.0)
+    later = Stopwatch("queue", started=103.0)
+    clock.now += 1
+    assert earlier.read() == Timing(queue_s=4, total_s=4)
+    assert later.read() == Timing(queue_s=1, total_s=1)
+
+
+def test_the_first_token_is_there_when_the_first_prefill_ends(clock: Clock) -> None:
+    watch = Stopwatch("queue")
+    clock.now += 1
+    watch.enter("compile")
+    clock.now += 2
+    watch.enter("prefill")
+    clock.now += 4
+    assert watch.since_first_token_s() == 0, "reading is not the end of a phase"
+    watch.enter("queue")
+    clock.now += 8
+    watch.enter(None)
+    clock.now += 1000
+    watch.enter("prefill")
+    clock.now += 16
+    watch.enter("decode")
+    assert watch.since_first_token_s() == 24
+
+
+def test_reading_changes_nothing(clock: Clock) -> None:
+    watch = Stopwatch("decode")
+    clock.now += 1
+    assert watch.read() == watch.read()
+    clock.now += 1
+    assert watch.read() == Timing(decode_s=2, total_s=2)
+
+
+def test_a_phase_that_does_not_exist_is_an_error() -> None:
+    watch = Stopwatch("decode")
+    watch.enter("thinking")
+    with pytest.raises(KeyError):
+        watch.enter("decode")
+
+
+def test_run_time_is_that_of_compiled_code() -> None:
+    timing = Timing(**{f"{phase}_s": 2.0**i for i, phase in enumerate(PHASES)}, total_s=127.0)
+    assert timing.run_s == timing.prefill_s + timing.decode_s == 16 + 32
+    assert Timing(**timing.to_dict()) == timing
+    assert list(timing.to_dict()) == [*(f"{phase}_s" for phase in PHASES), "total_s"]
+
+
+def test_statistics_of_no_values_are_none() -> None:
+    assert summarize([]) is None
+
+
+def test_statistics_of_few_values_leave_high_percentiles_open() -> None:
+    few = summarize([0.4, 0.1, 0.2, 0.9])
+    assert few is not None
+    assert (few.n, few.min_s, few.p95_s, few.p99_s) == (4, 0.1, None, None)
+    assert few.p50_s == pytest.approx(0.3)
+    assert few.mean_s == pytest.approx(0.4)
+    assert summarize([float(i) for i in range(19)]).p95_s is None
+    assert summarize([float(i) for i in range(99)]).p99_s is None
+
+
+def test_statistics_of_many_values() -> None:
+    values = [float(i) for i in range(101)]
+    assert dataclasses.astuple(summarize(values[::-1])) == pytest.approx((101, 0, 50, 50, 95, 99))
+    assert summarize([1.0] * 19 + [100.0]).p95_s == pytest.approx(1.0 + 0.05 * 99)

@@ -1,0 +1,201 @@
+"""What PyTorch writes with small random checkpoints of the rotary decoders, kept as JSON.
+
+Knows the forms that are compared, the prompts and options, and how PyTorch's Transformers is asked.
+Must not know the engine under test. As a program it asks anew, which needs PyTorch, and compares
+with the file or writes it:
+
+    make parity [ARGS=--write]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests import checkpoints
+
+EXPECTED = Path(__file__).with_suffix(".json")
+NEW_TOKENS = 12
+PROMPT_TOKENS = {8: 5, 16: 16, 40: 33}
+"""Padded length: tokens of the prompt that is asked with. One prompt needs no padding."""
+SEARCHES: tuple[dict[str, Any], ...] = (
+    {"num_beams": 1},
+    {"num_beams": 2},
+    {"num_beams": 4},
+    {"num_beams": 1, "repetition_penalty": 1.3},
+    {"num_beams": 4, "repetition_penalty": 0.8, "length_penalty": 2.0},
+)
+LARGEST_DIFFERENCE = 1e-4
+"""Of log-probabilities: sums in another order move logits within ±40 by some 1e-5."""
+
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10_000.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,  # the longest prompt goes far beyond
+}
+_LOCAL = {
+    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+}
+FORMS: dict[str, dict[str, Any]] = {
+    "Llama": {"model_type": "llama", "mlp_bias": True, "attention_bias": True},
+    "Llama 3": {
+        "model_type": "llama",
+        "dtype": "bfloat16",
+        "rope_parameters": _LLAMA3,
+        "tie_word_embeddings": True,
+        "num_attention_heads": 6,
+    },
+    # All layers slide; the window is shorter than two of the prompts.
+    "Mistral": {"model_type": "mistral", "sliding_window": 7, "num_key_value_heads": 1},
+    "Qwen2": {"model_type": "qwen2", "dtype": "float16", "tie_word_embeddings": True},
+    "Qwen3": {"model_type": "qwen3", "shards": 3, "head_dim": 16},
+    "Gemma 2": {
+        "model_type": "gemma2",
+        "sliding_window": 6,
+        "query_pre_attn_scalar": 20,
+        "attn_logit_softcapping": 4.0,
+        "final_logit_softcapping": 9.0,
+        "seed": 2,  # with others the texts repeat one token
+    },
+    "Gemma 3": {
+        "model_type": "gemma3_text",
+        "sliding_window": 6,
+        "num_hidden_layers": 3,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+        "rope_parameters": _LOCAL,
+        "query_pre_attn_scalar": 12,
+        "num_key_value_heads": 1,
+    },
+    "SmolLM3": {"model_type": "smollm3", "num_hidden_layers": 4, "no_rope_layer_interval": 2},
+    "Granite": {
+        "model_type": "granite",
+        "attention_multiplier": 0.2,
+        "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.7,
+        "logits_scaling": 1.7,
+    },
+}
+
+
+def write(form: str, folder: Path, **generation: Any) -> Path:
+    """Writes the checkpoint of a form, with values of its generation config."""
+    checkpoints.rotary(folder, **FORMS[form])
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | generation))
+    return folder
+
+
+def write_ending(form: str, folder: Path) -> Path:
+    """The same, where some texts end by themselves, as it was when PyTorch was asked."""
+    expected = json.loads(EXPECTED.read_text())["forms"][form]
+    return write(form, folder, eos_token_id=expected["eos_token_id"])
+
+
+def prompt(padded_length: int, encode: Any) -> str:
+    """The shortest beginning of the story with as many tokens as `PROMPT_TOKENS` says.
+
+    Args:
+        padded_length: one of `PROMPT_TOKENS`.
+        encode: text to ids.
+    """
+    text = checkpoints.TEXT
+    beginnings = (text[:end] for end in itertools.count(1))
+    return next(x for x in beginnings if len(encode(x)) == PROMPT_TOKENS[padded_length])
+
+
+def ask(form: str) -> dict[str, Any]:
+    """What PyTorch writes: for each padded length and search, ids and log-probabilities."""
+    import torch
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+    with tempfile.TemporaryDirectory() as root:
+        folder = write(form, Path(root))
+        encode = PreTrainedTokenizerFast.from_pretrained(folder).encode
+        model, info = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
+        )
+    assert not info["missing_keys"], info["missing_keys"]
+    assert not info["unexpected_keys"], info["unexpected_keys"]
+    given = {length: encode(prompt(length, encode)) for length in PROMPT_TOKENS}
+
+    def generate(ids: list[int], ends: list[int], **options: Any) -> list[int]:
+        tensor = torch.tensor([ids])
+        written = model.generate(
+            tensor,
+            attention_mask=torch.ones_like(tensor),
+            do_sample=False,
+            max_new_tokens=NEW_TOKENS,
+            eos_token_id=ends,
+            pad_token_id=0,
+            **options,
+        )[0].tolist()[len(ids) :]
+        stops = [place for place, token in enumerate(written) if token in ends]
+        return written[: stops[0] + 1] if stops else written
+
+    def logprobs(ids: list[int], written: list[int]) -> list[list[float]]:
+        """Of each new token, and of the five likeliest in its place, from the text at once."""
+        with torch.no_grad():
+            logits = model(torch.tensor([ids + written[:-1]])).logits[0, len(ids) - 1 :]
+        all_logprobs = torch.log_softmax(logits, dim=-1)
+        of_written = all_logprobs[torch.arange(len(written)), torch.tensor(written)]
+        best = torch.topk(all_logprobs, 5).values
+        return torch.cat([of_written[:, None], best], dim=1).numpy().round(6).tolist()
+
+    # Texts of the first and the last prompt end at a token that they like, that of the other not.
+    texts = [generate(ids, [0]) for ids in given.values()]
+    fitting = (
+        [*pair]
+        for pair in itertools.product(texts[0][9:2:-1], texts[2][9:2:-1])
+        if not {*pair} & {*texts[0][:3], *texts[1], *texts[2][:3]}
+    )
+    ends = next(fitting, None)
+    assert ends, f"{form}: no two tokens end some of {texts} and not others"
+    cases = []
+    for (length, ids), options in itertools.product(given.items(), SEARCHES):
+        written = generate(ids, ends, **options)
+        cases.append(
+            {
+                "padded_length": length,
+                "options": options,
+                "ids": written,
+                "logprobs": logprobs(ids, written),
+            }
+        )
+    return {"eos_token_id": ends, "cases": cases}
+
+
+def main() -> None:
+    """Compares PyTorch's answers with the file, or writes it."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help="write the file anew")
+    parser.add_argument("--packages", type=Path, required=True, help="the folder that has torch")
+    arguments = parser.parse_args()
+    sys.path.append(str(arguments.packages))  # last: Transformers is this environment's
+    import torch
+    import transformers
+
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    found = {"versions": versions, "forms": {form: ask(form) for form in FORMS}}
+    if arguments.write:
+        EXPECTED.write_text(json.dumps(found) + "\n")
+        return
+    expected = json.loads(EXPECTED.read_text())
+    for form in FORMS:
+        for case, kept in zip(
+            found["forms"][form]["cases"], expected["forms"][form]["cases"], strict=True
+        ):
+            assert case["ids"] == kept["ids"], (form, case["options"])
+        print(f"{form}: the same tokens as in {EXPECTED.name}")
+
+
+if __name__ == "__main__":
+    main()

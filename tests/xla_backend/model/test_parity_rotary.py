@@ -1,0 +1,80 @@
+"""Token for token: every architecture with rotary positions against PyTorch's own `generate`.
+
+What PyTorch writes stands in rotary_parity.json; `rotary_parity` says how it came there. Most cases
+run without XLA's optimisations, as most tests do; two forms, which have between them all that the
+others have, run as shipped too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.xla_backend.model.rotary_parity import (
+    EXPECTED,
+    FORMS,
+    LARGEST_DIFFERENCE,
+    NEW_TOKENS,
+    PROMPT_TOKENS,
+    prompt,
+    write_ending,
+)
+from xla_backend import Backend, BucketRules, GenerationOptions, GenerationResult
+from xla_backend.checkpoints.tokenization import Tokenizer
+
+FORM_EXPECTED = json.loads(EXPECTED.read_text())["forms"]
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[Backend]:
+    rules = BucketRules(padded_lengths=tuple(PROMPT_TOKENS), max_new_tokens=(NEW_TOKENS,))
+    with contextlib.closing(Backend(rules=rules)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_pytorch_writes_the_same_tokens(backend: Backend, tmp_path: Path, form: str) -> None:
+    _compare(backend, tmp_path, form, PROMPT_TOKENS)
+
+
+@pytest.mark.as_shipped
+@pytest.mark.parametrize("form", ["Gemma 3", "Granite"])
+def test_so_it_does_with_optimised_code(backend: Backend, tmp_path: Path, form: str) -> None:
+    _compare(backend, tmp_path, form, [max(PROMPT_TOKENS)])
+
+
+def _compare(backend: Backend, tmp_path: Path, form: str, lengths: Collection[int]) -> None:
+    expected = FORM_EXPECTED[form]
+    folder = write_ending(form, tmp_path / "model")
+    encode = Tokenizer.load(folder).encode
+    differences, written = [], []
+    cases = [case for case in expected["cases"] if case["padded_length"] in lengths]
+    for case in cases:
+        result = backend.generate(
+            str(folder),
+            prompt(case["padded_length"], encode),
+            GenerationOptions(max_new_tokens=NEW_TOKENS, **case["options"]),
+            exact_key=True,
+        )
+        assert result.key.padded_length == case["padded_length"]
+        assert [token.id for token in result.tokens] == case["ids"], case["options"]
+        differences.append(_difference(result, case))
+        written.append(case["ids"])
+    assert max(differences) < LARGEST_DIFFERENCE
+    assert {len(ids) for ids in written} > {NEW_TOKENS}, "none ends by itself"
+    assert len({tuple(ids) for ids in written}) > len(lengths), "searches would not matter"
+
+
+def _difference(result: GenerationResult, case: dict[str, Any]) -> float:
+    """By how much a reported log-probability is at most off PyTorch's."""
+    ours = [
+        [token.logprob, *(likely.logprob for likely in token.top_logprobs)]
+        for token in result.tokens
+    ]
+    return float(np.max(np.abs(np.array(ours) - np.array(case["logprobs"]))))

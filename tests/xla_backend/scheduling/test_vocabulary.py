@@ -1,0 +1,71 @@
+"""Tests of `vocabulary`: keys and counts, without an engine."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from xla_backend import BucketRules, CacheKey, GenerationOptions, InvalidRequest, ModelInfo
+from xla_backend.checkpoints.tokenization import Tokenizer
+from xla_backend.scheduling.vocabulary import REMEMBERED_LENGTH, PromptCounter, Vocabulary
+
+INFO = ModelInfo("letters", "decoder-only", "folder", "one token a letter", context_length=64)
+OPTIONS = GenerationOptions(max_new_tokens=16)
+
+
+class Letters(Tokenizer):
+    """One token a letter; keeps what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def encode(self, text: str) -> list[int]:
+        self.asked.append(text)
+        return list(range(len(text)))
+
+
+@pytest.fixture
+def letters() -> Letters:
+    return Letters()
+
+
+@pytest.fixture
+def vocabulary(letters: Letters) -> Vocabulary:
+    return Vocabulary(INFO, PromptCounter(letters), None, "identity")
+
+
+def test_a_prompt_is_tokenized_once_whatever_the_options(
+    vocabulary: Vocabulary, letters: Letters
+) -> None:
+    rules = BucketRules()
+    assert vocabulary.prompt_key(rules, "a" * 20, OPTIONS) == (CacheKey(32, 1, 16), 20)
+    beams = OPTIONS.replace(num_beams=2, max_new_tokens=30)
+    assert vocabulary.prompt_key(rules, "a" * 20, beams) == (CacheKey(32, 2, 32), 20)
+    with pytest.raises(InvalidRequest, match="4 tokens too long: it has 20"):
+        vocabulary.prompt_key(rules, "a" * 20, OPTIONS.replace(max_new_tokens=48))
+    assert letters.asked == ["a" * 20]
+    vocabulary.prompt_key(rules, "b", OPTIONS)
+    assert letters.asked == ["a" * 20, "b"]
+
+
+def test_what_is_no_prompt_is_not_tokenized(vocabulary: Vocabulary, letters: Letters) -> None:
+    for prompt in ("", " \n", ["Once"], None):
+        with pytest.raises(InvalidRequest):
+            vocabulary.prompt_key(BucketRules(), prompt, OPTIONS)  # type: ignore[arg-type]
+    assert letters.asked == []
+
+
+def test_a_prompt_of_any_length_is_not_kept(letters: Letters) -> None:
+    counter, long = PromptCounter(letters), "a" * (REMEMBERED_LENGTH + 1)
+    assert counter.count(long) == counter.count(long) == len(long)
+    assert letters.asked == [long, long]
+
+
+def test_a_counter_travels_without_the_prompts(small_gpt2: Path) -> None:
+    counter = PromptCounter(Tokenizer.load(small_gpt2))
+    before = len(pickle.dumps(counter))
+    tokens = counter.count("Once upon a time")
+    assert len(pickle.dumps(counter)) == before
+    assert pickle.loads(pickle.dumps(counter)).count("Once upon a time") == tokens

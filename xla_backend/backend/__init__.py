@@ -1,0 +1,1 @@
+"""`Backend`, which puts the rooms below together: requests in, answers with true timings out."""

@@ -1,0 +1,158 @@
+"""`TextRuns`: which requests for a text run now, on which functions and with whom.
+
+Knows who waits and whom one function can serve side by side. Must not know how a prompt becomes
+tokens, nor how tokens become text: `text_stream` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from xla_backend.backend.function_maker import FunctionMaker
+from xla_backend.backend.kept_functions import KeptFunctions
+from xla_backend.compilation.function_cache import FunctionCache, Slot
+from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.options import GenerationOptions
+from xla_backend.interface.results import CacheOutcome, EngineStatus
+from xla_backend.interface.timing import Stopwatch
+from xla_backend.scheduling.batch import Batch, RequestSlot, fitting
+from xla_backend.scheduling.engine_access import EngineAccess
+from xla_backend.scheduling.prediction import Choice
+from xla_backend.scheduling.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from xla_backend.model.engine import Engine
+    from xla_backend.model.functions import KeyFunctions
+
+
+class TextRequest(RequestSlot):
+    """A request for a text, and what serves it.
+
+    Attributes:
+        options, exact_key: what is asked.
+        engine: the model; None while that is still to be loaded.
+        prompt_ids, wanted: what is asked of it; set with the engine.
+        slot, choice: the functions that serve it; set when it begins.
+    """
+
+    engine: Engine | None = None
+    prompt_ids: list[int]
+    wanted: CacheKey
+    slot: Slot[KeyFunctions]
+    choice: Choice
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        watch: Stopwatch,
+        options: GenerationOptions,
+        exact_key: bool,
+        should_start: Callable[[], bool],
+    ) -> None:
+        """See `RequestSlot` and `Backend.stream`."""
+        super().__init__(scheduler, watch)
+        self.options = options
+        self.exact_key = exact_key
+        self._should_start = should_start
+        self._has_started = False
+
+    def begins(self) -> bool:
+        """Whether it may begin, or has."""
+        self._has_started = self._has_started or self._should_start()
+        if not self._has_started:
+            self.stop()
+        return self._has_started
+
+
+class TextRuns:
+    """Begins runs for requests that wait, as many on one as a function in memory can serve."""
+
+    def __init__(
+        self,
+        cache: FunctionCache[KeyFunctions],
+        functions: KeptFunctions,
+        maker: FunctionMaker,
+        access: EngineAccess,
+        batch_sizes: Collection[int],
+    ) -> None:
+        """Runs nothing yet; `batch_sizes` as for `Backend`."""
+        self._cache = cache
+        self._functions = functions
+        self._maker = maker
+        self._access = access
+        self._batch_sizes = frozenset(batch_sizes)
+
+    def begin(self, request: TextRequest) -> bool:
+        """Runs a request's prompt, with those of others that its function can serve.
+
+        Returns:
+            Whether there is a first token; False if the request was given up before.
+        """
+        with self._access.turn(request.enter, request, request.has_news) as is_held:
+            if is_held and request.batch is None and request.begins():
+                self._run_together(request)
+        if request.batch is None or (request.is_stopped and request.batch.chunks == 0):
+            return False
+        request.look()
+        return True
+
+    def leave(self, request: TextRequest) -> None:
+        """Ends a request's part in its batch, if it has one."""
+        if (batch := request.batch) is not None:
+            batch.leave(request)
+            self._access.leave(batch)
+
+    def _run_together(self, first: TextRequest) -> None:
+        """Begins a run for a request that has its turn, and for others that wait."""
+        engine = first.engine
+        assert engine is not None  # it has its turn, and so its prompt
+        choice = self._functions.choose(engine, first.wanted, first.exact_key)
+        key, requests, batch_size = choice.key, [first], 1
+        if choice.outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
+            requests, batch_size = self._gather(engine, key, [first, *self._alike(first, key)])
+            requests = [request for request in requests if request.begins()]
+        for request in requests:
+            request.slot, request.choice = self._functions.serve(
+                engine, request.wanted, request.exact_key, request.enter, batch_size
+            )
+        batch = Batch(self._access.scheduler, requests)
+        self._access.tell(EngineStatus("generating", str(key)), about=batch)
+        batch.begin(
+            lambda: engine.start(
+                first.slot.built.function,
+                key,
+                [request.prompt_ids for request in requests],
+                [request.options for request in requests],
+            )
+        )
+
+    def _alike(self, first: TextRequest, key: CacheKey) -> list[TextRequest]:
+        """The requests that wait and would be served by the same function, as they arrived."""
+        return [
+            request
+            for request in self._access.scheduler.waiting()
+            if isinstance(request, TextRequest)
+            and request.batch is None
+            and not request.is_stopped
+            and request.engine is not None
+            and request.engine is first.engine
+            and self._functions.choose(request.engine, request.wanted, request.exact_key).key == key
+        ]
+
+    def _gather(
+        self, engine: Engine, key: CacheKey, requests: list[TextRequest]
+    ) -> tuple[list[TextRequest], int]:
+        """Those who may run now, and on functions of which batch size.
+
+        Nobody waits for a function to be made: one that would serve more of them is made in the
+        background, for the next ones.
+        """
+        most = engine.max_batch_size(key)
+        possible = {size for size in self._batch_sizes if size <= most}
+        wanted = fitting(len(requests), possible)
+        ready = self._cache.batch_sizes(engine.info.name, key) & possible
+        if wanted not in ready:
+            self._maker.later(engine, key, wanted)
+        size = fitting(len(requests), ready)
+        return requests[:size], size

@@ -1,0 +1,269 @@
+"""The process of one baseline: answers a request again and again, and tells what it took.
+
+Knows how Transformers and this engine are called and timed. Must not know other baselines, nor who
+asks. Run by `comparison`: the first message is a `BaselineJob`; it sends a "chunk" (stage, repeated
+calls) at each step, then a `BaselineResult` as its "result", or an "error".
+
+The baselines are called as the Hugging Face documentation calls them ("XLA integration for
+TensorFlow models"), in a process that sees the overlay (see `overlay`). Only the loading differs,
+because Transformers 4.57 fails to read PyTorch's safetensors into TensorFlow models, and the
+padding token, since "</s>" is not in GPT-2's vocabulary.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from xla_backend.backend.importing import import_engine
+from xla_backend.baselines.comparison import (
+    OF_TRANSFORMERS,
+    Baseline,
+    BaselineJob,
+    BaselineResult,
+    Stage,
+)
+from xla_backend.checkpoints.prompts import encode_prompt
+from xla_backend.child_process.channel import Channel
+from xla_backend.child_process.child_side import connect, end, first_line
+from xla_backend.interface.errors import BackendError, EngineStopped, ModelUnavailable
+
+if TYPE_CHECKING:
+    from xla_backend.checkpoints.models import ModelFiles
+    from xla_backend.interface.results import EngineStatus
+
+Tell = Callable[..., None]
+
+
+def main() -> None:
+    """Does the job that the parent sends."""
+    channel, job = connect()
+    threading.Thread(target=_end_with_parent, args=(channel,), daemon=True).start()
+
+    def tell(stage: Stage, calls: int = 0) -> None:
+        channel.send(("chunk", None, (stage, calls)))
+
+    measure = _transformers if job.baseline in OF_TRANSFORMERS else _engine
+    try:
+        channel.send(("result", None, measure(job, tell)))
+    except BackendError as error:
+        channel.send(("error", None, error))
+    except Exception as error:
+        sentence = f"It failed ({type(error).__name__}: {first_line(error)})."
+        channel.send(("error", None, EngineStopped(sentence)))
+    end(channel)
+
+
+def _engine(job: BaselineJob, tell: Tell) -> BaselineResult:
+    """This engine, as this project's programs start it. Each call is a request by its exact key."""
+    tell("importing")
+    start = time.perf_counter()
+    import_engine()
+    from xla_backend.backend.backend import Backend
+
+    import_s = time.perf_counter() - start
+
+    tell("loading")
+    start = time.perf_counter()
+    stages: dict[str, Stage] = {"tracing": "tracing", "compiling": "compiling"}
+    is_first = True
+
+    def on_status(status: EngineStatus) -> None:
+        if is_first and status.state in stages:
+            tell(stages[status.state])
+
+    backend = Backend(job.registry, job.rules, on_status, store=job.store)
+    backend.load(job.model)
+    load_s = time.perf_counter() - start
+
+    def call() -> Any:
+        return backend.generate(job.model, job.prompt, job.options, exact_key=True)
+
+    tell("running")
+    first = call()
+    is_first = False
+    cached_s = []
+    for number in range(job.cached_calls):
+        tell("cached", number)
+        cached_s.append(call().timing.total_s)
+    return BaselineResult(
+        baseline=job.baseline,
+        import_s=import_s,
+        load_s=load_s,
+        first_s=first.timing.total_s,
+        trace_s=first.timing.trace_s,
+        compile_s=first.timing.compile_s,
+        cached_s=tuple(cached_s),
+        wall_s=time.perf_counter() - job.started,
+        prompt_tokens=first.prompt_tokens,
+        padded_length=first.key.padded_length,
+        tokens=tuple(token.id for token in first.tokens),
+        text=first.text,
+        cache=first.cache,
+    )
+
+
+def _transformers(job: BaselineJob, tell: Tell) -> BaselineResult:
+    """Transformers' `generate`, eager or compiled."""
+    tell("importing")
+    start = time.perf_counter()
+    import tensorflow as tf
+    from transformers import AutoTokenizer
+
+    import_s = time.perf_counter() - start
+
+    tell("loading")
+    start = time.perf_counter()
+    files = job.registry.locate(job.model)
+    is_decoder_only = files.info.family == "decoder-only"
+    prompt_tokens, padded_length = _lengths(job, files)
+    model = _load(files)
+    tokenizer: Any = AutoTokenizer.from_pretrained(
+        str(files.folder),
+        local_files_only=True,
+        # What follows a prompt must follow it at once; what is read by an encoder need not.
+        padding_side="left" if is_decoder_only else "right",
+    )
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if model.generation_config.pad_token_id is None:
+        model.generation_config.pad_token_id = tokenizer.pad_token_id
+    load_s = time.perf_counter() - start
+
+    is_compiled = job.baseline is Baseline.GUIDE
+    padding = {"pad_to_multiple_of": padded_length, "padding": True} if is_compiled else {}
+    options = {
+        "max_new_tokens": job.options.max_new_tokens,
+        "num_beams": job.options.num_beams,
+        "do_sample": False,
+        "repetition_penalty": job.options.repetition_penalty,
+        "length_penalty": job.options.length_penalty,
+        "early_stopping": job.options.early_stopping,
+    }
+    generate = tf.function(model.generate, jit_compile=True) if is_compiled else model.generate
+
+    def tokenize() -> Any:
+        # A tokenizer without a class of its own adds token types, and GPT-2 then adds a word's
+        # embedding to every position.
+        return tokenizer([job.prompt], return_tensors="tf", return_token_type_ids=False, **padding)
+
+    def answer(inputs: Any) -> tuple[list[int], str]:
+        written = generate(**inputs, **options).numpy()[0].tolist()
+        # A decoder-only model repeats the prompt, T5 begins with a token that stands for nothing.
+        new = written[inputs["input_ids"].shape[1] if is_decoder_only else 1 :]
+        return _without_end(new, model), tokenizer.decode(new, skip_special_tokens=True)
+
+    trace_s = 0.0
+    tell("tracing" if is_compiled else "running")
+    start = time.perf_counter()
+    inputs = tokenize()
+    if is_compiled:
+        # The call below does the same when nobody has; here, so that it can be timed apart.
+        tracing = time.perf_counter()
+        generate.get_concrete_function(**inputs, **options)
+        trace_s = time.perf_counter() - tracing
+        tell("compiling")
+    tokens, text = answer(inputs)
+    first_s = time.perf_counter() - start
+
+    cached_s = []
+    for number in range(job.cached_calls):
+        tell("cached", number)
+        start = time.perf_counter()
+        answer(tokenize())
+        cached_s.append(time.perf_counter() - start)
+    rest_s = max(0.0, first_s - trace_s - statistics.median(cached_s))
+    return BaselineResult(
+        baseline=job.baseline,
+        import_s=import_s,
+        load_s=load_s,
+        first_s=first_s,
+        trace_s=trace_s,
+        compile_s=rest_s if is_compiled else 0.0,
+        cached_s=tuple(cached_s),
+        wall_s=time.perf_counter() - job.started,
+        prompt_tokens=prompt_tokens,
+        padded_length=padded_length if is_compiled else prompt_tokens,
+        tokens=tuple(tokens),
+        text=text,
+        cache=None,
+    )
+
+
+def _lengths(job: BaselineJob, files: ModelFiles) -> tuple[int, int]:
+    """The prompt's tokens, and the slots that this engine would pad them to.
+
+    Raises:
+        InvalidRequest: the prompt is empty or too long.
+    """
+    from xla_backend.checkpoints.tokenization import Tokenizer
+
+    tokenizer = Tokenizer.load(files.folder)
+    tokens = len(encode_prompt(tokenizer, job.prompt, job.options.max_new_tokens, files.info))
+    key = job.rules.key_for(
+        tokens, job.options.num_beams, job.options.max_new_tokens, files.info.context_length
+    )
+    return tokens, key.padded_length
+
+
+def _load(files: ModelFiles) -> Any:
+    """Transformers' TensorFlow model.
+
+    Raises:
+        ModelUnavailable: its weights are not those that the architecture needs.
+    """
+    # Of the overlay's version, which is older than the one whose types are read.
+    from transformers import (  # type: ignore[attr-defined]
+        GenerationConfig,
+        TFAutoModelForCausalLM,
+        TFAutoModelForSeq2SeqLM,
+    )
+    from transformers.modeling_tf_pytorch_utils import load_pytorch_state_dict_in_tf2_model
+
+    from xla_backend.checkpoints.weights import read_weights
+
+    of_family = {
+        "decoder-only": TFAutoModelForCausalLM,
+        "encoder-decoder": TFAutoModelForSeq2SeqLM,
+    }
+    model = of_family[files.info.family].from_config(files.config)
+    model.build_in_name_scope()
+    _, told = load_pytorch_state_dict_in_tf2_model(
+        model,
+        read_weights(files.folder),
+        tf_inputs=False,
+        allow_missing_keys=True,
+        output_loading_info=True,
+        skip_logger_warnings=True,
+    )
+    if told["missing_keys"]:
+        raise ModelUnavailable(
+            f"Transformers finds no weights for {', '.join(told['missing_keys'][:3])} in "
+            f"{files.folder}."
+        )
+    if (files.folder / "generation_config.json").is_file():
+        model.generation_config = GenerationConfig.from_pretrained(str(files.folder))
+    return model
+
+
+def _without_end(ids: list[int], model: Any) -> list[int]:
+    """The new tokens up to the first that ends the text; Transformers fills up the rest."""
+    ends = model.generation_config.eos_token_id
+    ends = ends if isinstance(ends, list) else [ends]
+    stops = [place for place, token in enumerate(ids) if token in ends]
+    return ids[: stops[0] + 1] if stops else ids
+
+
+def _end_with_parent(channel: Channel) -> None:
+    """Nothing follows the job but the end of the channel, when the parent has ended."""
+    with contextlib.suppress(EOFError, OSError):
+        channel.receive()
+    end(channel, 1)
+
+
+if __name__ == "__main__":
+    main()

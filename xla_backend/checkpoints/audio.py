@@ -1,0 +1,229 @@
+"""Recordings: a file or raw samples as mono float32 at a model's sample rate, cut into windows.
+
+Knows sample formats, rates, channels and all the ways in which a recording can be unusable. Must
+not know models, features or TensorFlow. Any input gives a valid array or an `InvalidRequest` that
+says what is wrong and what to do.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+import soxr
+
+from xla_backend.interface.errors import InvalidRequest
+from xla_backend.interface.options import DEFAULT_MAX_SECONDS, AudioInput, shown
+
+MIN_RATE, MAX_RATE = 1_000, 768_000
+MAX_CHANNELS = 64
+_FORMATS = "WAV, FLAC, OGG or MP3"
+_BLOCK = 65_536  # frames decoded at a time: a header with a wrong length does no harm
+
+
+@dataclass(frozen=True)
+class Window:
+    """A piece of a recording that a model transcribes at once.
+
+    Attributes:
+        start_s: its start in the recording, in seconds.
+        samples: (n,) float32, at most as long as the requested window.
+    """
+
+    start_s: float
+    samples: np.ndarray
+
+
+def read(audio: AudioInput, rate: int, max_seconds: float = DEFAULT_MAX_SECONDS) -> np.ndarray:
+    """Reads a recording as mono float32 in -1..1 at `rate`.
+
+    Args:
+        audio: a file's path, or (rate, samples) with samples of shape (n,) or (n, channels) as
+            int8, uint8, int16, int32 or floating point.
+        rate: the model's sample rate, in Hz.
+        max_seconds: longer recordings are refused before they are fully decoded.
+
+    Returns:
+        (n,) float32, n >= 1.
+
+    Raises:
+        InvalidRequest: the recording is unusable; the message is for the person who sent it.
+    """
+    if isinstance(audio, str | os.PathLike):
+        source_rate, samples = _read_file(Path(audio), max_seconds)
+    elif isinstance(audio, tuple | list) and len(audio) == 2:
+        source_rate, samples = audio
+    else:
+        raise InvalidRequest(
+            "Audio must be a file's path or a pair (rate in Hz, samples): "
+            f"this is {type(audio).__name__}."
+        )
+    source_rate = _checked_rate(source_rate)
+    mono = _mono(samples, source_rate, max_seconds)
+    return resample(mono, source_rate, rate)
+
+
+def resample(samples: np.ndarray, source_rate: float, rate: float) -> np.ndarray:
+    """Resamples (n,) samples to (m,) float32 at soxr's high quality, which filters aliases."""
+    if source_rate == rate:
+        return np.ascontiguousarray(samples, dtype=np.float32)
+    resampled = soxr.resample(np.asarray(samples, dtype=np.float32), source_rate, rate)
+    if not len(resampled):  # a few samples at a high rate are less than one at ours
+        resampled = np.zeros(1, np.float32)
+    # The filter rings, so a full-scale square wave overshoots; the models expect -1..1.
+    return np.clip(resampled, -1.0, 1.0)
+
+
+def windows(samples: np.ndarray, rate: int, window_s: float) -> list[Window]:
+    """Cuts a recording into windows of at most `window_s` seconds; joined, they are the recording.
+
+    A cut is at the quietest moment of a window's second half, so it seldom splits a word.
+    """
+    if not window_s > 0 or round(window_s * rate) < 1:
+        raise ValueError(f"a window of {window_s} s at {rate} Hz holds no samples")
+    size = round(window_s * rate)
+    cuts = [0]
+    while len(samples) - cuts[-1] > size:
+        cuts.append(cuts[-1] + _quietest(samples[cuts[-1] : cuts[-1] + size], rate))
+    ends = [*cuts[1:], len(samples)]
+    return [Window(start / rate, samples[start:end]) for start, end in zip(cuts, ends, strict=True)]
+
+
+def _quietest(window: np.ndarray, rate: int) -> int:
+    """Index in the window's second half around which a fifth of a second is quietest."""
+    first = len(window) // 2
+    span = min(max(1, rate // 5), len(window) - first)
+    energy = np.cumsum(np.concatenate([[0.0], np.square(window[first:], dtype=np.float64)]))
+    loudness = energy[span:] - energy[:-span]
+    # Of equally quiet moments the last: digital silence then gives the longest window. The margin
+    # keeps rounding errors of the running sum from deciding between equals.
+    margin = 1e-9 * max(energy[-1], 1e-12)
+    quiet = np.flatnonzero(loudness <= loudness.min() + margin)
+    return max(1, first + int(quiet[-1]) + span // 2)
+
+
+def _read_file(path: Path, max_seconds: float) -> tuple[int, np.ndarray]:
+    """Decodes a file to (rate, (n, channels) float32); stops just after `max_seconds`."""
+    try:
+        if not path.is_file():
+            raise InvalidRequest(f"There is no audio file {path.name!r}: choose another file.")
+        if path.stat().st_size == 0:
+            raise InvalidRequest(f"The file {path.name!r} is empty: choose another file.")
+    except InvalidRequest:  # it is a ValueError, too
+        raise
+    except (OSError, ValueError) as error:  # a name too long, a null byte, a folder out of bounds
+        raise InvalidRequest(f"The audio file cannot be opened: {error}.") from error
+    try:
+        with soundfile.SoundFile(path) as file:
+            rate = _checked_rate(file.samplerate)
+            if file.channels > MAX_CHANNELS:
+                raise InvalidRequest(
+                    f"The file {path.name!r} has {file.channels} channels; "
+                    f"at most {MAX_CHANNELS} can be read: mix it down to mono or stereo."
+                )
+            if file.frames / rate > max_seconds and file.frames < 2**40:
+                raise _too_long(file.frames / rate, max_seconds)
+            most = math.floor(max_seconds * rate) + 1
+            blocks, frames = [], 0
+            while frames < most:
+                block = file.read(min(_BLOCK, most - frames), dtype="float32", always_2d=True)
+                if not len(block):
+                    break
+                blocks.append(block)
+                frames += len(block)
+    except InvalidRequest:
+        raise
+    except (soundfile.SoundFileError, OSError, RuntimeError, TypeError, ValueError) as error:
+        raise InvalidRequest(
+            f"The file {path.name!r} cannot be read as audio: "
+            f"send {_FORMATS} (was it renamed, or cut off on its way?)."
+        ) from error
+    if not blocks:
+        raise InvalidRequest(f"The file {path.name!r} holds no sound: record or choose another.")
+    return rate, np.concatenate(blocks)
+
+
+def _checked_rate(rate: Any) -> int:
+    """The rate as a whole number of Hz.
+
+    Raises:
+        InvalidRequest: it is not one from MIN_RATE to MAX_RATE.
+    """
+    good = (
+        isinstance(rate, numbers.Real | np.number)
+        and not isinstance(rate, bool | np.bool_)
+        # So it is finite. Type checkers know no comparison of the abstract Real.
+        and MIN_RATE <= rate <= MAX_RATE  # type: ignore[operator]
+        and float(rate).is_integer()
+    )
+    if not good:
+        raise InvalidRequest(
+            f"The sample rate must be a whole number of Hz from {MIN_RATE:,} to {MAX_RATE:,}: "
+            f"this recording says {shown(rate)}."
+        )
+    return int(rate)
+
+
+def _mono(samples: object, rate: int, max_seconds: float) -> np.ndarray:
+    """Samples of any supported dtype and shape as (n,) float32 in -1..1."""
+    try:
+        array = np.asarray(samples)
+    except ValueError as error:  # a ragged list
+        raise InvalidRequest(
+            "The samples do not form an array: send shape (n,) or (n, channels)."
+        ) from error
+    if array.ndim not in (1, 2):
+        raise InvalidRequest(
+            f"The samples have shape {array.shape}: send (n,) for mono or (n, channels)."
+        )
+    if array.size == 0:
+        raise InvalidRequest("The recording is empty: record or choose one with sound in it.")
+    if array.ndim == 2 and array.shape[1] > MAX_CHANNELS >= array.shape[0]:
+        array = array.T  # some libraries put the channels first
+    if array.ndim == 2 and array.shape[1] > MAX_CHANNELS:
+        raise InvalidRequest(
+            f"The samples have shape {array.shape}: neither side is a number of channels "
+            f"(at most {MAX_CHANNELS})."
+        )
+    if len(array) / rate > max_seconds:
+        raise _too_long(len(array) / rate, max_seconds)
+    scaled = _scaled(array)
+    return scaled if scaled.ndim == 1 else scaled.mean(axis=1, dtype=np.float32)
+
+
+def _scaled(array: np.ndarray) -> np.ndarray:
+    """Samples of any supported dtype as float32 in -1..1."""
+    match array.dtype.name:
+        case "int8" | "int16" | "int32":
+            full_scale = -float(np.iinfo(array.dtype).min)
+            return (array / full_scale).astype(np.float32)
+        case "uint8":
+            return ((array.astype(np.float32) - 128.0) / 128.0).astype(np.float32)
+    if array.dtype.kind != "f":
+        raise InvalidRequest(
+            f"Samples of type {array.dtype} are not supported: "
+            "send int8, uint8, int16, int32 or floating point."
+        )
+    bad = int(array.size - np.isfinite(array).sum())
+    if bad:
+        raise InvalidRequest(
+            f"{bad:,} of {array.size:,} samples are not finite numbers (NaN or infinite): "
+            "export the recording again."
+        )
+    peak = float(np.abs(array).max())
+    # Scale what is louder than full scale down to it: features are relative to the peak, and a huge
+    # value would overflow when squared.
+    return (array / peak if peak > 1.0 else array).astype(np.float32)
+
+
+def _too_long(seconds: float, max_seconds: float) -> InvalidRequest:
+    return InvalidRequest(
+        f"The recording is {seconds:,.0f} s long; at most {max_seconds:,.0f} s are taken at once: "
+        "send a shorter piece."
+    )

@@ -1,0 +1,323 @@
+"""GGUF files: their metadata and their tensors, checked before anything is trusted.
+
+Knows the container: where keys, values and tensors lie, and that a count or an offset may be wrong
+or made up. Must not know architectures, tokenizers, or what a key means. The package `gguf` gives
+the types and undoes quantization; its reader is not used, because it believes the file.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from xla_backend.interface.errors import ModelUnavailable
+from xla_backend.interface.options import shown
+
+SUFFIX = ".gguf"
+
+_Kind = TypeVar("_Kind", int, float, str, bool)
+
+# The format's numbers for types of metadata, as `struct` writes them.
+_SCALARS = dict(zip([*range(8), 10, 11, 12], "BbHhIif?Qqd", strict=True))
+_TEXT, _ARRAY = 8, 9
+
+# Far above what models have. Without them, a file full of zeros would keep us for hours.
+_MOST_KEYS = _MOST_TENSORS = 2**16
+_MOST_ENTRIES = 2**22
+_LONGEST_TEXT = 2**24  # bytes
+
+
+@dataclass(frozen=True)
+class _Array:
+    """An array of the metadata that was not read yet: `count` entries of `kind` from `start`."""
+
+    kind: int
+    start: int
+    count: int
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A tensor in the file.
+
+    Attributes:
+        shape: rows first, as numpy has it.
+        kind: the number of its quantization.
+        start, size: bytes.
+    """
+
+    shape: tuple[int, ...]
+    kind: int
+    start: int
+    size: int
+
+
+def find(place: Path) -> Path | None:
+    """The GGUF file of a model: `place` itself, or the only one of a folder without config.json.
+
+    Raises:
+        ModelUnavailable: the folder holds several, or cannot be read.
+    """
+    try:
+        if place.is_file():
+            return place if place.suffix.lower() == SUFFIX else None
+        if (place / "config.json").is_file():
+            return None
+        found = sorted(path for path in place.glob("*") if path.suffix.lower() == SUFFIX)
+    except (OSError, ValueError) as error:  # also a name that no file can have
+        raise ModelUnavailable(f"{place} cannot be read: {error}.") from error
+    if len(found) > 1:
+        raise ModelUnavailable(
+            f"{place} holds {len(found)} GGUF files; give the path of one of them, {found[0]} for "
+            "example."
+        )
+    return found[0] if found else None
+
+
+class GGUFFile:
+    """A GGUF file of version 2 or 3, mapped into memory.
+
+    Attributes:
+        path: of the file.
+        tensors: names of its tensors.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Reads all but arrays and tensors, and checks where those lie.
+
+        Raises:
+            ModelUnavailable: it cannot be read, is no GGUF file, or is damaged.
+        """
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                start = file.read(8)
+                if start == b"version ":
+                    raise self.damaged("it is a Git LFS pointer, not the file that it stands for")
+                if start[:4] != b"GGUF" or len(start) < 8:
+                    raise self.damaged("it does not begin as a GGUF file does")
+                self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise ModelUnavailable(f"{path} cannot be read: {error.strerror or error}") from error
+        version = int.from_bytes(start[4:], "little")
+        if version not in (2, 3):
+            order = "for big-endian machines" if version % 2**16 == 0 else f"version {version}"
+            raise ModelUnavailable(
+                f"{path} is a GGUF file {order}, and only little-endian files of the versions 2 "
+                "and 3 are read. Convert the model anew with a current llama.cpp."
+            )
+        self._place = 8
+        tensors = self._count(_MOST_TENSORS, "Q")
+        keys = self._count(_MOST_KEYS, "Q")
+        self._metadata: dict[str, Any] = {}
+        for _ in range(keys):
+            name = self._read_text()
+            if name in self._metadata:
+                raise self.damaged(f"it sets {shown(name, 60)} twice")
+            self._metadata[name] = self._read_value()
+        self._stored = self._read_tensors(tensors)
+        self.tensors = frozenset(self._stored)
+
+    def damaged(self, reason: str) -> ModelUnavailable:
+        """The error to raise for a file whose contents cannot be right."""
+        return ModelUnavailable(
+            f"{self.path} is damaged: {reason}. Download or copy the file again."
+        )
+
+    # Metadata
+
+    def value(self, key: str, kind: type[_Kind], default: _Kind | None = None) -> _Kind:
+        """The value of a key; `default` where the file does not set it.
+
+        Raises:
+            ModelUnavailable: it is of another kind, or is not set and has no default.
+        """
+        found = self.optional(key, kind)
+        if found is not None:
+            return found
+        if default is None:
+            raise self.damaged(f"it does not set {key}")
+        return default
+
+    def optional(self, key: str, kind: type[_Kind]) -> _Kind | None:
+        """The value of a key; None where the file does not set it.
+
+        Raises:
+            ModelUnavailable: it is of another kind, or a number that is not finite.
+        """
+        found = self._metadata.get(key)
+        if found is None:
+            return None
+        if kind is float and type(found) is int:
+            found = float(found)
+        if type(found) is not kind or (isinstance(found, float) and not math.isfinite(found)):
+            shape = "an array" if isinstance(found, _Array) else shown(found, 60)
+            raise ModelUnavailable(
+                f"{self.path} sets {key} to {shape}, and this kind of value is not supported. "
+                "Choose another conversion of the model."
+            )
+        return found
+
+    def texts(self, key: str) -> list[str]:
+        """The entries of an array of texts; empty where the file does not set it.
+
+        Raises:
+            ModelUnavailable: it is not an array of texts, or one of them is not UTF-8.
+        """
+        array = self._array(key)
+        if array is None:
+            return []
+        if array.kind != _TEXT:
+            raise self.damaged(f"{key} does not hold texts")
+        self._place = array.start
+        return [self._read_text() for _ in range(array.count)]
+
+    def numbers(self, key: str) -> list[Any]:
+        """The entries of an array of numbers; empty where the file does not set it.
+
+        Raises:
+            ModelUnavailable: it is not an array of numbers.
+        """
+        array = self._array(key)
+        if array is None:
+            return []
+        if array.kind not in _SCALARS:
+            raise self.damaged(f"{key} does not hold numbers")
+        code = f"<{array.count}{_SCALARS[array.kind]}"
+        return list(struct.unpack_from(code, self._data, array.start))
+
+    def _array(self, key: str) -> _Array | None:
+        found = self._metadata.get(key)
+        if found is not None and not isinstance(found, _Array):
+            raise self.damaged(f"{key} is not an array")
+        return found
+
+    # Tensors
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor, rows first."""
+        return self._stored[name].shape
+
+    def read(self, name: str) -> np.ndarray:
+        """A tensor as float32: one that is stored so is a read-only view of the file.
+
+        Raises:
+            ModelUnavailable: its quantization cannot be undone.
+        """
+        from gguf import GGMLQuantizationType, dequantize
+
+        stored = self._stored[name]
+        kind = GGMLQuantizationType(stored.kind)
+        raw = np.frombuffer(self._data, np.uint8, stored.size, stored.start)
+        if kind is GGMLQuantizationType.F32:
+            return raw.view("<f4").reshape(stored.shape)
+        columns = stored.shape[-1]
+        rows = math.prod(stored.shape[:-1])
+        raw = raw.reshape(rows, -1)
+        tensor = np.empty((rows, columns), np.float32)
+        # In parts: the package holds everything several times over while it works.
+        part = max(1, 2**20 // columns)
+        try:
+            with np.errstate(all="ignore"):  # a damaged scale may be infinite
+                for row in range(0, rows, part):
+                    tensor[row : row + part] = dequantize(raw[row : row + part], kind)
+        except NotImplementedError as error:
+            raise ModelUnavailable(
+                f"{self.path} stores {name} as {kind.name}, which is not supported. Choose a "
+                "conversion in Q4_K_M, Q8_0, F16 or BF16, for example."
+            ) from error
+        return tensor.reshape(stored.shape)
+
+    def _read_tensors(self, count: int) -> dict[str, _Stored]:
+        found: dict[str, tuple[tuple[int, ...], int, int]] = {}
+        for _ in range(count):
+            name = self._read_text()
+            axes = tuple(self._scalar("Q") for _ in range(self._count(4, "I")))
+            if name in found or not axes or not all(0 < axis < 2**31 for axis in axes):
+                raise self.damaged(f"it lists the tensor {shown(name, 60)} wrongly")
+            found[name] = (axes[::-1], self._scalar("I"), self._scalar("Q"))
+        alignment = self.value("general.alignment", int, 32)
+        if not 0 < alignment <= 2**16 or alignment & (alignment - 1):
+            raise self.damaged(f"it aligns tensors to {alignment} bytes")
+        begin = -(-self._place // alignment) * alignment
+        tensors = {
+            name: self._placed(name, shape, kind, begin + offset)
+            for name, (shape, kind, offset) in found.items()
+        }
+        # Otherwise many names for one place in a small file could fill the memory.
+        if sum(tensor.size for tensor in tensors.values()) > len(self._data):
+            raise self.damaged("its tensors overlap")
+        return tensors
+
+    def _placed(self, name: str, shape: tuple[int, ...], kind: int, start: int) -> _Stored:
+        from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+        try:
+            block, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
+        except (ValueError, KeyError) as error:
+            raise ModelUnavailable(
+                f"{self.path} stores {shown(name, 60)} in a way that is not known here (type "
+                f"{kind}). Choose a conversion in Q4_K_M, Q8_0, F16 or BF16, for example."
+            ) from error
+        blocks, rest = divmod(shape[-1], block)
+        length = math.prod(shape[:-1]) * blocks * size
+        if rest:
+            raise self.damaged(f"rows of {shown(name, 60)} are no whole number of blocks")
+        if start + length > len(self._data):
+            raise self.damaged(
+                f"it should have {start + length} bytes or more and ends after {len(self._data)}"
+            )
+        return _Stored(shape, kind, start, length)
+
+    # Reading on from a place
+
+    def _take(self, size: int) -> int:
+        """Moves on by `size` bytes; returns where they begin."""
+        start = self._place
+        if size > len(self._data) - start:
+            raise self.damaged(f"it ends after {len(self._data)} bytes, inside its header")
+        self._place = start + size
+        return start
+
+    def _scalar(self, code: str) -> Any:
+        code = f"<{code}"
+        return struct.unpack_from(code, self._data, self._take(struct.calcsize(code)))[0]
+
+    def _count(self, most: int, code: str) -> int:
+        count = self._scalar(code)
+        if count > most:
+            raise self.damaged(f"it counts {count} where there are at most {most}")
+        return count
+
+    def _read_text(self) -> str:
+        start = self._take(self._count(_LONGEST_TEXT, "Q"))
+        try:
+            return self._data[start : self._place].decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.damaged("a text in it is not UTF-8") from error
+
+    def _read_value(self) -> Any:
+        kind = self._scalar("I")
+        if kind == _TEXT:
+            return self._read_text()
+        if kind in _SCALARS:
+            return self._scalar(_SCALARS[kind])
+        if kind != _ARRAY:
+            raise self.damaged(f"it holds a value of the unknown kind {kind}")
+        kind = self._scalar("I")
+        count = self._count(_MOST_ENTRIES, "Q")
+        start = self._place
+        if kind in _SCALARS:
+            self._take(count * struct.calcsize(f"<{_SCALARS[kind]}"))
+        elif kind == _TEXT:
+            for _ in range(count):
+                self._take(self._scalar("Q"))
+        else:
+            raise self.damaged("it holds arrays of arrays, which no model has")
+        return _Array(kind, start, count)

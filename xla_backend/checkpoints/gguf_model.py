@@ -1,0 +1,292 @@
+"""GGUF checkpoints: the config and the weights of a decoder, as its Hugging Face folder has them.
+
+Knows what llama.cpp calls the settings and the tensors of each architecture, and what it changes in
+them. Must not know the file's format, tokenizers, or what a model computes.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xla_backend.checkpoints.gguf_file import GGUFFile
+from xla_backend.interface.errors import ModelUnavailable
+from xla_backend.interface.options import shown
+
+_MODEL_TYPES = {
+    "llama": "llama",  # and Mistral, SmolLM2
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "gemma2": "gemma2",
+    "gemma3": "gemma3_text",
+    "granite": "granite",
+    "smollm3": "smollm3",
+}
+
+# llama.cpp turns pairs of neighbours where these turn a head's halves: it reorders q and k.
+_PERMUTED = ("llama", "granite", "smollm3")
+
+_GEMMAS = ("gemma2", "gemma3")
+_SLIDING_PATTERN = {"gemma2": 2, "gemma3": 6}
+"""One layer of so many attends to everything; the others look through a sliding window."""
+
+_NAMES = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+}
+_BLOCK_NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_GEMMA_BLOCK_NAMES = _BLOCK_NAMES | {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+_ROPE_FACTORS = "rope_freqs.weight"
+
+
+def read_config_values(path: Path) -> dict[str, Any]:
+    """What the model's config.json would hold.
+
+    `eos_token_id` is a list where the file names an end of turn besides the end of text.
+
+    Raises:
+        ModelUnavailable: the file is damaged, or its architecture or a setting is not supported.
+    """
+    return copy.deepcopy(_config_values(path, path.stat().st_mtime_ns))
+
+
+@functools.lru_cache
+def _config_values(path: Path, modified: int) -> dict[str, Any]:
+    """Remembered, because a list of models asks again and again, and the file is long."""
+    file = GGUFFile(path)
+    architecture = _architecture(file)
+
+    def size(key: str, default: int | None = None) -> int:
+        value = file.value(f"{architecture}.{key}", int, default)
+        if not 0 < value < 2**31:
+            raise file.damaged(f"it sets {architecture}.{key} to {value}")
+        return value
+
+    def number(key: str, default: float | None = None) -> float:
+        return file.value(f"{architecture}.{key}", float, default)
+
+    if "token_embd.weight" not in file.tensors:
+        raise file.damaged("it has no tensor token_embd.weight")
+    width, heads = size("embedding_length"), size("attention.head_count")
+    head_size = size("attention.key_length", max(1, width // heads))
+    layers = size("block_count")
+    for key, default in (("attention.value_length", width // heads), ("rope.dimension_count", 0)):
+        # Without a value, llama.cpp takes the head's size for the one and all of it for the other.
+        value = file.value(f"{architecture}.{key}", int, default or head_size)
+        if value != head_size:
+            raise ModelUnavailable(
+                f"{path} sets {architecture}.{key} to {value} and its heads have the size "
+                f"{head_size}; only equal sizes are supported. Choose another model."
+            )
+    values: dict[str, Any] = {
+        "model_type": _MODEL_TYPES[architecture],
+        "vocab_size": file.shape("token_embd.weight")[0],
+        "hidden_size": width,
+        "intermediate_size": size("feed_forward_length"),
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": size("attention.head_count_kv", heads),
+        "head_dim": head_size,
+        "max_position_embeddings": size("context_length"),
+        "rms_norm_eps": number("attention.layer_norm_rms_epsilon"),
+        "rope_parameters": _rope(file, architecture, head_size),
+        "tie_word_embeddings": "output.weight" not in file.tensors,
+        "bos_token_id": _token_id(file, "bos"),
+        "eos_token_id": _ends(file),
+        "pad_token_id": _token_id(file, "padding"),
+    }
+    if architecture != "qwen2":  # it has biases of q, k and v always, and says so nowhere
+        values["attention_bias"] = "blk.0.attn_q.bias" in file.tensors
+    if architecture in _PERMUTED:
+        values["mlp_bias"] = "blk.0.ffn_up.bias" in file.tensors
+    if architecture in _GEMMAS:
+        pattern = size("attention.sliding_window_pattern", _SLIDING_PATTERN[architecture])
+        values |= {
+            "sliding_window": size("attention.sliding_window"),
+            "layer_types": [
+                "sliding_attention" if layer % pattern else "full_attention"
+                for layer in range(1, min(layers, 1000) + 1)
+            ],
+            "attn_logit_softcapping": file.optional(
+                f"{architecture}.attn_logit_softcapping", float
+            ),
+            "final_logit_softcapping": file.optional(
+                f"{architecture}.final_logit_softcapping", float
+            ),
+            # The file does not say it. The two of 27 billion are the exceptions.
+            "query_pre_attn_scalar": (
+                width // heads if (architecture, layers) in _LARGEST_GEMMAS else head_size
+            ),
+        }
+    if architecture == "granite":
+        values |= {
+            "embedding_multiplier": number("embedding_scale", 1.0),
+            "residual_multiplier": number("residual_scale", 1.0),
+            "attention_multiplier": number("attention.scale", head_size**-0.5),
+            "logits_scaling": number("logit_scale", 1.0),
+        }
+    return values
+
+
+_LARGEST_GEMMAS = {("gemma2", 46), ("gemma3", 62)}
+
+
+def read_tensors(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the weights, one at a time, by the names that they have in a Hugging Face folder.
+
+    Yields:
+        name and float32 array, without the tensors that only say how positions are turned.
+
+    Raises:
+        ModelUnavailable: the file is damaged, or holds a tensor that the architecture has not here.
+    """
+    file = GGUFFile(path)
+    architecture = _architecture(file)
+    heads = file.value(f"{architecture}.attention.head_count", int)
+    heads_of = {
+        "attn_q": heads,
+        "attn_k": file.value(f"{architecture}.attention.head_count_kv", int, heads),
+    }
+    for name in sorted(file.tensors - {_ROPE_FACTORS}):
+        stem, _, leaf = name.rpartition(".")
+        part = stem.rpartition(".")[2]
+        tensor = file.read(name)
+        if architecture in _PERMUTED and part in heads_of:
+            tensor = _unpermuted(file, name, tensor, heads_of[part])
+        if architecture in _GEMMAS and stem.endswith("norm"):
+            tensor = tensor - np.float32(1)  # llama.cpp adds the one that Gemma's norms add
+        yield f"{_name(file, architecture, stem)}.{leaf}", tensor
+
+
+def _architecture(file: GGUFFile) -> str:
+    architecture = file.value("general.architecture", str)
+    if architecture not in _MODEL_TYPES:
+        raise ModelUnavailable(
+            f"{file.path} holds an architecture that is not supported: {shown(architecture, 60)}. "
+            f"Supported in GGUF files are {', '.join(_MODEL_TYPES)}."
+        )
+    if file.value("split.count", int, 0) > 1:
+        raise ModelUnavailable(
+            f"{file.path} is one part of a model in several files. Join them first, with "
+            "`llama-gguf-split --merge`."
+        )
+    return architecture
+
+
+def _name(file: GGUFFile, architecture: str, stem: str) -> str:
+    """The name of a tensor in a Hugging Face folder, without `.weight` or `.bias`."""
+    if stem in _NAMES:
+        return _NAMES[stem]
+    parts = stem.split(".")
+    names = _GEMMA_BLOCK_NAMES if architecture in _GEMMAS else _BLOCK_NAMES
+    if len(parts) == 3 and parts[0] == "blk" and parts[1].isdecimal() and parts[2] in names:
+        return f"model.layers.{int(parts[1])}.{names[parts[2]]}"
+    raise ModelUnavailable(
+        f"{file.path} holds the tensor {shown(stem, 60)}, which a {architecture} model has not "
+        "here: it is of a form that is not supported, with experts for example. Choose another "
+        "model."
+    )
+
+
+def _unpermuted(file: GGUFFile, name: str, tensor: np.ndarray, heads: int) -> np.ndarray:
+    """The rows of each head in the order that Transformers turns them in."""
+    rows = tensor.shape[0]
+    if heads < 1 or rows % (2 * heads):
+        raise file.damaged(f"{name} has {rows} rows for {heads} heads")
+    pairs = tensor.reshape(heads, rows // heads // 2, 2, -1)
+    return pairs.swapaxes(1, 2).reshape(tensor.shape)
+
+
+def _token_id(file: GGUFFile, name: str) -> int | None:
+    token_id = file.optional(f"tokenizer.ggml.{name}_token_id", int)
+    # -1, and the same without its sign, stand for none.
+    return token_id if token_id is not None and 0 <= token_id < 2**31 else None
+
+
+def _ends(file: GGUFFile) -> int | list[int] | None:
+    """The ends of a text, of a turn and of a message, as far as the file names them."""
+    found = [_token_id(file, name) for name in ("eos", "eot", "eom")]
+    ends = list(dict.fromkeys(end for end in found if end is not None))
+    return ends if len(ends) > 1 else next(iter(ends), None)
+
+
+# Positions
+
+
+def _rope(file: GGUFFile, architecture: str, head_size: int) -> dict[str, Any]:
+    """`rope_parameters`; Gemma 3 has two sets, by the kind of attention."""
+
+    def number(key: str, default: float | None = None) -> float:
+        return file.value(f"{architecture}.rope.{key}", float, default)
+
+    theta = number("freq_base", 10_000.0)
+    scaling = file.value(f"{architecture}.rope.scaling.type", str, "none")
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": theta}
+    if scaling == "linear":
+        rope |= {"rope_type": "linear", "factor": number("scaling.factor")}
+    elif scaling == "yarn":
+        length = file.value(f"{architecture}.rope.scaling.original_context_length", int)
+        rope |= {
+            "rope_type": "yarn",
+            "factor": number("scaling.factor"),
+            "original_max_position_embeddings": length,
+        }
+    elif scaling != "none":
+        raise ModelUnavailable(
+            f"{file.path} scales its positions by {shown(scaling, 60)}, which is not supported. "
+            "Choose another model."
+        )
+    if _ROPE_FACTORS in file.tensors:
+        rope = _llama3_rope(file, theta, head_size)
+    if architecture != "gemma3":
+        return rope
+    near = {"rope_type": "default", "rope_theta": number("freq_base_swa", 10_000.0)}
+    return {"full_attention": rope, "sliding_attention": near}
+
+
+def _llama3_rope(file: GGUFFile, theta: float, head_size: int) -> dict[str, Any]:
+    """The parameters behind the factors that llama.cpp stores for each frequency.
+
+    Only the largest factor differs between the models of Llama 3.1, 3.2 and 3.3; we calculate the
+    factors from it and compare.
+    """
+    found = file.read(_ROPE_FACTORS).ravel()
+    factor, low, high, length = float(found.max()), 1.0, 4.0, 8192
+    wavelengths = 2 * math.pi * theta ** (np.arange(0, head_size, 2) / head_size)
+    share = np.clip((length / wavelengths - low) / (high - low), 0, 1)
+    if found.size != share.size or not np.allclose(found, 1 / ((1 - share) / factor + share)):
+        raise ModelUnavailable(
+            f"{file.path} scales its positions in a way that is not supported. Choose another "
+            "model."
+        )
+    return {
+        "rope_type": "llama3",
+        "rope_theta": theta,
+        "factor": factor,
+        "low_freq_factor": low,
+        "high_freq_factor": high,
+        "original_max_position_embeddings": length,
+    }

@@ -1,0 +1,204 @@
+"""The tokenizer of a GGUF checkpoint, built as its tokenizer.json would have it.
+
+Knows the vocabulary that llama.cpp stores, byte-level or of SentencePiece, and what it leaves out:
+how text is split, and merges that only scores imply. Must not know the file's format or models.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xla_backend.checkpoints.gguf_file import GGUFFile
+from xla_backend.checkpoints.transformers_import import locked_transformers
+from xla_backend.interface.errors import ModelUnavailable
+from xla_backend.interface.options import shown
+
+if TYPE_CHECKING:
+    import tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+# llama.cpp's kinds of tokens.
+_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
+
+_LONGEST_TOKEN = 1000
+"""Characters; all ways to cut a token in two are tried where a file has no merges."""
+
+# Names in `tokenizer.ggml.pre` of GPT-2's way to split text, after each digit was set apart.
+_DIGITS_APART = ("smollm", "refact", "starcoder", "command-r")
+_AS_LLAMA3 = ("llama3", "llama-v3", "llama-bpe", "smaug-bpe")
+
+
+def has_chat_template(path: Path) -> bool:
+    """Whether the file has a chat template.
+
+    Raises:
+        ModelUnavailable: the file is damaged.
+    """
+    return _has_chat_template(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache
+def _has_chat_template(path: Path, modified: int) -> bool:
+    """Remembered, because a list of models asks again and again, and the file is long."""
+    return bool(GGUFFile(path).optional("tokenizer.chat_template", str))
+
+
+def load(path: Path) -> PreTrainedTokenizerFast:
+    """The tokenizer in a GGUF file, with its special tokens and its chat template.
+
+    Raises:
+        ModelUnavailable: the file is damaged, or its kind of tokenizer is not supported.
+    """
+    file = GGUFFile(path)
+    tokens = file.texts("tokenizer.ggml.tokens")
+    if not tokens or len(set(tokens)) != len(tokens) or len(max(tokens, key=len)) > _LONGEST_TOKEN:
+        raise file.damaged("its vocabulary is missing, or holds a token twice or one without end")
+    kinds = file.numbers("tokenizer.ggml.token_type")
+    if len(kinds) not in (0, len(tokens)):
+        raise file.damaged(f"it has {len(tokens)} tokens and {len(kinds)} kinds of them")
+    model = file.value("tokenizer.ggml.model", str)
+    pre = file.value("tokenizer.ggml.pre", str, "default")
+    if model not in ("gpt2", "llama"):
+        raise ModelUnavailable(
+            f"{path} has a tokenizer of the kind {shown(model, 60)}, which is not supported. "
+            "Choose another model."
+        )
+    try:
+        if model == "gpt2":
+            tokenizer = _byte_level(file, tokens, pre)
+        else:
+            tokenizer, tokens = _sentencepiece(file, tokens)
+        names = {
+            name: tokens[token_id]
+            for name in ("bos", "eos", "unknown", "padding")
+            if (token_id := file.optional(f"tokenizer.ggml.{name}_token_id", int)) is not None
+            and 0 <= token_id < len(tokens)
+        }
+        _add_tokens(tokenizer, tokens, kinds)
+        _surround(file, tokenizer, names, starts=model == "llama" or pre in (*_AS_LLAMA3, "tekken"))
+        with locked_transformers() as transformers:
+            return transformers.PreTrainedTokenizerFast(
+                tokenizer_object=tokenizer,
+                bos_token=names.get("bos"),
+                eos_token=names.get("eos"),
+                unk_token=names.get("unknown"),
+                pad_token=names.get("padding"),
+                chat_template=file.optional("tokenizer.chat_template", str),
+            )
+    except ModelUnavailable:
+        raise
+    except Exception as error:  # Rust and Transformers raise any type for a wrong vocabulary
+        first_line = str(error).strip().partition("\n")[0][:200]
+        raise file.damaged(f"its tokenizer cannot be built ({first_line})") from error
+
+
+def _byte_level(file: GGUFFile, tokens: list[str], pre: str) -> tokenizers.Tokenizer:
+    """A byte-level vocabulary, as GPT-2 and most after it have."""
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    with locked_transformers():
+        from transformers.integrations.gguf import gguf_tokenizer_mapping
+
+    splits = gguf_tokenizer_mapping.GGUF_PRE_TOKENIZER_SPLITS
+    steps: list[Any]
+    if pre in splits:
+        steps = [pre_tokenizers.Split(Regex(splits[pre]), "isolated")]
+    elif pre in (*_DIGITS_APART, "gpt-2"):
+        steps = [pre_tokenizers.Digits(individual_digits=True)] if pre != "gpt-2" else []
+    else:
+        raise ModelUnavailable(
+            f"{file.path} splits text in a way that is not supported: {shown(pre, 60)}. Convert "
+            "the model anew with a current llama.cpp, or choose another one."
+        )
+    vocabulary = {token: place for place, token in enumerate(tokens)}
+    merges = [merge.partition(" ")[::2] for merge in file.texts("tokenizer.ggml.merges")]
+    # Rust would panic, which is no exception to Python.
+    if not all(a and b and {a, b, a + b} <= vocabulary.keys() for a, b in merges):
+        raise file.damaged("a merge of its vocabulary does not make a token of two")
+    # Llama 3 takes a word that is a token as it is, even if no merges lead to it.
+    whole = pre in (*_AS_LLAMA3, "tekken")
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=whole))
+    if pre == "qwen2":
+        tokenizer.normalizer = normalizers.NFC()
+    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pre not in splits))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _sentencepiece(file: GGUFFile, tokens: list[str]) -> tuple[tokenizers.Tokenizer, list[str]]:
+    """A SentencePiece vocabulary with bytes for what is not in it, and its tokens as it has them.
+
+    Llama 2, Mistral and Gemma have such ones.
+    """
+    from tokenizers import Tokenizer, decoders, models, normalizers
+
+    with locked_transformers():
+        from transformers.tokenization_utils_base import generate_merges
+
+    is_gemma = file.value("general.architecture", str).startswith("gemma")
+    if is_gemma:  # runs of spaces are stored as spaces, and looked up as what stands for them
+        tokens = ["▁" * len(token) if not token.strip(" ") else token for token in tokens]
+    vocabulary = {token: place for place, token in enumerate(tokens)}
+    scores = file.numbers("tokenizer.ggml.scores")
+    if len(scores) != len(tokens):
+        raise file.damaged(f"it has {len(tokens)} tokens and {len(scores)} scores of them")
+    if is_gemma:  # its merges follow the places of tokens, not their scores
+        scores = [-place for place in range(len(tokens))]
+    merges = generate_merges(vocabulary, dict(zip(tokens, scores, strict=True)))
+    unknown = file.optional("tokenizer.ggml.unknown_token_id", int)
+    tokenizer = Tokenizer(
+        models.BPE(
+            vocabulary,
+            merges,
+            unk_token=tokens[unknown] if unknown is not None and unknown < len(tokens) else None,
+            fuse_unk=True,
+            byte_fallback=True,
+        )
+    )
+    starts_with_space = file.value("tokenizer.ggml.add_space_prefix", bool, not is_gemma)
+    normalizer: list[Any] = [normalizers.Prepend("▁")] if starts_with_space else []
+    tokenizer.normalizer = normalizers.Sequence([*normalizer, normalizers.Replace(" ", "▁")])
+    steps: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    if starts_with_space:
+        steps.append(decoders.Strip(" ", 1, 0))
+    tokenizer.decoder = decoders.Sequence(steps)
+    return tokenizer, tokens
+
+
+def _add_tokens(tokenizer: tokenizers.Tokenizer, tokens: list[str], kinds: list[int]) -> None:
+    """Marks the tokens that are found whole in a text, before it is split."""
+    from tokenizers import AddedToken
+
+    tokenizer.add_tokens(
+        [
+            AddedToken(token, normalized=False, special=kind != _USER_DEFINED)
+            for token, kind in zip(tokens, kinds, strict=False)
+            # Runs of what stands for spaces are in the text only after it was normalised.
+            if kind in (_UNKNOWN, _CONTROL) or (kind == _USER_DEFINED and token.strip("▁"))
+        ]
+    )
+
+
+def _surround(
+    file: GGUFFile, tokenizer: tokenizers.Tokenizer, names: dict[str, str], starts: bool
+) -> None:
+    """Sets which special tokens stand around a prompt.
+
+    Args:
+        starts: whether the beginning of text does, where the file does not say.
+    """
+    from tokenizers import processors
+
+    around = {
+        "bos": file.value("tokenizer.ggml.add_bos_token", bool, starts),
+        "eos": file.value("tokenizer.ggml.add_eos_token", bool, False),
+    }
+    bos, eos = ([names[name]] if around[name] and name in names else [] for name in ("bos", "eos"))
+    if bos or eos:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=[*bos, "$A", *eos],
+            special_tokens=[(token, tokenizer.token_to_id(token)) for token in {*bos, *eos}],
+        )

@@ -1,0 +1,107 @@
+"""Prompts: checked and encoded to the tokens that a model reads.
+
+Knows the rules for prompts and their error messages. Must not know TensorFlow: the engine and the
+page's process give the same messages.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xla_backend.interface.errors import InvalidRequest
+from xla_backend.interface.prompt import Message
+
+if TYPE_CHECKING:
+    from xla_backend.checkpoints.tokenization import Tokenizer
+    from xla_backend.interface.prompt import Prompt
+    from xla_backend.interface.results import ModelInfo
+
+ROLES = ("system", "user", "assistant")
+
+UNBOUNDED_PROMPT_TOKENS = 2048
+"""Longest prompt of a model with relative positions (T5), which has no bound of its own: four times
+the length of T5's training; attention over twice as much would take gigabytes."""
+
+
+def encode_prompt(
+    tokenizer: Tokenizer, prompt: Prompt, max_new_tokens: int, info: ModelInfo
+) -> list[int]:
+    """Checks and encodes a prompt; returns its token ids.
+
+    Args:
+        tokenizer: the model's.
+        prompt: the text to continue, or messages.
+        max_new_tokens: upper bound of the tokens that follow.
+        info: the model.
+
+    Raises:
+        InvalidRequest: the prompt is empty, blank, not text or too long, or it is a speech model.
+    """
+    check_prompt(prompt, info)
+    token_ids = tokenizer.encode(prompt)
+    check_length(len(token_ids), max_new_tokens, info)
+    return token_ids
+
+
+def check_prompt(prompt: Prompt, info: ModelInfo) -> None:
+    """What must be true of a prompt before it is worth tokenizing.
+
+    Raises:
+        InvalidRequest: it is empty, blank or not text, or the model wants no text; of messages, one
+            has another role, or the last is not the user's.
+    """
+    if info.family == "speech":
+        raise InvalidRequest(
+            f"{info.name} writes down speech: give it a recording to transcribe, or choose another "
+            "model to generate text."
+        )
+    if isinstance(prompt, tuple):
+        _check_messages(prompt)
+        return
+    if not isinstance(prompt, str):
+        raise InvalidRequest(f"The prompt must be text, not {type(prompt).__name__}.")
+    if not prompt.strip():
+        do = "answer" if info.family == "encoder-decoder" else "continue"
+        raise InvalidRequest(f"The prompt is empty. Write a few words for the model to {do}.")
+
+
+def _check_messages(messages: tuple[Message, ...]) -> None:
+    for place, message in enumerate(messages):
+        if not isinstance(message, Message) or message.role not in ROLES:
+            raise InvalidRequest(
+                f"Message {place + 1} must be a Message with one of the roles {', '.join(ROLES)}."
+            )
+        if message.role == "system" and place:
+            raise InvalidRequest(f"Message {place + 1} is the system's; only the first may be.")
+        if not isinstance(message.content, str) or not message.content.strip():
+            raise InvalidRequest(f"Message {place + 1}, the {message.role}'s, is empty.")
+    if not messages or messages[-1].role != "user":
+        raise InvalidRequest("The last message must be the user's: the model answers it.")
+
+
+def check_length(prompt_tokens: int, max_new_tokens: int, info: ModelInfo) -> None:
+    """What must be true of a prompt's tokens, without padding.
+
+    Raises:
+        InvalidRequest: they are too many for the model, alone or with the new tokens.
+    """
+    context = info.context_length
+    if context is None:
+        if (over := prompt_tokens - UNBOUNDED_PROMPT_TOKENS) > 0:
+            raise InvalidRequest(
+                f"The prompt is {over} token{'s' * (over != 1)} too long: it has {prompt_tokens}, "
+                f"and at most {UNBOUNDED_PROMPT_TOKENS} are taken. Shorten the prompt."
+            )
+        return
+    if max_new_tokens >= context:
+        raise InvalidRequest(
+            f"max_new_tokens is {max_new_tokens}, but {info.name} reads at most {context} tokens, "
+            f"prompt included. Ask for at most {context - 1}."
+        )
+    room = context - max_new_tokens
+    if (over := prompt_tokens - room) > 0:
+        raise InvalidRequest(
+            f"The prompt is {over} token{'s' * (over != 1)} too long: it has {prompt_tokens}, and "
+            f"{info.name} has room for {room} beside {max_new_tokens} new tokens (its context is "
+            f"{context}). Shorten the prompt or lower max_new_tokens."
+        )

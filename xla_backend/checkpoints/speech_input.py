@@ -1,0 +1,206 @@
+"""The input of a speech model: a window's spectrogram and the decoder prompt.
+
+Knows a checkpoint's feature extractor, its languages and its special tokens. Must not know
+TensorFlow, audio files (`audio`), or how text is generated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from xla_backend.checkpoints.transformers_import import locked_transformers
+from xla_backend.interface.buckets import BucketRules, CacheKey
+from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
+from xla_backend.interface.options import WINDOW_TOKENS, GenerationOptions
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig, PretrainedConfig, WhisperFeatureExtractor
+
+
+class SpeechPrompt(NamedTuple):
+    """The prompt of a speech model.
+
+    Attributes:
+        features: log-mel spectrogram of a whole window, (frames, mel bands) float32.
+        decoder_prompt: the tokens before the first new one; a model's always have one length.
+    """
+
+    features: np.ndarray
+    decoder_prompt: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DecoderPrompt:
+    """The first tokens of a transcript: start, language, task, "no timestamps".
+
+    Attributes:
+        tokens: for English, or else the first language. An English-only model has no language and
+            no task token.
+        languages: token of each language by its code ("en"); empty for an English-only model.
+    """
+
+    tokens: tuple[int, ...]
+    languages: dict[str, int]
+
+    @classmethod
+    def read(cls, generation_config: GenerationConfig, config: PretrainedConfig) -> DecoderPrompt:
+        """The decoder prompt of a checkpoint's generation config.
+
+        Raises:
+            ModelUnavailable: a needed token is missing.
+        """
+        start = generation_config.decoder_start_token_id
+        start = config.decoder_start_token_id if start is None else start
+        by_name = getattr(generation_config, "lang_to_id", None) or {}
+        tasks = getattr(generation_config, "task_to_id", None) or {}
+        forced = dict(getattr(generation_config, "forced_decoder_ids", None) or [])
+        no_timestamps = getattr(generation_config, "no_timestamps_token_id", None)
+        languages = {name.strip("<|>"): token for name, token in by_name.items()}
+        if languages:
+            first = languages.get("en", next(iter(languages.values())))
+            asked = [first, tasks.get("transcribe"), no_timestamps]
+        else:
+            asked = [token for _, token in sorted(forced.items()) if token is not None]
+            if no_timestamps is not None and no_timestamps not in asked:
+                asked.append(no_timestamps)
+        tokens = [start, *asked]
+        if not all(isinstance(token, int) and 0 <= token < config.vocab_size for token in tokens):
+            raise ModelUnavailable(
+                "generation_config.json does not say which tokens start a transcript "
+                f"(it leads to {tokens}): copy the file of the published model."
+            )
+        return cls(tuple(tokens), languages)
+
+    def for_language(self, code: str) -> tuple[int, ...]:
+        """The tokens for this language."""
+        start, _, *rest = self.tokens
+        return (start, self.languages[code], *rest)
+
+
+class SpeechInput:
+    """Turns recordings into the input of one speech model."""
+
+    def __init__(
+        self,
+        extractor: WhisperFeatureExtractor,
+        generation_config: GenerationConfig,
+        config: PretrainedConfig,
+    ) -> None:
+        """Checks that the three fit together; use `load` for a folder.
+
+        Raises:
+            ModelUnavailable: they do not.
+        """
+        self.decoder_prompt = DecoderPrompt.read(generation_config, config)
+        self.frames = extractor.n_samples // extractor.hop_length
+        self._extractor = extractor
+        expected = (2 * config.max_source_positions, config.num_mel_bins)
+        found = (self.frames, extractor.feature_size)
+        if found != expected:
+            raise ModelUnavailable(
+                "preprocessor_config.json and config.json do not fit together: a window has "
+                f"{found[0]} frames of {found[1]} bands, and the model wants {expected[0]} of "
+                f"{expected[1]}."
+            )
+
+    @classmethod
+    def load(
+        cls, folder: Path, generation_config: GenerationConfig, config: PretrainedConfig
+    ) -> SpeechInput:
+        """Reads the feature extractor of a model's folder.
+
+        Raises:
+            ModelUnavailable: its file is damaged or does not fit the model.
+        """
+        try:
+            with locked_transformers() as transformers:
+                extractor = transformers.WhisperFeatureExtractor.from_pretrained(
+                    str(folder), local_files_only=True
+                )
+        except Exception as error:  # a wrong value raises any type
+            first_line = str(error).strip().partition("\n")[0][:200]
+            raise ModelUnavailable(
+                f"preprocessor_config.json in {folder} cannot be used ({first_line}). Download or "
+                "copy the file again."
+            ) from error
+        return cls(extractor, generation_config, config)
+
+    @property
+    def rate(self) -> int:
+        """The model's sample rate, in Hz."""
+        return self._extractor.sampling_rate
+
+    @property
+    def window_s(self) -> float:
+        """Length of a window in seconds."""
+        return self._extractor.n_samples / self.rate
+
+    def features(self, samples: np.ndarray) -> np.ndarray:
+        """The log-mel spectrogram of a window, padded with silence.
+
+        Args:
+            samples: (n,) float32 at `rate`, at most `window_s` seconds.
+
+        Returns:
+            (frames, mel bands) float32.
+        """
+        batch = self._extractor(samples, sampling_rate=self.rate, return_tensors="np")
+        return np.ascontiguousarray(batch["input_features"][0].T, dtype=np.float32)
+
+    def frames_of(self, samples: np.ndarray) -> int:
+        """Number of frames that the samples fill."""
+        return min(self.frames, -(-len(samples) // self._extractor.hop_length))
+
+    def language_code(self, language: str | None) -> str | None:
+        """The model's code of a language; None if the model has to detect it.
+
+        Args:
+            language: a code ("de"), a name ("German") or a token ("<|de|>"), in any case.
+
+        Raises:
+            InvalidRequest: the model does not know the language.
+        """
+        known = self.decoder_prompt.languages
+        if language is None:
+            return next(iter(known)) if len(known) == 1 else None
+        from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
+
+        if not isinstance(language, str):
+            raise InvalidRequest(f"The language must be text, not {type(language).__name__}.")
+        wanted = language.strip().strip("<|>").lower()
+        code = TO_LANGUAGE_CODE.get(wanted, wanted)
+        if code in (known or ("en",)):
+            return code if known else None
+        choices = ", ".join(known or ["en"])
+        raise InvalidRequest(
+            f"This model does not know the language {language[:40]!r}. It knows: {choices}."
+        )
+
+
+def speech_key(rules: BucketRules, speech: SpeechInput, options: GenerationOptions) -> CacheKey:
+    """The cache key of any window: all windows of a speech model have one length."""
+    key = rules.key_for(1, options.num_beams, options.max_new_tokens)
+    return dataclasses.replace(key, padded_length=speech.frames)
+
+
+def fitting_options(
+    options: GenerationOptions | None, speech: SpeechInput, context_length: int | None
+) -> GenerationOptions:
+    """The options, with at most as many new tokens as the decoder has positions left."""
+    assert context_length is not None  # a speech decoder's positions are learned, so bounded
+    room = context_length - len(speech.decoder_prompt.tokens)
+    if options is None:
+        return GenerationOptions(max_new_tokens=min(room, WINDOW_TOKENS))
+    return options.replace(max_new_tokens=min(room, options.max_new_tokens))
+
+
+def works_on_text(model: str) -> InvalidRequest:
+    """The error for a recording that is sent to a text model."""
+    return InvalidRequest(
+        f"{model} works on text: choose a speech model to transcribe a recording."
+    )

@@ -1,0 +1,263 @@
+"""Tokenizers: text to token ids and back, whole or incrementally.
+
+Knows the tokenizer of a model's folder and how its pieces become text. Must not know models,
+weights or TensorFlow. Imports Transformers only to load a tokenizer.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from xla_backend.checkpoints import gguf_file, gguf_tokenizer
+from xla_backend.checkpoints.transformers_import import locked_transformers
+from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
+from xla_backend.interface.prompt import Message, Prompt
+
+if TYPE_CHECKING:
+    import tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+# Whisper's timestamps are ordinary tokens to its tokenizer, but they are not part of the text.
+_TIMESTAMP = re.compile(r"<\|\d+\.\d\d\|>")
+
+# A piece for a single byte, which some sentencepiece vocabularies have.
+_BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+
+
+class Tokenizer:
+    """The tokenizer of one model.
+
+    Example:
+        >>> tokenizer = Tokenizer.load(Path("demo_models/gpt2-stories"))
+        >>> tokenizer.decode(tokenizer.encode("Once upon a time"))
+        'Once upon a time'
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        """Wraps a loaded tokenizer; use `load` for a folder."""
+        from tokenizers import decoders
+
+        # Only a chat template needs more than Rust's part.
+        self._chat = tokenizer if tokenizer.chat_template else None
+        self._rust: tokenizers.Tokenizer = tokenizer.backend_tokenizer
+        # A saved tokenizer may still truncate or pad to the lengths of its training.
+        self._rust.no_truncation()
+        self._rust.no_padding()
+        self._is_byte_level = isinstance(self._rust.decoder, decoders.ByteLevel)
+        # T5 with a byte-level vocabulary decodes bytes, then strips the first space.
+        state = self._rust.decoder.__getstate__() if self._rust.decoder else b""
+        self._spells_bytes = b'"ByteLevel"' in state
+        # A cache: six texts are read for each new token.
+        self._texts: dict[int, str] = {}
+        self._skipped = set(tokenizer.all_special_ids) | {
+            token_id
+            for token_id, token in self._rust.get_added_tokens_decoder().items()
+            if token.special or _TIMESTAMP.fullmatch(token.content)
+        }
+
+    @classmethod
+    def load(cls, folder: Path) -> Tokenizer:
+        """Reads the tokenizer of a model's folder or GGUF file; never runs code from the folder.
+
+        Raises:
+            ModelUnavailable: its files are missing or damaged, or need a tokenizer in Python.
+        """
+        if (gguf_path := gguf_file.find(folder)) is not None:
+            return cls(gguf_tokenizer.load(gguf_path))
+        try:
+            with locked_transformers() as transformers:
+                # The class that follows tokenizer.json fully: an architecture's own class takes
+                # only the vocabulary from it, not the normalisation of text, for example.
+                is_whole = (folder / "tokenizer.json").is_file()
+                name = "PreTrainedTokenizerFast" if is_whole else "AutoTokenizer"
+                tokenizer = getattr(transformers, name).from_pretrained(
+                    str(folder), local_files_only=True, trust_remote_code=False
+                )
+        except Exception as error:  # a damaged file raises any type, from Rust or Python
+            first_line = str(error).strip().partition("\n")[0][:200]
+            raise ModelUnavailable(
+                f"the tokenizer in {folder} cannot be loaded ({first_line}). Download or copy its "
+                "files again; a folder needs tokenizer.json, or vocab.json with merges.txt."
+            ) from error
+        if not tokenizer.is_fast:
+            raise ModelUnavailable(
+                f"the tokenizer in {folder} is not supported: it has no tokenizer.json. Save it "
+                "once with Transformers' AutoTokenizer."
+            )
+        return cls(tokenizer)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether messages can be encoded."""
+        return self._chat is not None
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """The ids of a prompt, with the special tokens that the model expects around it.
+
+        T5 gets its end-of-text token, OPT its beginning-of-text token, GPT-2 none. Messages are
+        written as the chat template says, up to where the answer begins; special tokens in them are
+        plain text, so no message can end itself or pretend to be another.
+
+        Raises:
+            InvalidRequest: it is not text, or contains half of a surrogate pair; of messages, the
+                model has no chat template, or the template refuses them.
+        """
+        if isinstance(prompt, tuple):
+            return self._encode_messages(prompt)
+        self._check(prompt)
+        return self._rust.encode(prompt).ids
+
+    def _encode_messages(self, messages: tuple[Message, ...]) -> list[int]:
+        from jinja2 import TemplateError
+
+        if self._chat is None:
+            raise InvalidRequest(
+                "this model has no chat template, so it cannot be sent messages: send a text to "
+                "continue, or choose an instruct model."
+            )
+        for message in messages:
+            self._check(message.content)
+        try:
+            ids = self._chat.apply_chat_template(
+                [message._asdict() for message in messages],
+                add_generation_prompt=True,
+                return_dict=False,
+                sanitize_control_tokens=True,
+            )
+        except TemplateError as error:
+            raise InvalidRequest(
+                f"the model's chat template refuses these messages: {str(error)[:200]}."
+            ) from error
+        return cast("list[int]", ids)
+
+    @staticmethod
+    def _check(text: str) -> None:
+        if not isinstance(text, str):
+            raise InvalidRequest(f"the prompt must be text, not {type(text).__name__}.")
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(
+                "the prompt contains half of a surrogate pair, which is no character, at position "
+                f"{error.start + 1}; remove it."
+            ) from error
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, without special tokens; invalid UTF-8 becomes `\\ufffd`."""
+        return self._rust.decode(self.visible(ids), skip_special_tokens=False)
+
+    def token_text(self, id: int) -> str:
+        """A token's text for display: with its leading space; a special token's name."""
+        if id not in self._texts:
+            self._texts[id] = self._read_token(id)
+        return self._texts[id]
+
+    def _read_token(self, id: int) -> str:
+        piece = self._rust.id_to_token(id)
+        if piece is None:
+            return f"<{id}>"
+        if self._spells_bytes:
+            return self.piece_bytes(id).decode("utf-8", errors="replace")
+        return piece.replace("▁", " ")
+
+    @property
+    def is_byte_level(self) -> bool:
+        """Whether every token is a sequence of bytes, as in GPT-2, OPT and Whisper."""
+        return self._is_byte_level
+
+    def visible(self, ids: Iterable[int]) -> list[int]:
+        """The ids that have text: without special tokens and ids beyond the vocabulary."""
+        return [
+            int(id)
+            for id in ids
+            if int(id) not in self._skipped and self._rust.id_to_token(int(id)) is not None
+        ]
+
+    def piece(self, id: int) -> str:
+        """The token as the vocabulary writes it."""
+        piece = self._rust.id_to_token(id)
+        assert piece is not None, "not an id of the vocabulary"
+        return piece
+
+    def piece_bytes(self, id: int) -> bytes:
+        """The bytes of a token of a byte-level vocabulary."""
+        piece = self.piece(id)
+        try:
+            return bytes(_BYTE_OF_CHARACTER[character] for character in piece)
+        except KeyError:  # an added token: the vocabulary has its plain text
+            return piece.encode("utf-8")
+
+
+def has_chat_template(folder: Path) -> bool:
+    """Whether the tokenizer of a model's folder or GGUF file can encode messages; loads nothing."""
+    if (gguf_path := gguf_file.find(folder)) is not None:
+        return gguf_tokenizer.has_chat_template(gguf_path)
+    if (folder / "chat_template.jinja").is_file():
+        return True
+    try:
+        values = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        return bool(values.get("chat_template"))
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+class IncrementalDecoder:
+    """Decodes tokens as they come, in linear time.
+
+    The returned texts, joined, are `tokenizer.decode` of all ids, for any chunking. Text that a
+    later token could change is held back: the bytes of an incomplete character.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        """Starts an empty text."""
+        self._tokenizer = tokenizer
+        self._bytes = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._held: list[int] = []
+        self._previous: list[int] = []
+
+    def push(self, ids: Iterable[int]) -> str:
+        """Takes the next ids; returns the text that is final now, which may be empty."""
+        ids = self._tokenizer.visible(ids)
+        if self._tokenizer.is_byte_level:
+            return self._bytes.decode(b"".join(map(self._tokenizer.piece_bytes, ids)))
+        self._held += ids
+        # Consecutive byte pieces decode together; the next other piece completes them.
+        certain = len(self._held)
+        while certain and _BYTE_PIECE.fullmatch(self._tokenizer.piece(self._held[certain - 1])):
+            certain -= 1
+        return self._take(certain)
+
+    def finish(self) -> str:
+        """The text that was held back; an incomplete character becomes `\\ufffd`."""
+        if self._tokenizer.is_byte_level:
+            return self._bytes.decode(b"", final=True)
+        return self._take(len(self._held))
+
+    def _take(self, count: int) -> str:
+        """Removes the first held ids; returns their text."""
+        ids, self._held = self._held[:count], self._held[count:]
+        if not ids:
+            return ""
+        # Decoding drops the leading space of a text's first piece. So we decode with the previous
+        # piece in front, and cut that off again.
+        past = self._tokenizer.decode(self._previous)
+        text = self._tokenizer.decode([*self._previous, *ids])
+        self._previous = ids[-1:]
+        return text[len(past) :]
+
+
+def _byte_of_character() -> dict[str, int]:
+    """The characters of byte-level vocabularies: printable Latin-1 as is, others from U+0100."""
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = [byte for byte in range(256) if byte not in printable]
+    table = {chr(byte): byte for byte in printable}
+    table.update({chr(256 + place): byte for place, byte in enumerate(others)})
+    return table
+
+
+_BYTE_OF_CHARACTER = _byte_of_character()

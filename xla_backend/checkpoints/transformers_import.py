@@ -1,0 +1,27 @@
+"""A lock around imports of Transformers.
+
+Knows that this package and its subpackages replace their module object at the end of their import:
+another thread that imports them meanwhile gets an empty module. A page that was opened just after
+the app's start then said that the model had no configuration. Must not know what is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+_importing = threading.Lock()
+
+
+@contextlib.contextmanager
+def locked_transformers() -> Iterator[Any]:
+    """Yields the package `transformers`; other threads wait until the block ends.
+
+    Use it to import the package, and for its Auto classes, which import modules when they need
+    them. Must not be nested.
+    """
+    with _importing:
+        yield importlib.import_module("transformers")

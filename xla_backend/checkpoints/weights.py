@@ -1,0 +1,512 @@
+"""Checkpoint folders: reads their config and weights, and checks that both fit together.
+
+Knows `config.json`, the Hub's three weight formats without pickle (safetensors from PyTorch and
+from Keras, and `tf_model.h5`), which folders hold a GGUF file instead, and the tensors of each
+architecture. Must not know where a folder came from, nor TensorFlow or modelling code: weights are
+numpy arrays with one set of names for all formats.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xla_backend.checkpoints import gguf_file, gguf_model, rotary_form
+from xla_backend.checkpoints.transformers_import import locked_transformers
+from xla_backend.interface.errors import ModelUnavailable
+from xla_backend.interface.options import shown
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+SAFETENSORS = "model.safetensors"
+SAFETENSORS_INDEX = "model.safetensors.index.json"
+KERAS_H5 = "tf_model.h5"
+
+Shapes = Iterator[tuple[str, tuple[int, ...]]]
+
+# Settings that change the computation and that our models do not implement: with another value
+# the text would be wrong, without an error.
+_REQUIRED_SETTINGS: dict[str, dict[str, Any]] = {
+    "gpt2": {
+        "tie_word_embeddings": True,
+        "add_cross_attention": False,
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+    },
+    "opt": {
+        "tie_word_embeddings": True,
+        "enable_bias": True,
+        "layer_norm_elementwise_affine": True,
+    },
+    "whisper": {"tie_word_embeddings": True},
+    "llama": {"pretraining_tp": 1},
+    "gemma2": {"use_bidirectional_attention": None},
+    "gemma3_text": {"use_bidirectional_attention": False, "attn_logit_softcapping": None},
+}
+
+MODEL_TYPES = ("gpt2", "opt", "t5", "whisper", *rotary_form.MODEL_TYPES)
+"""The values of `model_type` in a config.json that can be loaded."""
+
+
+def read_config(folder: Path) -> PretrainedConfig:
+    """The model's config, with sizes and settings that the engine can build a model of.
+
+    Raises:
+        ModelUnavailable: config.json is missing or not JSON, has an unsupported architecture or
+            setting, or impossible sizes.
+    """
+    values = read_config_values(folder)
+    model_type = values.get("model_type")
+    if model_type not in MODEL_TYPES:
+        found = shown(model_type, 60) if model_type is not None else "no model_type"
+        raise ModelUnavailable(
+            f"{folder} holds an architecture that is not supported: its config.json says {found}. "
+            f"Supported are {', '.join(MODEL_TYPES)}."
+        )
+    if values.get("quantization_config"):
+        raise ModelUnavailable(
+            f"{folder} holds quantized weights, which are not supported. Choose a version of the "
+            "model with weights in float32, float16 or bfloat16."
+        )
+    try:
+        with locked_transformers() as transformers:
+            config = transformers.AutoConfig.for_model(**values)
+    except Exception as error:  # The config's own checks of a wrong value raise any type.
+        last_line = str(error).strip().rpartition("\n")[2].strip()[:200]
+        raise ModelUnavailable(
+            f"{folder / 'config.json'} holds values that make no {model_type} model: {last_line}"
+        ) from error
+    if model_type == "t5":
+        # Transformers 5 marks every T5 as tied and keeps the setting's meaning under another name;
+        # a value that config.json leaves out has no attribute.
+        is_tied = values.get("tie_word_embeddings", True)
+        config.tie_word_embeddings = values.get("scale_decoder_outputs", is_tied)
+        config.decoder_start_token_id = values.get("decoder_start_token_id")
+    for name, required in _REQUIRED_SETTINGS.get(model_type, {}).items():
+        value = getattr(config, name, required)
+        if value != required:
+            raise ModelUnavailable(
+                f"{folder} is not supported: its config.json sets {name} to {json.dumps(value)}, "
+                f"and the TensorFlow {model_type} model only follows {json.dumps(required)}."
+            )
+    _expected_shapes(config, folder)
+    return config
+
+
+def read_config_values(folder: Path) -> dict[str, Any]:
+    """The raw values of config.json, or what it would hold for a GGUF file.
+
+    Raises:
+        ModelUnavailable: the file is missing, unreadable, or not a JSON object; or it is a GGUF
+            file that is damaged or not supported.
+    """
+    if (gguf_path := gguf_file.find(folder)) is not None:
+        return gguf_model.read_config_values(gguf_path)
+    return _read_json(folder / "config.json")
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that `read_weights` reads: one file, or all shards.
+
+    Raises:
+        ModelUnavailable: there are none, a shard is missing, or there are only pickles, which are
+            never opened.
+    """
+    if (gguf_path := gguf_file.find(folder)) is not None:
+        return [gguf_path]
+    if (folder / SAFETENSORS).is_file():
+        return [folder / SAFETENSORS]
+    index = folder / SAFETENSORS_INDEX
+    if index.is_file():
+        placed = _read_json(index).get("weight_map")
+        names = set(placed.values()) if isinstance(placed, dict) else set()
+        # Only plain file names: an index must not point outside its folder.
+        if not names or not all(
+            isinstance(name, str) and Path(name).name == name for name in names
+        ):
+            raise ModelUnavailable(
+                f"{index} lists no weight files of its own folder. Download the model again."
+            )
+        missing = sorted(name for name in names if not (folder / name).is_file())
+        if missing:
+            raise ModelUnavailable(
+                f"{folder} misses {len(missing)} of its {len(names)} weight files: "
+                f"{', '.join(missing[:3])}. Download or copy the model again."
+            )
+        return [folder / name for name in sorted(names)]
+    if (folder / KERAS_H5).is_file():
+        return [folder / KERAS_H5]
+    pickles = sorted(path.name for path in folder.glob("*.bin"))
+    if pickles:
+        raise ModelUnavailable(
+            f"{folder} has its weights only as {pickles[0]}, a pickle, which can run code when it "
+            f"is opened and is therefore never read. Convert it to {SAFETENSORS}."
+        )
+    raise ModelUnavailable(
+        f"{folder} has no weights: one of {SAFETENSORS}, {SAFETENSORS_INDEX} with its shards, or "
+        f"{KERAS_H5} must be there. Download or copy the model again."
+    )
+
+
+def read_weights(folder: Path) -> dict[str, np.ndarray]:
+    """All weights of the model in a folder.
+
+    Names and shapes are those of the PyTorch class with its head (`GPT2LMHeadModel`,
+    `OPTForCausalLM`, `T5ForConditionalGeneration`, `WhisperForConditionalGeneration`) for all file
+    formats. Tied heads and buffers are left out. Tensors that are stored as float32 are
+    read-only views of the memory-mapped file.
+
+    Returns:
+        float32 arrays by name: all that the architecture needs and no others, in its order.
+
+    Raises:
+        ModelUnavailable: the config or a weight file is missing, damaged, incomplete, or has other
+            shapes than the config; the message names the file and what to do.
+    """
+    folder = Path(folder)
+    config = read_config(folder)
+    stored: dict[str, np.ndarray] = {}
+    for path in weight_files(folder):
+        for name, tensor in _read_file(path):
+            stored[_canonical_name(name, config.model_type)] = tensor
+    for alias in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"):
+        if config.model_type == "t5" and alias in stored:
+            stored.setdefault("shared.weight", stored[alias])
+
+    expected = _expected_shapes(config, folder)
+    missing = [name for name in expected if name not in stored]
+    if missing:
+        raise ModelUnavailable(
+            f"the weights in {folder} are incomplete: {len(missing)} of {len(expected)} tensors of "
+            f"a {config.model_type} model are missing, the first is {missing[0]}. They may belong "
+            "to another model than config.json; download or copy the model again."
+        )
+    return {name: _fitted(stored[name], name, shape, folder) for name, shape in expected.items()}
+
+
+def _fitted(tensor: np.ndarray, name: str, shape: tuple[int, ...], folder: Path) -> np.ndarray:
+    if tensor.dtype.kind != "f":
+        raise ModelUnavailable(
+            f"{name} in {folder} is stored as {tensor.dtype}; only float64, float32, float16 and "
+            "bfloat16 are supported."
+        )
+    # Keras stores the biases of GPT-2 as (1, n).
+    if tensor.shape != shape and tensor.size == math.prod(shape) and 1 in tensor.shape:
+        tensor = tensor.reshape(shape)
+    if tensor.shape != shape:
+        raise ModelUnavailable(
+            f"{name} in {folder} has the shape {tensor.shape}, and config.json asks for {shape}: "
+            "the weights belong to another config. Download or copy the model again."
+        )
+    return np.require(tensor, dtype=np.float32, requirements=("C", "A"))
+
+
+# Names
+
+
+def _canonical_name(name: str, model_type: str) -> str:
+    """The name in the PyTorch class with its head, for a file of any of the model's classes."""
+    if model_type == "t5":
+        return name.removeprefix("transformer.")
+    stem = "transformer." if model_type == "gpt2" else "model."
+    if name.startswith(("lm_head.", "proj_out.")):
+        return name
+    return stem + name.removeprefix(stem)
+
+
+_KERAS_LEAVES = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
+
+
+def _from_keras(name: str, tensor: np.ndarray) -> tuple[str, np.ndarray]:
+    """A Keras variable with its PyTorch name and PyTorch's order of axes.
+
+    `h_._0/ln_1/gamma:0` is `h.0.ln_1.weight`. Kernels, dense (in, out) and convolutional
+    (width, in, out), have their axes reversed in PyTorch.
+    """
+    levels = name.removesuffix(":0").replace("_._", "/").split("/")
+    if levels[-1] == "kernel":
+        tensor = tensor.T
+    levels[-1] = _KERAS_LEAVES.get(levels[-1], levels[-1])
+    return ".".join(levels), tensor
+
+
+# Files
+
+
+def _read_file(path: Path) -> Iterable[tuple[str, np.ndarray]]:
+    if path.suffix.lower() == gguf_file.SUFFIX:
+        return gguf_model.read_tensors(path)
+    return (_read_h5 if path.name == KERAS_H5 else _read_safetensors)(path).items()
+
+
+_STORED_DTYPES: dict[str, np.dtype] = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+    "I16": np.dtype("<i2"),
+    "I8": np.dtype("i1"),
+    "U8": np.dtype("u1"),
+    "BOOL": np.dtype("?"),
+}
+
+
+def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    """All tensors of a file: views of the mapped file, except that bfloat16 becomes float32.
+
+    The format: eight bytes with the length of a JSON header, the header, the tensors. We read it
+    ourselves because the library's numpy reader copies every tensor and lacks bfloat16.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            start = file.read(8)
+            if start == b"version ":
+                raise _damaged(path, "it is a Git LFS pointer, not the file that it stands for")
+            length = int.from_bytes(start, "little")
+            if len(start) < 8 or length > size - 8:
+                raise _damaged(path, f"it ends after {size} bytes, inside its header")
+            header = json.loads(file.read(length))
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise ModelUnavailable(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, "its header is not JSON") from error
+    data = np.frombuffer(mapped, np.uint8)[8 + length :]
+    tensors = {}
+    try:
+        for name, entry in header.items():
+            if name == "__metadata__":
+                continue
+            begin, end = entry["data_offsets"]
+            if end > len(data):
+                raise _damaged(
+                    path, f"it should have {8 + length + end} bytes and ends after {size}"
+                )
+            stored = data[begin:end]
+            if entry["dtype"] == "BF16":
+                # bfloat16 is the upper half of a float32.
+                tensor = (stored.view("<u2").astype(np.uint32) << 16).view(np.float32)
+            elif entry["dtype"] in _STORED_DTYPES:
+                tensor = stored.view(_STORED_DTYPES[entry["dtype"]])
+            else:
+                raise ModelUnavailable(
+                    f"{path} stores {name} as {entry['dtype']}; only F64, F32, F16 and BF16 are "
+                    "supported. Choose a version of the model that is not quantized."
+                )
+            tensor = tensor.reshape([int(axis) for axis in entry["shape"]])
+            if "/" in name:
+                name, tensor = _from_keras(name, tensor)
+            tensors[name] = tensor
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _damaged(path, "its header and its tensors do not fit together") from error
+    return tensors
+
+
+def _read_h5(path: Path) -> dict[str, np.ndarray]:
+    """All variables of a Keras weight file, by their PyTorch names."""
+    import h5py
+
+    tensors = {}
+    try:
+        with h5py.File(path, "r") as file:
+            for layer in file.values():
+                for name in layer.attrs.get("weight_names", ()):
+                    name = name.decode() if isinstance(name, bytes) else str(name)
+                    # The first level is the name of the whole model.
+                    local = name.split("/", 1)[-1]
+                    pytorch_name, tensor = _from_keras(local, np.asarray(layer[name]))
+                    tensors[pytorch_name] = tensor
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
+        with path.open("rb") as file:
+            if file.read(8) == b"version ":
+                reason = "it is a Git LFS pointer, not the file that it stands for"
+                raise _damaged(path, reason) from error
+        raise _damaged(path, "HDF5 cannot read it") from error
+    return tensors
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelUnavailable(
+            f"{path.parent} is not a model: it has no {path.name}. Give a folder with "
+            "config.json, the tokenizer's files and the weights."
+        ) from error
+    except OSError as error:
+        raise ModelUnavailable(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, f"it is not JSON ({error})") from error
+    if not isinstance(values, dict):
+        raise _damaged(path, "it is JSON, but not an object")
+    return values
+
+
+def _damaged(path: Path, reason: str) -> ModelUnavailable:
+    return ModelUnavailable(f"{path} is damaged: {reason}. Download or copy the file again.")
+
+
+# Shapes
+
+
+def _expected_shapes(config: PretrainedConfig, folder: Path) -> Mapping[str, tuple[int, ...]]:
+    """Name and shape of all tensors of a model with this config.
+
+    Raises:
+        ModelUnavailable: a size is not a positive whole number, or heads do not divide the width.
+    """
+    where = folder / "config.json"
+    for name in _SIZES[config.model_type]:
+        value = getattr(config, name, None)
+        # Without a bound on layers, a wrong number would fill the memory with names.
+        limit = 1000 if "layer" in name else 2**31 - 1
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= limit:
+            raise ModelUnavailable(
+                f"{where} sets {name} to {shown(value)}; it must be a whole number from 1 to "
+                f"{limit}."
+            )
+    for heads in (name for name in _SIZES[config.model_type] if name.endswith(("head", "_heads"))):
+        # T5 and rotary decoders set the width of a head. All families have config.hidden_size.
+        if config.model_type in ("gpt2", "opt", "whisper") and config.hidden_size % getattr(
+            config, heads
+        ):
+            raise ModelUnavailable(
+                f"{where} sets {heads} to {getattr(config, heads)}, which does not divide the "
+                f"model's width, {config.hidden_size}."
+            )
+    return dict(_SHAPES[config.model_type](config))
+
+
+# The sizes that a config must set for the shapes below.
+_SIZES = {
+    "gpt2": "n_embd n_head n_layer n_positions vocab_size".split(),
+    "opt": "hidden_size num_attention_heads num_hidden_layers ffn_dim word_embed_proj_dim "
+    "max_position_embeddings vocab_size".split(),
+    "t5": "d_model d_kv d_ff num_heads num_layers num_decoder_layers "
+    "relative_attention_num_buckets vocab_size".split(),
+    "whisper": "d_model encoder_attention_heads decoder_attention_heads encoder_layers "
+    "decoder_layers encoder_ffn_dim decoder_ffn_dim num_mel_bins max_source_positions "
+    "max_target_positions vocab_size".split(),
+    **dict.fromkeys(
+        rotary_form.MODEL_TYPES,
+        "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
+        "max_position_embeddings vocab_size".split(),
+    ),
+}
+
+
+def _affine(name: str, *shape: int, bias: int | None = None) -> Shapes:
+    """`name`.weight and, if it has a bias, `name`.bias."""
+    yield f"{name}.weight", shape
+    if bias is not None:
+        yield f"{name}.bias", (bias,)
+
+
+def _gpt2_shapes(config: Any) -> Shapes:
+    width = config.n_embd
+    inner = config.n_inner or 4 * width
+    yield from _affine("transformer.wte", config.vocab_size, width)
+    yield from _affine("transformer.wpe", config.n_positions, width)
+    for layer in range(config.n_layer):
+        block = f"transformer.h.{layer}"
+        yield from _affine(f"{block}.ln_1", width, bias=width)
+        # (in, out): GPT-2's kernels are transposed, unlike the other models'.
+        yield from _affine(f"{block}.attn.c_attn", width, 3 * width, bias=3 * width)
+        yield from _affine(f"{block}.attn.c_proj", width, width, bias=width)
+        yield from _affine(f"{block}.ln_2", width, bias=width)
+        yield from _affine(f"{block}.mlp.c_fc", width, inner, bias=inner)
+        yield from _affine(f"{block}.mlp.c_proj", inner, width, bias=width)
+    yield from _affine("transformer.ln_f", width, bias=width)
+
+
+def _opt_shapes(config: Any) -> Shapes:
+    width, narrow = config.hidden_size, config.word_embed_proj_dim
+    yield from _affine("model.decoder.embed_tokens", config.vocab_size, narrow)
+    # Two rows more than positions, as in fairseq.
+    yield from _affine("model.decoder.embed_positions", config.max_position_embeddings + 2, width)
+    if narrow != width:
+        yield from _affine("model.decoder.project_in", width, narrow)
+        yield from _affine("model.decoder.project_out", narrow, width)
+    if config.do_layer_norm_before and not config._remove_final_layer_norm:
+        yield from _affine("model.decoder.final_layer_norm", width, bias=width)
+    for layer in range(config.num_hidden_layers):
+        block = f"model.decoder.layers.{layer}"
+        for name in ("k_proj", "v_proj", "q_proj", "out_proj"):
+            yield from _affine(f"{block}.self_attn.{name}", width, width, bias=width)
+        yield from _affine(f"{block}.self_attn_layer_norm", width, bias=width)
+        yield from _affine(f"{block}.fc1", config.ffn_dim, width, bias=config.ffn_dim)
+        yield from _affine(f"{block}.fc2", width, config.ffn_dim, bias=width)
+        yield from _affine(f"{block}.final_layer_norm", width, bias=width)
+
+
+def _t5_shapes(config: Any) -> Shapes:
+    width, heads = config.d_model, config.num_heads * config.d_kv
+    yield from _affine("shared", config.vocab_size, width)
+    for stack, layers in (
+        ("encoder", config.num_layers),
+        ("decoder", config.num_decoder_layers),
+    ):
+        attentions = ["SelfAttention"] + ["EncDecAttention"] * (stack == "decoder")
+        for layer in range(layers):
+            block = f"{stack}.block.{layer}.layer"
+            for place, attention in enumerate(attentions):
+                for name in ("q", "k", "v"):
+                    yield from _affine(f"{block}.{place}.{attention}.{name}", heads, width)
+                yield from _affine(f"{block}.{place}.{attention}.o", width, heads)
+                if layer == 0 and attention == "SelfAttention":
+                    yield from _affine(
+                        f"{block}.{place}.{attention}.relative_attention_bias",
+                        config.relative_attention_num_buckets,
+                        config.num_heads,
+                    )
+                yield from _affine(f"{block}.{place}.layer_norm", width)
+            dense = f"{block}.{len(attentions)}.DenseReluDense"
+            for name in ("wi_0", "wi_1") if config.is_gated_act else ("wi",):
+                yield from _affine(f"{dense}.{name}", config.d_ff, width)
+            yield from _affine(f"{dense}.wo", width, config.d_ff)
+            yield from _affine(f"{block}.{len(attentions)}.layer_norm", width)
+        yield from _affine(f"{stack}.final_layer_norm", width)
+    if not config.tie_word_embeddings:
+        yield from _affine("lm_head", config.vocab_size, width)
+
+
+def _whisper_shapes(config: Any) -> Shapes:
+    width = config.d_model
+    yield from _affine("model.encoder.conv1", width, config.num_mel_bins, 3, bias=width)
+    yield from _affine("model.encoder.conv2", width, width, 3, bias=width)
+    yield from _affine("model.encoder.embed_positions", config.max_source_positions, width)
+    yield from _affine("model.decoder.embed_tokens", config.vocab_size, width)
+    yield from _affine("model.decoder.embed_positions", config.max_target_positions, width)
+    for stack, layers, inner in (
+        ("encoder", config.encoder_layers, config.encoder_ffn_dim),
+        ("decoder", config.decoder_layers, config.decoder_ffn_dim),
+    ):
+        for layer in range(layers):
+            block = f"model.{stack}.layers.{layer}"
+            for attention in ["self_attn"] + ["encoder_attn"] * (stack == "decoder"):
+                yield from _affine(f"{block}.{attention}.k_proj", width, width)
+                for name in ("v_proj", "q_proj", "out_proj"):
+                    yield from _affine(f"{block}.{attention}.{name}", width, width, bias=width)
+                yield from _affine(f"{block}.{attention}_layer_norm", width, bias=width)
+            yield from _affine(f"{block}.fc1", inner, width, bias=inner)
+            yield from _affine(f"{block}.fc2", width, inner, bias=width)
+            yield from _affine(f"{block}.final_layer_norm", width, bias=width)
+        yield from _affine(f"model.{stack}.layer_norm", width, bias=width)
+
+
+_SHAPES = {
+    "gpt2": _gpt2_shapes,
+    "opt": _opt_shapes,
+    "t5": _t5_shapes,
+    "whisper": _whisper_shapes,
+    **dict.fromkeys(rotary_form.MODEL_TYPES, rotary_form.shapes),
+}

@@ -1,0 +1,66 @@
+"""`Channel`: messages between two processes over one connection, sent from any thread.
+
+Knows framing, pickling and threads. Must not know what the messages mean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import queue
+import threading
+from multiprocessing.connection import Connection
+from typing import Any
+
+
+class Channel:
+    """One end. Sending never blocks; a thread of the channel's own does the writing.
+
+    That makes `send` safe anywhere, in `__del__` methods and under other locks included: a lock
+    around the connection could be asked for twice by one thread when the garbage collector runs.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        """Takes the connection over, and closes it in the end."""
+        self._connection = connection
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._write, name="channel-writer", daemon=True)
+        self._writer.start()
+
+    def send(self, message: Any) -> None:
+        """Queues a message. To an other end that is gone, it is lost without an error.
+
+        Raises:
+            Exception: whatever pickling the message raises.
+        """
+        self._outbox.put(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """The next message; blocks. One thread at a time may receive.
+
+        Args:
+            timeout_s: seconds to wait for it; None for as long as it takes.
+
+        Raises:
+            TimeoutError: none came in time. It is an `OSError` too: catch it before.
+            EOFError: the other end is gone.
+            OSError: the connection broke, in the middle of a message for instance.
+        """
+        if timeout_s is not None and not self._connection.poll(timeout_s):
+            raise TimeoutError
+        return pickle.loads(self._connection.recv_bytes())
+
+    def flush(self, timeout_s: float) -> None:
+        """Waits until everything is written, at most `timeout_s` seconds; nothing goes after."""
+        self._outbox.put(None)
+        self._writer.join(timeout_s)
+
+    def close(self) -> None:
+        """Closes the connection; only once nobody receives any more."""
+        self.flush(timeout_s=1.0)
+        self._connection.close()
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError):  # the other end is gone: whoever receives finds out
+            while (data := self._outbox.get()) is not None:
+                self._connection.send_bytes(data)

@@ -1,0 +1,41 @@
+"""How a module that `ChildProcess` runs begins and ends.
+
+Knows the connection that it inherits and what it must leave behind. Must not know its work.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn
+
+from xla_backend.child_process.channel import Channel
+from xla_backend.compilation import xla_folder
+
+
+def connect() -> tuple[Channel, Any]:
+    """The channel to the parent, and the first message; ends the process if the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    descriptor = int(sys.argv[1])
+    os.set_inheritable(descriptor, False)
+    channel = Channel(Connection(descriptor))
+    try:
+        return channel, channel.receive()
+    except (EOFError, OSError):
+        end(channel)
+
+
+def end(channel: Channel, status: int = 0) -> NoReturn:
+    """Ends the process once what was sent is written."""
+    channel.flush(timeout_s=1.0)
+    xla_folder.remove()
+    # Not sys.exit: there is nothing left to unwind that is worth waiting for TensorFlow's threads.
+    os._exit(status)
+
+
+def first_line(error: Exception, most: int = 300) -> str:
+    """The first line of an error's text: TensorFlow's go on for pages."""
+    line = str(error).strip().partition("\n")[0]
+    return line if len(line) <= most else line[: most - 3] + "..."

@@ -1,0 +1,141 @@
+"""`ChildProcess`: a Python process that works for this one, from its start to its end.
+
+Knows how it is started, spoken to and ended, and keeps what it printed last. Must not know what it
+works on: the process is a module that begins with `child_side.connect`.
+
+It is a fresh interpreter, not a fork and not `multiprocessing`'s spawn: the caller's main module is
+never imported again, so it also works from notebooks and from scripts without an
+`if __name__ == "__main__"`.
+
+Messages: to the process first what it shall be or do, then tuples (kind, value); from it tuples
+(kind, number of the request or None, value). Three kinds mean the same everywhere: a "chunk" is a
+piece of the answer, a "result" the last reply, and an "error" the last one too: a `BackendError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from xla_backend.child_process.channel import Channel
+from xla_backend.compilation.startup import QUIET_ENVIRONMENT
+from xla_backend.interface.errors import EngineStopped
+
+CLOSE_S = 3.0
+"""Seconds that a process gets to end by itself before it is killed."""
+LAST_LINES = 20
+
+logger = logging.getLogger(__name__)
+
+
+class ChildProcess:
+    """One process. One thread at a time may receive; all else may be called from any thread.
+
+    Attributes:
+        pid: its process id.
+        last_lines: the last of what it printed; complete after `end`.
+    """
+
+    def __init__(self, module: str, first: Any, variables: Mapping[str, str]) -> None:
+        """Starts it, without waiting for it.
+
+        Args:
+            module: its dotted name; run as `python -m`.
+            first: what `child_side.connect` returns there; can be pickled.
+            variables: of its environment, beside this process's own.
+
+        Raises:
+            EngineStopped: it cannot be started.
+        """
+        ours, theirs = socket.socketpair()
+        own = {**QUIET_ENVIRONMENT, **os.environ, "PYTHONPATH": os.pathsep.join(search_path())}
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    # -P: modules of the same name in the working directory are not ours to run.
+                    [sys.executable, "-P", "-m", module, str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    env=own | dict(variables),
+                )
+            except OSError as error:
+                ours.close()
+                raise EngineStopped(f"The process cannot be started: {error}.") from error
+        self.pid = self._process.pid
+        self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self._channel = Channel(Connection(ours.detach()))
+        self._channel.send(first)
+        self._output = threading.Thread(target=self._read_output, name="child-output", daemon=True)
+        self._output.start()
+
+    def send(self, kind: str, value: Any) -> None:
+        """Sends a message; never blocks. To a process that is gone, it is lost without an error."""
+        self._channel.send((kind, value))
+
+    def receive(self, timeout_s: float | None = None) -> tuple[str, int | None, Any]:
+        """The next message; see `Channel.receive`, which also says how a death is noticed."""
+        return self._channel.receive(timeout_s)
+
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return self._process.poll() is not None
+
+    def kill(self) -> None:
+        """Ends it now, whatever it does: XLA cannot be asked to stop compiling."""
+        self._process.kill()  # does nothing to one that has ended
+        self._process.wait()
+
+    def end(self, within_s: float = 0.0) -> None:
+        """Sees to its end and closes the channel; only once nobody receives any more.
+
+        Args:
+            within_s: seconds that it gets to end by itself.
+        """
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(within_s)
+        self.kill()
+        self._output.join(1.0)
+        self._channel.close()
+
+    def has_exited(self) -> bool:
+        """Whether it ended by itself, so that its last line says why; only after `end`."""
+        return self._process.returncode >= 0
+
+    def cause(self) -> str:
+        """Why it ended, as the middle of a sentence; only after `end`."""
+        code = self._process.returncode
+        if any("bad_alloc" in line or "out of memory" in line for line in self.last_lines):
+            return "memory ran out"
+        if code == -signal.SIGKILL:
+            return "it was killed, as the system does when memory runs out"
+        if code < 0:
+            return f"it was ended by signal {-code} ({signal.strsignal(-code)})"
+        return f"it ended with exit status {code}"
+
+    def _read_output(self) -> None:
+        """What it prints is noise until it dies; then its last lines are evidence."""
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                text = line.decode(errors="replace").rstrip()
+                self.last_lines.append(text)
+                logger.debug("%s: %s", self.pid, text)
+
+
+def search_path() -> list[str]:
+    """Where a child process finds this package and what `PYTHONPATH` names here."""
+    package_folder = str(Path(__file__).resolve().parents[2])
+    return [package_folder, *filter(None, [os.environ.get("PYTHONPATH")])]

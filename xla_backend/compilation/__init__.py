@@ -1,0 +1,1 @@
+"""XLA functions: traced, compiled, kept in memory and on disk. Knows no models."""

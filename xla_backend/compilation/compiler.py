@@ -1,0 +1,160 @@
+"""`Compiler`: restores functions from the store, or traces and compiles them and stores the result.
+
+Knows how a definition and XLA's machine code travel between TensorFlow and the store. Must not know
+what the functions compute, their cache keys, or the format of XLA's cache files (`hlo_stub`).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from xla_backend.compilation import hlo_stub, xla_folder
+from xla_backend.compilation.naming import trace_entry
+from xla_backend.compilation.store import Store
+from xla_backend.compilation.traced_function import Definition, TracedFunction
+
+logger = logging.getLogger(__name__)
+
+_stored_here: set[str] = set()
+"""XLA cache files that this process wrote. TensorFlow has compiled their HLO stubs as stubs and
+still has the functions themselves, so these run again without a file."""
+
+
+class Compiler:
+    """Traces and compiles, or restores. Thread-safe; one thread at a time per function."""
+
+    def __init__(self, store: Store | None) -> None:
+        """Without a store it traces and compiles everything."""
+        self._store = store
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+    def trace(self, function: TracedFunction) -> bool:
+        """Makes a function callable; returns whether it could skip tracing."""
+        with self._locks[function.name]:
+            if function.is_traced or self._adopt(function):
+                return True
+            function.trace()
+            if self._store is not None and (definition := function.definition) is not None:
+                self._store.save(
+                    trace_entry(function.name), definition.describe(), definition.functions
+                )
+            return False
+
+    def compile(
+        self, function: TracedFunction, entry: str, arguments: Sequence[Any]
+    ) -> tuple[Callable[..., Any], bool]:
+        """Makes a function ready to run for one set of argument shapes.
+
+        Args:
+            function: a traced function.
+            entry: name of its machine code in the store.
+            arguments: nests of tensors with those shapes, whose values give it no work to do.
+
+        Returns:
+            The callable for arguments of those shapes, and whether its machine code came from the
+            store.
+        """
+        if not xla_folder.is_ready():
+            function(*arguments)
+            return function, False
+        with self._locks[function.name]:
+            if (restored := self._restore(function, entry, arguments)) is not None:
+                return restored, True
+            try:
+                results = function(*arguments)
+            except Exception:
+                xla_folder.clear()  # the disk may be full
+                logger.warning("Compiling failed; trying once more.", exc_info=True)
+                results = function(*arguments)
+            code = list(xla_folder.collect(function.name).values())
+            if code:
+                self._keep(function, entry, code, arguments, results)
+            return function, False
+
+    def _adopt(self, function: TracedFunction) -> bool:
+        name = trace_entry(function.name)
+        stored = self._store.load(name) if self._store is not None else None
+        if stored is None:
+            return False
+        try:
+            function.adopt(Definition.from_description(*stored))
+        except Exception:
+            logger.warning("Stored definition %s does not fit; tracing anew.", name, exc_info=True)
+            return False
+        return True
+
+    def _restore(
+        self, function: TracedFunction, entry: str, arguments: Sequence[Any]
+    ) -> Callable[..., Any] | None:
+        """A callable that runs the stored machine code; None if there is no usable code."""
+        if self._store is None or function.definition is None:
+            return None
+        stored = self._store.load(entry)
+        if stored is None:
+            return None
+        description, blobs = stored
+        try:
+            name, file = description["hlo_stub"], description["file"]
+            definition, code = blobs
+            if file in _stored_here:
+                function(*arguments)
+                return function
+            run = function.through(definition)
+            xla_folder.provide(file, code)
+        except Exception as error:
+            logger.warning("Stored code %s cannot be used (%s); compiling anew.", entry, error)
+            return None
+        try:
+            if not hlo_stub.is_own_output(tf.nest.flatten(run(*arguments))):
+                return run
+            xla_folder.collect(name)
+            reason = "XLA looks for it elsewhere"
+        except Exception as error:
+            reason = f"XLA refuses it ({_first_line(error)})"
+        finally:
+            xla_folder.withdraw(file)
+        self._store.set_aside(entry, reason)
+        return None
+
+    def _keep(
+        self,
+        function: TracedFunction,
+        entry: str,
+        code: Sequence[bytes],
+        arguments: Sequence[Any],
+        results: Any,
+    ) -> None:
+        """Stores the machine code of a function under the name of an HLO stub.
+
+        Each stub gets a new name: TensorFlow remembers the names for which XLA refused code.
+        """
+        if self._store is None or function.definition is None:
+            return
+        name = f"{function.name}_hlo_stub_{secrets.token_hex(8)}"
+        given, returned = tf.nest.flatten(arguments), tf.nest.flatten(results)
+        try:
+            (own,) = code
+            captures = len(function.definition.captures)
+            definition = hlo_stub.define(name, given, captures, returned)
+            if not hlo_stub.is_own_output(
+                tf.nest.flatten(function.through(definition)(*arguments))
+            ):
+                raise ValueError("its HLO stub does not return the mark")
+            ((file, content),) = xla_folder.collect(name).items()
+            whole = hlo_stub.with_code_of(own, content)
+        except Exception:
+            logger.warning("%s cannot be stored; each start compiles anew.", entry, exc_info=True)
+        else:
+            _stored_here.add(file)
+            self._store.save(entry, {"hlo_stub": name, "file": file}, [definition, whole])
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,139 @@
+"""`FunctionCache`: the compiled functions of all models in memory, with counts and times.
+
+Knows cache keys, hits, times of first and later calls, and that concurrent misses build once. Must
+not know how a function is traced or run: the caller passes a builder.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.results import AnyKey, CacheEntry, CacheOutcome, FirstCall
+from xla_backend.interface.timing import summarize
+
+KEPT_RUNS = 1000
+"""Each entry keeps the times of this many latest cached calls."""
+
+Function = TypeVar("Function")
+
+
+@dataclass(frozen=True)
+class Built(Generic[Function]):
+    """What a builder returns.
+
+    Attributes:
+        function: what requests run.
+        outcome: MISS (traced and compiled) or DISK (restored).
+        trace_s, compile_s: duration of the two steps, in seconds.
+    """
+
+    function: Function
+    outcome: CacheOutcome
+    trace_s: float
+    compile_s: float
+
+
+@dataclass
+class Slot(Generic[Function]):
+    """One entry. `first_run_s` is None until the first run has been recorded."""
+
+    built: Built[Function]
+    first_run_s: float | None = None
+    hits: int = 0
+    cached_run_s: list[float] = field(default_factory=list)
+    made_at: float = field(default_factory=time.time)
+
+    @property
+    def first_call(self) -> FirstCall:
+        """Cost of the first call; its run counts as 0 until it ends."""
+        return FirstCall(
+            self.built.outcome,
+            self.built.trace_s,
+            self.built.compile_s,
+            self.first_run_s or 0.0,
+            self.made_at,
+        )
+
+
+class FunctionCache(Generic[Function]):
+    """Functions by model, cache key and batch size (requests served at once).
+
+    Thread-safe; concurrent callers of a missing function build it once.
+    """
+
+    def __init__(self) -> None:
+        self._slots: dict[tuple[str, AnyKey, int], Slot[Function]] = {}
+        self._lock = threading.Lock()
+        self._building: dict[tuple[str, AnyKey, int], threading.Lock] = {}
+
+    def get(
+        self, model: str, key: AnyKey, build: Callable[[], Built[Function]], batch_size: int = 1
+    ) -> tuple[Slot[Function], CacheOutcome]:
+        """The entry of a cache key. The first caller builds it; others wait and then hit.
+
+        Raises:
+            Exception: the builder failed; nothing is kept, and the next caller builds again.
+        """
+        name = (model, key, batch_size)
+        with self._lock:
+            if name in self._slots:
+                return self._hit(name)
+            building = self._building.setdefault(name, threading.Lock())
+        with building:
+            with self._lock:
+                if name in self._slots:
+                    return self._hit(name)
+            slot = Slot(build())
+            with self._lock:
+                self._slots[name] = slot
+                self._building.pop(name, None)
+            return slot, slot.built.outcome
+
+    def record(self, slot: Slot[Function], run_s: float) -> None:
+        """Adds the run time of a finished call to its entry."""
+        with self._lock:
+            if slot.first_run_s is None:
+                slot.first_run_s = run_s
+            else:
+                slot.cached_run_s.append(run_s)
+                del slot.cached_run_s[:-KEPT_RUNS]
+
+    def keys(self, model: str) -> set[CacheKey]:
+        """Cache keys of a language model whose functions for single requests are in memory."""
+        with self._lock:
+            return {
+                key
+                for of, key, batch_size in self._slots
+                if of == model and batch_size == 1 and isinstance(key, CacheKey)
+            }
+
+    def batch_sizes(self, model: str, key: AnyKey) -> set[int]:
+        """Batch sizes of a cache key's functions in memory."""
+        with self._lock:
+            return {size for of, other, size in self._slots if (of, other) == (model, key)}
+
+    def cached_functions(self, model: str | None = None) -> list[CacheEntry]:
+        """All entries, or one model's, in the order of their first calls."""
+        with self._lock:
+            return [
+                CacheEntry(
+                    model=of,
+                    key=key,
+                    first_call=slot.first_call,
+                    hits=slot.hits,
+                    cached=summarize(slot.cached_run_s),
+                    batch_size=batch_size,
+                )
+                for (of, key, batch_size), slot in self._slots.items()
+                if model is None or of == model
+            ]
+
+    def _hit(self, name: tuple[str, AnyKey, int]) -> tuple[Slot[Function], CacheOutcome]:
+        slot = self._slots[name]
+        slot.hits += 1
+        return slot, CacheOutcome.HIT

@@ -1,0 +1,126 @@
+"""HLO stubs: tiny functions under which XLA's persistent cache finds another function's code.
+
+Knows how that cache looks code up, and the format of its files. Must not know the store, nor what
+the functions compute.
+
+XLA looks code up by its HLO. To get that, TensorFlow lowers the whole graph, which took more than
+half of the time of restoring. An HLO stub has the same arguments and results as the function and
+computes nothing, so lowering it is fast. We put the function's machine code into the stub's cache
+file: XLA loads and runs it when the stub is called. Arguments and results must be equal.
+
+If XLA does not find the file, it compiles the stub. One of its results then consists of a mark, by
+which we notice.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+MARK = -31_415
+"""A function that is called without work to do never returns a tensor of this number only."""
+
+
+def define(
+    name: str, arguments: Sequence[tf.Tensor], captures: int, results: Sequence[tf.Tensor]
+) -> bytes:
+    """The serialized `FunctionDef` of an HLO stub.
+
+    Args:
+        name: the stub's name.
+        arguments: of the function; only shapes and dtypes count.
+        captures: number of variables that follow the arguments.
+        results: of the function for these arguments; only shapes and dtypes count.
+
+    Raises:
+        ValueError: no result can hold the mark.
+    """
+    marked = _marked(results)
+
+    def nothing(*given: tf.Tensor) -> list[tf.Tensor]:
+        # Depends on an argument, because TensorFlow folds constants without XLA.
+        zero = 0 * tf.reduce_sum(tf.cast(given[0], tf.int32))
+
+        def result(i: int, x: tf.Tensor) -> tf.Tensor:
+            if i == marked:
+                return tf.fill(x.shape, tf.cast(zero + MARK, x.dtype))
+            # XLA compiles a copy of an argument fastest.
+            same = [y for y in given if (y.dtype, y.shape) == (x.dtype, x.shape)]
+            return tf.identity(same[0]) if same else tf.fill(x.shape, tf.cast(zero, x.dtype))
+
+        return [result(i, x) for i, x in enumerate(results)]
+
+    specs = [tf.TensorSpec(x.shape, x.dtype) for x in arguments]
+    variables = [tf.TensorSpec([], tf.resource)] * captures
+    traced = tf.function(nothing, jit_compile=True, autograph=False)
+    definition = traced.get_concrete_function(*specs, *variables).function_def
+    definition.signature.name = name
+    return definition.SerializeToString(deterministic=True)
+
+
+def is_own_output(results: Sequence[tf.Tensor]) -> bool:
+    """Whether the stub itself returned these results, not the code in its cache file."""
+    return bool(np.all(results[_marked(results)].numpy() == MARK))
+
+
+def with_code_of(function: bytes, hlo_stub: bytes) -> bytes:
+    """The cache file of an HLO stub, with the function's machine code in it.
+
+    Args:
+        function: cache file of the function.
+        hlo_stub: cache file of the stub.
+
+    Raises:
+        ValueError: arguments or results differ, or the files have another format.
+    """
+    entry, hlo = file_messages()
+    try:
+        theirs, own = entry.FromString(function), entry.FromString(hlo_stub)
+        shapes = [hlo.FromString(x.hlo_module).host_program_shape for x in (theirs, own)]
+    except DecodeError as error:
+        raise ValueError(f"XLA's cache files have another format ({error})") from error
+    if not theirs.executable or not shapes[0] or shapes[0] != shapes[1]:
+        raise ValueError("its HLO stub has other arguments or results")
+    own.executable = theirs.executable
+    return own.SerializeToString(deterministic=True)
+
+
+def _marked(results: Sequence[tf.Tensor]) -> int:
+    """Index of the result that holds the mark."""
+    for i, x in enumerate(results):
+        if x.dtype != tf.bool and x.shape.num_elements() > 0:
+            return i
+    raise ValueError("none of its results is a number")
+
+
+@functools.cache
+def file_messages() -> tuple[Any, Any]:
+    """Message classes with the fields of `XlaSerializedCacheEntry` and `HloModuleProto` used here.
+
+    Source: tensorflow/compiler/jit/xla_compilation_cache.proto, xla/service/hlo.proto. TensorFlow's
+    package has no Python class for the first.
+    """
+    fields = {
+        "Entry": {"key": 1, "hlo_module": 2, "executable": 3},
+        "Hlo": {"host_program_shape": 4},
+    }
+    file = descriptor_pb2.FileDescriptorProto(name="xla_backend/hlo_stub.proto", syntax="proto3")
+    for name, numbers in fields.items():
+        message = file.message_type.add(name=name)
+        for field, number in numbers.items():
+            message.field.add(
+                name=field,
+                number=number,
+                type=descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
+                label=descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL,
+            )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    entry, hlo = (pool.FindMessageTypeByName(name) for name in fields)
+    return message_factory.GetMessageClass(entry), message_factory.GetMessageClass(hlo)

@@ -1,0 +1,89 @@
+"""Names of compiled functions in TensorFlow, in XLA's cache and in the store.
+
+Knows how a model's identity and a cache key become names. Must not know TensorFlow: the page's
+process looks the same names up in the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from xla_backend.interface.buckets import CacheKey
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig, PretrainedConfig
+
+
+def identity(
+    config: PretrainedConfig,
+    generation_config: GenerationConfig,
+    arrays: Mapping[str, np.ndarray],
+) -> str:
+    """A hash of the architecture, the special tokens and the weights: 20 hexadecimal digits.
+
+    It covers each array's name, shape and a sample of its values: hashing half a gigabyte would
+    take longer than restoring a function from disk.
+    """
+    digest = hashlib.blake2b(digest_size=10)
+    digest.update(config.to_json_string(use_diff=False).encode())
+    digest.update(generation_config.to_json_string(use_diff=False).encode())
+    for name in sorted(arrays):
+        flat = arrays[name].reshape(-1)
+        digest.update(f"{name}{arrays[name].shape}".encode())
+        digest.update(np.ascontiguousarray(flat[:: max(1, flat.size // 64)]).tobytes())
+    return digest.hexdigest()
+
+
+def prefill_function(model_identity: str) -> str:
+    """Name of the function that runs a prompt of any padded length."""
+    return f"xla_backend_prefill_{model_identity}"
+
+
+def decode_function(model_identity: str, num_beams: int, batch_size: int = 1) -> str:
+    """Name of the function that adds tokens, for any padded length and number of tokens."""
+    sizes = f"{num_beams}" if batch_size == 1 else f"{num_beams}x{batch_size}"
+    return f"xla_backend_decode_{sizes}_{model_identity}"
+
+
+def trace_entry(function: str) -> str:
+    """Name of the store's entry with a function's definition."""
+    return f"{function}.trace"
+
+
+def prefill_code_entry(model_identity: str, padded_length: int) -> str:
+    """Name of the store's entry with prefill's machine code for a padded length."""
+    return f"{prefill_function(model_identity)}.{padded_length}"
+
+
+def decode_code_entry(model_identity: str, key: CacheKey, batch_size: int = 1) -> str:
+    """Name of the store's entry with decode's machine code for a cache key."""
+    function = decode_function(model_identity, key.num_beams, batch_size)
+    return f"{function}.{key.padded_length}x{key.max_new_tokens}"
+
+
+def is_stored(
+    model_identity: str,
+    key: CacheKey,
+    in_memory: Collection[CacheKey],
+    holds: Callable[[str], bool],
+) -> bool:
+    """Whether a cache key's functions can be restored without tracing or compiling.
+
+    Args:
+        model_identity: from `identity`.
+        key: which functions.
+        in_memory: the model's keys that are compiled; they may share functions with this one.
+        holds: tells whether the store has an entry of a name.
+    """
+    needed = [decode_code_entry(model_identity, key)]
+    if not in_memory:
+        needed.append(trace_entry(prefill_function(model_identity)))
+    if all(other.num_beams != key.num_beams for other in in_memory):
+        needed.append(trace_entry(decode_function(model_identity, key.num_beams)))
+    if all(other.padded_length != key.padded_length for other in in_memory):
+        needed.append(prefill_code_entry(model_identity, key.padded_length))
+    return all(holds(entry) for entry in needed)

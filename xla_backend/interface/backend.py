@@ -1,0 +1,284 @@
+"""The interface of all backends, as protocols.
+
+`Backend` runs the engine in this process, `BackendProcess` in a child process, `ClusterBackend` on
+other machines. Their docstrings say only how they differ. Must not know any of them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Protocol, TypeVar
+
+from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.function_comparison import (
+    DEFAULT_CALLS,
+    FunctionComparison,
+    StoredKey,
+)
+from xla_backend.interface.options import (
+    DEFAULT_MAX_SECONDS,
+    DEFAULT_OPTIONS,
+    AudioInput,
+    GenerationOptions,
+)
+from xla_backend.interface.prompt import Prompt
+from xla_backend.interface.results import (
+    CacheEntry,
+    EngineStatus,
+    GenerationResult,
+    ModelInfo,
+    Past,
+    Prediction,
+    TranscribedWindow,
+    Transcription,
+)
+
+Piece = TypeVar("Piece", covariant=True)
+Result = TypeVar("Result", bound=GenerationResult)
+
+
+class AnyStream(Protocol[Piece, Result]):
+    """The output of a running request: iterate over its chunks once, then read `result`.
+
+    Attributes:
+        result: None until the iterator has ended; after `stop`, the output so far. Stays None after
+            an error, or if `stop` came before anything ran.
+    """
+
+    result: Result | None
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Piece]:
+        """The chunks; raises the request's errors."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ends the request after the current chunk; the output so far is kept.
+
+        Any thread may call it; it returns at once. A running compilation finishes first, because
+        XLA cannot be interrupted.
+        """
+
+
+class AnyTextStream(AnyStream[str, GenerationResult], Protocol):
+    """The chunks of a text; they are never empty, and joined they are `result.text`."""
+
+    @property
+    @abstractmethod
+    def has_started(self) -> bool:
+        """Whether the engine has started on this request, or never will."""
+
+    @abstractmethod
+    def wait_started(self) -> None:
+        """Waits until the engine starts on this request, if the backend can tell before a chunk."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Abandons the request without waiting for the rest."""
+
+
+class AnyBackend(Protocol):
+    """An engine that generates text with compiled functions that it caches. Thread-safe.
+
+    If the engine is in another process, all methods that need it may raise `EngineStopped`.
+    """
+
+    @property
+    @abstractmethod
+    def status(self) -> EngineStatus:
+        """What the engine is doing now."""
+
+    @abstractmethod
+    def models(self) -> list[ModelInfo]:
+        """All models with a name, and all loaded folders."""
+
+    @abstractmethod
+    def load(self, model: str) -> ModelInfo:
+        """Loads a model before its first use.
+
+        Raises:
+            ModelUnavailable: it is unknown or broken, or cannot be downloaded.
+        """
+
+    @abstractmethod
+    def generate(
+        self,
+        model: str,
+        prompt: Prompt,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        *,
+        exact_key: bool = False,
+    ) -> GenerationResult:
+        """Generates the whole text.
+
+        Args:
+            model: a name that `models` lists, or a folder if the registry allows folders.
+            prompt: the text to continue, or the messages of a talk, of which an instruct model
+                writes the next.
+            options: of the generation.
+            exact_key: do not reuse a larger compiled function; compile this request's cache key.
+
+        Raises:
+            InvalidRequest: the prompt is empty, too long or not text, or messages are sent to a
+                model without a chat template.
+            ModelUnavailable: the model cannot be loaded.
+        """
+
+    @abstractmethod
+    def stream(
+        self,
+        model: str,
+        prompt: Prompt,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        *,
+        exact_key: bool = False,
+    ) -> AnyTextStream:
+        """Generates text in chunks; arguments as for `generate`.
+
+        Returns at once; the iterator raises what `generate` raises. Beam search only knows its text
+        at the end, so it gives one chunk.
+        """
+
+    @abstractmethod
+    def transcribe(
+        self,
+        model: str,
+        recording: AudioInput,
+        options: GenerationOptions | None = None,
+        *,
+        language: str | None = None,
+        max_seconds: float = DEFAULT_MAX_SECONDS,
+    ) -> Transcription:
+        """Transcribes a recording.
+
+        A recording that is longer than the model's window is cut into windows, which all run on
+        one compiled function. Silent windows are skipped.
+
+        Args:
+            model: as for `generate`, but a speech model.
+            recording: a file's path, or (rate in Hz, samples) with samples of shape (n,) or
+                (n, channels).
+            options: of the generation; `max_new_tokens` applies to each window and is cut to the
+                model's positions. None for the likeliest text, at most `options.WINDOW_TOKENS`.
+            language: of the speech ("en", "German"); None to let the model detect it, or for a
+                model with a single language.
+            max_seconds: longer recordings are refused.
+
+        Raises:
+            InvalidRequest: the recording is unreadable, silent, too short or too long, or the model
+                does not know the language, or it is not a speech model.
+            ModelUnavailable: the model cannot be loaded.
+        """
+
+    @abstractmethod
+    def transcribe_windows(
+        self,
+        model: str,
+        recording: AudioInput,
+        options: GenerationOptions | None = None,
+        *,
+        language: str | None = None,
+        max_seconds: float = DEFAULT_MAX_SECONDS,
+    ) -> AnyStream[TranscribedWindow, Transcription]:
+        """Transcribes a recording window by window; arguments as for `transcribe`.
+
+        Returns at once; the iterator raises what `transcribe` raises.
+        """
+
+    @abstractmethod
+    def predict(
+        self,
+        model: str,
+        prompt: Prompt,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        *,
+        exact_key: bool = False,
+    ) -> Prediction:
+        """Predicts a request's cache outcome and time; arguments and errors as for `generate`."""
+
+    @abstractmethod
+    def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
+        """Predicts the same for the first window of any recording; arguments as for `transcribe`.
+
+        In the result, `prompt_tokens` counts the frames of a window, and `expected_s` is the time
+        of one window.
+
+        Raises:
+            InvalidRequest: it is not a speech model.
+            ModelUnavailable: as `generate`.
+        """
+
+    @abstractmethod
+    def compare_function(
+        self, function: str, batch_size: int, *, pad: bool = False, calls: int = DEFAULT_CALLS
+    ) -> FunctionComparison:
+        """Calls an example function eagerly, as `tf.function` and compiled by XLA.
+
+        Args:
+            function, batch_size, pad, calls: see `FunctionRequest`.
+
+        Raises:
+            InvalidRequest: there is no such function, or a number is out of range.
+        """
+
+    @abstractmethod
+    def stored_keys(self) -> list[StoredKey]:
+        """The input shapes that `compare_function` has compiled for."""
+
+    @abstractmethod
+    def clear_functions(self) -> None:
+        """Makes `compare_function` trace and compile everything again."""
+
+    @abstractmethod
+    def prefetch(self, model: str, keys: Iterable[CacheKey]) -> None:
+        """Compiles or restores cache keys while no request runs; the model must be loaded.
+
+        Returns at once.
+        """
+
+    @abstractmethod
+    def prefetching(self) -> list[tuple[str, CacheKey]]:
+        """Models and cache keys of `prefetch` that are being compiled or still wait."""
+
+    @abstractmethod
+    def cancel_prefetch(self) -> None:
+        """Drops the waiting keys of `prefetch`; a running compilation finishes."""
+
+    @abstractmethod
+    def past(self) -> Past:
+        """Requests and times of each model's cache keys, earlier runs included."""
+
+    @abstractmethod
+    def cached_functions(self) -> list[CacheEntry]:
+        """The compiled functions in memory and statistics of their calls."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the engine; later requests raise an error."""
+
+
+class ServedBackend(AnyBackend, Protocol):
+    """An engine in another process that can be restarted, as a page needs it."""
+
+    @abstractmethod
+    def wait_ready(self, timeout_s: float | None = None) -> bool:
+        """Waits until an engine has started and tried to load its default model.
+
+        Returns:
+            Whether one is ready; False after `timeout_s` seconds.
+        """
+
+    @abstractmethod
+    def clear(
+        self, model: str | None = None, key: CacheKey | None = None, disk: bool = True
+    ) -> None:
+        """Clears compiled functions, so that the next call is a cold one.
+
+        XLA never frees a function inside a process. So the engine restarts, which takes seconds,
+        clears all functions in memory and cancels prefetching.
+
+        Args:
+            model, key: with `disk`, the store's entries to remove; all if they are None.
+            disk: also clear the store; otherwise functions will be restored from it.
+        """

@@ -1,0 +1,82 @@
+"""Buckets: the rules that turn a request's sizes into a `CacheKey`.
+
+Knows how prompt lengths and numbers of new tokens are rounded up. Must not know models beyond their
+context length, nor TensorFlow: the page predicts with this module.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from dataclasses import dataclass
+
+from xla_backend.interface.errors import InvalidRequest
+
+
+@dataclass(frozen=True, order=True)
+class CacheKey:
+    """The cache key of a model's compiled function.
+
+    Attributes:
+        padded_length: tokens of the prompt with its padding (encoder input for encoder-decoders);
+            for speech models, frames of the spectrogram of a whole window.
+        num_beams: rows decoded together.
+        max_new_tokens: the function can add at most this many tokens.
+    """
+
+    padded_length: int
+    num_beams: int
+    max_new_tokens: int
+
+    def to_dict(self) -> dict[str, int]:
+        """The key as JSON values."""
+        return dataclasses.asdict(self)
+
+    def __str__(self) -> str:
+        return f"padded {self.padded_length} · beams {self.num_beams} · new {self.max_new_tokens}"
+
+
+@dataclass(frozen=True)
+class BucketRules:
+    """Rounds sizes up. Doubling sizes waste less than half and keep the cache keys few.
+
+    Up to 128 tokens a prompt takes as long as reading the weights. Above, its time grows with the
+    padded length, so there at most a third is wasted.
+
+    Attributes:
+        padded_lengths: ascending sizes for prompts; longer prompts round up to a multiple of the
+            last size.
+        max_new_tokens: ascending sizes for new tokens, likewise.
+    """
+
+    padded_lengths: tuple[int, ...] = (16, 32, 64, *range(128, 513, 64), *range(640, 1025, 128))
+    max_new_tokens: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
+
+    def __post_init__(self) -> None:
+        for name in ("padded_lengths", "max_new_tokens"):
+            sizes = getattr(self, name)
+            if not sizes or any(size < 1 for size in sizes) or list(sizes) != sorted(set(sizes)):
+                raise InvalidRequest(f"{name} must be ascending positive whole numbers.")
+
+    def key_for(
+        self,
+        prompt_tokens: int,
+        num_beams: int,
+        max_new_tokens: int,
+        context_length: int | None = None,
+    ) -> CacheKey:
+        """The cache key of a request; the context length limits the padding, not the prompt."""
+        padded_length = _round_up(prompt_tokens, self.padded_lengths)
+        if context_length is not None:
+            padded_length = max(prompt_tokens, min(padded_length, context_length))
+        return CacheKey(
+            padded_length=padded_length,
+            num_beams=num_beams,
+            max_new_tokens=_round_up(max_new_tokens, self.max_new_tokens),
+        )
+
+
+def _round_up(size: int, sizes: tuple[int, ...]) -> int:
+    if size > sizes[-1]:
+        return -(-size // sizes[-1]) * sizes[-1]
+    return sizes[bisect.bisect_left(sizes, size)]

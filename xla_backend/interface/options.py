@@ -1,0 +1,163 @@
+"""`GenerationOptions`: a request's options, checked before anything is compiled.
+
+Knows their names, ranges and meanings (those of Hugging Face's `GenerationConfig`). Must not know
+models, tokens or TensorFlow: the page's process imports this module.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from xla_backend.interface.errors import InvalidRequest
+
+AudioInput = str | os.PathLike | tuple[int, np.ndarray]
+"""A recording: a file's path, or (rate in Hz, samples) with samples (n,) or (n, channels)."""
+DEFAULT_MAX_SECONDS = 600.0
+"""Default bound on the length of a recording, in seconds."""
+MAX_NEW_TOKENS = 1024
+WINDOW_TOKENS = 224
+"""Default `max_new_tokens` of a window of a recording: Whisper's own program allows as many for 30
+seconds of speech. A larger bound makes every token slower."""
+MAX_NUM_BEAMS = 8
+MAX_TOP_K = 1_000_000
+MAX_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class GenerationOptions:
+    """Options of one generation. Sampling is on exactly when `temperature` is above 0.
+
+    Attributes:
+        max_new_tokens: upper bound of generated tokens, 1 to 1024.
+        num_beams: number of beams, 1 to 8; 1 is greedy search or plain sampling.
+        temperature: divides the logits before sampling, up to 100; 0 (default) is greedy.
+        top_k: when sampling, keep only the k likeliest tokens; 0 keeps all.
+        top_p: when sampling, keep the likeliest tokens whose probabilities first add up to
+            `top_p`, above 0 up to 1; 1 keeps all.
+        repetition_penalty: above 1 makes tokens that already occurred less likely, 0.01 to 100.
+        length_penalty: exponent on the length by which beam scores are divided, -10 to 10;
+            above 0 favours longer texts. Beam search only.
+        early_stopping: True stops as soon as `num_beams` texts are finished, False when a better
+            one is unlikely, "never" when a better one is impossible. Beam search only.
+        seed: of sampling, 0 to 2**31 - 1; the same seed gives the same text.
+
+    Raises:
+        InvalidRequest: an option has a wrong type or is out of range; the message names the option,
+            the range and the value.
+    """
+
+    max_new_tokens: int = 32
+    num_beams: int = 1
+    temperature: float = 0.0
+    top_k: int = 50
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+    length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.temperature is None:
+            object.__setattr__(self, "temperature", 0.0)
+        for name, low, high in (
+            ("max_new_tokens", 1, MAX_NEW_TOKENS),
+            ("num_beams", 1, MAX_NUM_BEAMS),
+            ("top_k", 0, MAX_TOP_K),
+            ("seed", 0, MAX_SEED),
+        ):
+            object.__setattr__(self, name, _integer(name, getattr(self, name), low, high))
+        for name, least, most in (
+            ("temperature", 0.0, 100.0),
+            ("top_p", 0.0, 1.0),
+            ("repetition_penalty", 0.01, 100.0),
+            ("length_penalty", -10.0, 10.0),
+        ):
+            object.__setattr__(self, name, _real(name, getattr(self, name), least, most))
+        if self.top_p == 0.0:
+            raise InvalidRequest("top_p must be above 0 and at most 1: 0 would leave no token.")
+        if 0.0 < self.temperature < 0.01:
+            raise InvalidRequest(
+                "temperature must be 0 (greedy) or between 0.01 and 100; "
+                f"{self.temperature:g} divides by almost nothing. Use 0 for greedy text."
+            )
+        if not (isinstance(self.early_stopping, bool) or self.early_stopping == "never"):
+            raise InvalidRequest(
+                f'early_stopping must be true, false or "never", not {shown(self.early_stopping)}.'
+            )
+
+    @property
+    def do_sample(self) -> bool:
+        """Whether tokens are sampled (temperature above 0); otherwise the likeliest is taken."""
+        return self.temperature > 0.0
+
+    def replace(self, **changes: Any) -> GenerationOptions:
+        """A copy with some options changed, checked again."""
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options as JSON values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> GenerationOptions:
+        """Options from JSON values.
+
+        Raises:
+            InvalidRequest: a name is unknown, a type is wrong or a value is out of range.
+        """
+        known = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(str(name) for name in values if name not in known)
+        if unknown:
+            raise InvalidRequest(
+                f"unknown option {', '.join(unknown)}; the options are {', '.join(sorted(known))}."
+            )
+        return cls(**values)
+
+
+def shown(value: object, length: int = 40) -> str:
+    """Any value as text for a message: its `repr`, cut to at most `length` characters."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to print whole numbers of thousands of digits.
+        return "a number of thousands of digits"
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def _integer(name: str, value: object, low: int, high: int) -> int:
+    # JSON and sliders send whole numbers as floats: 32.0 is 32, 32.5 is a mistake.
+    if isinstance(value, float) and math.isfinite(value) and value == int(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise InvalidRequest(
+            f"{name} must be a whole number from {low} to {high}, not {shown(value)}."
+        )
+    number = int(value)
+    if not low <= number <= high:
+        raise InvalidRequest(f"{name} must be from {low} to {high}, not {shown(number)}.")
+    return number
+
+
+def _real(name: str, value: object, low: float, high: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InvalidRequest(
+            f"{name} must be a number from {low:g} to {high:g}, not {shown(value)}."
+        )
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not (math.isfinite(number) and low <= number <= high):
+        raise InvalidRequest(f"{name} must be from {low:g} to {high:g}, not {shown(value)}.")
+    return number
+
+
+DEFAULT_OPTIONS = GenerationOptions()
+"""Greedy search, 32 new tokens."""

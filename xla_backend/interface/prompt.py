@@ -1,0 +1,35 @@
+"""`Prompt`: what a model of texts is asked, a text to continue or the messages of a talk.
+
+Knows their form. Must not know how a model wants messages written: `checkpoints.tokenization` does.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+
+class Message(NamedTuple):
+    """One message of a talk.
+
+    Attributes:
+        role: "system" (how to answer; only the first), "user" or "assistant".
+        content: its text.
+    """
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+Prompt = str | tuple[Message, ...]
+"""A text that the model continues, or messages, of which it writes the next. Any instruct model has
+a chat template for these."""
+
+
+def question(text: str, system: str = "") -> tuple[Message, ...]:
+    """The messages of one question.
+
+    Args:
+        text: what the user asks.
+        system: how the model is to answer; empty: as its chat template says.
+    """
+    return (*([Message("system", system)] if system else []), Message("user", text))

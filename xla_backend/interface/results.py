@@ -1,0 +1,390 @@
+"""Results: the plain values that the engine returns to callers and across processes.
+
+Knows the fields of results, cache entries, predictions and model descriptions. Must not know how
+they are made, nor TensorFlow: everything here can be pickled and turned into JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Literal, NamedTuple
+
+from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.options import GenerationOptions
+from xla_backend.interface.timing import Statistics, Timing
+
+
+class CacheOutcome(str, Enum):
+    """Where a request's compiled function came from."""
+
+    HIT = "hit"
+    """It was in memory."""
+    MISS = "miss"
+    """It was traced and compiled for this request."""
+    DISK = "disk"
+    """It was restored from the store on disk."""
+    REUSED = "reused"
+    """A larger function was in memory and served the request."""
+
+
+class TopLogprob(NamedTuple):
+    """One of the likeliest tokens at a position. Fields as in `Token`."""
+
+    id: int
+    text: str
+    logprob: float
+
+
+@dataclass(frozen=True)
+class Token:
+    """One generated token.
+
+    Attributes:
+        id: its number in the vocabulary.
+        text: its own text; several tokens can share a character, so joining these is not exact.
+        logprob: natural logarithm of its probability, before temperature, filters and penalties.
+        top_logprobs: the five likeliest tokens at this position, best first; the token itself may
+            not be among them.
+    """
+
+    id: int
+    text: str
+    logprob: float
+    top_logprobs: tuple[TopLogprob, ...] = ()
+
+
+@dataclass(frozen=True)
+class FirstCall:
+    """The phases of a compiled function's first call, in seconds.
+
+    Attributes:
+        made_at: when the function was made, in seconds since 1970; None where nobody noted it.
+    """
+
+    outcome: CacheOutcome
+    trace_s: float
+    compile_s: float
+    run_s: float
+    made_at: float | None = None
+
+    @property
+    def total_s(self) -> float:
+        """Tracing (or restoring), compiling and running."""
+        return self.trace_s + self.compile_s + self.run_s
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The key of a function made by `jit`: its arguments' types, such as `float32[8, 4]`."""
+
+    arguments: str
+
+    def __str__(self) -> str:
+        return self.arguments
+
+
+AnyKey = CacheKey | Signature
+"""The key of a compiled function: of a model (`CacheKey`) or made by `jit` (`Signature`)."""
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """One compiled function in memory: its first call and statistics of later ones.
+
+    Attributes:
+        model: the model, or the function that `jit` got.
+        key: of the function.
+        cached: statistics of `Timing.run_s` of the calls after the first, for any number of tokens;
+            None before there is one.
+        batch_size: requests that it serves at once; `hits` and `cached` count each of them.
+    """
+
+    model: str
+    key: AnyKey
+    first_call: FirstCall
+    hits: int
+    cached: Statistics | None
+    batch_size: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of the API; `first_call` also has "cache"."""
+        first = dataclasses.asdict(self.first_call)
+        return {
+            "model": self.model,
+            "key": self.key.to_dict() if isinstance(self.key, CacheKey) else str(self.key),
+            "batch_size": self.batch_size,
+            "first_call": {"cache": first.pop("outcome").value, **first},
+            "hits": self.hits,
+            "cached": dataclasses.asdict(self.cached) if self.cached else None,
+        }
+
+
+@dataclass(frozen=True)
+class GenerationResult:
+    """The result of one request.
+
+    Attributes:
+        model: the name that the request used.
+        text: the continuation or answer, without the prompt and special tokens.
+        tokens: the generated tokens, with the end-of-text token.
+        prompt_tokens: tokens of the prompt, without padding.
+        key: cache key of the function that served the request.
+        requested_key: cache key that fits the request best; differs from `key` when REUSED.
+        cache: where the compiled function came from.
+        finish: "eos" (the model ended its text), "length" (max_new_tokens) or "stopped".
+        timing: the phases, in seconds.
+        since_first_token_s: the part of `timing.total_s` that came after the first token.
+        first_call: of `key`: the one that compiled it, now or in an earlier process; the one that
+            restored it where none is known.
+        load_s: seconds of loading the model for this request, not part of `timing`.
+        prompt_texts: text of each prompt token, as in `Token`; empty for a recording.
+        batch_size: number of requests that ran together, this one included. They share the
+            processor, so `timing` and `tokens_per_second` are this request's share.
+    """
+
+    model: str
+    text: str
+    tokens: tuple[Token, ...]
+    prompt_tokens: int
+    key: CacheKey
+    requested_key: CacheKey
+    cache: CacheOutcome
+    finish: Literal["eos", "length", "stopped"]
+    timing: Timing
+    first_call: FirstCall
+    options: GenerationOptions
+    since_first_token_s: float = 0.0
+    load_s: float = 0.0
+    prompt_texts: tuple[str, ...] = ()
+    batch_size: int = 1
+
+    @property
+    def new_tokens(self) -> int:
+        """Number of generated tokens."""
+        return len(self.tokens)
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Time to first token: from the request's arrival; queue, trace and compile included.
+
+        None without a token. With several beams, that token may still give way to another.
+        """
+        return self.timing.total_s - self.since_first_token_s if self.tokens else None
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Time per output token after the first one, on average; None with less than two."""
+        return self.since_first_token_s / (self.new_tokens - 1) if self.new_tokens > 1 else None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Decode tokens per second, 1 / `tpot_s`; None where that does not exist."""
+        return 1 / self.tpot_s if self.tpot_s else None
+
+    @property
+    def speedup(self) -> float | None:
+        """The function's first call over this run, in time; None for that first call."""
+        if self.cache in (CacheOutcome.MISS, CacheOutcome.DISK) or self.timing.run_s <= 0:
+            return None
+        return self.first_call.total_s / self.timing.run_s
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of the command line and the API."""
+        return {
+            "model": self.model,
+            "text": self.text,
+            "prompt_tokens": self.prompt_tokens,
+            "new_tokens": self.new_tokens,
+            "finish_reason": "stop" if self.finish == "eos" else self.finish,
+            "key": self.key.to_dict(),
+            "cache": self.cache.value,
+            "batch_size": self.batch_size,
+            "timing": self.timing.to_dict(),
+            "ttft_s": self.ttft_s,
+            "tpot_s": self.tpot_s,
+        }
+
+
+@dataclass(frozen=True)
+class TranscribedWindow:
+    """The transcript of one window of a recording.
+
+    Attributes:
+        start_s, end_s: its place in the recording, in seconds.
+        new_tokens: number of generated tokens.
+        cache: where the compiled function came from; None for a silent window, which is not run.
+        timing: this window's part of the request's timing; they add up to it.
+    """
+
+    start_s: float
+    end_s: float
+    text: str
+    new_tokens: int
+    cache: CacheOutcome | None
+    timing: Timing
+
+
+@dataclass(frozen=True)
+class Transcription(GenerationResult):
+    """The transcript of a recording.
+
+    The inherited fields are about the whole recording: `text`, `tokens` and `timing` cover all
+    windows, `prompt_tokens` counts the spectrogram frames that sound fills, `cache` and
+    `first_call` are those of the first window that ran.
+
+    Attributes:
+        audio_s: seconds of the recording; when stopped, up to the last window that ran.
+        language: code of the requested or detected language; None if the model knows one language
+            and has no name for it.
+        windows: the transcript of each window.
+    """
+
+    audio_s: float = 0.0
+    language: str | None = None
+    windows: tuple[TranscribedWindow, ...] = ()
+
+    @property
+    def tpot_s(self) -> float | None:
+        """As for a text; None where several windows ran, each with a prefill of its own."""
+        runs = sum(window.cache is not None for window in self.windows)
+        return super().tpot_s if runs == 1 else None
+
+    @property
+    def real_time_factor(self) -> float:
+        """`timing.total_s` (waiting, tracing and compiling included) over `audio_s`.
+
+        0.25 is 4 times faster than real time.
+        """
+        return self.timing.total_s / self.audio_s
+
+    @property
+    def speedup(self) -> float | None:
+        """The function's first call over the run of a window, in time.
+
+        None if the first window was that call.
+        """
+        of_all_windows = super().speedup
+        runs = sum(window.cache is not None for window in self.windows)
+        return of_all_windows * runs if of_all_windows is not None else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of the command line and the API."""
+        return {
+            **super().to_json(),
+            "audio_s": self.audio_s,
+            "real_time_factor": self.real_time_factor,
+        }
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The predicted outcome of a request.
+
+    Attributes:
+        outcome: HIT, MISS, DISK or REUSED.
+        key: cache key of the function that it would run on.
+        requested_key: cache key that fits it best; differs from `key` when REUSED.
+        prompt_tokens: tokens of the prompt, without padding.
+        expected_s: seconds, from earlier times of this key (on a miss, of the most similar one);
+            None if nothing comparable was measured yet.
+    """
+
+    outcome: CacheOutcome
+    key: CacheKey
+    requested_key: CacheKey
+    prompt_tokens: int
+    expected_s: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of the API."""
+        return {
+            "cache": self.outcome.value,
+            "key": self.key.to_dict(),
+            "requested_key": self.requested_key.to_dict(),
+            "prompt_tokens": self.prompt_tokens,
+            "expected_s": self.expected_s,
+        }
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A model that requests can name.
+
+    Attributes:
+        family: "decoder-only", "encoder-decoder" or "speech".
+        source: "bundled" (ships with the project), "hub" (downloaded at its first use) or "folder".
+        context_length: bound on the tokens of prompt and text together; None if it is unknown.
+        model_type: Hugging Face's name of its architecture ("gpt2", "opt", "t5", "whisper"); empty
+            if it is unknown before the download.
+        is_multilingual: whether it is a speech model for several languages.
+        is_instruct: whether it has a chat template, so that it answers messages; False if that is
+            unknown before the download.
+    """
+
+    name: str
+    family: Literal["decoder-only", "encoder-decoder", "speech"]
+    source: Literal["bundled", "hub", "folder"]
+    description: str
+    context_length: int | None = None
+    loaded: bool = False
+    is_multilingual: bool = False
+    model_type: str = ""
+    is_instruct: bool = False
+
+
+@dataclass(frozen=True)
+class EngineStatus:
+    """What the engine is doing now.
+
+    Attributes:
+        state: the activity.
+        detail: its model or cache key, as text for visitors; may be empty.
+        since: `time.perf_counter()` when the state began.
+        progress: the downloaded part, 0 to 1; None in other states.
+        note: a recent event of the engine, as text for visitors; may be empty.
+    """
+
+    state: Literal[
+        "starting",
+        "downloading",
+        "loading",
+        "ready",
+        "tracing",
+        "compiling",
+        "generating",
+        "measuring",
+        "stopped",
+    ]
+    detail: str = ""
+    since: float = 0.0
+    progress: float | None = None
+    note: str = ""
+
+    def replace(self, **changes: Any) -> EngineStatus:
+        """A copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class KeyHistory:
+    """The history of one cache key, in seconds; None for what never happened.
+
+    Attributes:
+        times: number of requests for this key.
+        miss_s: the last first call that compiled: trace, compile and run.
+        disk_s: the last first call that was restored from the store.
+        run_s: the last run of the compiled function.
+        compiled: that first call by its phases; None also in what older versions kept.
+    """
+
+    times: int = 0
+    miss_s: float | None = None
+    disk_s: float | None = None
+    run_s: float | None = None
+    compiled: FirstCall | None = None
+
+
+Past = dict[str, dict[CacheKey, KeyHistory]]
+"""Model -> cache key -> its history."""

@@ -1,0 +1,141 @@
+"""Timing of a request by phases, and statistics over many requests.
+
+Knows phases, a stopwatch and percentiles; all times are seconds of `time.perf_counter`. Must not
+know what happens in the phases, nor TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+PHASES = ("queue", "tokenize", "trace", "compile", "prefill", "decode", "detokenize")
+RESTORING = {"trace": "Restore graph", "compile": "Restore code"}
+"""What the two phases are called on DISK, where nothing is traced or compiled."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The phases of one request, in seconds; they add up to `total_s`.
+
+    Attributes:
+        queue_s: waiting for other requests on the same engine.
+        tokenize_s: text to token ids, and their checks.
+        trace_s: tracing the TensorFlow graphs; on DISK, restoring them from the store.
+        compile_s: compiling them with XLA; on DISK, loading the machine code from the store.
+        prefill_s: running prefill, which includes the first generated token.
+        decode_s: running decode for the other tokens.
+        detokenize_s: token ids to text.
+        total_s: from the request's arrival to its result. Excludes the time between chunks that a
+            streaming caller spends, and loading the model.
+    """
+
+    queue_s: float = 0.0
+    tokenize_s: float = 0.0
+    trace_s: float = 0.0
+    compile_s: float = 0.0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    detokenize_s: float = 0.0
+    total_s: float = 0.0
+
+    @property
+    def run_s(self) -> float:
+        """Seconds of running compiled code: a cached call without its text handling."""
+        return self.prefill_s + self.decode_s
+
+    def since(self, earlier: Timing) -> Timing:
+        """The difference from an earlier reading of the same stopwatch."""
+        return Timing(
+            **{name: value - getattr(earlier, name) for name, value in self.to_dict().items()}
+        )
+
+    def to_dict(self) -> dict[str, float]:
+        """The phases as JSON values."""
+        return dataclasses.asdict(self)
+
+
+class Stopwatch:
+    """Splits a request's time into phases; every moment belongs to exactly one.
+
+    The total is measured from start to end without the pauses, not summed: a moment counted twice
+    or not at all would make the total and the sum differ.
+
+    Example:
+        >>> watch = Stopwatch("queue")
+        >>> watch.enter("tokenize")
+        >>> watch.read().tokenize_s > 0
+        True
+    """
+
+    def __init__(self, phase: str, started: float | None = None) -> None:
+        """Starts in a phase, now or at an earlier `time.perf_counter()` reading."""
+        now = time.perf_counter()
+        self._started = self._entered = now if started is None else min(started, now)
+        self._phase: str | None = phase
+        self._seconds = dict.fromkeys(PHASES, 0.0)
+        self._paused = 0.0
+        self._first_token_s: float | None = None
+
+    def enter(self, phase: str | None) -> None:
+        """Ends the current phase and begins another; None is a pause, which is not counted."""
+        now = time.perf_counter()
+        if self._phase is None:
+            self._paused += now - self._entered
+        else:
+            self._seconds[self._phase] += now - self._entered
+        if self._phase == "prefill" != phase and self._first_token_s is None:
+            self._first_token_s = now - self._started - self._paused
+        self._phase, self._entered = phase, now
+
+    def since_first_token_s(self) -> float:
+        """Seconds since the first prefill ended, without the pauses; 0 before it has."""
+        if self._first_token_s is None:
+            return 0.0
+        return self.read().total_s - self._first_token_s
+
+    def read(self) -> Timing:
+        """The timing up to now; the current phase continues."""
+        self.enter(self._phase)
+        # Reads the clock once for both: another program could run before a second reading.
+        total = self._entered - self._started - self._paused
+        return Timing(
+            **{f"{name}_s": value for name, value in self._seconds.items()}, total_s=total
+        )
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Statistics of measured seconds. p95 is None below 20 values, p99
+    below 100: they would be guesses."""
+
+    n: int
+    min_s: float
+    p50_s: float
+    mean_s: float
+    p95_s: float | None
+    p99_s: float | None
+
+
+def summarize(seconds: Sequence[float]) -> Statistics | None:
+    """Statistics of the values; None if there are none."""
+    if not seconds:
+        return None
+    ordered = sorted(seconds)
+
+    def percentile(parts: int) -> float | None:
+        if len(ordered) < parts:
+            return None
+        return statistics.quantiles(ordered, n=parts, method="inclusive")[-1]
+
+    return Statistics(
+        n=len(ordered),
+        min_s=ordered[0],
+        p50_s=statistics.median(ordered),
+        mean_s=statistics.fmean(ordered),
+        p95_s=percentile(20),
+        p99_s=percentile(100),
+    )

@@ -1,0 +1,232 @@
+"""The decoding loop: greedy search, sampling and beam search, as pure TensorFlow for XLA.
+
+Knows how tokens follow from logits and when a text ends; the model is any that offers `prefill` and
+`step` (see `families.model`). Must not know architectures, keys, files or time. Two functions serve
+every request: `prefill` runs the prompt, `decode` adds up to `steps` tokens to a state. `steps` is
+a runtime tensor, so one executable serves one token, a chunk of a stream or a whole text, and with
+zero steps nothing runs, which is how compiling is timed apart from running. Axes: see
+`families.blocks`; F fields of a record: see `output`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from xla_backend.model import output, sampling
+from xla_backend.model.beam_search import BeamRules, BeamSearchState, select_beams
+from xla_backend.model.families.blocks import (
+    MASKED,
+    KeysValues,
+    dynamic_update_slice,
+    write_kv_cache,
+)
+from xla_backend.model.families.model import Model, Prefilled
+from xla_backend.model.output import Output
+from xla_backend.model.sampling import FILTERED, Controls
+
+
+class SingleBeamState(NamedTuple):
+    """State of greedy search or sampling: B texts of up to N tokens, with K = 1.
+
+    Attributes:
+        outputs: `[B, N, 1, F]` int32, the record of each token.
+        count: scalar int32, tokens so far of the texts that go on. lengths: `[B]` int32, of each
+            text. done: `[B]` bool, which have ended.
+        seen: `[B, V]` bool, tokens that the repetition penalty counts as repeated.
+        kv_cache: keys and values of the new tokens, `[G, N, 1, D]` a layer.
+    """
+
+    outputs: tf.Tensor
+    count: tf.Tensor
+    lengths: tf.Tensor
+    done: tf.Tensor
+    seen: tf.Tensor
+    kv_cache: list[KeysValues]
+
+    def visible(self) -> tf.Tensor:
+        """Which keys in the KV cache are written: `[1, 1, N]` bool."""
+        return (tf.range(tf.shape(self.outputs)[1]) < self.count - 1)[None, None, :]
+
+    def output(self, index: int) -> Output:
+        """The output of a text so far."""
+        length = int(self.lengths.numpy()[index])
+        return output.read(self.outputs.numpy()[index, :length, 0])
+
+
+State = SingleBeamState | BeamSearchState
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """The decoding loop over one model.
+
+    Attributes:
+        model: see `Model`.
+        rules: how texts end.
+        suppressed: tokens that are never selected. suppressed_first: nor as the first one.
+    """
+
+    model: Model
+    rules: BeamRules
+    suppressed: tuple[int, ...] = ()
+    suppressed_first: tuple[int, ...] = ()
+
+    def prefill(self, run: tf.Tensor, *inputs: tf.Tensor) -> Prefilled:
+        """Runs the prompt; where `run` (scalar bool) is false, returns zeros of the same shapes."""
+        outputs = None
+
+        def running() -> Prefilled:
+            nonlocal outputs
+            outputs = self.model.prefill(*inputs)
+            return outputs
+
+        def nothing() -> Prefilled:
+            # Traced after `running`. The only size that a trace leaves open is the padded length.
+            padded_length = tf.shape(inputs[0])[0]
+
+            def zeros(x: tf.Tensor) -> tf.Tensor:
+                return tf.zeros([padded_length if d is None else d for d in x.shape], x.dtype)
+
+            return tf.nest.map_structure(zeros, outputs)
+
+        return tf.cond(run, running, nothing)
+
+    def initial_state(self, num_beams: int, max_new_tokens: int, batch_size: int = 1) -> State:
+        """The state before the first token."""
+        vocabulary_size = self.model.vocabulary_size
+        num_fields = output.num_fields(vocabulary_size)
+        each = [batch_size] if num_beams == 1 else [batch_size, num_beams]
+        common = {
+            "outputs": tf.zeros([batch_size, max_new_tokens, num_beams, num_fields], tf.int32),
+            "count": tf.constant(0),
+            "lengths": tf.zeros([batch_size], tf.int32),
+            "done": tf.zeros([batch_size], tf.bool),
+            "seen": tf.zeros([*each, vocabulary_size], tf.bool),
+            "kv_cache": self.model.empty_kv_cache(batch_size, num_beams, max_new_tokens),
+        }
+        return (SingleBeamState if num_beams == 1 else BeamSearchState.initial)(**common)
+
+    def decode(
+        self,
+        steps: tf.Tensor,
+        reals: tf.Tensor,
+        integers: tf.Tensor,
+        prefilled: Prefilled,
+        state: State,
+    ) -> State:
+        """Adds up to `steps` tokens to each text that has not ended.
+
+        Args:
+            steps: scalar int32; zero runs nothing.
+            reals, integers: the options, from `sampling.pack`.
+            prefilled: from `prefill`, of one text or of several as one batch.
+            state: from `initial_state` or an earlier call.
+        """
+        controls = sampling.unpack(reals, integers)
+        batch_size, vocabulary_size = state.seen.shape[0], state.seen.shape[-1]
+        num_beams = state.kv_cache[0].keys.shape[2]
+        # Loops carry flat lists: a NamedTuple with a list inside does not survive them.
+        structure = state.kv_cache
+
+        def goes_on(step: tf.Tensor, state: State, kv_cache: list[tf.Tensor]) -> tf.Tensor:
+            return (step < steps) & ~tf.reduce_all(state.done)
+
+        def one_step(step: tf.Tensor, state: State, kv_cache: list[tf.Tensor]) -> tuple:
+            index = state.count - 1
+
+            def run_model() -> tuple[tf.Tensor, list[tf.Tensor]]:
+                token_ids = tf.gather(state.outputs, index, axis=1)[..., 0]
+                packed = tf.nest.pack_sequence_as(structure, kv_cache)
+                bias = tf.where(state.visible(), 0.0, MASKED)
+                logits, current = self.model.step(
+                    tf.transpose(token_ids), index, prefilled.context, packed, bias
+                )
+                return logits, tf.nest.flatten(current)
+
+            def take_prefilled() -> tuple[tf.Tensor, list[tf.Tensor]]:
+                zeros = [tf.zeros([num_beams, x.shape[0], x.shape[3]]) for x in kv_cache]
+                logits = tf.broadcast_to(
+                    prefilled.logits[:, None], [batch_size, num_beams, vocabulary_size]
+                )
+                return tf.reshape(logits, [batch_size * num_beams, vocabulary_size]), zeros
+
+            # The loop has the code that selects tokens only once, for the first token too: it is a
+            # quarter of what XLA compiles.
+            is_first = state.count == 0
+            ones = [1] * (len(state.seen.shape) - 2)
+            seen = tf.reshape(prefilled.seen, [batch_size, *ones, -1])
+            state = state._replace(seen=state.seen | (is_first & seen))
+            logits, current = tf.cond(is_first, take_prefilled, run_model)
+            # Before the first token this writes zeros into slot 0, which the first one then takes.
+            kv_cache = [
+                write_kv_cache(x, new, index) for x, new in zip(kv_cache, current, strict=True)
+            ]
+            suppression = self._suppression(is_first)
+            if isinstance(state, SingleBeamState):
+                state = self._select_token(logits, suppression, state, controls)
+            else:
+                state = select_beams(logits, suppression, state, controls, self.rules)
+            return step + 1, state, kv_cache
+
+        _, state, kv_cache = tf.while_loop(
+            goes_on, one_step, (0, state._replace(kv_cache=[]), tf.nest.flatten(structure))
+        )
+        return state._replace(kv_cache=tf.nest.pack_sequence_as(structure, kv_cache))
+
+    def _suppression(self, is_first: tf.Tensor) -> tf.Tensor | float:
+        """What is added to the scores so that suppressed tokens are not selected.
+
+        Hugging Face's `SuppressTokensLogitsProcessor` and `SuppressTokensAtBeginLogitsProcessor`.
+
+        Returns:
+            Broadcastable to `[B * K, V]`.
+        """
+        if not self.suppressed and not self.suppressed_first:
+            return 0.0
+        always, first = np.zeros([2, self.model.vocabulary_size], np.float32)
+        # A checkpoint may list tokens beyond its own vocabulary.
+        for tokens, added in ((self.suppressed, always), (self.suppressed_first, first)):
+            added[[token for token in tokens if 0 <= token < len(added)]] = FILTERED
+        return tf.where(is_first, np.minimum(always, first), always)
+
+    def _select_token(
+        self,
+        logits: tf.Tensor,
+        suppression: tf.Tensor | float,
+        state: SingleBeamState,
+        controls: Controls,
+    ) -> SingleBeamState:
+        """One step of greedy search or sampling, from logits `[B, V]`."""
+        scores = sampling.penalize_repetition(logits, state.seen, controls.repetition_penalty)
+        scores += suppression
+
+        def sampled() -> tf.Tensor:
+            uniform = sampling.noise(controls.seed, state.count, 1)[:, 0]
+            probabilities = sampling.unnormalized_probabilities(scores, controls)
+            return sampling.sample(probabilities, uniform)[:, None]
+
+        def greedy() -> tf.Tensor:
+            return tf.argmax(scores, axis=-1, output_type=tf.int32)[:, None]
+
+        token = sampling.where_sampling(controls, sampled, greedy)
+        top_tokens = sampling.top_tokens(logits, output.num_top_tokens(state.outputs.shape[3]))
+        reported = tf.concat([token, top_tokens], axis=1)
+        logprobs = tf.gather(tf.nn.log_softmax(logits), reported, batch_dims=1)
+        records = output.as_records(token[:, 0], logprobs[:, 0], top_tokens, logprobs[:, 1:])
+        count = state.count + 1
+        is_eos = sampling.is_one_of(token, self.rules.eos_token_ids)[:, 0]
+        seen = state.seen
+        for index in range(logits.shape[0]):
+            start = tf.stack([index, token[index, 0]])
+            seen = dynamic_update_slice(seen, tf.constant([[True]]), start)
+        return state._replace(
+            outputs=output.write(state.outputs, records[:, None], state.count),
+            count=count,
+            lengths=tf.where(state.done, state.lengths, count),
+            done=state.done | is_eos | (count >= controls.token_limit),
+            seen=seen,
+        )

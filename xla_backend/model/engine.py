@@ -1,0 +1,134 @@
+"""`Engine`: one loaded model with its tokenizer, ready to generate.
+
+Knows what is loaded from a model's files, and how prompts become tokens with their texts. Must not
+know requests, queues or other models: `backend` brings those together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import tensorflow as tf
+
+from xla_backend.checkpoints import rotary_form
+from xla_backend.checkpoints.models import ModelFiles
+from xla_backend.checkpoints.speech_input import SpeechInput, SpeechPrompt
+from xla_backend.checkpoints.tokenization import Tokenizer
+from xla_backend.checkpoints.weights import read_weights
+from xla_backend.compilation import first_use, naming
+from xla_backend.compilation.compiler import Compiler
+from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.options import GenerationOptions
+from xla_backend.interface.results import Token, TopLogprob
+from xla_backend.model import families
+from xla_backend.model.beam_search import BeamRules
+from xla_backend.model.decoding import Decoder
+from xla_backend.model.families.model import Prefilled
+from xla_backend.model.functions import FunctionBuilder, KeyFunctions
+from xla_backend.model.generation import Generation
+
+MAX_KV_BYTES = 384 * 10**6
+"""Bytes of the keys and values of a batch; while it runs, some of them exist twice."""
+
+
+class Engine:
+    """A loaded model.
+
+    Attributes:
+        info: about the model. identity: see `naming.identity`.
+        context_length: see `Model.context_length`.
+        speech: what turns sound into prompts; None for a model that reads text.
+        functions: makes the compiled functions.
+    """
+
+    def __init__(self, files: ModelFiles, compiler: Compiler) -> None:
+        """Loads tokenizer and weights; `functions` makes the functions later.
+
+        Raises:
+            ModelUnavailable: the files are broken or incomplete.
+        """
+        with ThreadPoolExecutor(1) as beside:
+            ready = beside.submit(first_use.initialize_xla)
+            self._load(files, compiler)
+            ready.result()
+
+    def _load(self, files: ModelFiles, compiler: Compiler) -> None:
+        self.info = dataclasses.replace(files.info, loaded=True)
+        self.tokenizer = Tokenizer.load(files.folder)
+        arrays = read_weights(files.folder)
+        self.speech, sizes = None, {}
+        if files.info.family == "speech":
+            self.speech = SpeechInput.load(files.folder, files.generation_config, files.config)
+            sizes["prompt_length"] = len(self.speech.decoder_prompt.tokens)
+        model = families.build(files.config, arrays, **sizes)
+        self.context_length = model.context_length
+        self.identity = naming.identity(files.config, files.generation_config, arrays)
+        self._decoder = Decoder(
+            model,
+            BeamRules(
+                _as_tuple(files.generation_config.eos_token_id),
+                # Hugging Face counts what the decoder prompt holds beyond its start token.
+                forced_tokens=sizes.get("prompt_length", 1) - 1,
+                ends_at_limit=files.config.model_type in rotary_form.MODEL_TYPES,
+            ),
+            suppressed=_as_tuple(files.generation_config.suppress_tokens),
+            suppressed_first=_as_tuple(files.generation_config.begin_suppress_tokens),
+        )
+        self.functions = FunctionBuilder(self._decoder, self.identity, compiler)
+        with tf.Graph().as_default():  # nothing is allocated
+            kv_of_token = tf.nest.flatten(model.empty_kv_cache(1, 1, 1))
+        self._token_bytes = sum(x.dtype.size * x.shape.num_elements() for x in kv_of_token)
+
+    def start(
+        self,
+        functions: KeyFunctions,
+        key: CacheKey,
+        prompts: Sequence[list[int] | SpeechPrompt],
+        options: Sequence[GenerationOptions],
+    ) -> Generation:
+        """Runs prompts, at most `functions.batch_size`: token ids, or those of a speech model."""
+
+        def prefill(prompt: list[int] | SpeechPrompt) -> Prefilled:
+            inputs = self._decoder.model.encode(prompt, key.padded_length)
+            return functions.prefill(tf.constant(True), *inputs)
+
+        return Generation(functions, [prefill(prompt) for prompt in prompts], options)
+
+    def max_batch_size(self, key: CacheKey) -> int:
+        """The most texts of a key whose keys and values fit into `MAX_KV_BYTES`, at least 1."""
+        tokens = key.padded_length + key.num_beams * key.max_new_tokens
+        return max(1, MAX_KV_BYTES // (tokens * self._token_bytes))
+
+    def is_eos(self, token_id: int) -> bool:
+        """Whether a token ends the text."""
+        return token_id in self._decoder.rules.eos_token_ids
+
+    def tokens(self, generation: Generation, index: int = 0) -> tuple[Token, ...]:
+        """The tokens of one of the texts so far, each with its own text."""
+        read = self.tokenizer.token_text
+        return tuple(
+            Token(
+                id,
+                read(id),
+                logprob,
+                tuple(TopLogprob(*one) for one in zip(ids, map(read, ids), logprobs, strict=True)),
+            )
+            for id, logprob, ids, logprobs in zip(
+                *(values.tolist() for values in generation.output(index)), strict=True
+            )
+        )
+
+    def detected_language(self, generation: Generation) -> str:
+        """The code of the most likely language of a recording."""
+        assert self.speech is not None, "only speech models detect a language"
+        languages = self.speech.decoder_prompt.languages
+        logits = generation.prefilled.context.language_logits.numpy()[0]
+        return max(languages, key=lambda code: logits[languages[code]])
+
+
+def _as_tuple(token_ids: int | list[int] | None) -> tuple[int, ...]:
+    if token_ids is None:
+        return ()
+    return (token_ids,) if isinstance(token_ids, int) else tuple(token_ids)

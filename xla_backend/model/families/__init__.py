@@ -1,0 +1,40 @@
+"""The model families: what differs between architectures, behind one interface (`model.Model`).
+
+Knows which configuration belongs to which family. Must not know decoding, caches or time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from transformers import PretrainedConfig
+
+from xla_backend.checkpoints import rotary_form
+from xla_backend.model.families.decoder_only import DecoderOnly
+from xla_backend.model.families.encoder_decoder import EncoderDecoder
+from xla_backend.model.families.model import Model
+from xla_backend.model.families.rotary import Rotary
+from xla_backend.model.families.speech import Speech
+
+_BUILDERS: dict[str, Callable[..., Model]] = {
+    "gpt2": DecoderOnly.from_checkpoint,
+    "opt": DecoderOnly.from_checkpoint,
+    "t5": EncoderDecoder.from_checkpoint,
+    "whisper": Speech.from_checkpoint,
+    **dict.fromkeys(rotary_form.MODEL_TYPES, Rotary.from_checkpoint),
+}
+
+
+def build(config: PretrainedConfig, arrays: Mapping[str, np.ndarray], **sizes: int) -> Model:
+    """The model that a configuration describes, with the weights of a checkpoint.
+
+    Args:
+        config: of a supported architecture (see `models.Registry`).
+        arrays: the weights under their PyTorch-format names.
+        **sizes: what a family needs besides its configuration: `prompt_length` for speech.
+
+    Raises:
+        ModelUnavailable: a weight is missing.
+    """
+    return _BUILDERS[config.model_type](config, arrays, **sizes)

@@ -1,0 +1,532 @@
+"""The parts of every transformer here: projections, norms, attention, the KV cache.
+
+Knows tensors and which layouts are quick with XLA on a CPU. Must not know architectures,
+checkpoints or decoding. Axes in shapes:
+
+    B  batch: texts that are decoded together
+    K  beams of each text
+    S  positions of the prompt or of the encoder's input; Q of the queries, if they are others
+    N  new tokens that the KV cache has room for
+    H  heads
+    D  head size
+    E  model width
+    V  vocabulary
+    G  B * H: the heads of all texts, the first H of them those of the first text
+
+Tokens of a step are in the order `[K, B]`. So their heads are `[K, G, D]` without a transposition,
+and to attention a further text is only H further heads.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla
+from transformers import PretrainedConfig
+
+from xla_backend.interface.errors import ModelUnavailable
+from xla_backend.model.large_pages import LargePages
+
+MASKED = -1e9
+"""The bias of a masked position: finite, so that softmax over masked positions alone is not NaN."""
+
+_PARTS = 8
+"""The number of parts into which a single row is cut: 2 to 16 are equally quick on two cores."""
+CUT_FROM = 2**20
+"""Bytes of the smallest kernel for which rows are cut."""
+FEW_ROWS = 4
+"""The most rows that are cut: for more, XLA's own product is quicker."""
+_LINES = 16
+"""Lines of the kernel in each part of few rows. LLVM still unrolls a loop of this length."""
+
+HALVED_FROM = 256
+"""From this number of positions on, `attend_causally` works in halves."""
+
+
+class Linear(NamedTuple):
+    """A projection. `kernel` is `[in, out]`: measured with XLA on CPUs, several rows then cost
+    hardly more than one, where `[out, in]` doubles the time at two rows."""
+
+    kernel: tf.Variable
+    bias: tf.Variable | None
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        """Projects the last axis: `[..., in] -> [..., out]`."""
+        y = project(x, self.kernel)
+        return y if self.bias is None else y + self.bias
+
+
+class Norm(NamedTuple):
+    """Layer normalisation; without a bias, T5's root-mean-square form (no mean subtracted)."""
+
+    scale: tf.Variable
+    bias: tf.Variable | None
+    epsilon: float
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        """Normalises the last axis."""
+        if self.bias is None:
+            return x * tf.math.rsqrt(_mean(tf.square(x)) + self.epsilon) * self.scale
+        x = x - _mean(x)
+        return x * tf.math.rsqrt(_mean(tf.square(x)) + self.epsilon) * self.scale + self.bias
+
+
+def _mean(x: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_mean(x, axis=-1, keepdims=True)
+
+
+class KeysValues(NamedTuple):
+    """Keys and values of one attention layer.
+
+    `[G, S, D]` of a prompt or an encoder's output, which all beams share; `[G, N, K, D]` of new
+    tokens, the KV cache; `[K, G, D]` of the current token of each beam.
+    """
+
+    keys: tf.Tensor
+    values: tf.Tensor
+
+
+class FeedForward(NamedTuple):
+    """Two projections with a non-linearity between them.
+
+    If gated, `up` yields two halves: the first, after the non-linearity, gates the second.
+    """
+
+    up: Linear
+    down: Linear
+    activation: Callable[[tf.Tensor], tf.Tensor]
+    is_gated: bool = False
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        """`[..., E] -> [..., E]`."""
+        y = self.up(x)
+        if self.is_gated:
+            gate, y = tf.split(y, 2, axis=-1)
+            return self.down(self.activation(gate) * y)
+        return self.down(self.activation(y))
+
+
+def project(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """`[..., in] x [in, out] -> [..., out]`, in the way that reads the kernel quickest.
+
+    One row and few rows are cut along `in`, so that each part of the kernel is contiguous, and the
+    partial sums are added. Small kernels, which the processor's cache holds, stay whole.
+    """
+    inputs, outputs = kernel.shape
+    rows = x.shape[:-1].num_elements()
+    if 4 * inputs * outputs >= CUT_FROM:
+        if rows == 1:
+            return tf.reshape(_project_one(x, kernel), [*x.shape[:-1], outputs])
+        if rows in range(2, FEW_ROWS + 1) and inputs % _LINES == 0:
+            few = _project_few(tf.reshape(x, [rows, inputs]), kernel)
+            return tf.reshape(few, [*x.shape[:-1], outputs])
+    return tf.matmul(x, kernel)
+
+
+def _project_one(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """One row on all cores: `[out]`.
+
+    For one row XLA writes a loop for one core, which reads weights at five sixths of the speed of
+    two. A batch of products it distributes over the cores: a token of GPT-2 124M takes an eighth
+    less time.
+    """
+    inputs, outputs = kernel.shape
+    parts = math.gcd(inputs, _PARTS)
+    x = tf.reshape(x, [parts, 1, inputs // parts])
+    return tf.reduce_sum(x @ tf.reshape(kernel, [parts, inputs // parts, outputs]), axis=0)
+
+
+def _project_few(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """Few rows, `[rows, in]`, reading each line of the kernel once: `[rows, out]`.
+
+    XLA's own product of several rows goes down strips of 64 columns, which reads weights from
+    memory at half the speed of one row. Sums of all rows over a few lines at a time become a loop
+    along the lines: a token of GPT-2 124M with 4 beams takes 31 ms instead of 44 on an Intel Xeon,
+    37 instead of 47 on an AMD EPYC.
+    """
+    rows, inputs = x.shape
+    parts = inputs // _LINES
+    # Each row is divided by a 1 that XLA cannot foresee. XLA would fuse cheap operations before
+    # this into the loops and repeat them for every number in the kernel; the loop over the lines
+    # would then not be unrolled, nor the one along them vectorized. A division is too dear to fuse.
+    x /= 1.0 + 0.0 * x[:, :1]
+    lines = tf.reshape(kernel, [parts, _LINES, kernel.shape[1]])
+    products = [row * lines for row in tf.unstack(tf.reshape(x, [rows, parts, _LINES, 1]))]
+    sums = xla.variadic_reduce(
+        products, [tf.constant(0.0)] * rows, dimensions_to_reduce=[1], reducer=_adder(rows)
+    )
+    return tf.stack([tf.reduce_sum(part, axis=0) for part in sums])
+
+
+@functools.cache
+def _adder(count: int) -> Any:
+    """A function of 2 * count scalars that adds the second half to the first."""
+
+    def add(*both: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return tuple(a + b for a, b in zip(both[:count], both[count:], strict=True))
+
+    number = tf.TensorSpec([], tf.float32)
+    with tf.init_scope():
+        return tf.function(add, autograph=False).get_concrete_function(*[number] * (2 * count))
+
+
+def embed(embedding: tf.Tensor, token_ids: tf.Tensor) -> tf.Tensor:
+    """Columns of `[E, V]` for token ids `[positions]`: `[positions, E]`."""
+    return tf.transpose(tf.gather(embedding, token_ids, axis=1))
+
+
+def split_heads(x: tf.Tensor, heads: int) -> tf.Tensor:
+    """`[positions, H * D] -> [H, positions, D]`."""
+    positions = tf.shape(x)[0]
+    return tf.transpose(tf.reshape(x, [positions, heads, x.shape[-1] // heads]), [1, 0, 2])
+
+
+def for_each_head(bias: tf.Tensor, heads: int) -> tf.Tensor:
+    """Repeats a bias of texts for their heads: `[..., B, S]` to broadcastable `[..., G, S]`."""
+    return bias if bias.shape[-2] == 1 else tf.repeat(bias, heads, axis=-2)
+
+
+def for_each_text(bias: tf.Tensor, batch_size: int) -> tf.Tensor:
+    """Repeats a bias of heads, `[H, S]`, for all texts: `[G, S]`."""
+    return bias if batch_size == 1 else tf.tile(bias, [batch_size, 1])
+
+
+def batch_first(x: tf.Tensor, batch_size: int) -> tf.Tensor:
+    """Brings tokens in the order `[K, B]` into the order `[B, K]`: `[K * B, E] -> [B * K, E]`."""
+    num_beams, width = x.shape[0] // batch_size, x.shape[1]
+    if 1 in (num_beams, batch_size):
+        return x
+    return tf.reshape(_swap(tf.reshape(x, [num_beams, batch_size, width])), x.shape)
+
+
+def attend_all(
+    q: tf.Tensor, kv: KeysValues, bias: tf.Tensor, score_cap: float | None = None
+) -> tf.Tensor:
+    """Attention of many positions at once.
+
+    Args:
+        q: queries, scaled, `[H, Q, D]`.
+        kv: keys and values `[H, S, D]`, or fewer heads of them, each for several neighbouring heads
+            of queries (arXiv:2305.13245).
+        bias: added to the scores, broadcastable to `[H, Q, S]`; `MASKED` hides a position.
+        score_cap: see `soft_cap`.
+
+    Returns:
+        `[Q, H * D]`.
+    """
+    heads, kv_heads, size = q.shape[0], kv.keys.shape[0], q.shape[2]
+    queries, length = tf.shape(q)[1], tf.shape(kv.keys)[1]
+
+    # The queries of heads that share keys are further rows of one product.
+    def share(x: tf.Tensor, last: tf.Tensor | int) -> tf.Tensor:
+        return x if heads == kv_heads else tf.reshape(x, [kv_heads, -1, last])
+
+    def split(x: tf.Tensor, last: tf.Tensor | int) -> tf.Tensor:
+        return x if heads == kv_heads else tf.reshape(x, [heads, queries, last])
+
+    scores = split(tf.matmul(share(q, size), kv.keys, transpose_b=True), length)
+    scores = soft_cap(scores, score_cap) + bias
+    weights = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
+    # Softmax's division comes last, where it divides D numbers a query instead of S.
+    attended = split(tf.matmul(share(weights, length), kv.values), size)
+    attended /= tf.reduce_sum(weights, axis=-1, keepdims=True)
+    return tf.reshape(tf.transpose(attended, [1, 0, 2]), [queries, heads * size])
+
+
+def attend_causally(
+    q: tf.Tensor, kv: KeysValues, bias: tf.Tensor, score_cap: float | None = None
+) -> tf.Tensor:
+    """`attend_all` where no position looks at a later one, with `[H, S, D]` queries and keys.
+
+    From some length on, the first half of the positions skips the keys of the second half, a
+    quarter of all scores. More parts than two would skip more scores, but take longer to compile
+    and make the products too small.
+    """
+    length = tf.shape(q)[1]
+
+    def whole() -> tf.Tensor:
+        return attend_all(q, kv, bias, score_cap)
+
+    def in_halves() -> tf.Tensor:
+        middle = length // 2
+        first_kv = KeysValues(kv.keys[:, :middle], kv.values[:, :middle])
+        first = attend_all(q[:, :middle], first_kv, bias[:middle, :middle], score_cap)
+        second = attend_all(q[:, middle:], kv, bias[middle:], score_cap)
+        return tf.concat([first, second], axis=0)
+
+    # XLA knows the length when it compiles, and compiles only one of the branches.
+    attended = tf.switch_case(tf.cast(length >= HALVED_FROM, tf.int32), [whole, in_halves])
+    return tf.ensure_shape(attended, [None, q.shape[0] * q.shape[2]])
+
+
+def attend_cross(q: tf.Tensor, cross: KeysValues, bias: tf.Tensor) -> tf.Tensor:
+    """Cross-attention of one query a beam.
+
+    Args:
+        q: queries, scaled, `[K, G, D]`.
+        cross: keys and values `[G, S, D]` of the encoder's output.
+        bias: broadcastable to `[K, G, S]`.
+
+    Returns:
+        `[K, G, D]`.
+    """
+    weights = tf.nn.softmax(_scores(q, cross.keys) + bias)
+    return _weighted_sum(weights, cross.values)
+
+
+def attend_step(
+    q: tf.Tensor,
+    prompt: KeysValues,
+    prompt_bias: tf.Tensor | float,
+    kv_cache: KeysValues,
+    kv_cache_bias: tf.Tensor,
+    current: KeysValues,
+    current_bias: tf.Tensor | float = 0.0,
+    score_cap: float | None = None,
+) -> tf.Tensor:
+    """Self-attention of one query a beam over the prompt, the new tokens before it, and itself.
+
+    Every beam computes scores for the new tokens of all beams of its text, and `kv_cache_bias`
+    hides those that are not its own. So when beams change places, only the bias changes: the KV
+    cache stays where it was written. (Reordering it would read and write all of it at every step,
+    which costs more than the additional scores.)
+
+    The keys and values of the current token come separately, and `kv_cache` is only read here. If
+    they were written into it first, it would be copied whole at every step, because XLA cannot
+    write in place across a branch.
+
+    Args:
+        q: queries, scaled, `[K, G, D]`.
+        prompt: keys and values `[G, S, D]`.
+        prompt_bias: broadcastable to `[K, G, S]`.
+        kv_cache: keys and values `[G, N, K, D]`.
+        kv_cache_bias: broadcastable to `[K, G, N * K]`.
+        current: keys and values of the current tokens, `[K, G, D]`.
+        current_bias: broadcastable to `[K, G, 1]`.
+        score_cap: see `soft_cap`.
+
+    Returns:
+        `[K, G, D]`.
+    """
+    _, groups, size = q.shape
+    cached = KeysValues(*(tf.reshape(x, [groups, -1, size]) for x in kv_cache))
+    of_current = tf.reduce_sum(q * current.keys, axis=-1, keepdims=True)
+    scores = [
+        soft_cap(of_current, score_cap) + current_bias,
+        soft_cap(_scores(q, prompt.keys), score_cap) + prompt_bias,
+        soft_cap(_scores(q, cached.keys), score_cap) + kv_cache_bias,
+    ]
+    weights = tf.nn.softmax(tf.concat(scores, axis=-1))
+    first_cached = 1 + tf.shape(prompt.keys)[1]
+    attended = weights[..., :1] * current.values
+    attended += _weighted_sum(weights[..., 1:first_cached], prompt.values)
+    return attended + _weighted_sum(weights[..., first_cached:], cached.values)
+
+
+def _scores(q: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+    """`[K, G, D]` and `[G, S, D]` to `[K, G, S]`."""
+    return _swap(tf.matmul(_swap(q), keys, transpose_b=True))
+
+
+def _weighted_sum(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """`[K, G, S]` and `[G, S, D]` to `[K, G, D]`."""
+    return _swap(tf.matmul(_swap(weights), values))
+
+
+def _swap(x: tf.Tensor) -> tf.Tensor:
+    """Swaps the first two of three axes."""
+    return tf.transpose(x, [1, 0, 2])
+
+
+def write_kv_cache(kv_cache: tf.Tensor, current: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+    """Writes the current keys or values `[K, G, D]` into place `index` of axis N in `[G, N, K, D]`.
+
+    XLA takes a negative index as 0.
+    """
+    current = tf.expand_dims(_swap(current), 1)
+    return dynamic_update_slice(kv_cache, current, tf.stack([0, index, 0, 0]))
+
+
+def occurring(token_ids: tf.Tensor, counts: tf.Tensor, vocabulary_size: int) -> tf.Tensor:
+    """Which tokens occur among the ids `[S]` where `counts`, `[S]` bool, is true: `[1, V]` bool."""
+    times = tf.math.unsorted_segment_sum(tf.cast(counts, tf.int32), token_ids, vocabulary_size)
+    return (times > 0)[None, :]
+
+
+def dynamic_update_slice(target: tf.Tensor, update: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
+    """XLA's in-place slice update; `tensor_scatter_nd_update` would become a slow scatter.
+
+    Args:
+        target: copied only if XLA must.
+        update: of the same rank, and no larger on any axis.
+        start: `[rank]` int32, where the first element of `update` goes.
+    """
+    return xla.dynamic_update_slice(target, update, start)
+
+
+def soft_cap(x: tf.Tensor, cap: float | None) -> tf.Tensor:
+    """`cap * tanh(x / cap)` (Gemma 2, arXiv:2408.00118); None changes nothing."""
+    return x if cap is None else cap * tf.tanh(x / cap)
+
+
+def rotate(x: tf.Tensor, cosines: tf.Tensor, sines: tf.Tensor) -> tf.Tensor:
+    """Rotary positions (RoFormer, arXiv:2104.09864), with halves of a head as pairs.
+
+    Args:
+        x: `[..., D]`.
+        cosines, sines: of each pair's angle, broadcastable to `[..., D / 2]`.
+    """
+    first, second = tf.split(x, 2, axis=-1)
+    return tf.concat([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
+
+
+def gelu_exact(x: tf.Tensor) -> tf.Tensor:
+    """Gaussian error linear unit, exact, with the error function."""
+    return tf.nn.gelu(x, approximate=False)
+
+
+def gelu_tanh(x: tf.Tensor) -> tf.Tensor:
+    """Gaussian error linear unit, approximate (GPT-2's `gelu_new`, arXiv:1606.08415)."""
+    return tf.nn.gelu(x, approximate=True)
+
+
+# Names as in Hugging Face configurations.
+ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+    "gelu": gelu_exact,
+    "gelu_new": gelu_tanh,
+    "gelu_pytorch_tanh": gelu_tanh,
+    "relu": tf.nn.relu,
+    "silu": tf.nn.silu,
+    "swish": tf.nn.silu,
+    "tanh": tf.nn.tanh,
+}
+
+
+def activation(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
+    """The non-linearity that a configuration names.
+
+    Raises:
+        ModelUnavailable: the name is unknown.
+    """
+    if name not in ACTIVATIONS:
+        raise ModelUnavailable(
+            f"the model's config.json names the activation {name!r}; known are "
+            f"{', '.join(ACTIVATIONS)}."
+        )
+    return ACTIVATIONS[name]
+
+
+class Repeated:
+    """A part that a model has several times, as its layers, and that is traced only once.
+
+    TensorFlow and XLA get one function and a call of it for each layer, instead of the operations
+    of every layer. This halves the time to trace and the time to turn the graph into XLA's form,
+    which restoring a function from disk takes too. XLA inlines the calls before it optimizes, so
+    the compiled code is the same.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """`function` takes a layer (a nest with variables in it) and nests of tensors."""
+        self._function = function
+        self._traced: dict[Any, Callable[..., Any]] = {}
+
+    def __call__(self, layer: Any, *arguments: Any) -> Any:
+        """Calls the function for a layer; returns a nest of tensors."""
+        leaves = tf.nest.flatten(layer)
+        # As tensors, because each variable would be traced into a function of its own.
+        weights = [tf.convert_to_tensor(x) for x in leaves if isinstance(x, tf.Variable)]
+        # Layers with other scales, activations or missing weights are traced separately.
+        form = tuple(_WEIGHT if isinstance(x, tf.Variable) else x for x in leaves)
+        if form not in self._traced:
+
+            def run(weights: list[tf.Tensor], *arguments: Any) -> Any:
+                remaining = iter(weights)
+                leaves = [next(remaining) if x is _WEIGHT else x for x in form]
+                return self._function(tf.nest.pack_sequence_as(layer, leaves), *arguments)
+
+            self._traced[form] = tf.function(
+                run, autograph=False, experimental_attributes={"_noinline": True}
+            )
+        return self._traced[form](weights, *arguments)
+
+
+_WEIGHT = object()
+"""Marks the places of weights in a layer's form."""
+
+
+class WeightReader:
+    """Turns the arrays of a checkpoint into variables, by their PyTorch-format names.
+
+    Every method raises `ModelUnavailable` when the checkpoint has no such array.
+    """
+
+    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self._arrays = arrays
+        self._memory = LargePages()
+        self.variables: dict[str, tf.Variable] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays
+
+    def array(self, name: str) -> np.ndarray:
+        """The array as it is in the checkpoint."""
+        if name not in self._arrays:
+            raise ModelUnavailable(
+                f"the checkpoint has no weight called {name}: it is incomplete, or of another "
+                "architecture than its config.json says."
+            )
+        return self._arrays[name]
+
+    def variable(self, name: str, offset: float = 0.0) -> tf.Variable:
+        """The array as a variable, with `offset` added."""
+        return self._keep(name, self.array(name) + offset if offset else self.array(name))
+
+    def transposed(self, name: str) -> tf.Variable:
+        """A matrix as a variable, `[out, in]` in the checkpoint and `[in, out]` here."""
+        return self._keep(name, self.array(name).T)
+
+    def linears(self, names: Sequence[str]) -> Linear:
+        """Concatenates projections of one input, each `[out, in]` in the checkpoint, into one.
+
+        If only some have a bias (Whisper's keys have none), the others get zeros.
+        """
+        kernels = [self.array(f"{name}.weight") for name in names]
+        label = names[0] if len(names) == 1 else "+".join(names)
+        kernel = self._keep(f"{label}.weight", np.concatenate(kernels).T)
+        if not any(f"{name}.bias" in self for name in names):
+            return Linear(kernel, None)
+        biases = [
+            self.array(f"{name}.bias")
+            if f"{name}.bias" in self
+            else np.zeros(len(weight), weight.dtype)
+            for name, weight in zip(names, kernels, strict=True)
+        ]
+        return Linear(kernel, self._keep(f"{label}.bias", np.concatenate(biases)))
+
+    def convolution(self, name: str) -> Linear:
+        """A convolution over neighbours as one projection of all of them, concatenated.
+
+        `[out, in, width]` in the checkpoint, `[width * in, out]` here.
+        """
+        array = self.array(f"{name}.weight")
+        kernel = self._keep(f"{name}.weight", array.transpose(2, 1, 0).reshape(-1, len(array)))
+        return Linear(kernel, self.variable(f"{name}.bias"))
+
+    def head(self, config: PretrainedConfig, embedding: tf.Variable) -> tf.Variable:
+        """The language model head `[E, V]`, which is the embedding if the two are tied."""
+        if config.tie_word_embeddings or "lm_head.weight" not in self:
+            return embedding
+        return self.transposed("lm_head.weight")
+
+    def _keep(self, name: str, array: np.ndarray) -> tf.Variable:
+        kept = self._memory.empty(array.shape)
+        np.copyto(kept, array)
+        # Through DLPack, so that TensorFlow uses this memory instead of copying it into its own.
+        tensor = tf.experimental.dlpack.from_dlpack(kept.__dlpack__())
+        self.variables[name] = tf.Variable(tensor, trainable=False)
+        return self.variables[name]

@@ -1,0 +1,303 @@
+"""Decoders with rotary positions: Llama, Mistral, Qwen, Gemma, SmolLM and Granite.
+
+Knows the forward pass of what `checkpoints.rotary_form` describes: the prompt at once (`prefill`),
+padded on the left, then token by token (`step`). Must not know which architecture it is, nor how
+tokens are selected. Axes: see `blocks`; here H are the heads of keys and values, each of which R
+neighbouring heads of queries share, so that keys and values are never repeated in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from transformers import PretrainedConfig
+
+from xla_backend.checkpoints.rotary_form import LayerForm, RotaryForm, describe
+from xla_backend.model.families import blocks
+from xla_backend.model.families.blocks import (
+    MASKED,
+    FeedForward,
+    KeysValues,
+    Linear,
+    Norm,
+    Repeated,
+    WeightReader,
+)
+from xla_backend.model.families.decoder_only import Context, LeftPadded
+from xla_backend.model.families.model import Prefilled
+
+
+class Layer(NamedTuple):
+    """One block: causal self-attention and a gated feed-forward network."""
+
+    attention_norm: Norm
+    qkv: Linear
+    query_norm: Norm | None
+    key_norm: Norm | None
+    attention_out: Linear
+    attention_out_norm: Norm | None
+    feed_forward_norm: Norm
+    feed_forward: FeedForward
+    feed_forward_out_norm: Norm | None
+
+
+class Rotation(NamedTuple):
+    """Cosines and sines of the positions' angles, `[positions, 1, D / 2]`."""
+
+    cosines: tf.Tensor
+    sines: tf.Tensor
+
+
+@dataclass(frozen=True)
+class Rotary(LeftPadded):
+    """A rotary decoder over its weights.
+
+    Attributes:
+        embedding: `[E, V]`, token embeddings and, if tied, also the head; an embedding is a column.
+        head: `[E, V]`.
+    """
+
+    form: RotaryForm
+    layers: tuple[Layer, ...]
+    embedding: tf.Variable
+    final_norm: Norm
+    head: tf.Variable
+    variables: Mapping[str, tf.Variable]
+
+    @classmethod
+    def from_checkpoint(cls, config: PretrainedConfig, arrays: Mapping[str, np.ndarray]) -> Rotary:
+        """The model of a checkpoint.
+
+        Raises:
+            ModelUnavailable: a weight is missing, or the configuration asks for what is not here.
+        """
+        form, read = describe(config), WeightReader(arrays)
+
+        def norm(name: str) -> Norm:
+            return Norm(read.variable(f"{name}.weight", form.norm_offset), None, form.epsilon)
+
+        def layer(at: str) -> Layer:
+            post = form.has_post_norms
+            attention, feed_forward = f"{at}.self_attn", f"{at}.mlp"
+            # With norms of outputs, Gemma calls that of attention as others call the next input's.
+            after, before = "post_attention_layernorm", "pre_feedforward_layernorm"
+            return Layer(
+                attention_norm=norm(f"{at}.input_layernorm"),
+                qkv=read.linears([f"{attention}.{x}_proj" for x in "qkv"]),
+                query_norm=norm(f"{attention}.q_norm") if form.has_qk_norm else None,
+                key_norm=norm(f"{attention}.k_norm") if form.has_qk_norm else None,
+                attention_out=read.linears([f"{attention}.o_proj"]),
+                attention_out_norm=norm(f"{at}.{after}") if post else None,
+                feed_forward_norm=norm(f"{at}.{before if post else after}"),
+                feed_forward=FeedForward(
+                    up=read.linears([f"{feed_forward}.{x}_proj" for x in ("gate", "up")]),
+                    down=read.linears([f"{feed_forward}.down_proj"]),
+                    activation=blocks.activation(form.activation),
+                    is_gated=True,
+                ),
+                feed_forward_out_norm=norm(f"{at}.post_feedforward_layernorm") if post else None,
+            )
+
+        embedding = read.transposed("model.embed_tokens.weight")
+        return cls(
+            form=form,
+            layers=tuple(layer(f"model.layers.{i}") for i in range(len(form.layers))),
+            embedding=embedding,
+            final_norm=norm("model.norm"),
+            head=embedding if form.is_tied else read.transposed("lm_head.weight"),
+            variables=read.variables,
+        )
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V, the number of logits."""
+        return self.form.vocabulary_size
+
+    @property
+    def context_length(self) -> int:
+        """See `Model.context_length`."""
+        return self.form.context_length
+
+    def prefill(self, token_ids: tf.Tensor, padding: tf.Tensor) -> Prefilled:
+        """Runs the whole prompt; see `Model.prefill`."""
+        slots = tf.range(tf.shape(token_ids)[0])
+        distances = slots[:, None] - slots[None, :]
+        is_visible = (distances >= 0) & (slots[None, :] >= padding)
+        rotations = self._rotations(tf.maximum(slots - padding, 0))
+        biases = {
+            window: tf.where(is_visible & _is_within(distances, window), 0.0, MASKED)
+            for window in self._windows
+        }
+
+        def block(
+            layer: Layer,
+            x: tf.Tensor,
+            rotation: Rotation,
+            bias: tf.Tensor,
+            only_last_position: bool = False,
+        ) -> tuple[tf.Tensor, KeysValues]:
+            # Keys and values `[H, S, D]`, queries `[H * R, S, D]`.
+            q, k, v = (_swap(y) for y in self._attention_inputs(layer, x, rotation))
+            kv = KeysValues(k, v)
+            attend = blocks.attend_causally
+            if only_last_position:
+                q, x, attend = q[:, -1, None], x[-1, None], blocks.attend_all
+            attended = attend(q, kv, bias, self.form.score_cap)
+            return self._finish(layer, x, attended), kv
+
+        each = Repeated(block)
+        x, prompt = self._embed(token_ids), []
+        for layer, form in zip(self.layers[:-1], self.form.layers, strict=False):
+            rotation = rotations[form.inverse_frequencies]
+            x, kv = each(layer, x, rotation, biases[form.window])
+            prompt.append(kv)
+        # Only the logits of the last position are needed: see `DecoderOnly.prefill`.
+        last = self.form.layers[-1]
+        rotation, bias = rotations[last.inverse_frequencies], biases[last.window][-1, None]
+        x, kv = block(self.layers[-1], x, rotation, bias, only_last_position=True)
+        prompt.append(kv)
+        return Prefilled(
+            logits=self._logits(x),
+            seen=blocks.occurring(token_ids, slots >= padding, self.vocabulary_size),
+            context=Context(padding[None], prompt),
+        )
+
+    def step(
+        self,
+        token_ids: tf.Tensor,
+        index: tf.Tensor,
+        context: Context,
+        kv_cache: list[KeysValues],
+        kv_cache_bias: tf.Tensor,
+    ) -> tuple[tf.Tensor, list[KeysValues]]:
+        """Runs the current token of each beam; see `Model.step`."""
+        num_beams, batch_size = token_ids.shape
+        padding, prompt = context
+        length, new = tf.shape(prompt[0].keys)[1], tf.shape(kv_cache[0].keys)[1]
+        heads, shared = self.form.kv_heads, self.form.heads // self.form.kv_heads
+        groups = batch_size * heads
+        rotations = self._rotations(tf.tile(length - padding + index, [num_beams]))
+        slots = tf.range(length)
+        places = tf.range(new * num_beams) // num_beams
+
+        def for_queries(bias: tf.Tensor) -> tf.Tensor:
+            """`[K, B, ...]` to broadcastable `[K * R, G, ...]`."""
+            bias = blocks.for_each_head(bias, heads)
+            return bias if bias.shape[0] == 1 else tf.repeat(bias, shared, axis=0)
+
+        biases = {}
+        for window in self._windows:
+            is_near = _is_within(length + index - slots, window)
+            of_prompt = tf.where((slots >= padding[:, None]) & is_near, 0.0, MASKED)[None]
+            of_cache = kv_cache_bias
+            if window is not None:
+                of_cache += tf.where(_is_within(index - places, window), 0.0, MASKED)
+            biases[window] = (for_queries(of_prompt), for_queries(of_cache))
+
+        def block(
+            layer: Layer,
+            x: tf.Tensor,
+            rotation: Rotation,
+            keys_values: tuple[KeysValues, KeysValues],
+            biases: tuple[tf.Tensor, tf.Tensor],
+        ) -> tuple[tf.Tensor, KeysValues]:
+            q, k, v = self._attention_inputs(layer, x, rotation)
+            size = q.shape[-1]
+            current = KeysValues(*(tf.reshape(y, [num_beams, groups, size]) for y in (k, v)))
+            # The R queries of a head of keys are like R beams, `[K * R, G, D]`.
+            q = _swap_middle(tf.reshape(q, [num_beams, groups, shared, size]))
+            q = tf.reshape(q, [num_beams * shared, groups, size])
+            repeated = KeysValues(*(tf.repeat(y, shared, axis=0) for y in current))
+            (of_prompt, cached), (prompt_bias, cache_bias) = keys_values, biases
+            attended = blocks.attend_step(
+                q, of_prompt, prompt_bias, cached, cache_bias, repeated, 0.0, self.form.score_cap
+            )
+            attended = _swap_middle(tf.reshape(attended, [num_beams, shared, groups, size]))
+            merged = [num_beams * batch_size, heads * shared * size]
+            return self._finish(layer, x, tf.reshape(attended, merged)), current
+
+        each = Repeated(block)
+        x, all_current = self._embed(tf.reshape(token_ids, [num_beams * batch_size])), []
+        for layer, form, *keys_values in zip(
+            self.layers, self.form.layers, prompt, kv_cache, strict=True
+        ):
+            rotation = rotations[form.inverse_frequencies]
+            x, current = each(layer, x, rotation, tuple(keys_values), biases[form.window])
+            all_current.append(current)
+        return self._logits(blocks.batch_first(x, batch_size)), all_current
+
+    def empty_kv_cache(self, batch_size: int, num_beams: int, length: int) -> list[KeysValues]:
+        """See `Model.empty_kv_cache`."""
+        groups = batch_size * self.form.kv_heads
+        zeros = tf.zeros([groups, length, num_beams, self.form.head_size])
+        return [KeysValues(zeros, zeros) for _ in self.layers]
+
+    @property
+    def _windows(self) -> set[int | None]:
+        return {form.window for form in self.form.layers}
+
+    def _rotations(self, positions: tf.Tensor) -> dict[tuple[float, ...], Rotation]:
+        """For each kind of layer, the angles of positions, `[positions]` int32."""
+
+        def rotation(form: LayerForm) -> Rotation:
+            frequencies = tf.constant(form.inverse_frequencies, tf.float32)
+            angles = tf.cast(positions, tf.float32)[:, None, None] * frequencies
+            return Rotation(tf.cos(angles), tf.sin(angles))
+
+        kinds = {form.inverse_frequencies: form for form in self.form.layers}
+        return {frequencies: rotation(form) for frequencies, form in kinds.items()}
+
+    def _embed(self, token_ids: tf.Tensor) -> tf.Tensor:
+        x = blocks.embed(self.embedding, token_ids)
+        return x if self.form.embedding_scale == 1.0 else x * self.form.embedding_scale
+
+    def _attention_inputs(
+        self, layer: Layer, x: tf.Tensor, rotation: Rotation
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Scaled queries, keys and values, `[positions, heads, D]`, with their positions."""
+        form = self.form
+        counts = [form.heads, form.kv_heads, form.kv_heads]
+        parts = tf.split(
+            layer.qkv(layer.attention_norm(x)), [n * form.head_size for n in counts], axis=-1
+        )
+        q, k, v = (
+            tf.reshape(y, [-1, n, form.head_size]) for y, n in zip(parts, counts, strict=True)
+        )
+        q = layer.query_norm(q) if layer.query_norm else q
+        k = layer.key_norm(k) if layer.key_norm else k
+        return blocks.rotate(q * form.score_scale, *rotation), blocks.rotate(k, *rotation), v
+
+    def _finish(self, layer: Layer, x: tf.Tensor, attended: tf.Tensor) -> tf.Tensor:
+        """What follows attention: `[positions, E]`."""
+        y = layer.attention_out(attended)
+        x += self._added(layer.attention_out_norm, y)
+        y = layer.feed_forward(layer.feed_forward_norm(x))
+        return x + self._added(layer.feed_forward_out_norm, y)
+
+    def _added(self, norm: Norm | None, y: tf.Tensor) -> tf.Tensor:
+        y = norm(y) if norm else y
+        return y if self.form.residual_scale == 1.0 else y * self.form.residual_scale
+
+    def _logits(self, x: tf.Tensor) -> tf.Tensor:
+        logits = blocks.project(self.final_norm(x), self.head)
+        if self.form.logit_scale != 1.0:
+            logits *= self.form.logit_scale
+        return blocks.soft_cap(logits, self.form.logit_cap)
+
+
+def _is_within(distances: tf.Tensor, window: int | None) -> tf.Tensor | bool:
+    return True if window is None else distances < window
+
+
+def _swap(x: tf.Tensor) -> tf.Tensor:
+    """Swaps the first two of three axes."""
+    return tf.transpose(x, [1, 0, 2])
+
+
+def _swap_middle(x: tf.Tensor) -> tf.Tensor:
+    """Swaps the middle two of four axes."""
+    return tf.transpose(x, [0, 2, 1, 3])

@@ -1,0 +1,66 @@
+"""`Generation`: texts that are generated together, step by step.
+
+Knows the state of one batch and its options. Must not know requests, or how functions are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from xla_backend.interface.options import GenerationOptions
+from xla_backend.model import sampling
+from xla_backend.model.families.model import Prefilled, as_batch
+from xla_backend.model.functions import KeyFunctions
+from xla_backend.model.output import Output
+
+
+class Generation:
+    """Texts that are generated together.
+
+    Attributes:
+        prefilled: the result of running the prompts.
+        is_done: `[B]` bool, which texts have ended.
+    """
+
+    def __init__(
+        self,
+        functions: KeyFunctions,
+        prefilled: list[Prefilled],
+        options: Sequence[GenerationOptions],
+    ) -> None:
+        """Begins with the results and options of at most `functions.batch_size` prompts."""
+        self._decode = functions.decode
+        self._state = functions.state
+        # The rest of the batch repeats the first prompt, and has ended before it begins.
+        missing = functions.batch_size - len(prefilled)
+        self.prefilled = as_batch([*prefilled, *prefilled[:1] * missing])
+        self._options = sampling.pack([*options, *list(options[:1]) * missing])
+        self._limits = np.array([each.max_new_tokens for each in options])
+        self._steps = 0
+        self.is_done = np.arange(functions.batch_size) >= len(prefilled)
+        if missing:
+            self._state = self._state._replace(done=tf.constant(self.is_done))
+
+    def advance(self, steps: int) -> None:
+        """Adds up to `steps` tokens to each text that has not ended, and waits for them."""
+        state = self._decode(tf.constant(steps), *self._options, self.prefilled, self._state)
+        self.is_done = state.done.numpy()
+        self._state = state
+        self._steps += steps
+
+    def steps_to_first_end(self) -> int:
+        """The number of steps until the first of the texts that go on reaches its limit."""
+        goes_on = ~self.is_done[: len(self._limits)]
+        return int(self._limits[goes_on].min()) - self._steps
+
+    def end(self, index: int) -> None:
+        """Adds nothing more to a text; must not be called during `advance`."""
+        self.is_done = self.is_done | (np.arange(len(self.is_done)) == index)
+        self._state = self._state._replace(done=tf.constant(self.is_done))
+
+    def output(self, index: int = 0) -> Output:
+        """The output of a text so far; with beams, the best."""
+        return self._state.output(index)

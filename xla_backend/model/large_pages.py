@@ -1,0 +1,49 @@
+"""`LargePages`: memory for arrays that are read from end to end, again and again.
+
+Knows how to ask Linux for large pages. Must not know what the arrays mean.
+
+Weights are read from end to end for every token. A model of half a gigabyte takes 130,000 pages of
+4 KiB. The processor looks them all up again for every token, and the kernel maps them one by one
+when the model is loaded; both are slow in virtual machines. Most Linux systems use pages of 2 MiB
+only for memory for which a program asks for them, and TensorFlow's allocator does not ask. Measured
+with GPT-2 124M on two cores: loading takes half the time or less, a token up to 5% less.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+
+import numpy as np
+
+BLOCK = 32 * 2**20
+"""Bytes that are reserved at once. Linux takes memory only for pages that are written."""
+ALIGNMENT = 64
+"""Bytes: TensorFlow copies a buffer that is not aligned so."""
+
+
+class LargePages:
+    """Allocates arrays one behind the other. A block is freed with the last of its arrays."""
+
+    def __init__(self) -> None:
+        """Reserves nothing yet."""
+        self._block: mmap.mmap | None = None
+        self._used = 0
+
+    def empty(self, shape: tuple[int, ...]) -> np.ndarray:
+        """A writable float32 array of this shape, in C order, not initialized."""
+        size = -(-4 * math.prod(shape) // ALIGNMENT) * ALIGNMENT
+        if self._block is None or self._used + size > len(self._block):
+            self._block, self._used = _reserve(max(size, BLOCK)), 0
+        array = np.frombuffer(self._block, np.float32, math.prod(shape), self._used)
+        self._used += size
+        return array.reshape(shape)
+
+
+def _reserve(size: int) -> mmap.mmap:
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return mmap.mmap(-1, size)  # not on Linux
+    # Private, because large pages of shared memory follow other settings.
+    block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    block.madvise(mmap.MADV_HUGEPAGE)
+    return block

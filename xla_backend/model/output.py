@@ -1,0 +1,70 @@
+"""Output tokens and their log-probabilities, kept in one tensor of records.
+
+Knows the fields of a record. Must not know how tokens are selected. All that a step keeps is one
+tensor, because for each further one XLA would compile as much again. Axes: see `families.blocks`; A
+top tokens, F = 2 + 2 A fields.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from xla_backend.model.families.blocks import dynamic_update_slice
+
+TOP_TOKENS = 5
+"""A: of how many of the most likely tokens each step keeps the log-probabilities."""
+
+
+class Output(NamedTuple):
+    """The output of one text, n tokens. All log-probabilities are those before logits processors.
+
+    Attributes:
+        tokens: `[n]` int32. logprobs: `[n]`.
+        top_tokens: `[n, A]` int32, the most likely tokens in each place, best first.
+        top_logprobs: `[n, A]`.
+    """
+
+    tokens: np.ndarray
+    logprobs: np.ndarray
+    top_tokens: np.ndarray
+    top_logprobs: np.ndarray
+
+
+def num_fields(vocabulary_size: int) -> int:
+    """F, the number of fields of a record; a small vocabulary has fewer top tokens."""
+    return 2 + 2 * min(TOP_TOKENS, vocabulary_size)
+
+
+def num_top_tokens(num_fields: int) -> int:
+    """A, the number of top tokens in a record."""
+    return (num_fields - 2) // 2
+
+
+def as_records(
+    tokens: tf.Tensor, logprobs: tf.Tensor, top_tokens: tf.Tensor, top_logprobs: tf.Tensor
+) -> tf.Tensor:
+    """Packs tokens `[...]` and top tokens `[..., A]`, as in `Output`: `[..., F]` int32.
+
+    Of floats the record holds the bits.
+    """
+    parts = [tokens[..., None], logprobs[..., None], top_tokens, top_logprobs]
+    bits = [x if x.dtype == tf.int32 else tf.bitcast(x, tf.int32) for x in parts]
+    return tf.concat(bits, axis=-1)
+
+
+def write(outputs: tf.Tensor, records: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+    """Writes the records `[B, K, F]` of a step into place `index` of outputs `[B, N, K, F]`.
+
+    A text that has ended is written beyond its length too, where nobody reads.
+    """
+    return dynamic_update_slice(outputs, records[:, None], tf.stack([0, index, 0, 0]))
+
+
+def read(records: np.ndarray) -> Output:
+    """The inverse of `as_records`, for the records `[n, F]` of one text."""
+    top = num_top_tokens(records.shape[1])
+    floats = records.view(np.float32)
+    return Output(records[:, 0], floats[:, 1], records[:, 2 : 2 + top], floats[:, 2 + top :])

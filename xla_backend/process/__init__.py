@@ -1,0 +1,1 @@
+"""`BackendProcess`: a `Backend` in a child process, watched, replaced when it grows or dies."""

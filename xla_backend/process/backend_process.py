@@ -1,0 +1,292 @@
+"""`BackendProcess`: the engine in a child process, with the methods of `Backend`.
+
+Knows how a request becomes a message, and answers from mirrors of the child's state what must not
+wait for it. Must not know how the child is kept running (`supervisor`), nor import TensorFlow: the
+page's process imports this module, and a crash, an out-of-memory kill or seconds of tracing in the
+child must not reach it.
+
+The child is a fresh interpreter (`python -m xla_backend.process.engine_process`), not a fork and
+not `multiprocessing`'s spawn: the caller's main module is never imported again, so it also works
+from notebooks and from scripts without an `if __name__ == "__main__"`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from xla_backend.checkpoints.models import DEFAULT_MODEL, Registry
+from xla_backend.compilation import naming
+from xla_backend.compilation.store import open_store
+from xla_backend.interface.backend import Piece, Result
+from xla_backend.interface.buckets import BucketRules, CacheKey
+from xla_backend.interface.errors import BackendError
+from xla_backend.interface.function_comparison import (
+    DEFAULT_CALLS,
+    FunctionComparison,
+    FunctionRequest,
+    StoredKey,
+)
+from xla_backend.interface.options import DEFAULT_OPTIONS, AudioInput, GenerationOptions
+from xla_backend.interface.prompt import Prompt
+from xla_backend.interface.results import (
+    CacheEntry,
+    EngineStatus,
+    GenerationResult,
+    ModelInfo,
+    Past,
+    Prediction,
+    TranscribedWindow,
+    Transcription,
+)
+from xla_backend.process import memory
+from xla_backend.process.child import Call
+from xla_backend.process.messages import Request, Settings
+from xla_backend.process.predictor import Predictor
+from xla_backend.process.remote_backend import RemoteBackend, RemoteStream
+from xla_backend.process.request_log import FinishedRequest
+from xla_backend.process.supervisor import EngineHealth, Supervisor
+from xla_backend.process.watchdog import Patience
+from xla_backend.scheduling.batch import BATCH_SIZES
+from xla_backend.scheduling.vocabulary import Vocabulary
+
+
+class BackendProcess(RemoteBackend):
+    """A `Backend` in a child process. Methods may be called from any thread.
+
+    The child starts when this object is made, without waiting: it imports TensorFlow and loads the
+    default model in the background. Requests are served in the order of their calls, those that
+    wait for the same function side by side; `models`, `predict`, `entries` and `status` answer at
+    once, whatever the engine does.
+    Time spent in the child's start is in no request's `timing`, like the loading of a model.
+    If the child dies or hangs, the request at work gets `EngineStopped`; those that waited are
+    served by a new child, which starts at once. A child that has grown near the memory limit is
+    replaced between two requests, by one that has started beside it where there is room for both.
+    """
+
+    def __init__(
+        self,
+        registry: Registry | None = None,
+        rules: BucketRules = BucketRules(),  # noqa: B008 (immutable)
+        on_status: Callable[[EngineStatus], None] | None = None,
+        default_model: str | None = DEFAULT_MODEL,
+        store: Path | str | None = None,
+        warm_up: GenerationOptions | None = DEFAULT_OPTIONS,
+        memory_limit: str = memory.DEFAULT_LIMIT,
+        patience: Patience = Patience(),  # noqa: B008 (immutable)
+        on_request: Callable[[FinishedRequest], None] | None = None,
+    ) -> None:
+        """Starts the child and returns.
+
+        Args:
+            registry: the models that may be loaded; None for the default ones.
+            rules: how lengths are rounded up.
+            on_status: called with every new status, from a thread of this object; it must return
+                soon and must not call `generate` or `stream`.
+            default_model: the model that the child loads before the first request; None for none.
+            store: folder that keeps compiled functions; see `Backend`.
+            warm_up: options whose key the child makes ready first in idle moments after its start,
+                before those that earlier runs used most; None to make nothing ready by itself.
+            memory_limit: what the child may hold; see `memory.limit_from`. A single request that
+                needs more gets more, and the child is replaced after it.
+            patience: after which silence a child counts as hung.
+            on_request: told of every request that has ended, from any thread; must return soon.
+
+        Raises:
+            ValueError: the memory limit cannot be understood.
+        """
+        super().__init__(rules)
+        registry = Registry() if registry is None else registry
+        self._store = open_store(store)
+        self._predictor = Predictor(registry, self._store)
+        self._supervisor = Supervisor(
+            Settings(
+                registry=registry,
+                rules=rules,
+                preload=default_model,
+                store="off" if self._store is None else str(self._store.root),
+                warm_up=warm_up,
+                log_level=logging.NOTSET,  # each child gets the level of its start
+                memory_limit=memory.limit_from(memory_limit, memory.total()),
+            ),
+            on_status,
+            on_request,
+            patience,
+        )
+        if default_model is not None:
+            # So that the first prediction does not wait for an import and a vocabulary.
+            threading.Thread(target=self._read_ahead, args=(default_model,), daemon=True).start()
+
+    # --- what needs the engine ------------------------------------------------------------------
+
+    def load(self, model: str) -> ModelInfo:
+        return self._supervisor.submit(Request(0, "load", model)).wait()
+
+    def compare_function(
+        self, function: str, batch_size: int, *, pad: bool = False, calls: int = DEFAULT_CALLS
+    ) -> FunctionComparison:
+        comparison = FunctionRequest(function, batch_size, pad, calls)
+        request = Request(0, "compare_function", "", comparison=comparison)
+        return self._supervisor.submit(request).wait()
+
+    def clear_functions(self) -> None:
+        self._supervisor.submit(Request(0, "clear_functions", "")).wait()
+
+    def wait_ready(self, timeout_s: float | None = None) -> bool:
+        return self._supervisor.current().wait_ready(timeout_s)
+
+    def prefetch(self, model: str, keys: Iterable[CacheKey]) -> None:
+        self._supervisor.current().send("warm", (model, list(keys)))
+
+    # --- what does not --------------------------------------------------------------------------
+
+    @property
+    def status(self) -> EngineStatus:
+        """What the engine is doing right now, and whether it was just replaced."""
+        return self._supervisor.status
+
+    @property
+    def pid(self) -> int:
+        """The child's process id; of the last one, when it has ended."""
+        return self._supervisor.engine.pid
+
+    def health(self) -> EngineHealth:
+        """How the child fares."""
+        return self._supervisor.health()
+
+    def models(self) -> list[ModelInfo]:
+        mirrored = self._supervisor.engine.models
+        return self._predictor.registry.list() if mirrored is None else list(mirrored)
+
+    def cached_functions(self) -> list[CacheEntry]:
+        """See `AnyBackend`; as of the last request."""
+        return list(self._supervisor.engine.entries)
+
+    def past(self) -> Past:
+        """See `AnyBackend`; as of the last request."""
+        return {model: dict(keys) for model, keys in self._supervisor.engine.past.items()}
+
+    def stored_keys(self) -> list[StoredKey]:
+        """See `AnyBackend`; as of the last request."""
+        return list(self._supervisor.engine.stored_keys)
+
+    def prefetching(self) -> list[tuple[str, CacheKey]]:
+        return list(self._supervisor.engine.prefetching)
+
+    def cancel_prefetch(self) -> None:
+        self._supervisor.engine.send("cancel_prefetch", None)
+
+    def vocabulary(self, model: str) -> Vocabulary:
+        return self._predictor.vocabulary(model, self.models())
+
+    def predict_key(
+        self, model: str, wanted: CacheKey, prompt_tokens: int, exact_key: bool
+    ) -> Prediction:
+        engine = self._supervisor.engine
+        return self._predictor.predict(
+            self.vocabulary(model), wanted, prompt_tokens, exact_key, engine.entries, engine.past
+        )
+
+    # --- the engine's end -----------------------------------------------------------------------
+
+    def clear(
+        self, model: str | None = None, key: CacheKey | None = None, disk: bool = True
+    ) -> None:
+        names = None
+        if disk and model is not None and key is not None:
+            identity = self.vocabulary(model).identity
+            names = [
+                naming.prefill_code_entry(identity, key.padded_length),
+                *(naming.decode_code_entry(identity, key, size) for size in BATCH_SIZES),
+            ]
+
+        def forget_stored() -> None:
+            if disk and self._store is not None:
+                self._store.clear(names)
+
+        # While no engine runs: what it is compiling would be written to the store afterwards.
+        self._supervisor.begin_anew(meanwhile=forget_stored)
+
+    def close(self) -> None:
+        """Ends the child. Requests that wait get `EngineStopped`; later calls raise it too."""
+        self._supervisor.close()
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _text(
+        self,
+        model: str,
+        prompt: Prompt,
+        options: GenerationOptions,
+        exact_key: bool,
+        in_chunks: bool,
+    ) -> ProcessStream[str, GenerationResult]:
+        request = Request(
+            0, "stream" if in_chunks else "generate", model, prompt, options, exact_key=exact_key
+        )
+        return ProcessStream(self._supervisor.submit(request))
+
+    def _speech(
+        self,
+        model: str,
+        recording: AudioInput,
+        options: GenerationOptions | None,
+        language: str | None,
+        max_seconds: float,
+        in_chunks: bool,
+    ) -> ProcessStream[TranscribedWindow, Transcription]:
+        if isinstance(recording, str | os.PathLike) and recording:
+            # The child stays in the folder in which it was started.
+            recording = os.path.abspath(recording)  # noqa: PTH100 (keeps links, takes any string)
+        request = Request(
+            number=0,
+            kind="transcribe_windows" if in_chunks else "transcribe",
+            model=model,
+            options=options,
+            recording=recording,
+            language=language,
+            max_seconds=max_seconds,
+        )
+        return ProcessStream(self._supervisor.submit(request))
+
+    def _read_ahead(self, model: str) -> None:
+        with contextlib.suppress(BackendError):  # a request for it will say so
+            self.vocabulary(model)
+
+
+class ProcessStream(RemoteStream[Piece, Result]):
+    """What the child sends for one request as it comes."""
+
+    def __init__(self, call: Call) -> None:
+        """Wraps a request that was sent."""
+        super().__init__()
+        self._call = call
+
+    @property
+    def has_started(self) -> bool:
+        return self._call.started.is_set()
+
+    def wait_started(self) -> None:
+        self._call.started.wait()
+
+    def __next__(self) -> Piece:
+        if self._ended:
+            raise StopIteration
+        kind, value = self._call.next_reply()
+        if kind == "chunk":
+            return value
+        self._ended = True
+        if kind == "error":
+            raise value
+        self.result = value
+        raise StopIteration
+
+    def stop(self) -> None:
+        self._call.stop()
+
+    def _abandon(self) -> None:
+        self._call.abandon()

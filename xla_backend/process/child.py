@@ -1,0 +1,384 @@
+"""`Child`: one engine process, from its start to its end, and the mirrors of its state.
+
+Knows what is said to the process and how it is watched, and which requests it has. Must not know
+what replaces it, nor import TensorFlow: that runs in the process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from xla_backend.child_process.parent_side import CLOSE_S, ChildProcess
+from xla_backend.compilation.startup import ENVIRONMENT
+from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.errors import EngineStopped
+from xla_backend.interface.function_comparison import StoredKey
+from xla_backend.interface.results import CacheEntry, EngineStatus, ModelInfo, Past
+from xla_backend.process.messages import Request, Settings
+from xla_backend.process.request_log import FinishedRequest
+from xla_backend.process.watchdog import Patience, Watchdog, describe_hang
+
+MAX_MOVES = 3
+"""How many children may die under a request that only waits in them."""
+
+Warming = tuple[tuple[str, CacheKey], ...]
+
+logger = logging.getLogger("xla_backend.process.backend_process")
+
+
+class Owner(Protocol):
+    """Who has a child, and is told what happens to it, in a thread of the child's."""
+
+    def child_is_ready(self, child: Child) -> None:
+        """It has started."""
+
+    def child_passed_soft_limit(self, child: Child, held: int) -> None:
+        """It holds so many bytes that a successor should get ready."""
+
+    def child_passed_hard_limit(self, child: Child, held: int) -> None:
+        """It holds so many bytes that it takes up no more requests."""
+
+    def child_drained(self, child: Child, waiting: list[Call], unmade: Warming) -> None:
+        """It ended as it was told to, and left requests and keys to its successor."""
+
+    def child_died(self, child: Child, waiting: list[Call]) -> None:
+        """It ended by itself, and left the requests that it had not taken up."""
+
+    def request_finished(self, finished: FinishedRequest) -> None:
+        """A request has its last reply."""
+
+
+class Call:
+    """One request that was sent to a child, and its replies."""
+
+    def __init__(self, child: Child, number: int, request: Request, ahead: int) -> None:
+        """Made by `Child.submit`."""
+        self.child = child
+        self.number = number
+        self.request = request
+        self.started = threading.Event()  # also set at its end, so that nobody waits in vain
+        self.times_moved = 0
+        self._sent = time.perf_counter()
+        self._ahead = ahead
+        self._is_stopped = False
+        self._is_abandoned = False
+        self._replies: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+
+    def next_reply(self) -> tuple[str, Any]:
+        """The next ("chunk" | "result" | "error", value); blocks."""
+        return self._replies.get()
+
+    def wait(self) -> Any:
+        """The result of a request that has one reply only; raises what the child sent instead."""
+        try:
+            kind, value = self.next_reply()
+        except BaseException:  # Ctrl-C: nobody waits any more
+            self.abandon()
+            raise
+        if kind == "error":
+            raise value
+        return value
+
+    def stop(self) -> None:
+        """Ends it after the chunk that is being made."""
+        self._is_stopped = True
+        self.child.stop(self)
+
+    def abandon(self) -> None:
+        """Ends it, and wants no more replies."""
+        self._is_abandoned = True
+        self.child.abandon(self)
+
+    # --- called by its child --------------------------------------------------------------------
+
+    def move(self, child: Child, number: int) -> Request:
+        """Makes it another child's; returns what to send there."""
+        self.child, self.number = child, number
+        self.times_moved += 1
+        return dataclasses.replace(self.request, number=number, is_moved=True)
+
+    def repeat_wishes(self) -> None:
+        """Says again what its caller asked for while it moved."""
+        if self._is_abandoned:
+            self.child.abandon(self)
+        elif self._is_stopped:
+            self.child.stop(self)
+
+    def reply(self, kind: str, value: Any) -> None:
+        """Passes a reply on."""
+        self._replies.put((kind, value))
+        self.started.set()
+
+    def finished(self, kind: str, value: Any) -> FinishedRequest:
+        """What there is to tell about it in the end."""
+        return FinishedRequest(
+            self.request, kind, value, time.perf_counter() - self._sent, self._ahead
+        )
+
+
+class Child:
+    """One engine process. Methods may be called from any thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        owner: Callable[[], Owner | None],
+        on_status: Callable[[EngineStatus], None] | None,
+        patience: Patience,
+    ) -> None:
+        """Starts the process, without waiting for it.
+
+        Args:
+            settings: what it shall be.
+            owner: a weak reference to who is told what happens.
+            on_status: called with every new status.
+            patience: how long each phase may go without a sign of life.
+
+        Raises:
+            EngineStopped: it cannot be started.
+        """
+        self.status = EngineStatus("starting", since=time.perf_counter())
+        self.entries: tuple[CacheEntry, ...] = ()
+        self.models: tuple[ModelInfo, ...] | None = None
+        self.stored_keys: tuple[StoredKey, ...] = ()
+        self.past: Past = {}
+        self.prefetching: Warming = ()
+        self.on_status = on_status
+        self.was_ready = False
+        self.has_drained = False
+        self._owner = owner
+        self._patience = patience
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        # Guarded by the lock, but for removal, which is one step and happens in `__del__` too.
+        self._calls: dict[int, Call] = {}
+        self._end: str | None = None
+        self._failure: str | None = None
+        self._hang: str | None = None
+        self._closing = False
+        self._ready = threading.Event()  # also set at the end, so that nobody waits in vain
+        self._over = threading.Event()  # it takes no more requests
+        self._ended = threading.Event()
+        self._process = ChildProcess("xla_backend.process.engine_process", settings, ENVIRONMENT)
+        self.pid = self._process.pid
+        self._watchdog = Watchdog(self._allowed_s, self._end_hung)
+        for name, work in (("replies", self._receive), ("watchdog", self._watchdog.watch)):
+            threading.Thread(target=work, name=f"engine-{name}", daemon=True).start()
+
+    # --- called by the callers' threads ---------------------------------------------------------
+
+    def is_over(self) -> bool:
+        """Whether it takes no more requests; if it has just gone, waits until that is settled."""
+        if self._process.has_ended():
+            self._over.wait()
+        return self._over.is_set()
+
+    def submit(self, request: Request) -> Call | None:
+        """Sends a request; None if the child is gone. Requests are served in this order.
+
+        Args:
+            request: the child gives it its number.
+        """
+        with self._lock:
+            if self._end is not None:
+                return None
+            number = next(self._numbers)
+            call = Call(self, number, request, ahead=len(self._calls))
+            self._process.send("request", dataclasses.replace(request, number=number))
+            self._calls[number] = call
+        return call
+
+    def adopt(self, calls: list[Call]) -> None:
+        """Takes over requests that waited in another child, before those that come later."""
+        for call in calls:
+            with self._lock:
+                if self._end is None:
+                    request = call.move(self, next(self._numbers))
+                    self._process.send("request", request)
+                    self._calls[call.number] = call
+                    end = None
+                else:
+                    end = self._end
+            if end is None:
+                call.repeat_wishes()
+            else:
+                self.finish(call, "error", EngineStopped(end))
+
+    def waiting(self) -> int:
+        """How many requests it has, the one at work included."""
+        return len(self._calls)
+
+    def send(self, kind: str, value: Any) -> None:
+        """Sends what gets no reply."""
+        self._process.send(kind, value)
+
+    def stop(self, call: Call) -> None:
+        """Ends a request after the chunk that is being made."""
+        if call.number in self._calls:
+            self._process.send("stop", call.number)
+
+    def abandon(self, call: Call) -> None:
+        """Ends a request whose replies nobody wants."""
+        if self._calls.pop(call.number, None) is not None:
+            self._process.send("stop", call.number)
+            self._tell_finished(call, "abandoned", None)
+
+    def wait_ready(self, timeout_s: float | None) -> bool:
+        """Waits for the start; see `BackendProcess.wait_ready`."""
+        ready = self._ready.wait(timeout_s)
+        if self._end is not None:
+            raise EngineStopped(self._end)
+        return ready
+
+    def end_soon(self) -> None:
+        """Tells it to end, without waiting."""
+        self._closing = True
+        self._process.send("close", None)
+
+    def close(self) -> None:
+        """Ends it, and waits for that."""
+        self.end_soon()
+        if not self._ended.wait(CLOSE_S):
+            self._process.kill()
+            self._ended.wait()
+
+    def finish(self, call: Call, kind: str, value: Any) -> None:
+        """Gives a request its last reply."""
+        call.reply("result" if kind == "dropped" else kind, value)
+        self._tell_finished(call, kind, value)
+
+    def set_status(self, status: EngineStatus) -> None:
+        """Says what the engine is doing."""
+        self.status = status
+        if self.on_status is not None:
+            try:
+                self.on_status(status)
+            except Exception:
+                logger.exception("on_status raised an error")
+
+    # --- the threads of this object -------------------------------------------------------------
+
+    def _receive(self) -> None:
+        self.set_status(self.status)
+        try:
+            while True:
+                self._take(*self._process.receive())
+        except (EOFError, OSError):
+            pass  # the child ended
+        except Exception:
+            logger.exception("The engine sent something that cannot be read; it is ended")
+        self._settle()
+
+    def _take(self, kind: str, number: int | None, value: Any) -> None:
+        """Takes one message of the child."""
+        if kind == "log":
+            name, level, text = value
+            logging.getLogger(name).log(level, "%s", text)
+            return
+        self._watchdog.sign_of_life()
+        if kind == "status":
+            self.set_status(value)
+        elif kind in ("entries", "models", "stored_keys", "prefetching"):
+            setattr(self, kind, tuple(value))
+        elif kind == "past":
+            self.past = value
+        elif kind == "ready":
+            self.was_ready = True
+            self._ready.set()
+            self._tell_owner("child_is_ready")
+        elif kind == "failed":
+            self._failure = value
+        elif kind == "soft_limit":
+            self._tell_owner("child_passed_soft_limit", value)
+        elif kind == "hard_limit":
+            self._tell_owner("child_passed_hard_limit", value)
+        elif kind == "drained":
+            self.has_drained = self._closing = True
+            waiting = self._take_leave("The engine was replaced.")
+            self._tell_owner("child_drained", waiting, tuple(value))
+        elif number is not None and (call := self._calls.get(number)):
+            self._take_reply(call, kind, value)
+
+    def _take_reply(self, call: Call, kind: str, value: Any) -> None:
+        if kind == "started":
+            call.started.set()
+        elif kind == "chunk":
+            call.reply(kind, value)
+        elif self._calls.pop(call.number, None) is not None:
+            self.finish(call, kind, value)
+
+    def _tell_owner(self, event: str, *values: Any) -> None:
+        """In a thread of its own: the owner may be waiting for this child's end just now."""
+        if (owner := self._owner()) is not None:
+            tell = getattr(owner, event)
+            threading.Thread(target=tell, args=(self, *values), daemon=True, name=event).start()
+
+    def _tell_finished(self, call: Call, kind: str, value: Any) -> None:
+        if (owner := self._owner()) is not None:
+            owner.request_finished(call.finished(kind, value))
+
+    def _allowed_s(self) -> float | None:
+        """How long nothing may come from the child now; None while nobody waits for it."""
+        calls = list(self._calls.values())
+        if self._closing or (self.was_ready and not calls):
+            return None
+        options = next((call.request.options for call in calls if call.started.is_set()), None)
+        return self._patience.allowed_s(self.status, options, bool(self.prefetching))
+
+    def _end_hung(self, silent_s: float) -> None:
+        self._hang = describe_hang(self.status.state, silent_s)
+        self._process.kill()
+
+    def _take_leave(self, sentence: str) -> list[Call]:
+        """From here on it takes no requests; returns those that it has, in their order."""
+        with self._lock:
+            if self._end is None:
+                self._end = sentence
+            calls = [self._calls.pop(number, None) for number in sorted(self._calls)]
+        self._over.set()
+        return [call for call in calls if call is not None]  # else abandoned at this very moment
+
+    def _settle(self) -> None:
+        """Settles the end of the child: its exit status, its waiting callers, its status."""
+        self._watchdog.end()
+        self._process.end(CLOSE_S)
+        sentence = self._describe_end()
+        if not self._closing:
+            logger.error("%s", "\n".join([sentence, *self._process.last_lines]))
+        self.entries = ()
+        self.stored_keys = ()
+        self.prefetching = ()
+        self.models = None
+        self.set_status(EngineStatus("stopped", sentence, time.perf_counter()))
+        calls = self._take_leave(sentence)
+        self._ready.set()
+        self._ended.set()
+        owner = None if self._closing else self._owner()
+        waiting = []
+        for call in calls:
+            if call.started.is_set() or owner is None or call.times_moved >= MAX_MOVES:
+                self.finish(call, "error", EngineStopped(sentence))
+            else:
+                waiting.append(call)
+        if owner is not None:
+            owner.child_died(self, waiting)
+
+    def _describe_end(self) -> str:
+        if self._closing:
+            return "The engine was closed."
+        if self._failure is not None:
+            return f"The engine could not start: {self._failure}."
+        idle = self.status.state == "ready"
+        doing = "it was idle" if idle else f"{self.status.state} {self.status.detail}".strip()
+        cause = self._hang or self._process.cause()
+        return (
+            f"The engine stopped while {doing}: {cause}. "
+            "Send the request again: a new engine serves it."
+        )

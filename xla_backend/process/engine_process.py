@@ -1,0 +1,450 @@
+"""The child process of `BackendProcess`: one `Backend`, served over a `Channel`.
+
+Knows the order of work and what to tell the parent. Must not know who asks, nor how text is
+generated: `Backend` does that. `Child` starts it.
+
+The main thread takes requests up in the order of arrival. Requests for a text each have a thread of
+their own, in which they wait inside the engine for their turn: those that the same function serves
+run side by side there. Whatever else is asked for runs in the main thread, when nothing else does.
+A further thread receives, so that a stop reaches a stream between its chunks, and so that the
+process ends by itself when the parent is gone, however it went.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from xla_backend.backend.importing import import_engine
+from xla_backend.child_process.channel import Channel
+from xla_backend.child_process.child_side import connect, end, first_line
+from xla_backend.compilation.startup import keep_freed_memory
+from xla_backend.interface.errors import BackendError, OutOfMemory
+from xla_backend.interface.results import EngineStatus
+from xla_backend.process import memory
+from xla_backend.process.memory_bound import MemoryBound
+from xla_backend.process.messages import Request, Settings
+from xla_backend.scheduling.batch import MAX_AT_ONCE
+
+if TYPE_CHECKING:
+    from xla_backend.backend.backend import Backend
+    from xla_backend.backend.text_stream import TextStream
+    from xla_backend.backend.transcription import WindowStream
+    from xla_backend.interface.options import GenerationOptions
+
+GOODBYE_S = 2.0
+"""Seconds that the engine gets to finish its step when it is told to end."""
+
+TEXT_KINDS = ("generate", "stream")
+
+logger = logging.getLogger(
+    "xla_backend.process.engine_process"
+)  # as a program, __name__ is "__main__"
+
+
+@dataclass(eq=False)
+class Active:
+    """A request that was taken up.
+
+    Attributes:
+        stream: what serves it, if it can be stopped.
+        has_started: whether the engine has turned to it.
+        is_left: whether it is a successor's now, so that it gets no reply here.
+    """
+
+    request: Request
+    stream: TextStream | WindowStream | None = None
+    has_started: bool = False
+    is_left: bool = False
+    is_stopped: bool = False
+
+    def stop(self) -> None:
+        """Ends it early, as soon as it has a stream."""
+        self.is_stopped = True
+        if self.stream is not None:
+            self.stream.stop()
+
+
+class EngineProcess:
+    """Takes requests from the channel and lets the engine serve them."""
+
+    def __init__(self, channel: Channel, settings: Settings) -> None:
+        """Prepares only; `listen` and `run` are the two threads."""
+        self._channel = channel
+        self._settings = settings
+        self._ready_at = 0.0
+        self._backend: Backend | None = None
+        self._bound = MemoryBound(None, at_start=0)
+        self._told: set[str] = set()  # which of "soft_limit" and "hard_limit" the parent knows
+        self._is_asked_to_warm = False
+        self._is_giving_up_warming = False
+        self._unmade: tuple[Any, ...] = ()  # what was asked for and is left to a successor
+        self._mirroring = threading.Lock()
+        self._measuring = threading.Lock()
+        self._condition = threading.Condition()
+        # Guarded by the condition:
+        self._waiting: deque[Request] = deque()
+        self._active: list[Active] = []
+        self._ending = False
+        self._draining = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the engine has started."""
+        return self._ready_at > 0
+
+    # --- the receiving thread -------------------------------------------------------------------
+
+    def listen(self) -> None:
+        """Receives until told to end or until the parent is gone; then `run` returns soon."""
+        try:
+            while True:
+                kind, value = self._channel.receive()
+                if kind == "request":
+                    with self._condition:
+                        self._waiting.append(value)
+                        self._condition.notify_all()
+                elif kind == "stop":
+                    self._stop(value)
+                elif kind == "drain":
+                    with self._condition:
+                        self._draining = True
+                        self._condition.notify_all()
+                elif kind == "close":
+                    break
+                elif self._backend is None:
+                    pass  # nothing to warm yet, and nothing to cancel
+                elif kind == "warm":
+                    self._is_asked_to_warm = True
+                    self._backend.prefetch(*value)
+                elif kind == "cancel_prefetch":
+                    self._backend.cancel_prefetch()
+        except (EOFError, OSError):
+            pass  # the parent is gone
+        with self._condition:
+            self._ending = True
+            self._waiting.clear()
+            for active in self._active:
+                active.is_left = not active.has_started  # as those are that nobody has taken up
+                active.stop()
+            self._condition.notify_all()
+
+    def _stop(self, number: int) -> None:
+        with self._condition:
+            for active in self._active:
+                if active.request.number == number:
+                    active.stop()
+                    return
+            for request in self._waiting:
+                if request.number == number:
+                    self._waiting.remove(request)
+                    self._channel.send(("dropped", number, None))
+                    return
+
+    # --- the engine's thread --------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Loads the engine, then serves requests until told to end.
+
+        Raises:
+            Exception: whatever made it impossible to load the engine; the parent was told.
+        """
+        try:
+            backend = self._load_engine()
+        except BaseException as error:
+            self._channel.send(("failed", None, f"{type(error).__name__}: {error}"))
+            raise
+        self._backend = backend
+        if self._settings.warm_up is not None and self._settings.preload is not None:
+            # It only lists the keys; their work waits for idle moments.
+            backend.warm_up(self._settings.preload, self._settings.warm_up)
+        self._mirror(backend)
+        self._bound = MemoryBound(self._settings.memory_limit, memory.resident() or 0)
+        self._ready_at = time.perf_counter()
+        self._channel.send(("ready", None, None))
+        while (active := self._next_request()) is not None:
+            if active.request.kind in TEXT_KINDS:
+                # Here, so that its place in the engine's queue is that of its arrival.
+                self._set_stream(active, self._text_stream(backend, active))
+                threading.Thread(
+                    target=self._carry_out, args=(backend, active), daemon=True, name="request"
+                ).start()
+            else:
+                self._should_start(active)  # nothing can have come between
+                self._carry_out(backend, active)
+        self._wait_for_active()
+        if self._draining and not self._ending:
+            if self._is_asked_to_warm:
+                self._unmade = self._unmade or tuple(backend.prefetching())
+            backend.close()  # first: the successor reads the history that it saves
+            self._channel.send(("drained", None, self._unmade))
+            return
+        backend.close()
+
+    def _load_engine(self) -> Backend:
+        import_engine()  # seconds
+        from xla_backend.backend.backend import Backend
+
+        backend = Backend(
+            registry=self._settings.registry,
+            rules=self._settings.rules,
+            on_status=self._tell,
+            store=self._settings.store,
+            on_change=self._mirror_background,
+        )
+        if self._settings.preload is not None:
+            try:
+                backend.load(self._settings.preload)
+            except BackendError as error:
+                logger.warning("%s could not be loaded: %s", self._settings.preload, error)
+            except Exception:
+                logger.exception("%s could not be loaded", self._settings.preload)
+        self._tell(EngineStatus("ready", since=time.perf_counter()))
+        return backend
+
+    def _tell(self, status: EngineStatus) -> None:
+        self._channel.send(("status", None, status))
+
+    def _mirror(self, backend: Backend) -> None:
+        # The background's thread mirrors too: what was read first must not be sent last.
+        with self._mirroring:
+            self._channel.send(("entries", None, backend.cached_functions()))
+            self._channel.send(("models", None, backend.models()))
+            self._channel.send(("stored_keys", None, backend.stored_keys()))
+            self._channel.send(("past", None, backend.past()))
+            self._channel.send(("prefetching", None, backend.prefetching()))
+
+    def _mirror_background(self) -> None:
+        if self._backend is not None:
+            self._mirror(self._backend)
+            self._look_at_memory(self._backend)
+
+    def _look_at_memory(self, backend: Backend) -> None:
+        """Tells the parent when the process has become too large; called between requests and
+        between jobs of the background."""
+        held = memory.resident()
+        if held is None or not self.is_ready:
+            return
+        if not self._bound.may_warm(held):
+            self._give_up_warming(backend)
+        if self._bound.is_above_hard_limit(held):
+            self._tell_size("hard_limit", held)
+        elif self._bound.is_above_soft_limit(held):
+            self._tell_size("soft_limit", held)
+
+    def _tell_size(self, mark: str, held: int) -> None:
+        with self._condition:  # Several requests may end at once.
+            is_new = mark not in self._told
+            self._told.add(mark)
+        if is_new:
+            self._channel.send((mark, None, held))
+
+    def _give_up_warming(self, backend: Backend) -> None:
+        """Drops what nobody asked for; and all of it above the hard limit."""
+        if self._is_giving_up_warming or not (pending := tuple(backend.prefetching())):
+            return
+        if self._is_asked_to_warm:
+            if "hard_limit" not in self._told:
+                return
+            self._unmade = self._unmade or pending
+        self._is_giving_up_warming = True  # for that is a change, and changes lead here
+        try:
+            backend.cancel_prefetch()
+        finally:
+            self._is_giving_up_warming = False
+
+    def _next_request(self) -> Active | None:
+        with self._condition:
+            self._condition.wait_for(lambda: self._ending or self._draining or self._is_next_due())
+            if self._ending or self._draining:
+                return None
+            self._active.append(Active(self._waiting.popleft()))
+            return self._active[-1]
+
+    def _is_next_due(self) -> bool:
+        if not self._waiting or "hard_limit" in self._told:
+            return False
+        return not self._active or (
+            self._waiting[0].kind in TEXT_KINDS and len(self._active) < MAX_AT_ONCE
+        )
+
+    def _should_start(self, active: Active) -> bool:
+        """Asked when the engine turns to a request: not all that were taken up are served here."""
+        with self._condition:
+            active.is_left = self._ending or self._draining or "hard_limit" in self._told
+            if not active.is_left and not active.has_started:
+                active.has_started = True
+                self._channel.send(("started", active.request.number, None))
+            return not active.is_left
+
+    def _wait_for_active(self) -> None:
+        """Waits for the requests that have begun; the others are left to the successor."""
+        with self._condition:
+            for active in self._active:
+                if not active.has_started:
+                    active.is_left = True
+                    active.stop()
+            self._condition.wait_for(lambda: not self._active)
+
+    def _carry_out(self, backend: Backend, active: Active) -> None:
+        """Serves a request that was taken up, and answers it."""
+        reply = self._serve(backend, active)
+        # Before the reply: whoever holds the result can trust the next prediction.
+        self._mirror(backend)
+        if not active.is_left:
+            self._channel.send(reply)
+            with self._measuring:
+                self._bound.note_request(memory.resident() or 0, memory.peak() or 0)
+        self._look_at_memory(backend)
+        with self._condition:
+            self._active.remove(active)
+            self._condition.notify_all()
+
+    def _text_stream(self, backend: Backend, active: Active) -> TextStream:
+        request = active.request
+        return backend.stream(
+            request.model,
+            request.prompt,
+            cast("GenerationOptions", request.options),  # None only where there is a recording
+            exact_key=request.exact_key,
+            arrival_time=self._arrival_time(request),
+            in_chunks=request.kind == "stream",
+            should_start=lambda: self._should_start(active),
+        )
+
+    def _arrival_time(self, request: Request) -> float:
+        # The queue is other people's requests. The start of the engine happens once, like the
+        # loading of a model, and counts towards no request's timing either; that of a successor,
+        # for which a request had to wait in the middle of its time, does.
+        return (
+            request.arrival_time if request.is_moved else max(request.arrival_time, self._ready_at)
+        )
+
+    def _set_stream(self, active: Active, stream: TextStream | WindowStream) -> None:
+        with self._condition:
+            active.stream = stream
+            if active.is_stopped:  # the stop was faster
+                stream.stop()
+
+    def _serve(self, backend: Backend, active: Active) -> tuple[str, int, Any]:
+        """Runs one request; returns the message that answers it."""
+        request = active.request
+        try:
+            if request.kind == "load":
+                value: Any = backend.load(request.model)
+            elif request.kind == "transcribe":
+                value = backend.transcribe(
+                    request.model, request.recording, **self._speech(request)
+                )
+            elif request.kind == "transcribe_windows":
+                stream = backend.transcribe_windows(
+                    request.model, request.recording, **self._speech(request)
+                )
+                self._set_stream(active, stream)
+                value = self._pass_on(stream, request)
+            elif request.kind == "compare_function":
+                assert request.comparison is not None
+                value = backend.compare_function(
+                    **dataclasses.asdict(request.comparison),
+                    arrival_time=self._arrival_time(request),
+                )
+            elif request.kind == "clear_functions":
+                backend.clear_functions()
+                value = None
+            else:
+                assert active.stream is not None
+                value = self._pass_on(active.stream, request)
+                if not active.has_started:
+                    return ("dropped", request.number, None)
+        except BackendError as error:
+            return ("error", request.number, error)
+        except Exception as error:
+            if _is_out_of_memory(error):
+                return self._give_up_for_memory(request)
+            logger.exception("Unexpected error while serving a request (%s)", request.kind)
+            self._tell(EngineStatus("ready", since=time.perf_counter()))
+            sentence = (
+                f"The engine met an unexpected error ({type(error).__name__}: "
+                f"{first_line(error)}). It is in the log; other requests are not affected."
+            )
+            return ("error", request.number, BackendError(sentence))
+        return ("result", request.number, value)
+
+    def _give_up_for_memory(self, request: Request) -> tuple[str, int, Any]:
+        """Answers a request for which there was no memory. What it left lying about stays."""
+        logger.exception("There was not enough memory for a request (%s)", request.kind)
+        self._tell_size("hard_limit", memory.resident() or 0)
+        sentence = (
+            "There was not enough memory for this request. Try fewer beams, fewer new tokens or a "
+            "smaller model. The engine starts anew, which takes a moment."
+        )
+        return ("error", request.number, OutOfMemory(sentence))
+
+    def _speech(self, request: Request) -> dict[str, Any]:
+        return {
+            "options": request.options,
+            "language": request.language,
+            "max_seconds": request.max_seconds,
+            "arrival_time": self._arrival_time(request),
+        }
+
+    def _pass_on(self, stream: TextStream | WindowStream, request: Request) -> Any:
+        for chunk in stream:
+            if request.kind != "generate":
+                self._channel.send(("chunk", request.number, chunk))
+        return stream.result
+
+
+class ChannelHandler(logging.Handler):
+    """Sends log records to the parent, which logs them as its own."""
+
+    def __init__(self, channel: Channel) -> None:
+        """Formats tracebacks here: they cannot be pickled."""
+        super().__init__()
+        self._channel = channel
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Sends one record: logger, level, text."""
+        self._channel.send(("log", None, (record.name, record.levelno, self.format(record))))
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    # TensorFlow's error, by its name: here TensorFlow is not imported.
+    return isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
+
+
+def _listen_and_end(engine: EngineProcess, channel: Channel) -> None:
+    """Listens to the end, then ends the process if the engine's thread does not get to it."""
+    engine.listen()
+    if engine.is_ready:  # else there is nothing to finish
+        time.sleep(GOODBYE_S)  # a compilation cannot be interrupted
+    end(channel)
+
+
+def main() -> None:
+    """Runs the engine for the parent at the other end of the channel."""
+    channel, settings = connect()
+    keep_freed_memory()
+    log = logging.getLogger("xla_backend")
+    log.setLevel(settings.log_level)
+    log.addHandler(ChannelHandler(channel))
+    engine = EngineProcess(channel, settings)
+    threading.Thread(
+        target=_listen_and_end, args=(engine, channel), name="receiver", daemon=True
+    ).start()
+    status = 0
+    try:
+        engine.run()
+    except BaseException:
+        logger.exception("The engine ended")
+        status = 1
+    end(channel, status)
+
+
+if __name__ == "__main__":
+    main()

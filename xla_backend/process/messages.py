@@ -1,0 +1,116 @@
+"""The words between `BackendProcess` and its child.
+
+Knows the shape of every message. Must not know what either side does with it. All values can be
+pickled, and none of them comes from TensorFlow.
+
+To the child: first one `Settings`; then tuples (kind, value):
+
+| kind | value |
+| --- | --- |
+| "request" | a `Request` |
+| "stop" | number of the request that shall end now |
+| "warm" | (model, keys): make them ready in idle moments |
+| "cancel_prefetch" | None: give up what waits |
+| "drain" | None: end after the request at work; what waits goes to a successor |
+| "close" | None: end the process |
+
+To the parent: tuples (kind, number of the request or None, value):
+
+| kind | value |
+| --- | --- |
+| "status" | an `EngineStatus` |
+| "models", "entries" | the engine's `ModelInfo`s and `CacheEntry`s, for the parent's mirrors |
+| "stored_keys" | what `Backend.stored_keys` returns, for the parent's mirror |
+| "past" | the engine's `History.past`, for the parent's predictions |
+| "prefetching" | models and keys that are being made ready in the background |
+| "ready" | None: the engine takes requests, the default model was tried |
+| "failed" | why the engine cannot start; the process ends |
+| "log" | (logger, level, text) |
+| "soft_limit" | bytes held: so many that a successor should get ready |
+| "hard_limit" | bytes held: so many that the engine takes up no other request |
+| "drained" | models and keys that were still to be made ready: the process ends |
+| "started" | None: the engine has taken the request up |
+| "chunk" | the next chunk of a stream: text, or a `TranscribedWindow` |
+| "result" | the last reply: what the method returns; a stream's `result` |
+| "error" | the last reply: a `BackendError` |
+| "dropped" | the last reply: it was stopped before the engine took it up |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from xla_backend.interface.buckets import BucketRules
+from xla_backend.interface.function_comparison import FunctionRequest
+from xla_backend.interface.options import DEFAULT_MAX_SECONDS, AudioInput, GenerationOptions
+from xla_backend.interface.prompt import Prompt
+
+if TYPE_CHECKING:
+    from xla_backend.checkpoints.models import Registry
+
+
+RequestKind = Literal[
+    "load",
+    "generate",
+    "stream",
+    "transcribe",
+    "transcribe_windows",
+    "compare_function",
+    "clear_functions",
+]
+"""The methods of `Backend` that are called for a request."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the child shall be.
+
+    Attributes:
+        registry: the models that may be loaded.
+        rules: how lengths are rounded up.
+        preload: model to load before the first request, None for none.
+        store: folder that keeps compiled functions; "off" for none.
+        warm_up: options whose key is made ready first in idle moments after the start, before
+            those that earlier runs used most; None to make nothing ready.
+        log_level: records of this package from this level on are sent to the parent.
+        memory_limit: bytes that the process should not grow beyond; None for no bound.
+    """
+
+    registry: Registry
+    rules: BucketRules
+    preload: str | None
+    store: str
+    warm_up: GenerationOptions | None
+    log_level: int
+    memory_limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """Work for the engine.
+
+    Attributes:
+        number: the parent's number for it; every reply carries it.
+        kind: the method of `Backend` to call.
+        options: None, for the model's own choice, only where there is a recording.
+        arrival_time: `time.perf_counter()` in the parent when its caller asked. That clock is the
+            system's monotonic one, which all processes of a machine share, so the time in the
+            queue counts from the caller's call.
+        exact_key: see `Backend.generate`.
+        is_moved: whether it waited in another child before, which ended without taking it up. The
+            start of its successor is then part of the wait.
+    """
+
+    number: int
+    kind: RequestKind
+    model: str
+    prompt: Prompt = ""
+    options: GenerationOptions | None = field(default_factory=GenerationOptions)
+    arrival_time: float = 0.0
+    exact_key: bool = False
+    recording: AudioInput = ""
+    language: str | None = None
+    max_seconds: float = DEFAULT_MAX_SECONDS
+    comparison: FunctionRequest | None = None
+    is_moved: bool = False

@@ -1,0 +1,81 @@
+"""`Predictor`: what a request to an engine's process will meet, said without asking the process.
+
+Knows a model's vocabulary and what the store holds; what is in the engine's memory it is told. Must
+not import TensorFlow, nor know how the process is spoken to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from xla_backend.checkpoints.models import Registry
+from xla_backend.compilation import naming
+from xla_backend.compilation.store import Store
+from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.errors import ModelUnavailable
+from xla_backend.interface.results import CacheEntry, ModelInfo, Past, Prediction
+from xla_backend.scheduling import prediction
+from xla_backend.scheduling.vocabulary import Vocabulary
+
+
+class Predictor:
+    """Reads vocabularies once, and predicts from them. Thread-safe.
+
+    Attributes:
+        registry: the models that may be loaded.
+    """
+
+    def __init__(self, registry: Registry, store: Store | None) -> None:
+        """Reads nothing yet.
+
+        Args:
+            registry: see above.
+            store: what the engine can restore.
+        """
+        self.registry = registry
+        self._store = store
+        self._vocabularies: dict[str, Vocabulary] = {}
+
+    def vocabulary(self, model: str, models: Collection[ModelInfo]) -> Vocabulary:
+        """See `RemoteBackend.vocabulary`; `models` are those that the engine knows."""
+        if model not in self._vocabularies:
+            if any(
+                info.source == "hub" and not info.loaded for info in models if info.name == model
+            ):
+                # Locating it could start a download, and a prediction must not wait for one.
+                raise ModelUnavailable(
+                    f"{model} is not loaded yet. Its first request downloads it if need be and "
+                    "loads it; from then on requests can be predicted."
+                )
+            # Another thread may have read it too: the first one stays, with what it remembers.
+            self._vocabularies.setdefault(model, Vocabulary.load(self.registry.locate(model)))
+        return self._vocabularies[model]
+
+    def predict(
+        self,
+        vocabulary: Vocabulary,
+        wanted: CacheKey,
+        prompt_tokens: int,
+        exact_key: bool,
+        entries: Collection[CacheEntry],
+        past: Past,
+    ) -> Prediction:
+        """See `RemoteBackend.predict_key`; `entries` and `past` are the engine's."""
+        model, store = vocabulary.info.name, self._store
+        entries = [entry for entry in entries if entry.model == model]
+        in_memory = {
+            entry.key
+            for entry in entries
+            if entry.batch_size == 1 and isinstance(entry.key, CacheKey)
+        }
+        return prediction.predict(
+            wanted=wanted,
+            prompt_tokens=prompt_tokens,
+            entries=entries,
+            past=past.get(model, {}),
+            is_stored=lambda key: (
+                store is not None
+                and naming.is_stored(vocabulary.identity, key, in_memory, store.holds)
+            ),
+            exact_key=exact_key,
+        )

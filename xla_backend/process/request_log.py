@@ -1,0 +1,77 @@
+"""`RequestLog`: one line of JSON a request, for whoever runs the program.
+
+Knows what may be told about a request: sizes, names, outcomes, seconds. Never the prompt, the text
+or anything else that a visitor sent: a log is read by more people than the page.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import threading
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from xla_backend.interface.results import GenerationResult
+from xla_backend.process.messages import Request
+
+
+@dataclass(frozen=True)
+class FinishedRequest:
+    """A request that has had its last reply.
+
+    Attributes:
+        request: what was asked.
+        kind: "result"; "error"; "dropped" (stopped before the engine took it up); "abandoned"
+            (nobody waited for the rest of it).
+        value: the result, or the error.
+        wall_s: seconds from the call in this process to the last reply.
+        ahead: how many requests the engine had before it.
+    """
+
+    request: Request
+    kind: str
+    value: Any
+    wall_s: float
+    ahead: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of the log; seconds, and only what is known."""
+        entry: dict[str, Any] = {
+            "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+            "request": self.request.kind,
+            "model": self.request.model or None,
+            "end": self.kind,
+            "wall_s": round(self.wall_s, 6),
+            "ahead": self.ahead,
+        }
+        if isinstance(self.value, GenerationResult):
+            result = self.value
+            entry |= {
+                "cache": result.cache.value,
+                "key": result.key.to_dict(),
+                "prompt_tokens": result.prompt_tokens,
+                "new_tokens": result.new_tokens,
+                "finish": result.finish,
+                "timing": {name: round(s, 6) for name, s in result.timing.to_dict().items()},
+                "load_s": round(result.load_s, 6),
+            }
+        elif self.kind == "error":
+            entry["error"] = type(self.value).__name__
+        return {name: value for name, value in entry.items() if value is not None}
+
+
+class RequestLog:
+    """Writes the lines, each at once."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Takes a stream that is open for writing, and leaves it open."""
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def write(self, finished: FinishedRequest) -> None:
+        """Writes one line."""
+        line = json.dumps(finished.to_json())
+        with self._lock:
+            self._stream.write(line + "\n")
+            self._stream.flush()

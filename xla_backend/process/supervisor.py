@@ -1,0 +1,265 @@
+"""`Supervisor`: the engine's process, and the one that replaces it.
+
+Knows when a child is started, when its successor takes its place, and what becomes of the requests
+that wait. Must not know what is asked of the engine, nor import TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from xla_backend.interface.errors import EngineStopped
+from xla_backend.interface.options import GenerationOptions
+from xla_backend.interface.results import EngineStatus
+from xla_backend.process import memory
+from xla_backend.process.child import Call, Child, Warming
+from xla_backend.process.messages import Request, Settings
+from xla_backend.process.request_log import FinishedRequest
+from xla_backend.process.watchdog import Patience
+
+CLOSED = "The engine was closed; it takes no more requests."
+TO_FREE_MEMORY = "to free memory"
+STOPPED = "after it stopped"
+NOTE_S = 60.0
+"""Seconds for which the status says that the engine was replaced, and why."""
+ROOM_FOR_TWO = 1.2
+"""A successor gets ready beside the engine where this many times the engine's size at its start is
+still to be had; elsewhere the engine ends first."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EngineHealth:
+    """How an engine's process fares.
+
+    Attributes:
+        up_s: seconds since the first engine was started.
+        requests: how many it has, the one at work included.
+        resident: bytes that it holds in memory; None where the system does not say.
+        memory_limit: bytes that it may hold; None for no bound.
+        restarts: how often it was replaced: "memory" (before it grew too large), "stopped" (it had
+            died or hung).
+    """
+
+    pid: int
+    up_s: float
+    requests: int
+    resident: int | None
+    memory_limit: int | None
+    restarts: dict[str, int]
+
+
+class Supervisor:
+    """Keeps one child running. Methods may be called from any thread.
+
+    Attributes:
+        engine: the child that takes requests, or the last one that did.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        on_status: Callable[[EngineStatus], None] | None,
+        on_request: Callable[[FinishedRequest], None] | None,
+        patience: Patience,
+    ) -> None:
+        """Starts a child and returns; arguments as for `BackendProcess`.
+
+        Raises:
+            EngineStopped: it cannot be started.
+        """
+        self._settings = settings
+        self._on_status = on_status
+        self._on_request = on_request
+        self._patience = patience
+        self._began = time.monotonic()
+        self._restarts: Counter[str] = Counter()
+        self._note, self._note_from = "", 0.0
+        self._size_at_start = 0
+        self._lock = threading.Lock()
+        # Guarded by the lock:
+        self._closed = False
+        self._successor: Child | None = None
+        self.engine = self._start(settings.warm_up)
+
+    @property
+    def status(self) -> EngineStatus:
+        """What the engine is doing right now, and whether it was just replaced."""
+        status = self.engine.status
+        is_new = self._note and time.perf_counter() - self._note_from < NOTE_S
+        return status.replace(note=self._note) if is_new else status
+
+    def health(self) -> EngineHealth:
+        """How the child fares."""
+        engine = self.engine
+        return EngineHealth(
+            pid=engine.pid,
+            up_s=time.monotonic() - self._began,
+            requests=engine.waiting(),
+            resident=memory.resident(engine.pid),
+            memory_limit=self._settings.memory_limit,
+            restarts=dict(self._restarts),
+        )
+
+    def current(self) -> Child:
+        """The running child; a new one if the last one ended.
+
+        Raises:
+            EngineStopped: this was closed, or a new one cannot be started.
+        """
+        with self._lock:
+            if self._closed:
+                raise EngineStopped(CLOSED)
+            if self.engine.is_over():
+                self._renew()
+            return self.engine
+
+    def submit(self, request: Request) -> Call:
+        """Sends a request, whose queue begins now; raises what `current` raises."""
+        request = dataclasses.replace(request, arrival_time=time.perf_counter())
+        while True:
+            if (call := self.current().submit(request)) is not None:
+                return call
+
+    def begin_anew(self, meanwhile: Callable[[], None]) -> None:
+        """Ends the child, calls a function, and starts another that makes nothing ready by itself.
+
+        Raises:
+            EngineStopped: this was closed, or a new one cannot be started.
+        """
+        with self._lock:
+            if self._closed:
+                raise EngineStopped(CLOSED)
+            past = self.engine.past
+            self._close_children()
+            meanwhile()
+            self.engine = self._start(warm_up=None)
+            self.engine.past = past
+
+    def close(self) -> None:
+        """Ends the child. Requests that wait get `EngineStopped`; later calls raise it too."""
+        with self._lock:
+            self._closed = True
+            self._close_children()
+
+    def __del__(self) -> None:
+        for name in ("engine", "_successor"):
+            if (child := getattr(self, name, None)) is not None:
+                child.end_soon()
+
+    # --- called by the children -----------------------------------------------------------------
+
+    def child_is_ready(self, child: Child) -> None:
+        """See `Owner`."""
+        self._size_at_start = memory.resident(child.pid) or 0
+        with self._lock:
+            if child is self._successor:
+                self.engine.send("drain", None)
+
+    def child_passed_soft_limit(self, child: Child, held: int) -> None:
+        """See `Owner`."""
+        with self._lock:
+            if child is self.engine and self._successor is None and self._has_room_for_two():
+                self._prepare_successor(held)
+
+    def child_passed_hard_limit(self, child: Child, held: int) -> None:
+        """See `Owner`."""
+        with self._lock:
+            if child is not self.engine or self._closed:
+                return
+            child.set_status(EngineStatus("starting", TO_FREE_MEMORY, time.perf_counter()))
+            if self._successor is None and self._has_room_for_two():
+                self._prepare_successor(held)
+            elif self._successor is None or self._successor.was_ready:
+                child.send("drain", None)
+
+    def child_drained(self, child: Child, waiting: list[Call], unmade: Warming) -> None:
+        """See `Owner`."""
+        self._replace(child, waiting)
+        for model in dict.fromkeys(model for model, _ in unmade):
+            self.engine.send("warm", (model, [key for of, key in unmade if of == model]))
+
+    def child_died(self, child: Child, waiting: list[Call]) -> None:
+        """See `Owner`."""
+        with self._lock:
+            if child is self._successor:  # nobody's requests were in it
+                self._successor = None
+                self.engine.send("drain", None)
+                return
+        if child.was_ready:
+            self._replace(child, waiting)
+            return
+        for call in waiting:  # another would not start either
+            child.finish(call, "error", EngineStopped(child.status.detail))
+
+    def request_finished(self, finished: FinishedRequest) -> None:
+        """See `Owner`."""
+        if self._on_request is not None:
+            try:
+                self._on_request(finished)
+            except Exception:
+                logger.exception("on_request raised an error")
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _start(self, warm_up: GenerationOptions | None, is_announced: bool = True) -> Child:
+        level = logging.getLogger("xla_backend").getEffectiveLevel()
+        return Child(
+            dataclasses.replace(self._settings, warm_up=warm_up, log_level=level),
+            weakref.ref(self),
+            self._on_status if is_announced else None,
+            self._patience,
+        )
+
+    def _has_room_for_two(self) -> bool:
+        available = memory.available()
+        return available is None or available > ROOM_FOR_TWO * self._size_at_start
+
+    def _prepare_successor(self, held: int) -> None:
+        """Starts the next child beside the present one; the caller holds the lock."""
+        if not self._closed:
+            logger.info("The engine holds %d MB; its successor starts", held // 10**6)
+            self._successor = self._start(self._settings.warm_up, is_announced=False)
+
+    def _replace(self, child: Child, waiting: list[Call]) -> None:
+        """Has the successor, or a new child, go on where one is gone."""
+        with self._lock:
+            try:
+                if child is self.engine and not self._closed:
+                    self._renew()
+            except EngineStopped as error:
+                for call in waiting:
+                    child.finish(call, "error", error)
+            else:
+                # Under the lock, so that they stay before requests that come now.
+                self.engine.adopt(waiting)
+
+    def _renew(self) -> None:
+        """Puts the successor, or a new child, in the place of the present one, which takes no more
+        requests. The caller holds the lock."""
+        old, new = self.engine, self._successor or self._start(self._settings.warm_up)
+        old.on_status = None
+        self.engine, self._successor = new, None
+        new.past = new.past or old.past  # what calls took before is still the best guess
+        if new.on_status is None:
+            new.on_status = self._on_status
+            new.set_status(new.status)
+        if old.was_ready:
+            reason, why = ("memory", TO_FREE_MEMORY) if old.has_drained else ("stopped", STOPPED)
+            self._restarts[reason] += 1
+            self._note, self._note_from = f"restarted {why}", time.perf_counter()
+
+    def _close_children(self) -> None:
+        """The caller holds the lock."""
+        if self._successor is not None:
+            self._successor.close()
+            self._successor = None
+        self.engine.close()

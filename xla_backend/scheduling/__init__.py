@@ -1,0 +1,1 @@
+"""Who runs when, and with whom: scheduler, batches, background work, what a request will meet."""
