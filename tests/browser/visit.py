@@ -102,20 +102,21 @@ class Visit:
 
     def open_tab(self, name: str) -> None:
         """Opens a tab; on a narrow window it lies in the menu of those that have no room."""
-        tab = self.page.get_by_role("tab", name=name)
-        if tab.count():
-            tab.click()
-            return
-        tab = self.at(".overflow-dropdown button", has_text=name)
-        for _ in range(20):
-            # Gradio closes the menu when another tab has come forward, even where it was opened a
-            # few milliseconds before that: then it is opened again.
-            if not tab.is_visible():
-                self.at(".overflow-menu > button").click()
+        in_bar = self.page.get_by_role("tab", name=name)
+        in_menu = self.at(".overflow-dropdown button", has_text=name)
+        for _ in range(40):
+            # Gradio measures the bar again when another tab has come forward, or a font: a tab may
+            # then move between the bar and the menu, and a menu that was just opened closes.
             with contextlib.suppress(NotInTime):
-                tab.click(timeout=1000)
+                if in_bar.count():
+                    in_bar.click(timeout=1000)
+                    return
+                if not in_menu.is_visible():
+                    self.at(".overflow-menu > button").click(timeout=1000)
+                in_menu.click(timeout=1000)
                 return
-        raise AssertionError(f"the menu of tabs does not stay open: {name} cannot be pressed")
+        bar, menu = self.text(".tab-container"), self.text(".overflow-menu")
+        raise AssertionError(f"{name} cannot be pressed; bar: {bar!r}, menu: {menu!r}")
 
     def write(self, prompt: str) -> None:
         """Replaces the prompt."""
