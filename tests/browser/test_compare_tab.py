@@ -86,8 +86,7 @@ def test_the_guide_s_claim_is_measured_live(window: Visit) -> None:
 
 def test_the_engine_beside_itself_on_a_phone(visit: Callable[..., Visit]) -> None:
     window = visit(390, 844)
-    window.page.locator(".overflow-menu > button").click()
-    window.page.locator(".overflow-dropdown button", has_text="Compare").click()
+    window.open_tab("Compare")
     choose(window, "Numbers of beams")
     window.set_number("compare_new_tokens", 4)
     for number in ("4", "8"):
