@@ -29,6 +29,8 @@ SAFETENSORS = "model.safetensors"
 SAFETENSORS_INDEX = "model.safetensors.index.json"
 KERAS_H5 = "tf_model.h5"
 
+_SAMPLE_BYTES = 2**16
+
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
 # Settings that change the computation and that our models do not implement: with another value
@@ -189,6 +191,25 @@ def read_weights(folder: Path) -> dict[str, np.ndarray]:
             "to another model than config.json; download or copy the model again."
         )
     return {name: _fitted(stored[name], name, shape, folder) for name, shape in expected.items()}
+
+
+def sample(folder: Path) -> bytes:
+    """Some bytes of every weight file, from end to end as they are stored, for `naming.identity`.
+
+    The page's process asks for it too, so nothing is converted, and little is read. The distance
+    between two bytes is odd: they are not all the lowest of a number.
+
+    Raises:
+        ModelUnavailable: there is no weight file, or it cannot be read.
+    """
+    taken = []
+    for path in weight_files(folder):
+        try:
+            stored = np.memmap(path, np.uint8, "r")
+        except (OSError, ValueError) as error:
+            raise _damaged(path, f"it cannot be read ({error})") from error
+        taken.append(stored[:: stored.size // _SAMPLE_BYTES | 1].tobytes())
+    return b"".join(taken)
 
 
 def _fitted(tensor: np.ndarray, name: str, shape: tuple[int, ...], folder: Path) -> np.ndarray:

@@ -7,10 +7,8 @@ process looks the same names up in the store.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from xla_backend.interface.buckets import CacheKey
 
@@ -18,23 +16,18 @@ if TYPE_CHECKING:
     from transformers import GenerationConfig, PretrainedConfig
 
 
-def identity(
-    config: PretrainedConfig,
-    generation_config: GenerationConfig,
-    arrays: Mapping[str, np.ndarray],
-) -> str:
+def identity(config: PretrainedConfig, generation_config: GenerationConfig, sample: bytes) -> str:
     """A hash of the architecture, the special tokens and the weights: 20 hexadecimal digits.
 
-    It covers each array's name, shape and a sample of its values: hashing half a gigabyte would
-    take longer than restoring a function from disk.
+    Args:
+        config, generation_config: of the model.
+        sample: from `weights.sample`: hashing half a gigabyte would take longer than restoring a
+            function from disk.
     """
     digest = hashlib.blake2b(digest_size=10)
     digest.update(config.to_json_string(use_diff=False).encode())
     digest.update(generation_config.to_json_string(use_diff=False).encode())
-    for name in sorted(arrays):
-        flat = arrays[name].reshape(-1)
-        digest.update(f"{name}{arrays[name].shape}".encode())
-        digest.update(np.ascontiguousarray(flat[:: max(1, flat.size // 64)]).tobytes())
+    digest.update(sample)
     return digest.hexdigest()
 
 

@@ -16,7 +16,7 @@ from xla_backend.checkpoints import rotary_form
 from xla_backend.checkpoints.models import ModelFiles
 from xla_backend.checkpoints.speech_input import SpeechInput, SpeechPrompt
 from xla_backend.checkpoints.tokenization import Tokenizer
-from xla_backend.checkpoints.weights import read_weights
+from xla_backend.checkpoints.weights import read_weights, sample
 from xla_backend.compilation import first_use, naming
 from xla_backend.compilation.compiler import Compiler
 from xla_backend.interface.buckets import CacheKey
@@ -64,7 +64,7 @@ class Engine:
             sizes["prompt_length"] = len(self.speech.decoder_prompt.tokens)
         model = families.build(files.config, arrays, **sizes)
         self.context_length = model.context_length
-        self.identity = naming.identity(files.config, files.generation_config, arrays)
+        self.identity = naming.identity(files.config, files.generation_config, sample(files.folder))
         self._decoder = Decoder(
             model,
             BeamRules(

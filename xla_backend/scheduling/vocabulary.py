@@ -18,7 +18,7 @@ from xla_backend.checkpoints.speech_input import (
     works_on_text,
 )
 from xla_backend.checkpoints.tokenization import Tokenizer
-from xla_backend.checkpoints.weights import read_weights
+from xla_backend.checkpoints.weights import sample
 from xla_backend.compilation import naming
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.options import GenerationOptions
@@ -83,9 +83,7 @@ class Vocabulary:
             speech=SpeechInput.load(files.folder, files.generation_config, files.config)
             if files.info.family == "speech"
             else None,
-            identity=naming.identity(
-                files.config, files.generation_config, read_weights(files.folder)
-            ),
+            identity=naming.identity(files.config, files.generation_config, sample(files.folder)),
         )
 
     def prompt_key(

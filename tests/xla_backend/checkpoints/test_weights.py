@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 
 from tests import checkpoints
 from tests.oracle import Oracle, load_oracle
-from xla_backend.checkpoints.weights import read_config, read_weights, weight_files
+from xla_backend.checkpoints.weights import read_config, read_weights, sample, weight_files
 from xla_backend.interface.errors import ModelUnavailable
 
 CHECKPOINTS: dict[str, Callable[[Path], Path]] = {
@@ -118,6 +118,21 @@ def test_sharded_pytorch_format(folder: Path, tmp_path: Path):
     index.write_text(json.dumps({"weight_map": {"a": "../model.safetensors"}}))
     with pytest.raises(ModelUnavailable, match="no weight files of its own folder"):
         read_weights(tmp_path)
+
+
+def test_a_sample_tells_files_of_other_weights_apart(tmp_path: Path):
+    zeros = np.zeros(1_000_000, np.float32)
+    late, trained = zeros.copy(), zeros + np.linspace(1e-3, 2e-3, zeros.size, dtype=np.float32)
+    late[900_000:] = 1
+    samples = []
+    for number, tensor in enumerate((zeros, late, trained)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        save_file({"a": tensor}, folder / "model.safetensors")
+        assert sample(folder) == sample(folder)
+        samples.append(sample(folder))
+    assert len(set(samples)) == 3
+    assert max(map(len, samples)) < 2**17
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
