@@ -109,16 +109,19 @@ def start_engine(
             empty for the default.
         log: is told of each request that has ended.
     """
-    from playground import DEFAULTS
+    from playground import examples_for
+    from xla_backend.checkpoints.models import folder_info
     from xla_backend.process.backend_process import BackendProcess
     from xla_backend.process.memory import DEFAULT_LIMIT
     from xla_backend.serving.settings import first_model, open_registry
 
+    registry, first = open_registry(tuple(models)), first_model(models)
+    info = next((model for model in registry.list() if model.name == first), None)
     return BackendProcess(
-        open_registry(tuple(models)),
-        default_model=first_model(models),
+        registry,
+        default_model=first,
         store=store,
-        warm_up=DEFAULTS,
+        warm_up=examples_for(info or folder_info(first))[0].options,
         memory_limit=memory_limit or DEFAULT_LIMIT,
         on_request=log.write if log else None,
     )

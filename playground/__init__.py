@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from playground.generate.examples import DEFAULTS
+from playground.generate.examples import examples_for
 
 if TYPE_CHECKING:
     from playground.page import create_app, launch_options
 
-__all__ = ["DEFAULTS", "create_app", "launch_options"]
+__all__ = ["create_app", "examples_for", "launch_options"]
 
 
 def __getattr__(name: str) -> Any:

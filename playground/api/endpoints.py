@@ -17,7 +17,7 @@ from playground.api.engine_endpoints import add_engine_endpoints, published
 from playground.compare.baselines_report import claim
 from playground.compare.runs import baselines_run
 from playground.context.runs import BETWEEN_UPDATES_S, with_waiting
-from xla_backend import GenerationOptions, InvalidRequest
+from xla_backend import GenerationOptions, InvalidRequest, Prompt, question
 from xla_backend.baselines.comparison import CACHED_CALLS
 from xla_backend.interface.options import WINDOW_TOKENS
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 REQUEST = {
     "prompt": "the text to continue; for T5 models, the text to answer, task included.",
     "model": "name of a model that the page offers.",
+    "chat": "whether the prompt is a question to an instruct model, and not a text to continue.",
+    "system": "how the model is to answer; only where chat is true.",
     "max_new_tokens": "most tokens to generate, 1 to 1024. Part of the compiled shape.",
     "num_beams": "beams searched, 1 to 8. Part of the compiled shape.",
     "temperature": "0 takes the likeliest token; above 0 tokens are drawn.",
@@ -47,10 +49,16 @@ def add_endpoints(page: "PageContext") -> None:
     models = page.models()
     default_model = models[0].name if models else ""
 
-    def request_from(*values: Any) -> tuple[str, str, GenerationOptions, bool]:
+    def request_from(*values: Any) -> tuple[str, Prompt, GenerationOptions, bool]:
         """Model, prompt, options and exact key, as the engine takes them, checked."""
         given = dict(zip(REQUEST, values, strict=True))
-        prompt, model, exact_key = (given.pop(name) for name in ("prompt", "model", "exact_key"))
+        prompt, model, exact_key, chat, system = (
+            given.pop(name) for name in ("prompt", "model", "exact_key", "chat", "system")
+        )
+        if chat:
+            prompt = question(prompt, system)
+        elif system:
+            raise InvalidRequest("system needs chat: a text to continue has no system prompt.")
         options = GenerationOptions(**given)
         page.check_request(model, prompt, options)
         return model, prompt, options, exact_key
@@ -146,8 +154,10 @@ def taking_requests(function: Callable[..., Any], default_model: str) -> Callabl
     They are named nowhere else: Gradio reads names, types and defaults from the signature, which is
     made of the fields of `GenerationOptions`, and what is said about them from the docstring.
     """
-    kinds = {"prompt": str, "model": str, **get_type_hints(GenerationOptions), "exact_key": bool}
-    defaults = {"model": default_model, **GenerationOptions().to_dict(), "exact_key": False}
+    asked = {"prompt": str, "model": str, "chat": bool, "system": str}
+    kinds = {**asked, **get_type_hints(GenerationOptions), "exact_key": bool}
+    asked_by_default = {"model": default_model, "chat": False, "system": ""}
+    defaults = {**asked_by_default, **GenerationOptions().to_dict(), "exact_key": False}
     parameters = [
         inspect.Parameter(
             name,

@@ -21,6 +21,7 @@ from xla_backend import (
     GenerationResult,
     InvalidRequest,
     ModelUnavailable,
+    Prompt,
 )
 from xla_backend.interface.timing import PHASES
 
@@ -41,12 +42,14 @@ class BatchRow:
     """A prompt of a batch and its result so far.
 
     Attributes:
+        asked: what the model is asked; messages where it is an instruct model.
         text: the text so far.
         result: the answer; None until it is there.
         problem: why it failed.
     """
 
     prompt: BatchPrompt
+    asked: Prompt
     text: str = ""
     result: GenerationResult | None = None
     problem: str = ""
@@ -69,14 +72,14 @@ class Batch:
     def __init__(
         self,
         model: str,
-        prompts: Sequence[BatchPrompt],
+        rows: list[BatchRow],
         options: GenerationOptions,
         exact_key: bool,
     ) -> None:
         self.model = model
         self.options = options
         self.exact_key = exact_key
-        self.rows = [BatchRow(prompt) for prompt in prompts]
+        self.rows = rows
         self.skipped: list[int] = []
         self.stopped = False
         self._run: Run | None = None
@@ -123,7 +126,7 @@ class Batch:
         """Starts the next prompt's queue time."""
         row = self.current
         if row is not None and not self.stopped:
-            self._run = Run(self.model, row.prompt.prompt, self.options, self.exact_key)
+            self._run = Run(self.model, row.asked, self.options, self.exact_key)
 
     def to_json(self) -> str:
         """The finished results for a file: an object for each prompt, as `/generate` returns it."""
@@ -158,16 +161,17 @@ def checked(
         ModelUnavailable: the model is not offered or not available.
     """
     page.check_request(model, options=options)
-    for prompt in prompts:
+    rows = [BatchRow(prompt, page.prompt(model, prompt.prompt)) for prompt in prompts]
+    for row in rows:
         try:
-            page.check_request(model, prompt.prompt)
-            page.backend.predict(model, prompt.prompt, options, exact_key=exact_key)
+            page.check_request(model, row.asked)
+            page.backend.predict(model, row.asked, options, exact_key=exact_key)
         except InvalidRequest as error:
-            raise InvalidRequest(f"Line {prompt.line}: {error}") from error
+            raise InvalidRequest(f"Line {row.prompt.line}: {error}") from error
         except ModelUnavailable:
             # The tokenizer is not downloaded yet: the first run will fetch it, or say why not.
             break
-    return Batch(model, prompts, options, exact_key)
+    return Batch(model, rows, options, exact_key)
 
 
 def _row_json(row: BatchRow) -> dict[str, Any]:

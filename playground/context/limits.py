@@ -59,12 +59,16 @@ class Limits:
     def check_prompt(self, prompt: object) -> None:
         """Refuses a prompt that is too long.
 
+        Args:
+            prompt: a text or messages, whose texts count together.
+
         Raises:
             InvalidRequest: it is too long. The engine itself checks that it is text.
         """
-        if not isinstance(prompt, str):
-            return
-        size = len(prompt.encode("utf-8", "surrogatepass"))
+        texts = [each.content for each in prompt] if isinstance(prompt, tuple) else [prompt]
+        size = sum(
+            len(text.encode("utf-8", "surrogatepass")) for text in texts if isinstance(text, str)
+        )
         if size > self.prompt_bytes:
             raise InvalidRequest(
                 f"The prompt has {size:,} bytes, and at most {self.prompt_bytes:,} are taken here. "

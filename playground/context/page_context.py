@@ -18,7 +18,7 @@ from playground.context.status_line import status_line
 from playground.context.waiting_line import ALONE, WaitingLine
 from playground.ui.families import TEXT_FAMILIES
 from playground.ui.markup import quoted
-from xla_backend import GenerationOptions, ModelInfo, ModelUnavailable
+from xla_backend import GenerationOptions, ModelInfo, ModelUnavailable, Prompt, question
 from xla_backend.checkpoints.models import folder_info
 from xla_backend.scheduling.batch import MAX_AT_ONCE
 
@@ -95,6 +95,15 @@ class PageContext:
         ahead = max(self.runs.begin(session, run), in_line)
         run.waited_for = ahead > 0
         return ahead
+
+    def info(self, name: str) -> ModelInfo | None:
+        """The model for text of that name; None if visitors may not choose it."""
+        return next((model for model in self.models() if model.name == name), None)
+
+    def prompt(self, model: str, text: str, system: str = "", is_raw: bool = False) -> Prompt:
+        """What a visitor asks a model: an instruct model gets messages, unless it is raw."""
+        info = self.info(model)
+        return question(text, system.strip()) if info and info.is_instruct and not is_raw else text
 
     def models(self) -> list[ModelInfo]:
         """The models for text that visitors may choose from."""

@@ -20,6 +20,7 @@ from xla_backend import (
     GenerationOptions,
     GenerationResult,
     InvalidRequest,
+    Prompt,
 )
 from xla_backend.interface.backend import Piece, Result
 
@@ -58,7 +59,7 @@ class Shown:
     """What the result area shows.
 
     Attributes:
-        prompt: the prompt.
+        prompt: the prompt, a text or messages.
         result: the engine's answer.
         other_s: seconds that the visitor waited for the engine's start, which `result.timing`
             and `result.load_s` do not include.
@@ -66,7 +67,7 @@ class Shown:
         ended_s: when it ended, seconds since 1970.
     """
 
-    prompt: str
+    prompt: Prompt
     result: GenerationResult
     other_s: float = 0.0
     exact_key: bool = False
@@ -142,10 +143,10 @@ class VisitorRun(Generic[Piece, Result]):
 
 
 class Run(VisitorRun[str, GenerationResult]):
-    """A prompt to continue."""
+    """A prompt to continue, or messages to answer."""
 
     def __init__(
-        self, model: str, prompt: str, options: GenerationOptions, exact_key: bool = False
+        self, model: str, prompt: Prompt, options: GenerationOptions, exact_key: bool = False
     ) -> None:
         super().__init__()
         self.model = model

@@ -15,6 +15,7 @@ from xla_backend import GenerationOptions, ModelInfo
 DEFAULTS = GenerationOptions(max_new_tokens=96, temperature=0.7)
 ANSWER_DEFAULTS = GenerationOptions(max_new_tokens=40)
 """Answers are short, and greedy decoding gives the best one."""
+INSTRUCT_DEFAULTS = GenerationOptions(max_new_tokens=128)
 
 
 @dataclass(frozen=True)
@@ -146,13 +147,21 @@ T5_EXAMPLES = (
 )
 """For T5 models that were trained on tasks with these prefixes."""
 
-ALL_EXAMPLES = (EXAMPLES, ENGLISH_EXAMPLES, READER_EXAMPLES, T5_EXAMPLES)
+INSTRUCT_EXAMPLES = (
+    Example("A question", "What is the capital of France?", INSTRUCT_DEFAULTS),
+    Example("Same shape, other words", "Name the planets of the solar system.", INSTRUCT_DEFAULTS),
+)
+"""For instruct models; each answer is a good one of SmolLM2-135M-Instruct's."""
+
+ALL_EXAMPLES = (EXAMPLES, ENGLISH_EXAMPLES, READER_EXAMPLES, T5_EXAMPLES, INSTRUCT_EXAMPLES)
 
 
 def examples_for(model: ModelInfo | None) -> tuple[Example, ...]:
     """What the model was made for; the first one's options are its defaults."""
     if model is None:
         return EXAMPLES
+    if model.is_instruct:
+        return INSTRUCT_EXAMPLES
     knows_stories = PurePath(model.name).name.endswith("-stories")
     if model.family == "encoder-decoder":
         return READER_EXAMPLES if knows_stories else T5_EXAMPLES

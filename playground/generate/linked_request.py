@@ -11,6 +11,7 @@ import gradio as gr
 
 from playground.generate import permalink
 from playground.generate.examples import examples_for
+from playground.generate.prompt_fields import PromptFields
 from playground.ui.components import PRESS, QUIET, notice
 from playground.ui.option_controls import NAMES, OptionControls, values_for
 
@@ -35,7 +36,7 @@ class LinkedRequest:
     def connect(
         self,
         model: gr.components.Component,
-        prompt: gr.components.Component,
+        prompt: PromptFields,
         exact_key: gr.components.Component,
         controls: OptionControls,
         generate: gr.Button,
@@ -46,7 +47,7 @@ class LinkedRequest:
             self._restore,
             None,
             [
-                *(self.notice, self.model, self._run, model, prompt, exact_key),
+                *(self.notice, self.model, self._run, model, *prompt.inputs, exact_key),
                 *(controls.hold, *controls.inputs),
             ],
             **QUIET,
@@ -61,7 +62,7 @@ class LinkedRequest:
         problem = permalink.problem(link)
         told = notice(problem) if problem else ""
         if link.is_empty:
-            return [told, None, link.run and not problem, *[gr.skip()] * (4 + len(NAMES))]
+            return [told, None, link.run and not problem, *[gr.skip()] * (6 + len(NAMES))]
         first = next(iter(models), None)
         name = link.model or first
         example = examples_for(models.get(str(name)))[0]
@@ -71,6 +72,8 @@ class LinkedRequest:
             link.run and not problem,
             name,
             example.prompt if link.prompt is None else link.prompt,
+            link.system or "",
+            bool(link.raw),
             bool(link.exact_key),
             "seed" in link.options,
             *values_for(self._page.limits.within(example.options).replace(**link.options)),

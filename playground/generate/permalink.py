@@ -24,7 +24,7 @@ LONGEST = 8000
 """Longest link, in characters, that every server and proxy accepts."""
 _WHOLE_NUMBERS = ("max_new_tokens", "num_beams", "top_k", "seed")
 _SWITCHES = {"1": True, "true": True, "0": False, "false": False}
-_SETTINGS = ("model", "prompt", "exact_key", *NAMES, "run")
+_SETTINGS = ("model", "prompt", "system", "raw", "exact_key", *NAMES, "run")
 # Gradio, Hugging Face and the page itself add these.
 _OF_OTHERS = re.compile(r"_|utm_|(view|deep_link|session_hash|logs|embed|theme|lang|tab)$")
 _COPIED = {
@@ -38,7 +38,7 @@ class Link:
     """What a link asks for, as far as this page can do it.
 
     Attributes:
-        model, prompt, exact_key: None where the link does not say.
+        model, prompt, system, raw, exact_key: None where the link does not say.
         options: those that it names.
         run: whether to run the request at once.
         problems: one sentence for each thing that was left out.
@@ -46,6 +46,8 @@ class Link:
 
     model: str | None = None
     prompt: str | None = None
+    system: str | None = None
+    raw: bool | None = None
     exact_key: bool | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     run: bool = False
@@ -54,7 +56,8 @@ class Link:
     @property
     def is_empty(self) -> bool:
         """Whether the link sets nothing."""
-        return not self.options and (self.model, self.prompt, self.exact_key) == (None,) * 3
+        said = (self.model, self.prompt, self.system, self.raw, self.exact_key)
+        return not self.options and said == (None,) * len(said)
 
 
 def read(
@@ -78,9 +81,9 @@ def read(
                 options[name] = _option(name, text, ranges.get(name))
             elif name == "model":
                 values[name] = _model(text, models)
-            elif name == "prompt":
+            elif name in ("prompt", "system"):
                 values[name] = clean(text)
-            elif name in ("exact_key", "run"):
+            elif name in ("raw", "exact_key", "run"):
                 values[name] = _switch(name, text)
             elif not _OF_OTHERS.match(name):
                 raise InvalidRequest(f"There is no setting {quoted(name)}.")
@@ -117,7 +120,8 @@ _COPY = """async (...values) => {
   const query = new URLSearchParams();
   NAMES.forEach((name, i) => {
     const value = values[i];
-    if (value === null || value === undefined || (name === "run" && !value)) return;
+    if (value === null || value === undefined) return;
+    if (["system", "raw", "run"].includes(name) && !value) return;
     query.set(name, name === "early_stopping" ? words[value] : String(value));
   });
   // It is percent-encoded, so nothing in it can become markup.

@@ -34,10 +34,12 @@ class PresetButtons:
         )
 
     def connect(self, request: list[Field]) -> None:
-        """Connects the buttons to the fields: model, prompt, exact key, then the options."""
-        self._buttons.click(self._set, [self._buttons, *request], request[2:], **QUIET)
+        """Connects the buttons to the fields: model, those of the prompt, exact key, options."""
+        self._buttons.click(self._set, [self._buttons, *request], request[4:], **QUIET)
 
-    def _set(self, index: int, model: str, prompt: str, _: bool, *values: Any) -> list[Any]:
+    def _set(
+        self, index: int, model: str, text: str, system: str, is_raw: bool, _: bool, *values: Any
+    ) -> list[Any]:
         preset = PRESETS[index]
         try:
             before = options_from(values)
@@ -45,5 +47,6 @@ class PresetButtons:
             before = GenerationOptions()
         options = preset.change(before)
         if preset.exact_key:
+            prompt = self._page.prompt(model, text, system, is_raw)
             options = first_call(self._page.backend, model, prompt, options)
         return [preset.exact_key, *values_for(self._page.limits.within(options))]

@@ -14,7 +14,7 @@ from playground.ui.option_controls import MAX_NEW_TOKENS
 from xla_backend import BackendError, BucketRules, CacheOutcome, GenerationOptions
 
 if TYPE_CHECKING:
-    from xla_backend import ServedBackend
+    from xla_backend import Prompt, ServedBackend
 
 MORE_BEAMS = (1, 2, 3, 4, 5, 6, 7, 8)
 
@@ -49,7 +49,7 @@ PRESETS = (
 
 
 def first_call(
-    backend: ServedBackend, model: str, prompt: str, options: GenerationOptions
+    backend: ServedBackend, model: str, prompt: Prompt, options: GenerationOptions
 ) -> GenerationOptions:
     """The nearest options whose function is not compiled yet.
 

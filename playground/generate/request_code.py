@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from xla_backend import BucketRules, GenerationOptions, ModelInfo
+from xla_backend import BucketRules, GenerationOptions, ModelInfo, Prompt
 from xla_backend.checkpoints import rotary_form
 from xla_backend.checkpoints.models import BUNDLED_FOLDER, HUB_MODELS
+from xla_backend.interface.prompt import last_text, system_text
 
 SHORTEST = BucketRules().padded_lengths[0]
 
@@ -26,7 +27,7 @@ class CodeRequest:
 
     Attributes:
         model: which model.
-        prompt: the text.
+        prompt: the text, or messages.
         options: all options; the code leaves out those that have their default value.
         exact_key: whether a larger function may not serve.
         padded_length: slots of the prompt, with which Transformers pads it as this engine does.
@@ -34,7 +35,7 @@ class CodeRequest:
     """
 
     model: ModelInfo
-    prompt: str
+    prompt: Prompt
     options: GenerationOptions
     exact_key: bool
     padded_length: int
@@ -81,7 +82,7 @@ tokenizer = AutoTokenizer.from_pretrained(checkpoint, padding_side={_quoted(side
 tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
 
 xla_generate = tf.function(model.generate, jit_compile=True)
-prompt = {_quoted(request.prompt)}
+{_prompt_lines(request.prompt)}
 # Padded, or every other length would be compiled anew.
 inputs = tokenizer(
     [prompt],
@@ -102,7 +103,11 @@ def library_code(request: CodeRequest) -> str:
     name, source = request.model.name, request.model.source
     is_known = source != "hub" or name in HUB_MODELS
     values = _changed(request.options)
-    imports = ["from xla_backend import Backend, GenerationOptions"]
+    prompt, asks = _quoted(last_text(request.prompt)), ""
+    if (system := system_text(request.prompt)) is not None:
+        prompt = f"question({', '.join([prompt, *([_quoted(system)] if system else [])])})"
+        asks = ", question"
+    imports = [f"from xla_backend import Backend, GenerationOptions{asks}"]
     registry = ""
     if not is_known:
         imports.append("from xla_backend.checkpoints.models import Registry")
@@ -114,7 +119,7 @@ def library_code(request: CodeRequest) -> str:
 backend = Backend({registry})
 result = backend.generate(
     {_quoted(name)},
-    {_quoted(request.prompt)},
+    {prompt},
     GenerationOptions({", ".join(f"{name}={_value(value)}" for name, value in values.items())}),
 {exact})
 print(result.text)
@@ -187,9 +192,28 @@ def _loading(model: ModelInfo, reads_apart: bool) -> tuple[str, str]:
     )
 
 
+def _prompt_lines(prompt: Prompt) -> str:
+    """The prompt for Transformers' tokenizer, which writes messages as the chat template says."""
+    if isinstance(prompt, str):
+        return f"prompt = {_quoted(prompt)}"
+    messages = "".join(
+        f'    {{"role": {_quoted(each.role)}, "content": {_quoted(each.content)}}},\n'
+        for each in prompt
+    )
+    return (
+        f"messages = [\n{messages}]\n"
+        "prompt = tokenizer.apply_chat_template(\n"
+        "    messages, tokenize=False, add_generation_prompt=True\n"
+        ")"
+    )
+
+
 def _parameters(request: CodeRequest) -> dict[str, Any]:
     """The JSON body for the endpoint."""
-    values = {"prompt": request.prompt, "model": request.model.name, **_changed(request.options)}
+    values: dict[str, Any] = {"prompt": last_text(request.prompt), "model": request.model.name}
+    if (system := system_text(request.prompt)) is not None:
+        values |= {"chat": True} | ({"system": system} if system else {})
+    values |= _changed(request.options)
     return {**values, "exact_key": True} if request.exact_key else values
 
 

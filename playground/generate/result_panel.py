@@ -12,11 +12,12 @@ from pathlib import PurePath
 from playground.context.runs import Shown
 from playground.ui import quantities, report_parts
 from playground.ui.families import CONTINUING, Family
-from playground.ui.markup import escape
+from playground.ui.markup import escape, markdown
 from playground.ui.option_controls import LABELS, relevant
 from playground.ui.outcomes import MEANING, badge
 from playground.ui.report_parts import PHASE_NAMES
-from xla_backend import CacheKey, EngineStatus, GenerationResult, Prediction
+from xla_backend import CacheKey, EngineStatus, GenerationResult, Prediction, Prompt
+from xla_backend.interface.prompt import last_text
 
 _PHASE_HINTS = {  # that of prefill is the family's
     "queue": "waiting for other requests",
@@ -28,11 +29,16 @@ _PHASE_HINTS = {  # that of prefill is the family's
 }
 
 
-def story(prompt: str, text: str, writing: bool = False, family: Family = CONTINUING) -> str:
-    """Prompt and continuation, or input and answer, in a box that stays scrolled to its end."""
+def story(prompt: Prompt, text: str, writing: bool = False, family: Family = CONTINUING) -> str:
+    """Prompt and continuation, or input and answer, in a box that stays scrolled to its end.
+
+    An answer to messages is Markdown once it is finished.
+    """
     caret = '<span class="caret" aria-hidden="true"></span>' if writing else ""
-    given = f'<span class="story-prompt">{escape(prompt)}</span>'
+    given = f'<span class="story-prompt">{escape(last_text(prompt))}</span>'
     new = f'<span class="story-new">{escape(text)}</span>{caret}'
+    if not isinstance(prompt, str) and not writing:
+        new = f'<div class="story-new prose" data-text="{escape(text)}">{markdown(text)}</div>'
     if family.is_apart:
         given = f'<div class="story-part" dir="auto"><h3>{family.input_label}</h3>{given}</div>'
         new = (

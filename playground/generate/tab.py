@@ -16,6 +16,7 @@ from playground.context.status_line import stopping_note
 from playground.generate.examples import are_example_options, examples_for, is_example_prompt
 from playground.generate.linked_request import LinkedRequest
 from playground.generate.preset_buttons import PresetButtons
+from playground.generate.prompt_fields import PromptFields
 from playground.generate.result_panel import (
     downloading,
     empty_report,
@@ -56,14 +57,15 @@ from playground.ui.prediction_line import (
     no_prediction_line,
     prediction_line,
 )
-from xla_backend import BackendError, ModelInfo, ModelUnavailable, Prediction
+from xla_backend import BackendError, ModelUnavailable, Prediction, Prompt
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
-Updates = dict[gr.components.Component, Any]
+Updates = dict[gr.blocks.Block, Any]
 _COPY_TEXT = """async () => {
-  const text = document.querySelector("#story .story-new").textContent;
+  const written = document.querySelector("#story .story-new");
+  const text = written.dataset.text ?? written.textContent;
   return (await copied(text)) ? "Copied" : "The browser forbids it";
 }"""
 
@@ -108,17 +110,10 @@ class PlaygroundTab:
     # ---- what is on the tab
 
     def _build_request(self) -> None:
-        family, examples = family_of(self._first), examples_for(self._first)
+        examples = examples_for(self._first)
         self.link = LinkedRequest(self._page)
         self.model = model_dropdown(self._page.models(), "model", is_described=True)
-        self.prompt = gr.Textbox(
-            value=examples[0].prompt,
-            label=family.input_label,
-            lines=4,
-            max_lines=12,
-            placeholder=family.placeholder,
-            elem_id="prompt",
-        )
+        self.prompt = PromptFields(self._first, examples[0].prompt)
         self.examples = gr.Dataset(
             components=[gr.Textbox(visible=False)],
             samples=[[example.prompt] for example in examples],
@@ -184,17 +179,18 @@ class PlaygroundTab:
 
     @property
     def _request(self) -> list[Field]:
-        return [self.model, self.prompt, self.exact_key, *self.controls.inputs]
+        return [self.model, *self.prompt.inputs, self.exact_key, *self.controls.inputs]
 
     def _connect_request(self) -> None:
         empty_on_change(self.notice, [component.change for component in self._request])
         self.model.change(
             self._follow_model,
-            [self.model, self.prompt, self.shown, self.link.model, *self.controls.inputs],
+            [self.model, self.prompt.text, self.shown, self.link.model, *self.controls.inputs],
             [
                 self.link.model,
                 self.model,
-                self.prompt,
+                self.prompt.text,
+                self.prompt.of_instruct,
                 self.examples,
                 self.story,
                 self.tokens,
@@ -207,7 +203,7 @@ class PlaygroundTab:
         self.examples.click(
             self._fill_in,
             [self.examples, self.model],
-            [self.prompt, *self.controls.inputs],
+            [self.prompt.text, *self.controls.inputs],
             **QUIET,
         )
         gr.on(
@@ -266,7 +262,7 @@ class PlaygroundTab:
         self.stop.click(self._stop, None, [self.stop, self.notice], **QUIET)
         self.copy_text.click(None, None, self.copy_text, js=_COPY_TEXT, **QUIET)
         self.continue_text.click(
-            lambda shown: shown.prompt + shown.result.text, self.shown, self.prompt, **QUIET
+            lambda shown: shown.prompt + shown.result.text, self.shown, self.prompt.text, **QUIET
         ).then(None, None, None, js=f"() => ({PRESS})(true)", **QUIET)
 
     def _connect_tables(self) -> None:
@@ -287,14 +283,19 @@ class PlaygroundTab:
             **QUIET,
         )
         self.history.connect(
-            RequestFields(self.model, self.prompt, self.exact_key, self.controls, self.link.model)
+            RequestFields(
+                self.model,
+                self.prompt.text,
+                self.prompt.system,
+                self.prompt.is_raw,
+                self.exact_key,
+                self.controls,
+                self.link.model,
+            )
         )
 
-    def _info(self, name: str) -> ModelInfo | None:
-        return next((model for model in self._page.models() if model.name == name), None)
-
-    def _family(self, name: str) -> Family:
-        return family_of(self._info(name))
+    def _family(self, name: str, prompt: Prompt = ()) -> Family:
+        return family_of(self._page.info(name), is_raw=isinstance(prompt, str))
 
     def _follow_model(
         self,
@@ -306,7 +307,7 @@ class PlaygroundTab:
         *values: Any,
     ) -> Updates:
         """The chosen model's description and examples. What the visitor typed or set stays."""
-        model = self._info(name)
+        model = self._page.info(name)
         if model is None:
             return {self.model: gr.skip()}
         family, examples = family_of(model), examples_for(model)
@@ -315,14 +316,14 @@ class PlaygroundTab:
         updates: Updates = {
             self.link.model: None,
             self.model: gr.update(info=model_description(model)),
-            self.prompt: gr.update(label=family.input_label, placeholder=family.placeholder),
+            **self.prompt.of_model(model),
             self.examples: gr.Dataset(
                 samples=[[example.prompt] for example in examples],
                 sample_labels=[example.name for example in examples],
             ),
         }
         if not is_linked and is_example_prompt(prompt) and not is_example_prompt(prompt, own):
-            updates[self.prompt]["value"] = examples[0].prompt
+            updates[self.prompt.text]["value"] = examples[0].prompt
         try:
             options = None if is_linked else options_from(values)
         except BackendError:  # The visitor is still typing a number.
@@ -340,7 +341,7 @@ class PlaygroundTab:
         return updates
 
     def _fill_in(self, index: int, model: str) -> list[Any]:
-        example = examples_for(self._info(model))[index]
+        example = examples_for(self._page.info(model))[index]
         values = values_for(self._page.limits.within(example.options))
         values[NAMES.index("seed")] = gr.skip()  # An example names none.
         return [example.prompt, *values]
@@ -362,12 +363,15 @@ class PlaygroundTab:
         mark = f"<!-- {self._page.times_cleared} -->"
         return cached_functions_table(self._backend.cached_functions()) + mark
 
-    def _predict(self, model: str, prompt: str, exact_key: bool, *options: Any) -> str:
+    def _predict(
+        self, model: str, text: str, system: str, is_raw: bool, exact_key: bool, *options: Any
+    ) -> str:
         try:
+            prompt = self._page.prompt(model, text, system, is_raw)
             wanted = options_from(options)
             self._page.check_request(model, prompt, wanted)
             prediction = self._backend.predict(model, prompt, wanted, exact_key=exact_key)
-            return prediction_line(prediction, self._family(model))
+            return prediction_line(prediction, self._family(model, prompt))
         except BackendError as error:
             return no_prediction_line(labelled(str(error)))
 
@@ -376,20 +380,23 @@ class PlaygroundTab:
         request: gr.Request,
         holds_seed: bool,
         model: str,
-        prompt: str,
+        text: str,
+        system: str,
+        is_raw: bool,
         exact_key: bool,
         *values: Any,
     ) -> Updates:
         """Checks the request at once, so that mistakes are reported without waiting in line."""
         try:
             options = with_seed(options_from(values), holds_seed)
+            prompt = self._page.prompt(model, text, system, is_raw)
             run = Run(model, prompt, options, exact_key)
             self._page.check_request(model, prompt, run.options)
             prediction = self._prediction_of(run)
             ahead = self._page.begin(str(request.session_hash), run)
         except BackendError as error:
             return {self.notice: notice(labelled(str(error)))}
-        family = self._family(model)
+        family = self._family(model, prompt)
         return {
             self.notice: "",
             self.story: story(prompt, "", writing=True, family=family),
@@ -413,7 +420,7 @@ class PlaygroundTab:
         session = str(request.session_hash)
         run = self._page.runs.take(session, Run)
         if run is not None:  # otherwise `_begin` found a mistake and reported it
-            family = self._family(run.model)
+            family = self._family(run.model, run.prompt)
             with self._page.runs.handing_over(session):
                 for text in run.texts(self._backend, self._page.line.waited_s()):
                     if text:
@@ -428,7 +435,7 @@ class PlaygroundTab:
         if ended is None:  # The run never started.
             return {self.notice: gr.skip()}
         run, problem = ended
-        family = self._family(run.model)
+        family = self._family(run.model, run.prompt)
         shown = run.shown()
         if shown is None:
             problem = problem or "Stopped before it began."
@@ -438,7 +445,7 @@ class PlaygroundTab:
 
     def _at_rest(self, shown: Shown | None, empty: Family) -> Updates:
         """A result (or the page before the first one) with the buttons in their initial state."""
-        family = self._family(shown.result.model) if shown else empty
+        family = self._family(shown.result.model, shown.prompt) if shown else empty
         if shown:
             texts = (
                 story(shown.prompt, shown.result.text, family=family),

@@ -60,7 +60,7 @@ class ViewCode:
             )
 
     def connect(self, request: list[Field]) -> None:
-        """Takes the components of the request: model, prompt, exact key, then the options."""
+        """Takes the components of the request: model, those of the prompt, exact key, options."""
         changes = [component.change for component in request]
         gr.on(
             [self._page.load, self.form.change, *changes],
@@ -82,18 +82,21 @@ class ViewCode:
         request: gr.Request,
         form: str,
         model: str,
-        prompt: str,
+        text: str,
+        system: str,
+        is_raw: bool,
         exact_key: bool,
         *options: Any,
     ) -> Any:
         language, write = FORMS[form]
-        info = next((each for each in self._page.models() if each.name == model), None)
+        info = self._page.info(model)
         try:
             values = options_from(options)
         except BackendError:  # The visitor is still typing a number.
             return gr.skip()
         if info is None:
             return gr.skip()
+        prompt = self._page.prompt(model, text, system, is_raw)
         try:
             key = self._page.backend.predict(model, prompt, values).requested_key
             padded_length = key.padded_length

@@ -26,7 +26,7 @@ from xla_backend import BackendError, GenerationOptions, InvalidRequest
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
-Updates = dict[gr.components.Component, Any]
+Updates = dict[gr.blocks.Block, Any]
 
 # The file is made in the browser: nothing of the visitor's stays on the server.
 _SAVE = """(made) => {
@@ -52,6 +52,8 @@ class RequestFields:
 
     model: gr.components.Component
     prompt: gr.components.Component
+    system: gr.components.Component
+    is_raw: gr.components.Component
     exact_key: gr.components.Component
     controls: OptionControls
     linked_model: gr.State
@@ -133,6 +135,8 @@ class HistoryPanel:
                 request.linked_model,
                 request.model,
                 request.prompt,
+                request.system,
+                request.is_raw,
                 request.exact_key,
                 request.controls.hold,
                 *request.controls.inputs,
@@ -207,7 +211,7 @@ class HistoryPanel:
                 f"{name} had a prompt of more than {records.MAX_CHARACTERS:,} characters, which "
                 "was not kept whole, so it cannot be run again."
             )
-        offered = [model.name for model in self._page.models()]
+        offered = {model.name: model.is_instruct for model in self._page.models()}
         model = next((m for m in offered if run["model"] in (m, model_name(m))), None)
         if model is None:
             raise InvalidRequest(
@@ -225,6 +229,8 @@ class HistoryPanel:
             self._request.linked_model: model,
             self._request.model: model,
             self._request.prompt: run["prompt"],
+            self._request.system: run["system"] or "",
+            self._request.is_raw: run["system"] is None if offered[model] else gr.skip(),
             self._request.exact_key: run["exact_key"],
             self._request.controls.hold: options.do_sample or gr.skip(),
             **dict(zip(self._request.controls.inputs, values_for(options), strict=True)),

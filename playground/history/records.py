@@ -16,6 +16,7 @@ from playground.history import machine
 from playground.ui.families import CONTINUING, Family
 from playground.ui.markup import clean
 from xla_backend import BackendError, CacheKey, CacheOutcome, GenerationOptions, Timing
+from xla_backend.interface.prompt import last_text, system_text
 
 MAX_RUNS = 100
 MAX_CHARACTERS = 6_000
@@ -42,12 +43,14 @@ def record(shown: Shown, number: int, family: Family = CONTINUING) -> Record:
         family: of its model.
     """
     result = shown.result
+    prompt, system = last_text(shown.prompt), system_text(shown.prompt)
     return {
         "run": number,
         "time": round(shown.ended_s, 3),
         "model": clean(result.model),
-        "prompt": clean(shown.prompt)[:MAX_CHARACTERS],
-        "prompt_is_whole": len(shown.prompt) <= MAX_CHARACTERS,
+        "prompt": clean(prompt)[:MAX_CHARACTERS],
+        "prompt_is_whole": len(prompt + (system or "")) <= MAX_CHARACTERS,
+        "system": system and clean(system)[:MAX_CHARACTERS],
         "text": clean(result.text)[:MAX_CHARACTERS],
         "is_apart": family.is_apart,
         "cache": result.cache.value,
@@ -183,6 +186,7 @@ def _read(run: Mapping[str, Any]) -> Record:
         "model": _text(run["model"], 1000),
         "prompt": _text(run["prompt"]),
         "prompt_is_whole": _truth(run["prompt_is_whole"]),
+        "system": None if run.get("system") is None else _text(run["system"]),  # None: no messages
         "text": _text(run["text"]),
         "is_apart": _truth(run["is_apart"]),
         "cache": CacheOutcome(run["cache"]).value,

@@ -60,6 +60,18 @@ ANSWERING = Family(
 )
 """Encoder-decoder models: T5."""
 
+CHATTING = Family(
+    input="prompt",
+    inputs="prompts",
+    input_label="Prompt",
+    placeholder="A question or a task",
+    output="answer",
+    is_apart=True,
+    prefill="the prompt runs through the model",
+    pads_left=True,
+)
+"""Instruct models, which answer messages."""
+
 _BY_NAME = {"decoder-only": CONTINUING, "encoder-decoder": ANSWERING}
 TEXT_FAMILIES = tuple(_BY_NAME)
 """The values of `ModelInfo.family` that take text."""
@@ -80,8 +92,15 @@ _ARCHITECTURES = {
 }
 
 
-def family_of(model: ModelInfo | None) -> Family:
-    """The words for a model; those for models that continue a text where it is not known."""
+def family_of(model: ModelInfo | None, is_raw: bool = False) -> Family:
+    """The words for a model; those for models that continue a text where it is not known.
+
+    Args:
+        model: which.
+        is_raw: whether an instruct model is used without its chat template.
+    """
+    if model and model.is_instruct and not is_raw:
+        return CHATTING
     return _BY_NAME.get(model.family, CONTINUING) if model else CONTINUING
 
 

@@ -1,12 +1,26 @@
 """Text that is safe to put into HTML and to send to a browser.
 
-Knows escaping. Must not know what the text means. Every module that writes HTML passes whatever
-came from outside (prompts, generated text, model names, messages) through `escape`.
+Knows escaping and Markdown. Must not know what the text means. Every module that writes HTML
+passes all that came from outside (prompts, generated text, model names, messages) through `escape`.
 """
 
 from __future__ import annotations
 
 import html
+
+from markdown_it import MarkdownIt
+
+# No HTML of the text's own, and nothing that a browser would fetch or that leads elsewhere.
+_MARKDOWN = (
+    MarkdownIt("commonmark", {"html": False, "breaks": True})
+    .enable(["table", "strikethrough"])
+    .disable(["image", "link", "autolink", "reference", "html_block", "html_inline"])
+)
+
+
+def markdown(text: object) -> str:
+    """A model's Markdown as HTML: no tag, picture or link of the text's own survives in it."""
+    return _MARKDOWN.render(clean(text))
 
 
 def clean(text: object) -> str:

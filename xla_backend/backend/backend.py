@@ -39,7 +39,7 @@ from xla_backend.interface.options import (
     AudioInput,
     GenerationOptions,
 )
-from xla_backend.interface.prompt import Prompt
+from xla_backend.interface.prompt import Prompt, question
 from xla_backend.interface.results import (
     CacheEntry,
     CacheOutcome,
@@ -56,6 +56,9 @@ from xla_backend.scheduling.history import History
 
 if TYPE_CHECKING:
     from xla_backend.model.functions import KeyFunctions
+
+SHORT_QUESTION = 16
+"""Tokens of a question that the functions made ready at the start can answer."""
 
 
 class Backend(AnyBackend):
@@ -318,7 +321,10 @@ class Backend(AnyBackend):
         if (engine := self._models.find(model)) is not None:
             if engine.speech is not None:
                 options = fitting_options(None, engine.speech, engine.context_length)
-            self._warm_up.at_start(engine, self._functions.key(engine, 1, options))
+            prompt_tokens = 1
+            if engine.info.is_instruct:  # its template is longer than many a question
+                prompt_tokens = len(engine.tokenizer.encode(question("?"))) + SHORT_QUESTION
+            self._warm_up.at_start(engine, self._functions.key(engine, prompt_tokens, options))
 
     def prefetching(self) -> list[tuple[str, CacheKey]]:
         return self._warm_up.pending()

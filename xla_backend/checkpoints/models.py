@@ -14,6 +14,7 @@ import fnmatch
 import importlib.metadata
 import json
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from transformers import GenerationConfig, PretrainedConfig
 
 DEFAULT_MODEL = "gpt2-stories"
+"""What the command line takes where no model is named: it answers in milliseconds."""
 DEFAULT_SPEECH_MODEL = "whisper-commands"
 
 BUNDLED_FOLDER = Path(__file__).resolve().parents[2] / "demo_models"
@@ -89,7 +91,7 @@ _KNOWN: dict[str, tuple[str, str, int | None]] = {
     "openai/whisper-tiny.en": ("whisper", "Whisper, 39M: writes down English speech.", 448),
     PACKAGED_MODEL: (
         "llama",
-        "SmolLM2, 135M: continues English; answers with --chat.",
+        "SmolLM2, 135M: answers short questions in English, not always right.",
         2048,
     ),
 }
@@ -175,9 +177,13 @@ class Registry:
         self._bundled_folder = Path(bundled_folder)
 
     def list(self) -> list[ModelInfo]:
-        """All models with a name: the default, then other bundled ones, then the Hub's."""
+        """All models with a name, bundled ones first; the first one is what a page starts with.
+
+        It is `PACKAGED_MODEL` where its package is installed, or `DEFAULT_MODEL`.
+        """
         bundled = self._bundled()
-        names = sorted(bundled, key=lambda name: (name != DEFAULT_MODEL, name))
+        first = {PACKAGED_MODEL: 0, DEFAULT_MODEL: 1}
+        names = sorted(bundled, key=lambda name: (first.get(name, 2), name))
         return [
             *(bundled[name][0] for name in names if _is_complete(bundled[name][1])),
             *(_hub_info(name) for name in self._hub_models if name not in bundled),
@@ -326,6 +332,7 @@ def _hub_info(name: str) -> ModelInfo:
         context_length=context_length,
         is_multilingual=model_type == "whisper" and not name.endswith(".en"),
         model_type=model_type,
+        is_instruct=re.search(r"instruct|chat|-it$", name.lower()) is not None,
     )
 
 

@@ -61,8 +61,7 @@ def check_prompt(prompt: Prompt, info: ModelInfo) -> None:
     if not isinstance(prompt, str):
         raise InvalidRequest(f"The prompt must be text, not {type(prompt).__name__}.")
     if not prompt.strip():
-        do = "answer" if info.family == "encoder-decoder" else "continue"
-        raise InvalidRequest(f"The prompt is empty. Write a few words for the model to {do}.")
+        raise _empty("answer" if info.family == "encoder-decoder" else "continue")
 
 
 def _check_messages(messages: tuple[Message, ...]) -> None:
@@ -74,9 +73,15 @@ def _check_messages(messages: tuple[Message, ...]) -> None:
         if message.role == "system" and place:
             raise InvalidRequest(f"Message {place + 1} is the system's; only the first may be.")
         if not isinstance(message.content, str) or not message.content.strip():
+            if place == len(messages) - 1:
+                raise _empty("answer")
             raise InvalidRequest(f"Message {place + 1}, the {message.role}'s, is empty.")
     if not messages or messages[-1].role != "user":
         raise InvalidRequest("The last message must be the user's: the model answers it.")
+
+
+def _empty(do: str) -> InvalidRequest:
+    return InvalidRequest(f"The prompt is empty. Write a few words for the model to {do}.")
 
 
 def check_length(prompt_tokens: int, max_new_tokens: int, info: ModelInfo) -> None:

@@ -33,3 +33,15 @@ def question(text: str, system: str = "") -> tuple[Message, ...]:
         system: how the model is to answer; empty: as its chat template says.
     """
     return (*([Message("system", system)] if system else []), Message("user", text))
+
+
+def last_text(prompt: Prompt) -> str:
+    """What the user wrote last: the text to continue, or the last message's."""
+    return prompt if isinstance(prompt, str) else prompt[-1].content
+
+
+def system_text(prompt: Prompt) -> str | None:
+    """What the system's message says, empty where there is none; None for a text to continue."""
+    if isinstance(prompt, str):
+        return None
+    return prompt[0].content if prompt[0].role == "system" else ""

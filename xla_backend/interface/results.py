@@ -319,8 +319,8 @@ class ModelInfo:
         model_type: Hugging Face's name of its architecture ("gpt2", "opt", "t5", "whisper"); empty
             if it is unknown before the download.
         is_multilingual: whether it is a speech model for several languages.
-        is_instruct: whether it has a chat template, so that it answers messages; False if that is
-            unknown before the download.
+        is_instruct: whether it has a chat template, so that it answers messages; before the
+            download its name tells.
     """
 
     name: str

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from xla_backend.checkpoints.models import DEFAULT_MODEL, HUB_MODELS, Registry
+from xla_backend.checkpoints.models import HUB_MODELS, Registry
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.process.memory import DEFAULT_LIMIT, limit_from
 
@@ -118,7 +118,7 @@ class ServeSettings:
 
 def first_model(models: Sequence[str]) -> str:
     """The model of a service that offers these, where a request names none."""
-    return models[0] if models else DEFAULT_MODEL
+    return models[0] if models else Registry().list()[0].name
 
 
 def open_registry(models: tuple[str, ...]) -> Registry:

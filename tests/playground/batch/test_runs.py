@@ -119,7 +119,7 @@ def test_the_files_hold_every_value_and_no_formula(page: PageContext) -> None:
 def test_prompts_never_become_markup(text: str, page: PageContext) -> None:
     batch = checked(page, MODEL, [BatchPrompt(1, text)], GenerationOptions(), False)
     turn(batch, page)
-    plain = Batch(MODEL, [BatchPrompt(1, "plain")], GenerationOptions(), False)
+    plain = checked(page, MODEL, [BatchPrompt(1, "plain")], GenerationOptions(), False)
     turn(plain, page)
     assert batch_panel.report(batch).count("<") == batch_panel.report(plain).count("<")
     assert batch_panel.files(batch).count("<") == batch_panel.files(plain).count("<")

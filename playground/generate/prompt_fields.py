@@ -1,0 +1,65 @@
+"""The fields of a prompt: its text and, for an instruct model, the system prompt and the template.
+
+Knows the components, and what each family calls its input. Must not know what they start.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from playground.ui.components import Field
+from playground.ui.families import family_of
+from xla_backend import ModelInfo
+
+
+class PromptFields:
+    """Builds the fields where it is created.
+
+    Attributes:
+        text: the text to continue or to answer.
+        system: how the model is to answer.
+        is_raw: whether the text is continued as it stands, without the chat template.
+    """
+
+    def __init__(self, model: ModelInfo | None, text: str) -> None:
+        family = family_of(model)
+        self.text = gr.Textbox(
+            value=text,
+            label=family.input_label,
+            lines=4,
+            max_lines=12,
+            placeholder=family.placeholder,
+            elem_id="prompt",
+        )
+        is_instruct = model is not None and model.is_instruct
+        with gr.Row(visible=is_instruct, elem_classes="instruct") as self.of_instruct:
+            self.system = gr.Textbox(
+                label="System prompt",
+                lines=1,
+                max_lines=4,
+                placeholder="How to answer, for example: In one short sentence",
+                elem_id="system",
+                scale=3,
+            )
+            self.is_raw = gr.Checkbox(
+                label="Raw prompt",
+                info="No chat template: the model continues the text.",
+                elem_id="raw_prompt",
+                scale=2,
+                min_width=150,
+            )
+
+    @property
+    def inputs(self) -> list[Field]:
+        """What `PageContext.prompt` takes after the model, in its order."""
+        return [self.text, self.system, self.is_raw]
+
+    def of_model(self, model: ModelInfo) -> dict[gr.blocks.Block, dict[str, Any]]:
+        """The fields as they are for another model. What the visitor wrote stays."""
+        family = family_of(model)
+        return {
+            self.text: gr.update(label=family.input_label, placeholder=family.placeholder),
+            self.of_instruct: gr.update(visible=model.is_instruct),
+        }
