@@ -28,27 +28,24 @@ class PromptFields:
         self.text = gr.Textbox(
             value=text,
             label=family.input_label,
-            lines=4,
+            lines=3,
             max_lines=12,
             placeholder=family.placeholder,
             elem_id="prompt",
         )
         is_instruct = model is not None and model.is_instruct
-        with gr.Row(visible=is_instruct, elem_classes="instruct") as self.of_instruct:
+        with gr.Column(visible=is_instruct, elem_classes="instruct") as self.of_instruct:
             self.system = gr.Textbox(
                 label="System prompt",
                 lines=1,
                 max_lines=4,
-                placeholder="How to answer, for example: In one short sentence",
+                placeholder="How to answer: in one sentence",
                 elem_id="system",
-                scale=3,
             )
             self.is_raw = gr.Checkbox(
-                label="Raw prompt",
-                info="No chat template: the model continues the text.",
+                label="Raw prompt: no chat template, the model continues the text",
                 elem_id="raw_prompt",
-                scale=2,
-                min_width=150,
+                container=False,
             )
 
     @property

@@ -38,7 +38,7 @@ def story(prompt: Prompt, text: str, writing: bool = False, family: Family = CON
     given = f'<span class="story-prompt">{escape(last_text(prompt))}</span>'
     new = f'<span class="story-new">{escape(text)}</span>{caret}'
     if not isinstance(prompt, str) and not writing:
-        new = f'<div class="story-new prose" data-text="{escape(text)}">{markdown(text)}</div>'
+        new = f'<div class="story-new markdown" data-text="{escape(text)}">{markdown(text)}</div>'
     if family.is_apart:
         given = f'<div class="story-part" dir="auto"><h3>{family.input_label}</h3>{given}</div>'
         new = (

@@ -7,8 +7,14 @@ passes all that came from outside (prompts, generated text, model names, message
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from markdown_it import MarkdownIt
+
+if TYPE_CHECKING:
+    from markdown_it.renderer import RendererHTML
+    from markdown_it.token import Token
 
 # No HTML of the text's own, and nothing that a browser would fetch or that leads elsewhere.
 _MARKDOWN = (
@@ -19,8 +25,21 @@ _MARKDOWN = (
 
 
 def markdown(text: object) -> str:
-    """A model's Markdown as HTML: no tag, picture or link of the text's own survives in it."""
+    """A model's Markdown as HTML: no tag, picture or link of the text's own survives in it.
+
+    The page's script has the button of a block of code copy it.
+    """
     return _MARKDOWN.render(clean(text))
+
+
+def _code(self: RendererHTML, tokens: Sequence[Token], place: int, *_: object) -> str:
+    return (
+        '<div class="copied-code"><button type="button">Copy</button>'
+        f'<pre translate="no"><code>{escape(tokens[place].content)}</code></pre></div>'
+    )
+
+
+_MARKDOWN.add_render_rule("fence", _code)
 
 
 def clean(text: object) -> str:

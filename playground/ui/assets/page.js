@@ -111,6 +111,14 @@ function showProblem() {
   told = problem;
 }
 
+// Answers come and go: their blocks of code share one listener.
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest?.(".copied-code button");
+  if (!button) return;
+  const isDone = await copied(button.nextElementSibling.textContent);
+  button.textContent = isDone ? "Copied" : "The browser forbids it";
+});
+
 // Gradio leaves a button without a name, and a box of code that scrolls out of the keyboard's reach.
 new MutationObserver(() => {
   showProblem();
