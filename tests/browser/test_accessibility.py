@@ -50,7 +50,7 @@ def test_no_tab_has_a_serious_finding(visit: Open, width: int, height: int) -> N
         window.page.wait_for_timeout(300)  # Gradio builds a tab when it is first opened.
         findings[tab.name] = window.page.evaluate(_FINDINGS)
     window.open_tab("Playground")
-    window.page.reload()
+    window.go()
     window.settle()
     window.page.evaluate(AXE)
     window.at("#shortcuts_open").click()

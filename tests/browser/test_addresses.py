@@ -60,7 +60,7 @@ def test_back_and_forward_go_through_the_tabs_without_loading_the_page(
 
 def test_an_address_opens_its_tab_and_a_request_in_it_is_kept(visit: Open, site: Site) -> None:
     window = visit()
-    window.page.goto(f"{site.url}/?tab=compare&prompt=The+fox")
+    window.go(f"{site.url}/?tab=compare&prompt=The+fox")
     wait_for_tab(window, "compare")
     window.at("#compare").wait_for()
     window.open_tab("Playground")
@@ -75,7 +75,7 @@ def test_an_address_opens_its_tab_and_a_request_in_it_is_kept(visit: Open, site:
 
 def test_an_address_of_no_tab_opens_the_first(visit: Open, site: Site) -> None:
     window = visit()
-    window.page.goto(f"{site.url}/?tab=%22%3Cb%3E")
+    window.go(f"{site.url}/?tab=%22%3Cb%3E")
     window.settle()
     wait_for_tab(window, "playground")
     window.open_tab("About these numbers")

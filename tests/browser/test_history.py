@@ -131,7 +131,7 @@ def test_runs_are_rerun_pinned_deleted_exported_and_brought_back(visit: Open) ->
     upload(window, "runs.json", saved)
     window.at("#history_notice", has_text="1 run imported").wait_for()
     has_runs(window, 3)
-    window.page.reload()
+    window.go()
     window.settle()
     has_runs(window, 3)
 

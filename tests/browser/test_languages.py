@@ -100,7 +100,7 @@ def test_the_switch_works_at_once_and_is_remembered(visit: Open) -> None:
     assert window.at("footer", has_text="API").inner_text() != "", "Gradio's own words"
     assert "Settings" not in window.text("footer")
 
-    window.page.reload()
+    window.go()
     window.settle()
     window.at("#generate", has_text="توليد").wait_for()
     assert list_.input_value() == "ar"
@@ -112,7 +112,7 @@ def test_the_switch_works_at_once_and_is_remembered(visit: Open) -> None:
 
 def test_a_link_can_name_the_language_and_a_refusal_speaks_it(visit: Open) -> None:
     window = visit(390, 844, locale="en-GB")
-    window.page.goto(window.page.url.split("?")[0] + "?lang=ko")
+    window.go(window.page.url.split("?")[0] + "?lang=ko")
     window.settle()
     window.at("#generate", has_text="생성").wait_for()
     window.write(" ")

@@ -58,7 +58,7 @@ def test_a_copied_link_brings_everything_back_and_runs_only_when_told(
     assert running == f"{link}&run=true"
 
     for run in (False, True):
-        window.page.goto(running if run else link)
+        window.go(running if run else link)
         wait_for_text(window, "#prediction", "2 beams")
         assert window.at("#prompt textarea").input_value() == PROMPT
         assert "slow-gpt2" in window.at("#model input").input_value()
@@ -80,7 +80,7 @@ def test_a_copied_link_brings_everything_back_and_runs_only_when_told(
 def test_a_bad_link_is_told_and_the_rest_is_used(visit: Open, site: Site) -> None:
     window = visit()
     query = {"prompt": "The fox", "num_beams": "99", "<img src=x onerror=alert(1)>": "1"}
-    window.page.goto(f"{site.url}/?{urlencode({**query, 'run': '1'})}")
+    window.go(f"{site.url}/?{urlencode({**query, 'run': '1'})}")
     wait_for_text(window, "#link_notice", "num_beams must be from 1 to 8")
     told = window.text("#link_notice")
     assert "<img src=x onerror=alert(1)>" in told

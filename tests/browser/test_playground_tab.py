@@ -315,14 +315,14 @@ def test_a_reload_finds_the_history_again(visit: Open) -> None:
     window.generate()
     window.generate()
     assert window.at("#history tbody tr").count() == 2
-    window.page.reload()
+    window.go()
     window.settle()
     window.at("#history tbody tr").first.wait_for()
     assert window.at("#history tbody tr").count() == 2
     assert "A run to remember" in window.text("#history")
     window.at("#clear").click()
     window.at("#history .nothing").wait_for()
-    window.page.reload()
+    window.go()
     window.settle()
     assert "Your runs appear here" in window.text("#history")
 

@@ -140,7 +140,7 @@ def test_a_link_and_a_batch_stay_text(visit: Open, site: Site, tmp_path: Path) -
     window = visit()
     wrong = {"model": PAYLOADS[0], PAYLOADS[1]: "1", "seed": PAYLOADS[3]}
     query = urlencode({"prompt": ALL, **wrong})
-    window.page.goto(f"{window.page.url.partition('?')[0]}?{query}")
+    window.go(f"{window.page.url.partition('?')[0]}?{query}")
     window.settle()
     dialogs = watched(window)
     shows(window, "#link_notice", "<img src=x onerror=window.hit=1>")
@@ -177,7 +177,7 @@ def test_one_visitor_s_runs_are_not_another_s(visit: Open, site: Site) -> None:
     mine.set_number("max_new_tokens", 3)
     mine.generate()
     shows(mine, "#history", "A secret of mine")
-    another.page.reload()
+    another.go()
     another.settle()
     assert "A secret of mine" not in another.page.content()
     assert another.at("#history tbody tr").count() == 0

@@ -1,7 +1,7 @@
 """The process of one baseline: answers a request again and again, and tells what it took.
 
 Knows how Transformers and this engine are called and timed. Must not know other baselines, nor who
-asks. Run by `comparison`: the first message is a `BaselineJob`; it sends a "chunk" (stage, repeated
+asks. Run by `comparison`: the first message is its job; it sends a "chunk" (stage, repeated
 calls) at each step, then a `BaselineResult` as its "result", or an "error".
 
 The baselines are called as the Hugging Face documentation calls them ("XLA integration for
@@ -20,11 +20,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from xla_backend.backend.importing import import_engine
+from xla_backend.baselines import mistral_folder
 from xla_backend.baselines.comparison import (
     OF_TRANSFORMERS,
     Baseline,
     BaselineJob,
     BaselineResult,
+    MistralJob,
     Stage,
 )
 from xla_backend.checkpoints.prompts import encode_prompt
@@ -47,15 +49,22 @@ def main() -> None:
     def tell(stage: Stage, calls: int = 0) -> None:
         channel.send(("chunk", None, (stage, calls)))
 
-    measure = _transformers if job.baseline in OF_TRANSFORMERS else _engine
     try:
-        channel.send(("result", None, measure(job, tell)))
+        channel.send(("result", None, _done(job, tell)))
     except BackendError as error:
         channel.send(("error", None, error))
     except Exception as error:
         sentence = f"It failed ({type(error).__name__}: {first_line(error)})."
         channel.send(("error", None, EngineStopped(sentence)))
     end(channel)
+
+
+def _done(job: BaselineJob | MistralJob, tell: Tell) -> BaselineResult | None:
+    if isinstance(job, MistralJob):
+        tell("loading")
+        mistral_folder.write(job.registry.locate(job.model), job.folder)
+        return None
+    return (_transformers if job.baseline in OF_TRANSFORMERS else _engine)(job, tell)
 
 
 def _engine(job: BaselineJob, tell: Tell) -> BaselineResult:

@@ -13,9 +13,10 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any, Literal
 
 from xla_backend.baselines import overlay
@@ -26,7 +27,7 @@ from xla_backend.child_process.parent_side import CLOSE_S, ChildProcess, search_
 from xla_backend.compilation import xla_folder
 from xla_backend.compilation.startup import ENVIRONMENT
 from xla_backend.interface.buckets import BucketRules
-from xla_backend.interface.errors import EngineStopped, InvalidRequest
+from xla_backend.interface.errors import EngineStopped, InvalidRequest, ModelUnavailable
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import CacheOutcome
 
@@ -76,6 +77,15 @@ class BaselineJob:
     rules: BucketRules
     store: str
     started: float
+
+
+@dataclass(frozen=True)
+class MistralJob:
+    """A model's files to be written as Mistral's, for the baselines of Transformers."""
+
+    model: str
+    registry: Registry
+    folder: Path
 
 
 @dataclass(frozen=True)
@@ -258,47 +268,57 @@ class BaselineComparison:
         Raises:
             InvalidRequest, ModelUnavailable: the request cannot be served in any baseline.
         """
-        with tempfile.TemporaryDirectory(prefix="xla-backend-baselines-") as store:
+        with tempfile.TemporaryDirectory(prefix="xla-backend-baselines-") as folder:
             for baseline in self.baselines:
-                if baseline in OF_TRANSFORMERS and (reason := self._without_class()):
-                    self.failures[baseline] = reason
-                    continue
-                with self._lock:
-                    if self._stopped:
-                        return
-                    job = self._job(baseline, store)
-                    try:
-                        process = ChildProcess(MODULE, job, variables_for(baseline))
-                    except (BaselineMissing, EngineStopped) as error:
-                        self.failures[baseline] = str(error)
-                        continue
-                    self._process = process
+                if self._stopped:
+                    return
+                model, registry = self.model, self._registry
                 try:
-                    yield from self._follow(job, process)
-                except EngineStopped as error:
-                    if self._stopped:
-                        return
+                    variables = variables_for(baseline)
+                    if baseline in OF_TRANSFORMERS and self._is_rotary():
+                        model, registry = str(Path(folder, "mistral")), Registry(hub_models=())
+                        if not Path(model).exists():
+                            files = MistralJob(self.model, self._registry, Path(model))
+                            yield from self._run(baseline, files, ENVIRONMENT)
+                    job = self._job(baseline, model, registry, str(Path(folder, "store")))
+                    self.results[baseline] = yield from self._run(baseline, job, variables)
+                except (BaselineMissing, EngineStopped) as error:
+                    if not self._stopped:
+                        self.failures[baseline] = str(error)
+                except ModelUnavailable as error:
+                    if model == self.model:  # the request itself cannot be served
+                        raise
                     self.failures[baseline] = str(error)
-                finally:
-                    process.end()  # also when nobody reads on
 
-    def _without_class(self) -> str:
-        """Why Transformers' TensorFlow models cannot answer; empty where they can."""
+    def _is_rotary(self) -> bool:
         listed = {info.name: info for info in self._registry.list()}
         info = listed.get(self.model) or folder_info(self.model)
-        if info.model_type not in rotary_form.MODEL_TYPES:
-            return ""
-        return f"Transformers' TensorFlow models are not run for a {info.model_type} model."
+        return info.model_type in rotary_form.MODEL_TYPES
 
-    def _follow(self, job: BaselineJob, process: ChildProcess) -> Iterator[BaselineProgress]:
-        """Tells where a baseline is, and keeps its result.
+    def _run(
+        self, baseline: Baseline, job: BaselineJob | MistralJob, variables: dict[str, str]
+    ) -> Generator[BaselineProgress, None, Any]:
+        """Has a process of its own do a job; tells where it is, and returns the result.
 
         Raises:
             InvalidRequest, ModelUnavailable: the request cannot be served.
-            EngineStopped: the baseline failed, or its process was ended.
+            EngineStopped: it failed, or its process was ended.
         """
+        with self._lock:
+            if self._stopped:
+                raise EngineStopped("It was stopped.")
+            self._process = process = ChildProcess(MODULE, job, variables)
+        try:
+            return (yield from self._follow(baseline, process))
+        finally:
+            process.end()  # also when nobody reads on
+
+    def _follow(
+        self, baseline: Baseline, process: ChildProcess
+    ) -> Generator[BaselineProgress, None, Any]:
         stage: Stage = "importing"
-        calls, since = 0, job.started
+        calls, since = 0, time.perf_counter()
+        started = since
         while True:
             try:
                 kind, _, value = process.receive(TICK_S)
@@ -311,20 +331,19 @@ class BaselineComparison:
                 if kind == "error":
                     raise value
                 if kind == "result":
-                    self.results[job.baseline] = value
-                    return
+                    return value
                 (stage, calls), since = value, time.perf_counter()
             now = time.perf_counter()
-            yield BaselineProgress(job.baseline, stage, now - since, now - job.started, calls)
+            yield BaselineProgress(baseline, stage, now - since, now - started, calls)
 
-    def _job(self, baseline: Baseline, store: str) -> BaselineJob:
+    def _job(self, baseline: Baseline, model: str, registry: Registry, store: str) -> BaselineJob:
         return BaselineJob(
             baseline,
-            self.model,
+            model,
             self.prompt,
             self.options,
             self.cached_calls,
-            self._registry,
+            registry,
             self._rules,
             store,
             time.perf_counter(),

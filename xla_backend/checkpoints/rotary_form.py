@@ -179,7 +179,8 @@ def _layer(config: Any, place: int, head_size: int) -> LayerForm:
             f"the model's config.json sets layer_types to {kind}; known are full_attention and "
             "sliding_attention."
         )
-    rope = config.rope_parameters
+    # The baseline's Transformers is older and names it otherwise; there is no scaling there.
+    rope = getattr(config, "rope_parameters", None) or {"rope_theta": config.rope_theta}
     frequencies = inverse_frequencies(rope.get(kind, rope), head_size)
     rotated = getattr(config, "no_rope_layers", None)  # 1 where positions count, 0 where not
     if rotated and not rotated[place]:

@@ -96,6 +96,10 @@ class Tokenizer:
         """Whether messages can be encoded."""
         return self._chat is not None
 
+    def to_json(self) -> str:
+        """What a tokenizer.json holds of it."""
+        return self._rust.to_str()
+
     def encode(self, prompt: Prompt) -> list[int]:
         """The ids of a prompt, with the special tokens that the model expects around it.
 

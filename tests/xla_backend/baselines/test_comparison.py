@@ -133,9 +133,23 @@ def test_the_engine_is_measured_where_transformers_has_no_tensorflow_model(tmp_p
     options = GenerationOptions(max_new_tokens=5)
     comparison = BaselineComparison(str(folder), PROMPT, options, cached_calls=1)
     list(comparison)
-    reason = "Transformers' TensorFlow models are not run for a qwen3 model."
+    reason = "TensorFlow has no class for a qwen3 model; this engine needs none."
     assert comparison.failures == {Baseline.EAGER: reason, Baseline.GUIDE: reason}
     assert list(comparison.results) == [Baseline.ENGINE, Baseline.ENGINE_FROM_DISK]
+
+
+def test_a_llama_model_runs_as_mistral_s_in_transformers(tmp_path: Path) -> None:
+    folder = checkpoints.rotary(tmp_path / "llama", "llama", tie_word_embeddings=True)
+    comparison = BaselineComparison(
+        str(folder),
+        PROMPT,
+        GenerationOptions(max_new_tokens=8),
+        baselines=(Baseline.EAGER, Baseline.GUIDE, Baseline.ENGINE),
+        cached_calls=1,
+    )
+    list(comparison)
+    assert comparison.failures == {}
+    assert comparison.identical is True
 
 
 def test_what_no_baseline_can_answer_is_said_as_everywhere(small_gpt2: Path) -> None:
