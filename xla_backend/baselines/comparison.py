@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Literal
@@ -272,21 +272,21 @@ class BaselineComparison:
             for baseline in self.baselines:
                 if self._stopped:
                     return
-                model, registry = self.model, self._registry
+                job = self._job(baseline, str(Path(folder, "store")))
                 try:
                     variables = variables_for(baseline)
                     if baseline in OF_TRANSFORMERS and self._is_rotary():
-                        model, registry = str(Path(folder, "mistral")), Registry(hub_models=())
-                        if not Path(model).exists():
-                            files = MistralJob(self.model, self._registry, Path(model))
+                        mistral = Path(folder, "mistral")
+                        job = replace(job, model=str(mistral), registry=Registry(hub_models=()))
+                        if not mistral.exists():
+                            files = MistralJob(self.model, self._registry, mistral)
                             yield from self._run(baseline, files, ENVIRONMENT)
-                    job = self._job(baseline, model, registry, str(Path(folder, "store")))
                     self.results[baseline] = yield from self._run(baseline, job, variables)
                 except (BaselineMissing, EngineStopped) as error:
                     if not self._stopped:
                         self.failures[baseline] = str(error)
                 except ModelUnavailable as error:
-                    if model == self.model:  # the request itself cannot be served
+                    if job.model == self.model:  # the request itself cannot be served
                         raise
                     self.failures[baseline] = str(error)
 
@@ -336,14 +336,14 @@ class BaselineComparison:
             now = time.perf_counter()
             yield BaselineProgress(baseline, stage, now - since, now - started, calls)
 
-    def _job(self, baseline: Baseline, model: str, registry: Registry, store: str) -> BaselineJob:
+    def _job(self, baseline: Baseline, store: str) -> BaselineJob:
         return BaselineJob(
             baseline,
-            model,
+            self.model,
             self.prompt,
             self.options,
             self.cached_calls,
-            registry,
+            self._registry,
             self._rules,
             store,
             time.perf_counter(),
