@@ -378,6 +378,21 @@ def whisper(folder: Path | str, *, seed: int = 0, multilingual: bool = True, **c
     return folder
 
 
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'system' and 'never' in m.content %}"
+    "{{ raise_exception('no such system prompt') }}{% endif %}"
+    "<|turn|>{{ m.role }}\n{{ m.content }}<|endoftext|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}"
+)
+
+
+def instruct(folder: Path | str) -> Path:
+    """Writes a small Llama with a chat template."""
+    folder = rotary(folder, "llama", special=["<|turn|>"], max_position_embeddings=512)
+    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
+    return folder
+
+
 def rotary(
     folder: Path | str,
     model_type: str,

@@ -149,7 +149,24 @@ T5_EXAMPLES = (
 
 INSTRUCT_EXAMPLES = (
     Example("A question", "What is the capital of France?", INSTRUCT_DEFAULTS),
-    Example("Same shape, other words", "Name the planets of the solar system.", INSTRUCT_DEFAULTS),
+    Example(
+        "Same shape, other words",
+        "Give me three tips for a good night's sleep.",
+        INSTRUCT_DEFAULTS,
+    ),
+    Example(
+        "Sum up, new shape",
+        "Summarise in one sentence: The town council met on Tuesday to decide about the old "
+        "bridge. Engineers had found cracks in two of its pillars and asked for it to be closed "
+        "before winter. After three hours the council voted to close the bridge to lorries at "
+        "once.",
+        INSTRUCT_DEFAULTS,
+    ),
+    Example(
+        "Four beams, new shape",
+        "Why is the sky blue?",
+        INSTRUCT_DEFAULTS.replace(num_beams=4),
+    ),
 )
 """For instruct models; each answer is a good one of SmolLM2-135M-Instruct's."""
 

@@ -16,12 +16,6 @@ from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry, folder_info
 from xla_backend.checkpoints.prompts import check_prompt
 from xla_backend.checkpoints.tokenization import Tokenizer
 
-TEMPLATE = (
-    "{% for m in messages %}{% if m.role == 'system' and 'never' in m.content %}"
-    "{{ raise_exception('no such system prompt') }}{% endif %}"
-    "<|turn|>{{ m.role }}\n{{ m.content }}<|endoftext|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}"
-)
 INFO = ModelInfo("talker", "decoder-only", "folder", "")
 TALK = (
     Message("system", "Answer like a fox."),
@@ -36,10 +30,12 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A model with a chat template, in either of the places that the Hub has for it."""
     folder = checkpoints.rotary(tmp_path / "talker", "llama", special=["<|turn|>"])
     if request.param == "chat_template.jinja":
-        (folder / request.param).write_text(TEMPLATE)
+        (folder / request.param).write_text(checkpoints.CHAT_TEMPLATE)
     else:
         path = folder / request.param
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": TEMPLATE}))
+        path.write_text(
+            json.dumps(json.loads(path.read_text()) | {"chat_template": checkpoints.CHAT_TEMPLATE})
+        )
     return folder
 
 
@@ -87,14 +83,14 @@ def test_a_model_without_a_template_takes_no_messages(tmp_path: Path) -> None:
     [
         ((), "The last message must be the user's"),
         ((Message("user", "Hi"), Message("assistant", "Ho")), "The last message must be the user"),
-        ((Message("user", " \n"),), "Message 1, the user's, is empty"),
+        ((Message("user", " \n"),), "The prompt is empty"),
         ((Message("user", "Hi"), Message("system", "Be")), "Message 2 is the system's; only the"),
         (
             (Message(cast("Any", "tool"), "Hi"),),
             "Message 1 must be a Message with one of the roles",
         ),
         (("Hi",), "Message 1 must be a Message with one of the roles system, user, assistant"),
-        ((Message("user", cast("Any", 5)),), "Message 1, the user's, is empty"),
+        ((Message("user", cast("Any", 5)),), "The prompt is empty"),
     ],
 )
 def test_messages_that_no_model_can_answer_are_refused(messages: Any, why: str) -> None:
