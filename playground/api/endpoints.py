@@ -37,8 +37,16 @@ REQUEST = {
     "early_stopping": 'when beam search ends: true, false or "never".',
     "seed": "the same seed draws the same text.",
     "exact_key": "a larger compiled function, if there is one, may not serve instead.",
+    "min_p": "when drawing, keep only tokens at least min_p times as likely as the likeliest.",
+    "presence_penalty": "-2 to 2, subtracted from the logits of tokens that were generated.",
+    "frequency_penalty": "-2 to 2, the same, times how often each was generated.",
+    "logit_bias": "token ids with -100 to 100, added to their logits; at most 300.",
+    "stop": "up to four strings; the text ends before the first of them.",
 }
-"""What an endpoint for a request takes, in order, and what callers are told about it."""
+"""What an endpoint for a request takes, in order, and what callers are told about it.
+
+New ones stand at the end: some callers send values without names.
+"""
 
 
 def add_endpoints(page: "PageContext") -> None:
@@ -147,6 +155,7 @@ def taking_requests(function: Callable[..., Any], default_model: str) -> Callabl
     made of the fields of `GenerationOptions`, and what is said about them from the docstring.
     """
     kinds = {"prompt": str, "model": str, **get_type_hints(GenerationOptions), "exact_key": bool}
+    kinds |= {"logit_bias": dict[str, float], "stop": list[str]}  # as JSON has them
     defaults = {"model": default_model, **GenerationOptions().to_dict(), "exact_key": False}
     parameters = [
         inspect.Parameter(

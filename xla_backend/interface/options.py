@@ -226,6 +226,10 @@ def _stops(value: object) -> tuple[str, ...]:
             raise InvalidRequest(
                 f"a stop string must have 1 to {MAX_STOP_CHARACTERS} characters, not {len(string)}."
             )
+        if not string.isascii() and any("\ud800" <= each <= "\udfff" for each in string):
+            raise InvalidRequest(
+                "a stop string contains half of a surrogate pair, which is no character; remove it."
+            )
     return tuple(dict.fromkeys(strings))
 
 
