@@ -120,11 +120,8 @@ def _numbers(options: GenerationOptions) -> tuple[tuple[float, ...], tuple[int, 
 
 def unpack(reals: tf.Tensor, integers: tf.Tensor, logit_bias: tf.Tensor) -> Controls:
     """The inverse of `pack`, inside a compiled function: one value for each text."""
-    return Controls(
-        *tf.unstack(reals, num=_REALS, axis=1),
-        *tf.unstack(integers, num=_INTEGERS, axis=1),
-        logit_bias,
-    )
+    texts = [*tf.unstack(reals, num=_REALS, axis=1), *tf.unstack(integers, num=_INTEGERS, axis=1)]
+    return Controls._make([*texts, logit_bias])
 
 
 def for_each_beam(controls: Controls, num_beams: int) -> Controls:
