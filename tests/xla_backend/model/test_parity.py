@@ -88,7 +88,7 @@ def test_penalties_and_biases_by_their_definition(
     ]
     texts = [pair.assert_same_text(prompt, num_beams=num_beams, **chosen) for chosen in choices]
     assert first not in [token.id for token in texts[4].tokens]
-    assert len({text.text for text in texts} | {plain.text}) > 4, "the options would not matter"
+    assert len({text.text for text in texts} | {plain.text}) > 3, "the options would not matter"
     always = {"logit_bias": {second: 100.0}}
     result = pair.assert_same_text(prompt, num_beams=num_beams, **always)
     assert {token.id for token in result.tokens} == {second}
