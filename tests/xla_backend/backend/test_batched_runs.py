@@ -49,7 +49,7 @@ MANY = (
 )
 ADJUSTED = (
     {"presence_penalty": 1.5, "frequency_penalty": -0.5},
-    {"logit_bias": {5: 3.0, 9: -100.0}, "temperature": 0.9, "min_p": 0.05, "seed": 4},
+    {"logit_bias": {5: 3.0, 9: -100.0}, "temperature": 0.9, "min_p": 0.05, "max_new_tokens": 9},
     {"frequency_penalty": 2.0, "stop": "e", "repetition_penalty": 1.2},
 )
 """Options of requests that run side by side."""
