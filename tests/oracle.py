@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.managers import BaseManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,15 +141,39 @@ class Oracle:
         assert not info["missing_keys"], info["missing_keys"]
 
     @_alone
-    def generate(self, inputs: dict[str, np.ndarray], **options: Any) -> np.ndarray:
+    def generate(
+        self,
+        inputs: dict[str, np.ndarray],
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        logit_bias: Mapping[int, float] | None = None,
+        **options: Any,
+    ) -> np.ndarray:
         """Eager `model.generate`: texts with their start, (rows, length) int32.
 
         Args:
             inputs: what it reads, by argument.
+            presence_penalty, frequency_penalty, logit_bias: by OpenAI's definition, which
+                Transformers has not: logits processors of ours behind its own.
             **options: as of `model.generate`.
         """
+        import numpy as np
         from transformers import GenerationConfig
 
+        start = 1 if self._model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
+
+        def penalized(ids: Any, scores: Any, length: int) -> Any:
+            scores = scores.numpy().copy()
+            for row, generated in zip(scores, ids.numpy()[:, start:length], strict=True):
+                for token in np.unique(generated):
+                    row[token] -= presence_penalty
+                    row[token] -= frequency_penalty * (generated == token).sum()
+                for token, bias in (logit_bias or {}).items():
+                    row[token] += bias
+            return scores
+
+        if presence_penalty or frequency_penalty or logit_bias:
+            options["logits_processor"] = [penalized]
         self._model.generation_config = GenerationConfig.from_pretrained(self._folder)
         return self._model.generate(**_tensors(inputs), **options).numpy()
 

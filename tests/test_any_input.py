@@ -85,9 +85,10 @@ def is_a_sentence(error: BaseException) -> bool:
 # --- options --------------------------------------------------------------------------------------
 
 
-@given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=9))
+@given(st.dictionaries(st.sampled_from(list(GenerationOptions().to_dict())), VALUES, max_size=9))
 @example({"max_new_tokens": True})
 @example({"seed": math.nan, "top_p": -0.0})
+@example({"logit_bias": {"7": -0.0}, "stop": ["\0", "🦊"]})
 @cases(2500)
 def test_options_are_right_or_refused(values: dict[str, Any]) -> None:
     try:
@@ -101,6 +102,9 @@ def test_options_are_right_or_refused(values: dict[str, Any]) -> None:
     assert options.temperature == 0 or 0.01 <= options.temperature <= 100
     assert 0 < options.top_p <= 1
     assert options.early_stopping in (True, False, "never")
+    assert all(token >= 0 and -100 <= bias <= 100 for token, bias in options.logit_bias)
+    assert len(options.stop) <= 4
+    assert all(options.stop)
 
 
 @given(st.lists(VALUES, min_size=len(NAMES), max_size=len(NAMES)))

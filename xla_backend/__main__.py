@@ -50,7 +50,10 @@ NUMBERS = {
     "temperature": ("T", "above 0: sample, and how freely (default: 0, the likeliest text)"),
     "top_k": ("K", "sample from the K likeliest tokens; 0: from all (default: 50)"),
     "top_p": ("P", "sample from the likeliest tokens that add up to P (default: 1)"),
+    "min_p": ("P", "sample from tokens at least P times as likely as the likeliest (default: 0)"),
     "repetition_penalty": ("R", "above 1: repeat less (default: 1)"),
+    "presence_penalty": ("R", "-2 to 2: taken from the logits of generated tokens (default: 0)"),
+    "frequency_penalty": ("R", "-2 to 2: the same for each time they came (default: 0)"),
     "length_penalty": ("L", "beams: above 0 favours longer texts (default: 1)"),
     "seed": ("S", "the noise of sampling; the same seed gives the same text (default: 0)"),
 }
@@ -309,7 +312,10 @@ _OPTIONS = {f"--{name.replace('_', '-')}": _takes(*row) for name, row in NUMBERS
         "beams: stop as soon as enough texts are finished; with =never, only when no better one is "
         "possible",
         nargs="?",
-    )
+    ),
+    "--logit-bias": _takes(
+        "ID=B", "-100 to 100, added to the logit of a token; can be repeated", action="append"
+    ),
 }
 COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] = {
     "generate": (
@@ -321,6 +327,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
             "--system": _takes("TEXT", "how the model is to answer, with --chat", default=""),
         }
         | _OPTIONS
+        | {"--stop": _takes("TEXT", "end before this text; up to four times", action="append")}
         | {"--exact-key": _switch("never run on a larger compiled function: show the cold call")}
         | _ANY_STORE
         | _OUTPUT,
@@ -398,6 +405,11 @@ def _options(parsed: argparse.Namespace, **defaults: int) -> GenerationOptions:
         values["early_stopping"] = {"true": True, "false": False}.get(
             parsed.early_stopping, parsed.early_stopping
         )
+    if parsed.logit_bias is not None:
+        pairs = (pair.partition("=") for pair in parsed.logit_bias)
+        values["logit_bias"] = {token_id: _number(bias) for token_id, _, bias in pairs}
+    if getattr(parsed, "stop", None) is not None:
+        values["stop"] = parsed.stop
     return GenerationOptions.from_dict(values)
 
 

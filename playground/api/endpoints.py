@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 REQUEST = {
     "prompt": "the text to continue; for T5 models, the text to answer, task included.",
     "model": "name of a model that the page offers.",
-    "chat": "whether the prompt is a question to an instruct model, and not a text to continue.",
-    "system": "how the model is to answer; only where chat is true.",
     "max_new_tokens": "most tokens to generate, 1 to 1024. Part of the compiled shape.",
     "num_beams": "beams searched, 1 to 8. Part of the compiled shape.",
     "temperature": "0 takes the likeliest token; above 0 tokens are drawn.",
@@ -39,8 +37,18 @@ REQUEST = {
     "early_stopping": 'when beam search ends: true, false or "never".',
     "seed": "the same seed draws the same text.",
     "exact_key": "a larger compiled function, if there is one, may not serve instead.",
+    "min_p": "when drawing, keep only tokens at least min_p times as likely as the likeliest.",
+    "presence_penalty": "-2 to 2, subtracted from the logits of tokens that were generated.",
+    "frequency_penalty": "-2 to 2, the same, times how often each was generated.",
+    "logit_bias": "token ids with -100 to 100, added to their logits; at most 300.",
+    "stop": "up to four strings; the text ends before the first of them.",
+    "chat": "whether the prompt is a question to an instruct model, and not a text to continue.",
+    "system": "how the model is to answer; only where chat is true.",
 }
-"""What an endpoint for a request takes, in order, and what callers are told about it."""
+"""What an endpoint for a request takes, in order, and what callers are told about it.
+
+New ones stand at the end: some callers send values without names.
+"""
 
 
 def add_endpoints(page: "PageContext") -> None:
@@ -156,6 +164,7 @@ def taking_requests(function: Callable[..., Any], default_model: str) -> Callabl
     """
     asked = {"prompt": str, "model": str, "chat": bool, "system": str}
     kinds = {**asked, **get_type_hints(GenerationOptions), "exact_key": bool}
+    kinds |= {"logit_bias": dict[str, float], "stop": list[str]}  # as JSON has them
     asked_by_default = {"model": default_model, "chat": False, "system": ""}
     defaults = {**asked_by_default, **GenerationOptions().to_dict(), "exact_key": False}
     parameters = [

@@ -17,7 +17,7 @@ from typing import Any
 
 from playground.ui.components import notice
 from playground.ui.markup import clean, quoted
-from playground.ui.option_controls import EARLY_STOPPING, NAMES
+from playground.ui.option_controls import EARLY_STOPPING, NAMES, stops_from
 from xla_backend import GenerationOptions, InvalidRequest
 
 LONGEST = 8000
@@ -154,6 +154,8 @@ def _option(name: str, text: str, bounds: tuple[float, float] | None) -> Any:
     value: Any = text
     if name == "early_stopping":
         value = {"true": True, "false": False}.get(text.lower(), text)
+    elif name == "stop":
+        value = tuple(stops_from(text))
     elif name in _WHOLE_NUMBERS and re.fullmatch(r"[+-]?[0-9]{1,12}", text, re.ASCII):
         value = int(text)
     elif name not in _WHOLE_NUMBERS and re.fullmatch(

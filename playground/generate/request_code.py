@@ -5,7 +5,6 @@ Knows how each is called and how to quote any text in it. Must not know componen
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shlex
 from collections.abc import Callable
@@ -19,6 +18,8 @@ from xla_backend.checkpoints.models import BUNDLED_FOLDER, HUB_MODELS
 from xla_backend.interface.prompt import last_text, system_text
 
 SHORTEST = BucketRules().padded_lengths[0]
+_NOT_IN_TENSORFLOW = ("min_p", "presence_penalty", "frequency_penalty", "logit_bias", "stop")
+"""Options of this engine that Transformers' TensorFlow models do not follow."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,12 @@ def transformers_code(request: CodeRequest) -> str:
     if options.repetition_penalty != 1.0:
         values["repetition_penalty"] = options.repetition_penalty
     values["do_sample"] = options.do_sample
-    noise = ""
+    missing = [name for name in _NOT_IN_TENSORFLOW if name in _changed(options)]
+    noise = f"# Without {', '.join(missing)}: TensorFlow's generate has none.\n" if missing else ""
     if options.do_sample:
         values |= {"temperature": options.temperature, "top_k": options.top_k}
         values |= {"top_p": options.top_p, "seed": [options.seed, 0]}
-        noise = "# Its noise is its own: the same seed draws another text than on the page.\n"
+        noise += "# Its noise is its own: the same seed draws another text than on the page.\n"
     loading, imports = _loading(request.model, reads_apart)
     cut = "" if reads_apart else '[inputs["input_ids"].shape[1] :]'
     side = "right" if reads_apart else "left"
@@ -219,12 +221,9 @@ def _parameters(request: CodeRequest) -> dict[str, Any]:
 
 def _changed(options: GenerationOptions) -> dict[str, Any]:
     """The options that differ from the defaults of the library and the endpoint."""
-    defaults = GenerationOptions()
-    return {
-        field.name: getattr(options, field.name)
-        for field in dataclasses.fields(options)
-        if getattr(options, field.name) != getattr(defaults, field.name)
-    }
+    defaults = GenerationOptions().to_dict()
+    values = options.to_dict()
+    return {name: values[name] for name in values if values[name] != defaults[name]}
 
 
 def _lines(values: dict[str, Any]) -> str:
@@ -232,6 +231,8 @@ def _lines(values: dict[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
     return _quoted(value) if isinstance(value, str) else repr(value)
 
 

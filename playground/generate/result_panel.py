@@ -57,7 +57,7 @@ def origin(shown: Shown) -> str:
     options = shown.result.options
     model = PurePath(shown.result.model)
     ended = datetime.fromtimestamp(shown.ended_s, UTC)
-    parts = [f"{LABELS[name]} {value}" for name, value in relevant(options).items()]
+    parts = [f"{LABELS[name]} {escape(value)}" for name, value in relevant(options).items()]
     return (
         '<p class="origin-earlier">From the earlier run</p><ul class="origin">'
         f'<li dir="auto">{escape(model.name if model.is_absolute() else model)}</li>'
@@ -194,6 +194,7 @@ def _remarks(shown: Shown, family: Family) -> str:
     result = shown.result
     ending = {
         "eos": f"The model ended its {family.output}.",
+        "stop": f"The {family.output} ended before a stop string.",
         "length": f"The {family.output} ended at the limit of new tokens.",
         "stopped": "You stopped it; what was written is kept.",
     }[result.finish]

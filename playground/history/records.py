@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from playground.context.runs import Shown
 from playground.history import machine
@@ -17,6 +17,7 @@ from playground.ui.families import CONTINUING, Family
 from playground.ui.markup import clean
 from xla_backend import BackendError, CacheKey, CacheOutcome, GenerationOptions, Timing
 from xla_backend.interface.prompt import last_text, system_text
+from xla_backend.interface.results import Finish
 
 MAX_RUNS = 100
 MAX_CHARACTERS = 6_000
@@ -25,7 +26,7 @@ MAX_JSON_CHARACTERS = 500_000
 """Characters of all runs together: a browser gives a page a few millions, and every run sends them
 there and back."""
 MAX_PINNED = 2
-_FINISHES = ("eos", "length", "stopped")
+_FINISHES = get_args(Finish)
 _FIRST_CALL = ("trace_s", "compile_s", "run_s")
 _LONGEST_S = 1e6
 _LATEST = 1e11  # seconds since 1970: some thousand years from now

@@ -5,6 +5,7 @@ Knows how a record reads. Must not know where records are kept, components or ev
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -24,7 +25,12 @@ _MAX_CHARACTERS = 300
 _MAX_BEFORE_ANSWER = 60
 """Characters of an input whose answer comes after it, in two lines together."""
 _HEADINGS = ("Run", "Outcome", "Text", "Shape", "End to end", "TTFT", "Tokens/s", "")
-_FINISHES = {"eos": "the model ended it", "length": "limit of new tokens", "stopped": "stopped"}
+_FINISHES = {
+    "eos": "the model ended it",
+    "stop": "a stop string",
+    "length": "limit of new tokens",
+    "stopped": "stopped",
+}
 
 # A button's `data-act` is the name of the event that it is.
 SCRIPT = """
@@ -223,6 +229,8 @@ def _phase(name: str) -> Callable[[Record], str]:
 def _option(name: str) -> Callable[[Record], str]:
     def reads(run: Record) -> str:
         value = run["options"][name]
+        if isinstance(value, list | dict):
+            return escape(json.dumps(value, ensure_ascii=False)) if value else "–"
         return str(value).lower() if isinstance(value, bool | str) else f"{value:g}"
 
     return reads

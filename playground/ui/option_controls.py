@@ -21,19 +21,25 @@ LABELS = {
     "temperature": "Temperature",
     "top_k": "Top k",
     "top_p": "Top p",
+    "min_p": "Min p",
     "repetition_penalty": "Repetition penalty",
+    "presence_penalty": "Presence penalty",
+    "frequency_penalty": "Frequency penalty",
     "length_penalty": "Length penalty",
     "early_stopping": "Stop searching when",
     "seed": "Seed",
+    "stop": "Stop strings",
 }
-"""What the page calls each option."""
+"""What the page calls each option that it has."""
 NAMES = tuple(LABELS)
 # A name without an underscore is a word of any sentence, but in front it is the option's.
 _NAMED = re.compile(
-    rf"\b(?:{'|'.join(name for name in NAMES if '_' in name)})\b|^(?:temperature|seed)\b"
+    rf"\b(?:{'|'.join(name for name in NAMES if '_' in name)})\b|^(?:temperature|seed|stop)\b"
 )
-SAMPLING_ONLY = ("top_k", "top_p", "seed")
+_ESCAPED = re.compile(r"\\([n\\])")
+SAMPLING_ONLY = ("top_k", "top_p", "min_p", "seed")
 BEAMS_ONLY = ("length_penalty", "early_stopping")
+_OFF_BY_DEFAULT = ("min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 # A radio button carries text; these are the three values that Hugging Face defines.
 EARLY_STOPPING = {"unlikely": False, "enough": True, "impossible": "never"}
 MAX_NEW_TOKENS = 256
@@ -69,7 +75,9 @@ class OptionControls:
         self._build_shape(defaults)
         with gr.Accordion("More options", open=False, elem_classes="more-options"):
             self._build_sampling(defaults)
+            self._build_penalties(defaults)
             self._build_beams(defaults)
+            self._build_stop(defaults)
         for control in self._by_name.values():
             if isinstance(control, gr.Slider | gr.Number):
                 without_validation(control)
@@ -144,6 +152,17 @@ class OptionControls:
             interactive=sampled,
             elem_id=f"{self._prefix}top_p",
         )
+        self._by_name["min_p"] = gr.Slider(
+            0,
+            1,
+            value=defaults.min_p,
+            step=0.01,
+            label=LABELS["min_p"],
+            info="Draw from tokens at least this likely next to the likeliest; 0 is all. Needs "
+            "temperature above 0.",
+            interactive=sampled,
+            elem_id=f"{self._prefix}min_p",
+        )
         self._by_name["seed"] = gr.Number(
             value=defaults.seed,
             precision=0,
@@ -159,6 +178,8 @@ class OptionControls:
             interactive=sampled,
             elem_id=f"{self._prefix}hold",
         )
+
+    def _build_penalties(self, defaults: GenerationOptions) -> None:
         self._by_name["repetition_penalty"] = gr.Slider(
             0.5,
             2,
@@ -168,6 +189,19 @@ class OptionControls:
             info="Above 1 avoids words that already occurred.",
             elem_id=f"{self._prefix}repetition_penalty",
         )
+        for name, info in (
+            ("presence_penalty", "Above 0 avoids tokens that were written already."),
+            ("frequency_penalty", "Above 0 avoids tokens the more, the more often they came."),
+        ):
+            self._by_name[name] = gr.Slider(
+                -2,
+                2,
+                value=getattr(defaults, name),
+                step=0.1,
+                label=LABELS[name],
+                info=info,
+                elem_id=f"{self._prefix}{name}",
+            )
 
     def _build_beams(self, defaults: GenerationOptions) -> None:
         several = defaults.num_beams > 1
@@ -194,6 +228,17 @@ class OptionControls:
             info="Needs 2 beams or more.",
             interactive=several,
             elem_id=f"{self._prefix}early_stopping",
+        )
+
+    def _build_stop(self, defaults: GenerationOptions) -> None:
+        self._by_name["stop"] = gr.Textbox(
+            value=stop_text(defaults),
+            lines=2,
+            max_lines=4,
+            label=LABELS["stop"],
+            info="The text ends before the first of them. One a line, at most four; \\n is a line "
+            "break.",
+            elem_id=f"{self._prefix}stop_strings",
         )
 
     def connect(self) -> None:
@@ -224,6 +269,8 @@ def options_from(values: tuple[Any, ...]) -> GenerationOptions:
     named = dict(zip(NAMES, values, strict=True))
     if isinstance(word := named["early_stopping"], str):
         named["early_stopping"] = EARLY_STOPPING.get(word, word)
+    if isinstance(text := named["stop"], str):
+        named["stop"] = stops_from(text)
     return GenerationOptions.from_dict(named)
 
 
@@ -233,15 +280,16 @@ def labelled(message: str) -> str:
 
 
 def relevant(options: GenerationOptions) -> dict[str, str]:
-    """The options with a number that had an effect, as text."""
+    """The options with a number that had an effect, and stop strings, as text."""
+    values, defaults = options.to_dict(), GenerationOptions().to_dict()
     idle = (
-        "early_stopping",
+        *("early_stopping", "stop"),
         *(() if options.do_sample else SAMPLING_ONLY),
         *(() if options.num_beams > 1 else BEAMS_ONLY),
-        *(() if options.repetition_penalty != 1 else ("repetition_penalty",)),
+        *(name for name in _OFF_BY_DEFAULT if values[name] == defaults[name]),
     )
-    values = options.to_dict()
-    return {name: f"{values[name]:.9g}" for name in NAMES if name not in idle}
+    numbers = {name: f"{values[name]:.9g}" for name in NAMES if name not in idle}
+    return numbers | ({"stop": ", ".join(map(repr, options.stop))} if options.stop else {})
 
 
 def with_seed(options: GenerationOptions, is_held: bool) -> GenerationOptions:
@@ -257,7 +305,22 @@ def values_for(options: GenerationOptions) -> list[Any]:
     values["early_stopping"] = next(
         name for name, value in EARLY_STOPPING.items() if value == values["early_stopping"]
     )
+    values["stop"] = stop_text(options)
     return [values[name] for name in NAMES]
+
+
+def stops_from(text: str) -> list[str]:
+    """The stop strings that the field stands for: its lines, with `\\n` for a line break."""
+    return [
+        _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else "\\", line)
+        for line in text.replace("\r\n", "\n").split("\n")
+        if line
+    ]
+
+
+def stop_text(options: GenerationOptions) -> str:
+    """The inverse of `stops_from`."""
+    return "\n".join(string.replace("\\", "\\\\").replace("\n", "\\n") for string in options.stop)
 
 
 def slider_end(most_new_tokens: int) -> int:

@@ -41,6 +41,8 @@ def test_a_copied_link_brings_everything_back_and_runs_only_when_told(
     open_more(window)
     window.at("#early_stopping label", has_text="impossible").click()
     window.set_number("repetition_penalty", 1.35)
+    window.set_number("presence_penalty", -1.2)
+    window.at("#stop_strings textarea").fill("no such\n\\n\\n")
     window.at("#exact_key input").check()
     window.set_number("max_new_tokens", 5)
     wait_for_text(window, "#prediction", "2 beams · 16 new")
@@ -50,7 +52,8 @@ def test_a_copied_link_brings_everything_back_and_runs_only_when_told(
     query = parse_qs(urlsplit(link).query, keep_blank_values=True)
     assert query["prompt"] == [PROMPT]
     assert query["early_stopping"] == ["never"]
-    assert len(query) == 12, "every setting"
+    assert query["stop"] == ["no such\n\\n\\n"]
+    assert len(query) == 16, "every setting"
     window.at("#link_runs input").check()
     window.at("#copy_link").click()
     wait_for_text(window, "#copy_notice", "and runs them")
@@ -65,6 +68,8 @@ def test_a_copied_link_brings_everything_back_and_runs_only_when_told(
         assert [number(window, name) for name in ("max_new_tokens", "num_beams")] == [5, 2]
         open_more(window)
         assert number(window, "repetition_penalty") == 1.35
+        assert number(window, "presence_penalty") == -1.2
+        assert window.at("#stop_strings textarea").input_value() == "no such\n\\n\\n"
         assert window.at("#early_stopping input:checked").input_value() == "impossible"
         assert window.at("#exact_key input").is_checked()
         if not run:

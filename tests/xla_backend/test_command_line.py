@@ -133,6 +133,9 @@ def test_a_model_whose_weights_are_broken(small_gpt2: Path, tmp_path: Path) -> N
             ["--early-stopping=maybe"],
             "early_stopping must be true, false or \"never\", not 'maybe'.",
         ),
+        (["--presence-penalty", "-3"], "presence_penalty must be from -2 to 2, not -3."),
+        (["--logit-bias", "198"], "logit_bias of token 198 must be a number from -100 to 100"),
+        (["--stop", ""], "a stop string must have 1 to 100 characters, not 0."),
         (["--model", "no-such-model"], "there is no model 'no-such-model'."),
     ],
 )
@@ -160,6 +163,16 @@ def test_models_lists_what_can_be_loaded() -> None:
     done = run("models")
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == len(objects)
+
+
+def test_options_that_can_be_repeated() -> None:
+    from xla_backend.__main__ import _options, _parser
+
+    words = ["--stop", "\n", "--logit-bias", "198=-100", "--stop", "end", "--logit-bias", "7=0.5"]
+    numbers = ["--min-p", "0.1", "--frequency-penalty", "-0.5"]
+    options = _options(_parser().parse_args(["generate", *words, *numbers, "hello"]))
+    assert (options.stop, options.logit_bias) == (("\n", "end"), ((7, 0.5), (198, -100.0)))
+    assert (options.min_p, options.frequency_penalty) == (0.1, -0.5)
 
 
 @pytest.mark.parametrize(

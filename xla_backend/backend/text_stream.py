@@ -6,18 +6,20 @@ asks, nor with whom a run is shared: `text_runs` does.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from xla_backend.backend.kept_functions import KeptFunctions
+from xla_backend.backend.stop_strings import StopStrings
 from xla_backend.backend.text_runs import TextRequest, TextRuns
 from xla_backend.checkpoints.prompts import encode_prompt
 from xla_backend.checkpoints.tokenization import IncrementalDecoder
 from xla_backend.interface.backend import AnyTextStream
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.prompt import Prompt
-from xla_backend.interface.results import GenerationResult
+from xla_backend.interface.results import Finish, GenerationResult, Token
 from xla_backend.interface.timing import Stopwatch
 from xla_backend.scheduling.engine_access import EngineAccess
 
@@ -107,6 +109,7 @@ class TextStream(AnyTextStream):
         request.prompt_ids = encode_prompt(
             engine.tokenizer, self._prompt, options.max_new_tokens, engine.info
         )
+        engine.check(options)
         request.wanted = self._functions.key(engine, len(request.prompt_ids), options)
         request.engine = engine
         if not self._runs.begin(request):
@@ -115,21 +118,25 @@ class TextStream(AnyTextStream):
         batch = request.batch
         assert batch is not None and batch.run is not None  # it has begun
         run = batch.run
-        decoder = IncrementalDecoder(engine.tokenizer)
+        decoder, stops = IncrementalDecoder(engine.tokenizer), StopStrings(options.stop)
         chunks: list[str] = []
         known = 0
         # Beams settle on their text at the end: chunks of it could not be taken back.
-        comes_in_chunks = self._in_chunks and options.num_beams == 1
+        is_followed = (self._in_chunks or bool(options.stop)) and options.num_beams == 1
+        whole = None if self._in_chunks or is_followed else options.max_new_tokens
         while not batch.has_ended(request) and not request.is_stopped:
-            if comes_in_chunks:
+            if is_followed:
                 request.enter("detokenize")
                 new_ids = run.output(request.text).tokens.tolist()[known:]
                 known += len(new_ids)
-                if chunk := decoder.push(new_ids):
+                if chunk := stops.push(decoder.push(new_ids)):
                     chunks.append(chunk)
-                    request.enter(None)
-                    yield chunk
-            batch.more(request, whole=None if self._in_chunks else options.max_new_tokens)
+                    if self._in_chunks:
+                        request.enter(None)
+                        yield chunk
+                if stops.is_found:
+                    break
+            batch.more(request, whole)
             request.look()
         is_complete = batch.has_ended(request)
 
@@ -137,8 +144,11 @@ class TextStream(AnyTextStream):
         self._runs.leave(request)
         tokens = engine.tokens(run, request.text)
         ids = [token.id for token in tokens]
-        if rest := decoder.push(ids[known:]) + decoder.finish():
-            chunks.append(rest)
+        rest = stops.push(decoder.push(ids[known:]) + decoder.finish()) + stops.finish()
+        chunks.append(rest)
+        text, generated = "".join(chunks), len(tokens)
+        if stops.is_found:
+            tokens = _tokens_of(text, tokens, engine)
         timing = self._watch.read()
         since_first_token_s = self._watch.since_first_token_s()
         first_call = self._functions.record(
@@ -146,28 +156,40 @@ class TextStream(AnyTextStream):
         )
         self.result = GenerationResult(
             model=self._model,
-            text="".join(chunks),
+            text=text,
             tokens=tokens,
             prompt_tokens=len(request.prompt_ids),
             prompt_texts=tuple(map(engine.tokenizer.token_text, request.prompt_ids)),
             key=request.choice.key,
             requested_key=request.wanted,
             cache=request.choice.outcome,
-            finish=_finish(is_complete, engine, ids),
+            finish="stop" if stops.is_found else _finish(is_complete, engine, ids),
             timing=timing,
             since_first_token_s=since_first_token_s,
             first_call=first_call,
             options=options,
             load_s=load_s,
             batch_size=batch.size,
+            cut_tokens=generated - len(tokens),
         )
-        if rest:
-            yield rest
+        if last := rest if self._in_chunks else text:
+            yield last
 
 
-def _finish(
-    is_complete: bool, engine: Engine, ids: list[int]
-) -> Literal["eos", "length", "stopped"]:
+def _tokens_of(text: str, tokens: tuple[Token, ...], engine: Engine) -> tuple[Token, ...]:
+    """The first tokens, as many as the text needs; of the last one's own text what is in it."""
+    decoder, length = IncrementalDecoder(engine.tokenizer), 0
+    for place, token in enumerate(tokens):
+        if length >= len(text):
+            return tokens[:place]
+        length += len(decoder.push([token.id]))
+        if (beyond := length - len(text)) > 0:
+            last = dataclasses.replace(token, text=token.text[:-beyond])
+            return (*tokens[:place], last)
+    return tokens
+
+
+def _finish(is_complete: bool, engine: Engine, ids: list[int]) -> Finish:
     if not is_complete:
         return "stopped"
     return "eos" if ids and engine.is_eos(ids[-1]) else "length"

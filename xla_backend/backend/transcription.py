@@ -112,6 +112,7 @@ class WindowStream(AnyStream[TranscribedWindow, Transcription]):
         _check_sound(samples, speech.rate)
         self._language = speech.language_code(self._language)
         options = fitting_options(self._options, speech, engine.context_length)
+        engine.check(options)
         wanted = self._functions.key(engine, speech.frames, options)
 
         heard: list[_HeardWindow] = []

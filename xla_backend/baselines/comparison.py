@@ -203,12 +203,19 @@ class BaselineComparison:
             rules: how lengths are rounded up, for this engine and for the guide's padding alike.
 
         Raises:
-            InvalidRequest: the options sample, or there are too few or too many repeated calls.
+            InvalidRequest: the options sample or are not Transformers', or there are too few or too
+                many repeated calls.
         """
         if options.do_sample:
             raise InvalidRequest(
                 "Ways are compared token for token, and Transformers draws other random numbers: "
                 "set temperature to 0."
+            )
+        others = ("presence_penalty", "frequency_penalty", "logit_bias", "stop")
+        if found := [name for name in others if getattr(options, name)]:
+            raise InvalidRequest(
+                "Ways are compared token for token, and Transformers' TensorFlow models have no "
+                f"{', '.join(found)}: leave them out."
             )
         if isinstance(cached_calls, float) and cached_calls.is_integer():
             cached_calls = int(cached_calls)  # as JSON and sliders send whole numbers

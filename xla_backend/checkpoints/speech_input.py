@@ -191,11 +191,19 @@ def speech_key(rules: BucketRules, speech: SpeechInput, options: GenerationOptio
 def fitting_options(
     options: GenerationOptions | None, speech: SpeechInput, context_length: int | None
 ) -> GenerationOptions:
-    """The options, with at most as many new tokens as the decoder has positions left."""
+    """The options, with at most as many new tokens as the decoder has positions left.
+
+    Raises:
+        InvalidRequest: they have stop strings, which would end a window and not the transcript.
+    """
     assert context_length is not None  # a speech decoder's positions are learned, so bounded
     room = context_length - len(speech.decoder_prompt.tokens)
     if options is None:
         return GenerationOptions(max_new_tokens=min(room, WINDOW_TOKENS))
+    if options.stop:
+        raise InvalidRequest(
+            "stop ends a text; a recording is written down to its end: leave it out."
+        )
     return options.replace(max_new_tokens=min(room, options.max_new_tokens))
 
 

@@ -29,6 +29,9 @@ seconds of speech. A larger bound makes every token slower."""
 MAX_NUM_BEAMS = 8
 MAX_TOP_K = 1_000_000
 MAX_SEED = 2**31 - 1
+MAX_BIASED_TOKENS = 300
+MAX_STOPS = 4
+MAX_STOP_CHARACTERS = 100
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,20 @@ class GenerationOptions:
         top_k: when sampling, keep only the k likeliest tokens; 0 keeps all.
         top_p: when sampling, keep the likeliest tokens whose probabilities first add up to
             `top_p`, above 0 up to 1; 1 keeps all.
+        min_p: when sampling, keep only tokens at least `min_p` times as likely as the likeliest,
+            0 to 1; 0 keeps all.
         repetition_penalty: above 1 makes tokens that already occurred less likely, 0.01 to 100.
+        presence_penalty: subtracted from the logits of tokens that were generated, -2 to 2.
+        frequency_penalty: the same, times how often they were generated, -2 to 2.
+        logit_bias: pairs of a token id and what is added to its logit, -100 to 100, for at most 300
+            tokens, sorted. Any mapping can be given; its ids may be text, as in JSON.
         length_penalty: exponent on the length by which beam scores are divided, -10 to 10;
             above 0 favours longer texts. Beam search only.
         early_stopping: True stops as soon as `num_beams` texts are finished, False when a better
             one is unlikely, "never" when a better one is impossible. Beam search only.
         seed: of sampling, 0 to 2**31 - 1; the same seed gives the same text.
+        stop: the text ends before the first of these strings that it contains, and without it: at
+            most four, of 1 to 100 characters. A single string can be given as it is.
 
     Raises:
         InvalidRequest: an option has a wrong type or is out of range; the message names the option,
@@ -59,10 +70,15 @@ class GenerationOptions:
     temperature: float = 0.0
     top_k: int = 50
     top_p: float = 1.0
+    min_p: float = 0.0
     repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
     seed: int = 0
+    stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.temperature is None:
@@ -77,7 +93,10 @@ class GenerationOptions:
         for name, least, most in (
             ("temperature", 0.0, 100.0),
             ("top_p", 0.0, 1.0),
+            ("min_p", 0.0, 1.0),
             ("repetition_penalty", 0.01, 100.0),
+            ("presence_penalty", -2.0, 2.0),
+            ("frequency_penalty", -2.0, 2.0),
             ("length_penalty", -10.0, 10.0),
         ):
             object.__setattr__(self, name, _real(name, getattr(self, name), least, most))
@@ -92,6 +111,8 @@ class GenerationOptions:
             raise InvalidRequest(
                 f'early_stopping must be true, false or "never", not {shown(self.early_stopping)}.'
             )
+        object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+        object.__setattr__(self, "stop", _stops(self.stop))
 
     @property
     def do_sample(self) -> bool:
@@ -103,8 +124,12 @@ class GenerationOptions:
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """The options as JSON values."""
-        return dataclasses.asdict(self)
+        """The options as JSON values: `logit_bias` as an object, `stop` as a list."""
+        return {
+            **dataclasses.asdict(self),
+            "logit_bias": {str(token_id): bias for token_id, bias in self.logit_bias},
+            "stop": list(self.stop),
+        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> GenerationOptions:
@@ -157,6 +182,55 @@ def _real(name: str, value: object, low: float, high: float) -> float:
     if not (math.isfinite(number) and low <= number <= high):
         raise InvalidRequest(f"{name} must be from {low:g} to {high:g}, not {shown(value)}.")
     return number
+
+
+def _biases(value: object) -> tuple[tuple[int, float], ...]:
+    """The pairs, sorted by id; of the same pairs, as a changed copy has them, too."""
+    pairs = tuple(value.items()) if isinstance(value, Mapping) else value
+    if not isinstance(pairs, tuple) or not all(
+        isinstance(pair, tuple) and len(pair) == 2 for pair in pairs
+    ):
+        raise InvalidRequest(
+            'logit_bias must map token ids to numbers from -100 to 100, as {"198": -100}, not '
+            f"{shown(value)}."
+        )
+    if len(pairs) > MAX_BIASED_TOKENS:
+        raise InvalidRequest(
+            f"logit_bias can name at most {MAX_BIASED_TOKENS} tokens, not {len(pairs)}."
+        )
+    biases = {}
+    for token_id, bias in pairs:
+        # JSON's objects have text for keys.
+        is_digits = isinstance(token_id, str) and token_id.isascii() and token_id.isdigit()
+        number = _integer(
+            "a token id of logit_bias",
+            int(token_id) if is_digits and len(token_id) <= 10 else token_id,
+            0,
+            2**31 - 1,
+        )
+        if number in biases:
+            raise InvalidRequest(f"logit_bias names token {number} twice.")
+        biases[number] = _real(f"logit_bias of token {number}", bias, -100.0, 100.0)
+    return tuple(sorted(biases.items()))
+
+
+def _stops(value: object) -> tuple[str, ...]:
+    """The different strings, as they were given."""
+    strings = [value] if isinstance(value, str) else value
+    if not isinstance(strings, list | tuple) or not all(isinstance(one, str) for one in strings):
+        raise InvalidRequest(f"stop must be a string or a list of strings, not {shown(value)}.")
+    if len(strings) > MAX_STOPS:
+        raise InvalidRequest(f"stop can have at most {MAX_STOPS} strings, not {len(strings)}.")
+    for string in strings:
+        if not 1 <= len(string) <= MAX_STOP_CHARACTERS:
+            raise InvalidRequest(
+                f"a stop string must have 1 to {MAX_STOP_CHARACTERS} characters, not {len(string)}."
+            )
+        if not string.isascii() and any("\ud800" <= each <= "\udfff" for each in string):
+            raise InvalidRequest(
+                "a stop string contains half of a surrogate pair, which is no character; remove it."
+            )
+    return tuple(dict.fromkeys(strings))
 
 
 DEFAULT_OPTIONS = GenerationOptions()

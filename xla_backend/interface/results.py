@@ -121,6 +121,10 @@ class CacheEntry:
         }
 
 
+Finish = Literal["eos", "stop", "length", "stopped"]
+"""What ended a text; see `GenerationResult`."""
+
+
 @dataclass(frozen=True)
 class GenerationResult:
     """The result of one request.
@@ -128,12 +132,14 @@ class GenerationResult:
     Attributes:
         model: the name that the request used.
         text: the continuation or answer, without the prompt and special tokens.
-        tokens: the generated tokens, with the end-of-text token.
+        tokens: the generated tokens, with the end-of-text token; where a stop string cut the text,
+            those of the text that is left, and of the last one's own text what is in it.
         prompt_tokens: tokens of the prompt, without padding.
         key: cache key of the function that served the request.
         requested_key: cache key that fits the request best; differs from `key` when REUSED.
         cache: where the compiled function came from.
-        finish: "eos" (the model ended its text), "length" (max_new_tokens) or "stopped".
+        finish: "eos" (the model ended its text), "stop" (a stop string did), "length"
+            (max_new_tokens) or "stopped".
         timing: the phases, in seconds.
         since_first_token_s: the part of `timing.total_s` that came after the first token.
         first_call: of `key`: the one that compiled it, now or in an earlier process; the one that
@@ -142,6 +148,8 @@ class GenerationResult:
         prompt_texts: text of each prompt token, as in `Token`; empty for a recording.
         batch_size: number of requests that ran together, this one included. They share the
             processor, so `timing` and `tokens_per_second` are this request's share.
+        cut_tokens: number of tokens that were generated beyond `tokens`, until a stop string was
+            found.
     """
 
     model: str
@@ -151,7 +159,7 @@ class GenerationResult:
     key: CacheKey
     requested_key: CacheKey
     cache: CacheOutcome
-    finish: Literal["eos", "length", "stopped"]
+    finish: Finish
     timing: Timing
     first_call: FirstCall
     options: GenerationOptions
@@ -159,6 +167,7 @@ class GenerationResult:
     load_s: float = 0.0
     prompt_texts: tuple[str, ...] = ()
     batch_size: int = 1
+    cut_tokens: int = 0
 
     @property
     def new_tokens(self) -> int:
@@ -171,12 +180,14 @@ class GenerationResult:
 
         None without a token. With several beams, that token may still give way to another.
         """
-        return self.timing.total_s - self.since_first_token_s if self.tokens else None
+        is_any = self.new_tokens + self.cut_tokens > 0
+        return self.timing.total_s - self.since_first_token_s if is_any else None
 
     @property
     def tpot_s(self) -> float | None:
         """Time per output token after the first one, on average; None with less than two."""
-        return self.since_first_token_s / (self.new_tokens - 1) if self.new_tokens > 1 else None
+        generated = self.new_tokens + self.cut_tokens
+        return self.since_first_token_s / (generated - 1) if generated > 1 else None
 
     @property
     def tokens_per_second(self) -> float | None:

@@ -62,7 +62,7 @@ class BeamSearchState(NamedTuple):
             of its tokens, 0 where there is no hypothesis yet.
         finished_parents: `[B, K, N]` int32, as `beam_parents`.
         finished_scores: `[B, K]`, divided by length ** length_penalty, best first.
-        seen: `[B, K, V]` bool, tokens that the repetition penalty counts as repeated.
+        counts: `[B, K, V]` int32, how often each token was generated.
         count, lengths, done, kv_cache: as in `decoding.SingleBeamState`.
     """
 
@@ -75,7 +75,7 @@ class BeamSearchState(NamedTuple):
     count: tf.Tensor
     lengths: tf.Tensor
     done: tf.Tensor
-    seen: tf.Tensor
+    counts: tf.Tensor
     kv_cache: list[KeysValues]
 
     @classmethod
@@ -129,6 +129,7 @@ class _Candidates(NamedTuple):
 def select_beams(
     logits: tf.Tensor,
     suppression: tf.Tensor | float,
+    prompted: tf.Tensor,
     state: BeamSearchState,
     controls: Controls,
     rules: BeamRules,
@@ -138,6 +139,7 @@ def select_beams(
     Args:
         logits: `[B * K, V]`, text by text.
         suppression: added to the scores, broadcastable to `[B * K, V]`.
+        prompted: `[B, V]` bool, see `sampling.adjust`.
         state: before the step; its KV cache already has the keys and values of the step.
         controls: one value a text, `[B]`.
         rules: of the model.
@@ -150,7 +152,7 @@ def select_beams(
     # The token that the model was just given lies in each beam's own place.
     own = tf.broadcast_to(tf.range(num_beams)[None, :, None], [batch_size, num_beams, 1])
     parents = dynamic_update_slice(state.beam_parents, own, tf.stack([0, 0, state.count - 1]))
-    candidates = _candidates(logits, suppression, state, controls, rules)
+    candidates = _candidates(logits, suppression, prompted, state, controls, rules)
     after = _keep_running(state, candidates, parents)._replace(count=count)
     ends = candidates.is_eos
     if rules.ends_at_limit:
@@ -172,6 +174,7 @@ def select_beams(
 def _candidates(
     logits: tf.Tensor,
     suppression: tf.Tensor | float,
+    prompted: tf.Tensor,
     state: BeamSearchState,
     controls: Controls,
     rules: BeamRules,
@@ -182,9 +185,7 @@ def _candidates(
     of_beams = sampling.for_each_beam(controls, num_beams)
     logprobs = tf.nn.log_softmax(logits)
     # Hugging Face penalizes log-probabilities here, where it penalizes logits without beams.
-    seen = tf.reshape(state.seen, logits.shape)
-    processed = sampling.penalize_repetition(logprobs, seen, of_beams.repetition_penalty)
-    processed += suppression
+    processed = sampling.adjust(logprobs, prompted, state.counts, controls) + suppression
 
     def summed(scores: tf.Tensor) -> tf.Tensor:
         sums = tf.reshape(scores, [batch_size, num_beams, vocabulary_size])
@@ -231,7 +232,7 @@ def _keep_running(
         candidates: of the step.
         beam_parents: `[B, K, N]`, with the token that the model was just given.
     """
-    num_beams, vocabulary_size = state.seen.shape[1:]
+    num_beams, vocabulary_size = state.counts.shape[1:]
     scores = candidates.scores + tf.cast(candidates.is_eos, tf.float32) * NO_BEAM
     best = tf.math.top_k(scores, num_beams)[1]
 
@@ -239,12 +240,12 @@ def _keep_running(
         return tf.gather(x, best, batch_dims=1)
 
     parents, records = kept(candidates.parents), kept(candidates.records)
-    seen = tf.gather(state.seen, parents, batch_dims=1)
+    is_token = tf.equal(tf.range(vocabulary_size), records[:, :, :1])
     return state._replace(
         outputs=output.write(state.outputs, records, state.count),
         beam_parents=tf.gather(beam_parents, parents, batch_dims=1),
         running_scores=kept(scores),
-        seen=seen | (tf.range(vocabulary_size) == records[:, :, :1]),
+        counts=tf.gather(state.counts, parents, batch_dims=1) + tf.cast(is_token, tf.int32),
     )
 
 

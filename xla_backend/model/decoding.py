@@ -36,7 +36,7 @@ class SingleBeamState(NamedTuple):
         outputs: `[B, N, 1, F]` int32, the record of each token.
         count: scalar int32, tokens so far of the texts that go on. lengths: `[B]` int32, of each
             text. done: `[B]` bool, which have ended.
-        seen: `[B, V]` bool, tokens that the repetition penalty counts as repeated.
+        counts: `[B, V]` int32, how often each token was generated.
         kv_cache: keys and values of the new tokens, `[G, N, 1, D]` a layer.
     """
 
@@ -44,7 +44,7 @@ class SingleBeamState(NamedTuple):
     count: tf.Tensor
     lengths: tf.Tensor
     done: tf.Tensor
-    seen: tf.Tensor
+    counts: tf.Tensor
     kv_cache: list[KeysValues]
 
     def visible(self) -> tf.Tensor:
@@ -105,7 +105,7 @@ class Decoder:
             "count": tf.constant(0),
             "lengths": tf.zeros([batch_size], tf.int32),
             "done": tf.zeros([batch_size], tf.bool),
-            "seen": tf.zeros([*each, vocabulary_size], tf.bool),
+            "counts": tf.zeros([*each, vocabulary_size], tf.int32),
             "kv_cache": self.model.empty_kv_cache(batch_size, num_beams, max_new_tokens),
         }
         return (SingleBeamState if num_beams == 1 else BeamSearchState.initial)(**common)
@@ -115,6 +115,7 @@ class Decoder:
         steps: tf.Tensor,
         reals: tf.Tensor,
         integers: tf.Tensor,
+        logit_bias: tf.Tensor,
         prefilled: Prefilled,
         state: State,
     ) -> State:
@@ -122,12 +123,12 @@ class Decoder:
 
         Args:
             steps: scalar int32; zero runs nothing.
-            reals, integers: the options, from `sampling.pack`.
+            reals, integers, logit_bias: the options, from `sampling.pack`.
             prefilled: from `prefill`, of one text or of several as one batch.
             state: from `initial_state` or an earlier call.
         """
-        controls = sampling.unpack(reals, integers)
-        batch_size, vocabulary_size = state.seen.shape[0], state.seen.shape[-1]
+        controls = sampling.unpack(reals, integers, logit_bias)
+        batch_size, vocabulary_size = state.counts.shape[0], state.counts.shape[-1]
         num_beams = state.kv_cache[0].keys.shape[2]
         # Loops carry flat lists: a NamedTuple with a list inside does not survive them.
         structure = state.kv_cache
@@ -157,9 +158,6 @@ class Decoder:
             # The loop has the code that selects tokens only once, for the first token too: it is a
             # quarter of what XLA compiles.
             is_first = state.count == 0
-            ones = [1] * (len(state.seen.shape) - 2)
-            seen = tf.reshape(prefilled.seen, [batch_size, *ones, -1])
-            state = state._replace(seen=state.seen | (is_first & seen))
             logits, current = tf.cond(is_first, take_prefilled, run_model)
             # Before the first token this writes zeros into slot 0, which the first one then takes.
             kv_cache = [
@@ -167,9 +165,11 @@ class Decoder:
             ]
             suppression = self._suppression(is_first)
             if isinstance(state, SingleBeamState):
-                state = self._select_token(logits, suppression, state, controls)
+                state = self._select_token(logits, suppression, prefilled.seen, state, controls)
             else:
-                state = select_beams(logits, suppression, state, controls, self.rules)
+                state = select_beams(
+                    logits, suppression, prefilled.seen, state, controls, self.rules
+                )
             return step + 1, state, kv_cache
 
         _, state, kv_cache = tf.while_loop(
@@ -197,12 +197,12 @@ class Decoder:
         self,
         logits: tf.Tensor,
         suppression: tf.Tensor | float,
+        prompted: tf.Tensor,
         state: SingleBeamState,
         controls: Controls,
     ) -> SingleBeamState:
         """One step of greedy search or sampling, from logits `[B, V]`."""
-        scores = sampling.penalize_repetition(logits, state.seen, controls.repetition_penalty)
-        scores += suppression
+        scores = sampling.adjust(logits, prompted, state.counts, controls) + suppression
 
         def sampled() -> tf.Tensor:
             uniform = sampling.noise(controls.seed, state.count, 1)[:, 0]
@@ -219,14 +219,14 @@ class Decoder:
         records = output.as_records(token[:, 0], logprobs[:, 0], top_tokens, logprobs[:, 1:])
         count = state.count + 1
         is_eos = sampling.is_one_of(token, self.rules.eos_token_ids)[:, 0]
-        seen = state.seen
+        counts, times = state.counts, tf.gather(state.counts, token, batch_dims=1) + 1
         for index in range(logits.shape[0]):
             start = tf.stack([index, token[index, 0]])
-            seen = dynamic_update_slice(seen, tf.constant([[True]]), start)
+            counts = dynamic_update_slice(counts, times[index : index + 1], start)
         return state._replace(
             outputs=output.write(state.outputs, records[:, None], state.count),
             count=count,
             lengths=tf.where(state.done, state.lengths, count),
             done=state.done | is_eos | (count >= controls.token_limit),
-            seen=seen,
+            counts=counts,
         )

@@ -20,6 +20,7 @@ from xla_backend.checkpoints.weights import read_weights, sample
 from xla_backend.compilation import first_use, naming
 from xla_backend.compilation.compiler import Compiler
 from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import Token, TopLogprob
 from xla_backend.model import families
@@ -100,6 +101,19 @@ class Engine:
         """The most texts of a key whose keys and values fit into `MAX_KV_BYTES`, at least 1."""
         tokens = key.padded_length + key.num_beams * key.max_new_tokens
         return max(1, MAX_KV_BYTES // (tokens * self._token_bytes))
+
+    def check(self, options: GenerationOptions) -> None:
+        """Checks what only the model can know of a request's options.
+
+        Raises:
+            InvalidRequest: `logit_bias` names a token that the model does not have.
+        """
+        size = self._decoder.model.vocabulary_size
+        if options.logit_bias and (highest := options.logit_bias[-1][0]) >= size:
+            raise InvalidRequest(
+                f"logit_bias names token {highest}, but {self.info.name} has the tokens 0 to "
+                f"{size - 1}."
+            )
 
     def is_eos(self, token_id: int) -> bool:
         """Whether a token ends the text."""

@@ -146,8 +146,7 @@ class FunctionBuilder:
                 function=self._decoder.decode,
                 specs=[
                     tf.TensorSpec([], tf.int32),
-                    tf.TensorSpec([batch_size, 4], tf.float32),
-                    tf.TensorSpec([batch_size, 5], tf.int32),
+                    *sampling.specs(batch_size, self._decoder.model.vocabulary_size),
                     self._prefilled_specs(batch_size),
                     tf.nest.map_structure(_with_open_size, state),
                 ],
@@ -196,7 +195,8 @@ class FunctionBuilder:
             return tf.zeros([key.padded_length if d is None else d for d in spec.shape], spec.dtype)
 
         prefilled = tf.nest.map_structure(zeros, self._prefilled_specs(batch_size))
-        options = sampling.pack([GenerationOptions()] * batch_size)
+        size = self._decoder.model.vocabulary_size
+        options = sampling.pack([GenerationOptions()] * batch_size, size)
         return [tf.constant(steps), *options, prefilled, state]
 
 

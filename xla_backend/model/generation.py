@@ -37,7 +37,9 @@ class Generation:
         # The rest of the batch repeats the first prompt, and has ended before it begins.
         missing = functions.batch_size - len(prefilled)
         self.prefilled = as_batch([*prefilled, *prefilled[:1] * missing])
-        self._options = sampling.pack([*options, *list(options[:1]) * missing])
+        self._options = sampling.pack(
+            [*options, *list(options[:1]) * missing], self._state.counts.shape[-1]
+        )
         self._limits = np.array([each.max_new_tokens for each in options])
         self._steps = 0
         self.is_done = np.arange(functions.batch_size) >= len(prefilled)

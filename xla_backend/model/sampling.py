@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from xla_backend.interface.options import GenerationOptions
@@ -36,28 +37,55 @@ _LANES = 256
 class Controls(NamedTuple):
     """The options as tensors `[B]`, so that changing them never retraces.
 
-    A single value, `[1]`, holds for the whole batch.
+    A single value, `[1]`, holds for the whole batch. `is_adjusted` is 0 where `adjust` changes
+    nothing; `logit_bias` is `[B, V]`.
     """
 
     temperature: tf.Tensor
     top_p: tf.Tensor
+    min_p: tf.Tensor
     repetition_penalty: tf.Tensor
+    presence_penalty: tf.Tensor
+    frequency_penalty: tf.Tensor
     length_penalty: tf.Tensor
     top_k: tf.Tensor
     do_sample: tf.Tensor
+    is_adjusted: tf.Tensor
     early_stopping: tf.Tensor
     seed: tf.Tensor
     token_limit: tf.Tensor
+    logit_bias: tf.Tensor
 
 
 # The values of `early_stopping` as numbers: False, True and "never".
 STOP_WHEN_UNLIKELY, STOP_WHEN_ENOUGH, STOP_WHEN_IMPOSSIBLE = 0, 1, 2
 
 
-def pack(options: Sequence[GenerationOptions]) -> tuple[tf.Tensor, tf.Tensor]:
-    """The options of a batch, float32 `[B, 4]` and int32 `[B, 5]`: two arguments, not nine."""
+_REALS, _INTEGERS = 7, 6
+
+
+def pack(
+    options: Sequence[GenerationOptions], vocabulary_size: int
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The options of a batch in three arguments, as `specs` describes them."""
     reals, integers = zip(*map(_numbers, options), strict=True)
-    return tf.constant(reals, tf.float32), tf.constant(integers, tf.int32)
+    if any(each.logit_bias for each in options):
+        logit_bias = np.zeros([len(options), vocabulary_size], np.float32)
+        for row, each in zip(logit_bias, options, strict=True):
+            for token_id, bias in each.logit_bias:
+                row[token_id] = bias
+    else:  # in TensorFlow's own memory, which is made faster
+        logit_bias = tf.zeros([len(options), vocabulary_size])
+    return tf.constant(reals), tf.constant(integers), tf.convert_to_tensor(logit_bias)
+
+
+def specs(batch_size: int, vocabulary_size: int) -> list[tf.TensorSpec]:
+    """What `pack` returns: the real options, the integer ones, and what is added to the logits."""
+    return [
+        tf.TensorSpec([batch_size, _REALS], tf.float32),
+        tf.TensorSpec([batch_size, _INTEGERS], tf.int32),
+        tf.TensorSpec([batch_size, vocabulary_size], tf.float32),
+    ]
 
 
 def _numbers(options: GenerationOptions) -> tuple[tuple[float, ...], tuple[int, ...]]:
@@ -68,12 +96,21 @@ def _numbers(options: GenerationOptions) -> tuple[tuple[float, ...], tuple[int, 
         # The branch that greedy search skips is compiled too, and must not divide by zero.
         options.temperature if options.do_sample else 1.0,
         options.top_p,
+        options.min_p,
         options.repetition_penalty,
+        options.presence_penalty,
+        options.frequency_penalty,
         options.length_penalty,
     )
     integers = (
         options.top_k,
         int(options.do_sample),
+        int(
+            options.repetition_penalty != 1.0
+            or options.presence_penalty != 0.0
+            or options.frequency_penalty != 0.0
+            or bool(options.logit_bias)
+        ),
         early_stopping,
         options.seed,
         options.max_new_tokens,
@@ -81,16 +118,17 @@ def _numbers(options: GenerationOptions) -> tuple[tuple[float, ...], tuple[int, 
     return reals, integers
 
 
-def unpack(reals: tf.Tensor, integers: tf.Tensor) -> Controls:
+def unpack(reals: tf.Tensor, integers: tf.Tensor, logit_bias: tf.Tensor) -> Controls:
     """The inverse of `pack`, inside a compiled function: one value for each text."""
-    return Controls(*tf.unstack(reals, num=4, axis=1), *tf.unstack(integers, num=5, axis=1))
+    texts = [*tf.unstack(reals, num=_REALS, axis=1), *tf.unstack(integers, num=_INTEGERS, axis=1)]
+    return Controls._make([*texts, logit_bias])
 
 
 def for_each_beam(controls: Controls, num_beams: int) -> Controls:
     """Repeats the values `[B]` of texts for their beams: `[B * K]`, text by text."""
     if controls.seed.shape[0] == 1:
         return controls
-    return Controls(*(tf.repeat(values, num_beams) for values in controls))
+    return Controls(*(tf.repeat(values, num_beams, axis=0) for values in controls))
 
 
 def is_one_of(tokens: tf.Tensor, token_ids: Sequence[int]) -> tf.Tensor:
@@ -117,32 +155,57 @@ def where_sampling(
     return tf.cond(tf.reduce_any(controls.do_sample > 0), each, greedy)
 
 
-def penalize_repetition(scores: tf.Tensor, seen: tf.Tensor, penalty: tf.Tensor) -> tf.Tensor:
-    """Hugging Face's `RepetitionPenaltyLogitsProcessor` (CTRL, arXiv:1909.05858): `[B, V]`.
+def adjust(
+    scores: tf.Tensor, prompted: tf.Tensor, counts: tf.Tensor, controls: Controls
+) -> tf.Tensor:
+    """What the options add to or take from scores, before temperature and filters.
+
+    In this order: Hugging Face's `RepetitionPenaltyLogitsProcessor` (CTRL, arXiv:1909.05858), which
+    divides the positive scores of tokens that already occurred and multiplies the negative ones;
+    OpenAI's penalties for tokens that were generated, once (presence) and each time (frequency);
+    OpenAI's logit bias. While no text has any of these options, nothing is computed.
 
     Args:
-        scores: `[B, V]`, logits or log-probabilities.
-        seen: `[B, V]` bool, tokens that already occurred.
-        penalty: `[B]` or `[1]`; divides the positive scores of seen tokens and multiplies the
-            negative ones.
+        scores: `[B * K, V]`, logits or log-probabilities, text by text.
+        prompted: `[B, V]` bool, tokens that the repetition penalty counts as repeated from the
+            beginning.
+        counts: `[B, V]` or `[B, K, V]` int32, how often each token was generated.
+        controls: one value a text, `[B]`.
+
+    Returns:
+        `[B * K, V]`.
     """
-    is_off = tf.reduce_all(tf.equal(penalty, 1.0))
-    penalty = penalty[:, None]
-    return tf.cond(
-        is_off,
-        lambda: scores,
-        lambda: tf.where(
-            seen, tf.where(scores > 0.0, scores * (1.0 / penalty), scores * penalty), scores
-        ),
-    )
+
+    def adjusted() -> tf.Tensor:
+        # With B = 1 the options of one text hold for all rows, so B comes from `counts`.
+        size = counts.shape[-1]
+        of_texts = tf.reshape(scores, [counts.shape[0], -1, size])
+        times = tf.reshape(counts, of_texts.shape)
+
+        def of(option: tf.Tensor) -> tf.Tensor:
+            return option[:, None, None]
+
+        penalty, is_generated = of(controls.repetition_penalty), times > 0
+        of_texts = tf.where(
+            prompted[:, None] | is_generated,
+            tf.where(of_texts > 0.0, of_texts * (1.0 / penalty), of_texts * penalty),
+            of_texts,
+        )
+        of_texts -= of(controls.presence_penalty) * tf.cast(is_generated, tf.float32)
+        of_texts -= of(controls.frequency_penalty) * tf.cast(times, tf.float32)
+        return tf.reshape(of_texts + controls.logit_bias[:, None], scores.shape)
+
+    return tf.cond(tf.reduce_any(controls.is_adjusted > 0), adjusted, lambda: scores)
 
 
 def filter_scores(scores: tf.Tensor, controls: Controls) -> tf.Tensor:
-    """Hugging Face's logits processors for temperature, top-k and top-p (arXiv:1904.09751).
+    """Hugging Face's logits processors for temperature, top-k, top-p (arXiv:1904.09751) and min-p
+    (arXiv:2407.01082).
 
-    A token is kept if fewer than `top_k` tokens have a higher score, and if the tokens with a
-    higher score hold less than `top_p` of the probability. So tokens of equal score are kept or
-    filtered out together. The result for one text depends on its own options and scores alone.
+    A token is kept if fewer than `top_k` tokens have a higher score, if the tokens with a higher
+    score hold less than `top_p` of the probability, and if its own is at least `min_p` times that
+    of the top token. So tokens of equal score are kept or filtered out together. The result for one
+    text depends on its own options and scores alone.
 
     Returns:
         `[B, V]`, scores divided by the temperature, or `FILTERED`.
@@ -176,7 +239,7 @@ def _cut(scores: tf.Tensor, controls: Controls) -> tuple[tf.Tensor, tf.Tensor, t
         lambda: found,
         lambda: tf.where(is_found, found, _cut_by_bisection(keys, mass, controls)),
     )
-    return scores, mass, keys >= threshold[:, None]
+    return scores, mass, (keys >= threshold[:, None]) & (mass >= controls.min_p[:, None])
 
 
 def _cut_among_top(

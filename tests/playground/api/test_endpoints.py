@@ -111,6 +111,9 @@ def test_requests_at_once_run_side_by_side_and_say_so(client: Client, site: Site
         ({"top_p": 0}, "top_p must be above 0"),
         ({"early_stopping": "perhaps"}, "early_stopping must be"),
         ({"seed": 1.5}, "seed must be a whole number"),
+        ({"logit_bias": {"the": 1}}, "a token id of logit_bias must be a whole number"),
+        ({"logit_bias": {"999999": 1}}, "logit_bias names token 999999"),
+        ({"stop": list("abcde")}, "stop can have at most 4 strings"),
         ({"model": "no-such-model"}, "no model 'no-such-model'"),
         ({"model": "/etc"}, "no model '/etc'"),
         ({"prompt": 16}, "prompt must be text"),
@@ -121,6 +124,20 @@ def test_a_mistake_is_answered_with_its_sentence(
 ) -> None:
     with pytest.raises(AppError, match=sentence):
         client.predict(**{"prompt": "Once", **arguments}, api_name="/generate")
+
+
+def test_a_text_ends_before_a_stop_string_and_without_a_token_that_is_biased(
+    client: Client,
+) -> None:
+    asked = {"prompt": "The wind", "max_new_tokens": 7, "api_name": "/generate"}
+    whole = client.predict(**asked)
+    stopped = client.predict(**asked, stop=[whole["text"][2:5]])
+    assert stopped["text"] == whole["text"].split(whole["text"][2:5])[0]
+    assert stopped["finish_reason"] == "stop"
+    assert client.predict(**asked, stop="no such text")["text"] == whole["text"]
+    penalized = client.predict(**asked, presence_penalty=2, frequency_penalty=2, min_p=0.1)
+    assert penalized["key"] == whole["key"]
+    assert penalized["cache"] == "hit"
 
 
 @pytest.mark.parametrize("prompt", ["🦊 naïve שלום", "a\0b", "\u202eabc"])
@@ -152,7 +169,9 @@ def test_the_endpoints_say_what_they_take(client: Client) -> None:
     endpoint = described["named_endpoints"]["/generate"]
     assert endpoint["description"].startswith("Continue or answer a prompt")
     names = [parameter["parameter_name"] for parameter in endpoint["parameters"]]
-    assert names == ["prompt", "model", *GenerationOptions().to_dict(), "exact_key"]
+    new = ["min_p", "presence_penalty", "frequency_penalty", "logit_bias", "stop"]
+    options = [name for name in GenerationOptions().to_dict() if name not in new]
+    assert names == ["prompt", "model", *options, "exact_key", *new]
     required = [
         p["parameter_name"] for p in endpoint["parameters"] if not p["parameter_has_default"]
     ]

@@ -27,10 +27,14 @@ def test_every_setting_is_read() -> None:
         temperature="0.75",
         top_k="0",
         top_p=".5",
+        min_p="0.05",
         repetition_penalty="1.2",
+        presence_penalty="-1",
+        frequency_penalty="0.5",
         length_penalty="-0.5",
         early_stopping="never",
         seed="7",
+        stop="The end\n\\n",
         run="1",
     )
     assert link.problems == ()
@@ -42,10 +46,14 @@ def test_every_setting_is_read() -> None:
         "temperature": 0.75,
         "top_k": 0,
         "top_p": 0.5,
+        "min_p": 0.05,
         "repetition_penalty": 1.2,
+        "presence_penalty": -1.0,
+        "frequency_penalty": 0.5,
         "length_penalty": -0.5,
         "early_stopping": "never",
         "seed": 7,
+        "stop": ("The end", "\n"),
     }
     assert set(link.options) == set(NAMES)
     assert problem(link) == ""
@@ -68,6 +76,10 @@ def test_every_setting_is_read() -> None:
         ("top_p", "0", "top_p must be above 0"),
         ("early_stopping", "perhaps", "early_stopping must be true, false"),
         ("seed", "-1", "seed must be from 0"),
+        ("min_p", "2", "min_p must be from 0 to 1"),
+        ("presence_penalty", "-3", "presence_penalty must be from -2 to 2"),
+        ("stop", "a\nb\nc\nd\ne", "stop can have at most 4 strings, not 5"),
+        ("logit_bias", "{}", "There is no setting 'logit_bias'."),
         ("exact_key", "perhaps", "exact_key must be 1 or 0, not 'perhaps'."),
         ("run", "yes please", "run must be 1 or 0"),
         ("temprature", "1", "There is no setting 'temprature'."),
@@ -82,6 +94,11 @@ def test_unusable_settings_are_named_and_the_rest_is_used(
     assert "Its other settings are used." in problem(link)
     assert (link.prompt, link.options) == ("Once", {"top_k": 5})
     assert len(problem(link)) < 300
+
+
+def test_a_link_without_stop_strings_sets_none() -> None:
+    assert the_link(stop="").options == {"stop": ()}
+    assert the_link(prompt="Once", seed="7").options == {"seed": 7}, "a link from before"
 
 
 def test_a_link_that_was_not_understood_runs_nothing() -> None:

@@ -117,6 +117,18 @@ def test_only_what_differs_from_the_defaults_is_named() -> None:
         assert "exact_key" not in write(plain)
 
 
+def test_lists_and_mappings_are_written_as_each_language_does() -> None:
+    options = GenerationOptions(stop=['"', "\n"], logit_bias={3: -1.0}, presence_penalty=0.5)
+    asked = a_request("Once", options=options)
+    library = library_code(asked)
+    assert "presence_penalty=0.5, logit_bias={'3': -1.0}, stop=['\"', \"\\n\"])" in library
+    ast.parse(library)
+    ast.parse(client_code(asked))
+    assert '"stop": ["\\"", "\\n"]' in curl_code(asked)
+    assert "# Without presence_penalty, logit_bias, stop: TensorFlow's" in transformers_code(asked)
+    assert "# Without" not in transformers_code(a_request("Once"))
+
+
 def test_transformers_code_is_the_guide_s() -> None:
     code = transformers_code(a_request("Once", padded_length=64))
     assert "tf.function(model.generate, jit_compile=True)" in code

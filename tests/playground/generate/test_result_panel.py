@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 import pytest
@@ -16,6 +17,7 @@ from playground.generate.result_panel import (
     story,
     waiting_report,
 )
+from playground.generate.token_view import token_view
 from playground.ui.families import ANSWERING
 from tests.playground.reader import words
 from tests.playground.samples import INJECTIONS, KEY, miss, result
@@ -47,6 +49,19 @@ def test_a_first_call_says_what_making_the_function_took() -> None:
     assert text.startswith("MISS ")
     assert "3.00 s of this went into making the function, once" in text
     assert "faster" not in text
+
+
+def test_a_text_that_a_stop_string_ended_says_so_and_counts_what_was_written() -> None:
+    options = GenerationOptions(stop=["<b>", "\n"])
+    cut = Shown("Once", result(options=options, finish="stop", cut_tokens=2))
+    text = words(report(cut))
+    assert "TPOT 20 ms Decode tokens/s 50" in text, "of the five tokens that were written"
+    assert "The text ended before a stop string." in text
+    assert "Stop strings '<b>', '\\n'" in html.unescape(words(origin(cut)))
+    assert "<b>" not in origin(cut)
+    nothing = Shown("Once", result(text="", tokens=(), finish="stop", cut_tokens=3))
+    assert "TTFT 22 ms TPOT 40 ms" in words(report(nothing))
+    assert "token-slots" in token_view(nothing)
 
 
 def test_a_compile_is_in_the_first_token_and_not_in_the_further_ones() -> None:

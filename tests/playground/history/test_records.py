@@ -57,6 +57,16 @@ def test_a_record_from_before_there_were_batches_is_of_a_run_alone() -> None:
     assert records.checked(run)["batch_size"] == 1
 
 
+def test_a_record_from_before_an_option_has_its_default() -> None:
+    options = GenerationOptions(temperature=0.7, seed=5, min_p=0.1, stop="end")
+    [run] = records.add([], Shown("Once", result(options=options, finish="stop")))
+    assert records.checked(json.loads(json.dumps(run))) == run
+    for name in ("min_p", "presence_penalty", "frequency_penalty", "logit_bias", "stop"):
+        del run["options"][name]
+    expected = GenerationOptions(temperature=0.7, seed=5).to_dict()
+    assert records.checked(run)["options"] == expected
+
+
 def test_only_so_many_runs_are_kept() -> None:
     runs = runs_of(records.MAX_RUNS + 3)
     assert len(runs) == records.MAX_RUNS

@@ -24,11 +24,29 @@ from xla_backend import GenerationOptions, InvalidRequest
         GenerationOptions(),
         GenerationOptions(num_beams=4, early_stopping=True, length_penalty=-1.0),
         GenerationOptions(num_beams=2, early_stopping="never"),
+        GenerationOptions(temperature=1, min_p=0.05, presence_penalty=-1, frequency_penalty=2),
+        GenerationOptions(stop=["\n\n", "The end", "a\\n", " b "]),
         *(example.options for example in EXAMPLES),
     ],
 )
 def test_options_survive_the_controls(options: GenerationOptions) -> None:
     assert options_from(tuple(values_for(options))) == options
+
+
+@pytest.mark.parametrize(
+    ("text", "strings"),
+    [
+        ("", ()),
+        ("\n\r\n", ()),
+        ("The end\n\n\\n", ("The end", "\n")),
+        (" b \r\nb", (" b ", "b")),
+        ("C:\\temp\\\\new", ("C:\\temp\\new",)),
+    ],
+)
+def test_each_line_is_a_stop_string(text: str, strings: tuple[str, ...]) -> None:
+    values = values_for(GenerationOptions())
+    values[NAMES.index("stop")] = text
+    assert options_from(tuple(values)).stop == strings
 
 
 def test_an_empty_number_is_refused_in_words() -> None:
@@ -42,9 +60,10 @@ def test_there_is_a_control_for_every_option_and_idle_ones_are_off() -> None:
     with gr.Blocks():
         controls = OptionControls(GenerationOptions())
     by_id = {component.elem_id: component for component in controls.inputs}
-    assert set(by_id) == set(GenerationOptions().to_dict())
+    # Token ids are nothing to type in; the button has the other name already.
+    assert set(by_id) == {*GenerationOptions().to_dict(), "stop_strings"} - {"logit_bias", "stop"}
     off = {name for name, component in by_id.items() if component.interactive is False}
-    assert off == {"top_k", "top_p", "seed", "length_penalty", "early_stopping"}
+    assert off == {"top_k", "top_p", "min_p", "seed", "length_penalty", "early_stopping"}
 
 
 def test_a_run_that_samples_draws_a_seed_unless_one_is_held() -> None:
@@ -64,6 +83,10 @@ def test_only_options_that_had_an_effect_are_told() -> None:
     }
     sampled = relevant(GenerationOptions(temperature=0.7, seed=123456, num_beams=2))
     assert (sampled["seed"], sampled["length_penalty"]) == ("123456", "1")
+    assert "min_p" not in sampled
+    others = relevant(GenerationOptions(min_p=0.1, presence_penalty=-0.5, stop=["\n", "end"]))
+    assert (others["presence_penalty"], others["stop"]) == ("-0.5", "'\\n', 'end'")
+    assert not {"min_p", "frequency_penalty"} & set(others)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +95,7 @@ def test_only_options_that_had_an_effect_are_told() -> None:
         ("max_new_tokens is 9, and at most 8", "New tokens is 9, and at most 8"),
         ("Shorten it or lower max_new_tokens.", "Shorten it or lower New tokens."),
         ("seed must be from 0", "Seed must be from 0"),
+        ("stop can have at most 4 strings", "Stop strings can have at most 4 strings"),
         ("The prompt has no seed.", "The prompt has no seed."),
     ],
 )

@@ -47,6 +47,11 @@ MANY = (
     {"temperature": 0.5, "top_k": 3, "repetition_penalty": 1.2, "seed": 8, "length_penalty": 2.0},
     {"max_new_tokens": 5, "early_stopping": "never", "length_penalty": 0.5},
 )
+ADJUSTED = (
+    {"presence_penalty": 1.5, "frequency_penalty": -0.5},
+    {"logit_bias": {5: 3.0, 9: -100.0}, "temperature": 0.9, "min_p": 0.05, "max_new_tokens": 9},
+    {"frequency_penalty": 2.0, "stop": "e", "repetition_penalty": 1.2},
+)
 """Options of requests that run side by side."""
 
 
@@ -107,7 +112,7 @@ def test_texts_side_by_side_are_those_alone(
             inputs[place % len(inputs)],
             GenerationOptions(**{"max_new_tokens": 12, **changes}, num_beams=num_beams),
         )
-        for place, changes in enumerate(MANY[: batch_size - 1])
+        for place, changes in enumerate((*MANY[: batch_size - 3], *ADJUSTED)[: batch_size - 1])
     ]
     alone = [backend.generate(model, *request) for request in requests]
     backend.warm(model, [CacheKey(40, num_beams, 12)], batch_size=batch_size)
@@ -206,6 +211,18 @@ def test_streams_side_by_side_and_one_of_them_is_stopped(engine: Backend, model:
     for result in results:
         assert_adds_up(result.timing)
     assert engine.status.state == "ready"
+
+
+def test_who_finds_a_stop_string_leaves_the_others_to_run(engine: Backend, model: str) -> None:
+    whole = engine.generate(model, PROMPT, LONG)
+    stop = whole.text[30:35]
+    options = [LONG, LONG.replace(stop=stop), LONG]
+    results = together(engine, model, [(PROMPT, each) for each in options])
+    assert [result.batch_size for result in results] == [3, 3, 3]
+    assert ids(results[0]) == ids(results[2]) == ids(whole)
+    assert results[1].text == whole.text.split(stop)[0]
+    assert results[1].new_tokens + results[1].cut_tokens < whole.new_tokens
+    assert results[1].timing.total_s < results[0].timing.total_s
 
 
 def test_whose_text_is_short_does_not_wait_for_the_long_ones(engine: Backend, model: str) -> None:

@@ -166,6 +166,15 @@ def test_more_tokens_than_the_model_can_write_are_as_many_as_it_can(
 # --- languages ------------------------------------------------------------------------------------
 
 
+def test_options_of_texts_alone_are_refused(engine: Backend, folder: str) -> None:
+    for changes, sentence in (
+        ({"stop": "a"}, "written down to its end: leave it out"),
+        ({"logit_bias": {10**6: 1}}, "logit_bias names token 1000000"),
+    ):
+        with pytest.raises(InvalidRequest, match=sentence):
+            engine.transcribe(folder, (RATE, tone(1.0)), SHORT.replace(**changes))
+
+
 @pytest.mark.parametrize(
     ("language", "code"),
     [("de", "de"), ("German", "de"), ("<|DE|>", "de"), (" english ", "en")],

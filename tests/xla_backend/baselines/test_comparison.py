@@ -161,6 +161,7 @@ def test_what_no_baseline_can_answer_is_said_as_everywhere(small_gpt2: Path) -> 
     ("arguments", "sentence"),
     [
         ({"options": GenerationOptions(temperature=0.5)}, "set temperature to 0"),
+        ({"options": GenerationOptions(presence_penalty=1, stop="a")}, "presence_penalty, stop: l"),
         ({"cached_calls": 0}, "cached_calls must be a whole number from 1 to 50, not 0"),
         ({"cached_calls": 51}, "from 1 to 50, not 51"),
         ({"cached_calls": "many"}, "from 1 to 50, not many"),

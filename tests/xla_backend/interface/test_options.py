@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from decimal import Decimal
 from typing import Any
 
@@ -21,7 +22,10 @@ INTEGERS = {
 REALS = {
     "temperature": (0.0, 100.0),
     "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
     "repetition_penalty": (0.01, 100.0),
+    "presence_penalty": (-2.0, 2.0),
+    "frequency_penalty": (-2.0, 2.0),
     "length_penalty": (-10.0, 10.0),
 }
 HUGE = 10**5000  # more digits than Python agrees to print
@@ -104,13 +108,80 @@ def test_sampling_is_on_exactly_with_a_temperature_above_0() -> None:
 
 
 def test_options_survive_json() -> None:
-    options = GenerationOptions(num_beams=4, temperature=0.7, early_stopping="never", seed=9)
-    assert GenerationOptions.from_dict(options.to_dict()) == options
+    options = GenerationOptions(
+        num_beams=4,
+        temperature=0.7,
+        early_stopping="never",
+        seed=9,
+        presence_penalty=-0.5,
+        logit_bias={50: -100, 7: 1.5},
+        stop=["\n", "The end"],
+    )
+    sent = json.loads(json.dumps(options.to_dict()))
+    assert sent["logit_bias"] == {"7": 1.5, "50": -100.0}
+    assert sent["stop"] == ["\n", "The end"]
+    assert GenerationOptions.from_dict(sent) == options
+    older = {name: sent[name] for name in ("num_beams", "temperature", "seed")}
+    assert GenerationOptions.from_dict(older).stop == GenerationOptions().logit_bias == ()
     assert GenerationOptions.from_dict({}) == GenerationOptions()
     with pytest.raises(InvalidRequest, match="unknown option beams, sampling; the options are"):
         GenerationOptions.from_dict({"sampling": True, "beams": 3, "num_beams": 2})
     with pytest.raises(InvalidRequest, match="unknown option 3;"):
         GenerationOptions.from_dict({3: "names can be anything"})
+
+
+def test_biases_are_pairs_sorted_by_token() -> None:
+    options = GenerationOptions(logit_bias={9: 1, "3": -100, np.int64(4): 0.5})
+    assert options.logit_bias == ((3, -100.0), (4, 0.5), (9, 1.0))
+    assert hash(options) == hash(GenerationOptions(logit_bias={"3": -100.0, "9": 1, "4": 0.5}))
+    assert options.replace(seed=1).logit_bias == options.logit_bias
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ([[3, 1.0]], "must map token ids to numbers from -100 to 100"),
+        ((3, 1.0), "must map token ids"),
+        (None, "must map token ids"),
+        ("198", "must map token ids"),
+        ({"the": 1}, "a token id of logit_bias must be a whole number"),
+        ({"-3": 1}, "a token id of logit_bias must be a whole number"),
+        ({"٣": 1}, "a token id of logit_bias must be a whole number"),
+        ({"9" * 5000: 1}, "a token id of logit_bias must be a whole number"),
+        ({2**31: 1}, "a token id of logit_bias must be from 0"),
+        ({-1: 1}, "a token id of logit_bias must be from 0"),
+        ({3: 100.5}, "logit_bias of token 3 must be from -100 to 100"),
+        ({3: float("nan")}, "logit_bias of token 3 must be from -100 to 100"),
+        ({3: "1"}, "logit_bias of token 3 must be a number"),
+        ({3: 1, "3": 1}, "logit_bias names token 3 twice"),
+        (dict.fromkeys(range(301), 1), "logit_bias can name at most 300 tokens, not 301"),
+    ],
+)
+def test_biases_that_make_no_sense_are_refused(value: Any, sentence: str) -> None:
+    assert sentence in refusal(logit_bias=value)
+
+
+def test_stop_strings_are_given_as_one_or_several() -> None:
+    assert GenerationOptions(stop="The end").stop == ("The end",)
+    assert GenerationOptions(stop=["b", "a", "b"]).stop == ("b", "a")
+    assert hash(GenerationOptions(stop=["a"])) == hash(GenerationOptions(stop="a"))
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (None, "stop must be a string or a list of strings"),
+        (7, "stop must be a string or a list of strings"),
+        (["a", 7], "stop must be a string or a list of strings"),
+        ({"a": 1}, "stop must be a string or a list of strings"),
+        (list("abcde"), "stop can have at most 4 strings, not 5"),
+        ("", "a stop string must have 1 to 100 characters, not 0"),
+        (["a", "b" * 101], "a stop string must have 1 to 100 characters, not 101"),
+        ("a\ud800", "half of a surrogate pair"),
+    ],
+)
+def test_stop_strings_that_make_no_sense_are_refused(value: Any, sentence: str) -> None:
+    assert sentence in refusal(stop=value)
 
 
 def test_a_changed_copy_is_checked_again_and_options_never_change() -> None:

@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,33 @@ def test_gpt2_repetition_penalty(gpt2: DecoderOnlyPair, num_beams: int, penalty:
     options = {"num_beams": num_beams, "repetition_penalty": penalty}
     gpt2.assert_same_text(gpt2.inputs[FIRST], **options)
     gpt2.assert_same_text(gpt2.inputs[THIRD], **options)
+
+
+@pytest.mark.parametrize("form", ["GPT-2", "T5"])
+@pytest.mark.parametrize("num_beams", [1, 2])
+def test_penalties_and_biases_by_their_definition(
+    pair_of: Callable[[str], Pair], form: str, num_beams: int
+) -> None:
+    """Each by itself, and all with the repetition penalty, which comes before them."""
+    pair = pair_of(form)
+    prompt = pair.inputs[FIRST]
+    plain = pair.assert_same_text(prompt, num_beams=num_beams)
+    first, second = plain.tokens[0].id, plain.tokens[1].id
+    some = {"presence_penalty": 1.5, "logit_bias": {first: -2.0, second: 0.7}}
+    choices: list[dict[str, Any]] = [
+        {"presence_penalty": 2.0},
+        {"presence_penalty": -2.0},
+        {"frequency_penalty": 1.2},
+        {"frequency_penalty": -2.0},
+        {"logit_bias": {first: -100.0}},
+        {**some, "frequency_penalty": 0.6, "repetition_penalty": 1.3},
+    ]
+    texts = [pair.assert_same_text(prompt, num_beams=num_beams, **chosen) for chosen in choices]
+    assert first not in [token.id for token in texts[4].tokens]
+    assert len({text.text for text in texts} | {plain.text}) > 3, "the options would not matter"
+    always = {"logit_bias": {second: 100.0}}
+    result = pair.assert_same_text(prompt, num_beams=num_beams, **always)
+    assert {token.id for token in result.tokens} == {second}
 
 
 def test_gpt2_length_penalty_and_early_stopping(often_ending: Pair) -> None:

@@ -32,17 +32,22 @@ def xla(function: Callable) -> Callable:
     return tf.function(function, jit_compile=True, autograph=False)
 
 
+def pack(*options: dict[str, Any], size: int = VOCABULARY) -> tuple[tf.Tensor, ...]:
+    """The options of texts, as compiled functions take them."""
+    return sampling.pack([GenerationOptions(**each) for each in options], size)
+
+
 @pytest.fixture(scope="module")
 def filter_scores() -> Callable[..., np.ndarray]:
     """`sampling.filter_scores` of logits `[B, V]` and options, compiled once for every shape."""
 
     @xla
-    def compiled(scores: tf.Tensor, reals: tf.Tensor, integers: tf.Tensor) -> tf.Tensor:
-        return sampling.filter_scores(scores, sampling.unpack(reals, integers))
+    def compiled(scores: tf.Tensor, *packed: tf.Tensor) -> tf.Tensor:
+        return sampling.filter_scores(scores, sampling.unpack(*packed))
 
     def run(scores: np.ndarray, **options: Any) -> np.ndarray:
-        packed = sampling.pack([GenerationOptions(**{"top_k": 0, "temperature": 1.0, **options})])
-        return compiled(tf.constant(scores, tf.float32), *map(tf.constant, packed)).numpy()
+        packed = pack({"top_k": 0, "temperature": 1.0, **options})
+        return compiled(tf.constant(scores, tf.float32), *packed).numpy()
 
     return run
 
@@ -225,11 +230,15 @@ def test_ties_at_the_last_place_stay_wherever_the_top_tokens_end(
 
 
 def test_texts_side_by_side_are_filtered_as_each_alone(filter_scores: Callable) -> None:
-    options = [{"top_k": 50, "top_p": 0.9}, {"top_k": 0, "top_p": 0.9}, {"top_k": FEW + 1}]
+    options: list[dict[str, Any]] = [
+        {"top_k": 50, "top_p": 0.9},
+        {"top_k": 0, "top_p": 0.9},
+        {"top_k": FEW + 1, "min_p": 0.1},
+    ]
     scores = random_logits()[: len(options)]
-    packed = sampling.pack([GenerationOptions(**{"temperature": 1.0, **each}) for each in options])
+    packed = pack(*({"temperature": 1.0, **each} for each in options))
     compiled = xla(lambda scores, *packed: sampling.filter_scores(scores, sampling.unpack(*packed)))
-    together = compiled(tf.constant(scores), *map(tf.constant, packed)).numpy()
+    together = compiled(tf.constant(scores), *packed).numpy()
     for row, each in enumerate(options):
         alone = filter_scores(scores[row : row + 1], **each)
         np.testing.assert_array_equal(together[row], alone[0])
@@ -259,16 +268,76 @@ def test_scores_of_every_size_and_sign(filter_scores: Callable) -> None:
         np.testing.assert_array_equal(kept, expected_kept(scores, top_k=top_k))
 
 
-def test_repetition_penalty_is_transformers_own() -> None:
-    penalize = xla(sampling.penalize_repetition)
+@pytest.fixture(scope="module")
+def adjust() -> Callable[..., np.ndarray]:
+    """`sampling.adjust` of scores `[B, V]`, compiled."""
+
+    @xla
+    def compiled(scores: Any, prompted: Any, counts: Any, *packed: tf.Tensor) -> tf.Tensor:
+        return sampling.adjust(scores, prompted, counts, sampling.unpack(*packed))
+
+    def run(
+        scores: np.ndarray, prompted: np.ndarray, counts: np.ndarray, *options: dict[str, Any]
+    ) -> np.ndarray:
+        return compiled(scores, prompted, counts.astype(np.int32), *pack(*options)).numpy()
+
+    return run
+
+
+def test_repetition_penalty_is_transformers_own(adjust: Callable) -> None:
     scores, rng = random_logits(), np.random.default_rng(1)
     prompt = rng.integers(0, VOCABULARY, (ROWS, 40))
     seen = np.zeros(scores.shape, bool)
     np.put_along_axis(seen, prompt, True, axis=1)
+    nothing = np.zeros(scores.shape)
     for penalty in (0.01, 0.8, 1.0, 1.3, 100.0):
-        ours = penalize(tf.constant(scores), tf.constant(seen), tf.constant([penalty])).numpy()
+        options = {"repetition_penalty": penalty}
         theirs = formulas().penalized(scores, prompt, penalty)
-        np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_array_equal(adjust(scores, seen, nothing, options), theirs)
+        # What was generated is repeated, too.
+        np.testing.assert_array_equal(adjust(scores, nothing > 0, 3 * seen, options), theirs)
+
+
+def test_each_text_and_beam_has_its_own_penalties_and_biases(adjust: Callable) -> None:
+    """By OpenAI's definition, after the repetition penalty, and nothing for texts without them."""
+    rng, beams = np.random.default_rng(6), ROWS // 4
+    scores, counts = random_logits(), rng.integers(0, 4, (4, beams, VOCABULARY))
+    prompted = rng.random((4, VOCABULARY)) < 0.3
+    options: list[dict[str, Any]] = [
+        {"presence_penalty": 1.5, "frequency_penalty": -0.5},
+        {"repetition_penalty": 1.4, "frequency_penalty": 2.0, "logit_bias": {7: 100, 299: -0.25}},
+        {},
+        {"logit_bias": {0: -100.0}},
+    ]
+    found = adjust(scores, prompted, counts, *options).reshape(counts.shape)
+    for text, beam, token in np.ndindex(counts.shape):
+        chosen = GenerationOptions(**options[text])
+        expected = np.float64(scores[text * beams + beam, token])
+        times = counts[text, beam, token]
+        if times or prompted[text, token]:
+            penalty = chosen.repetition_penalty
+            expected = expected / penalty if expected > 0 else expected * penalty
+        expected -= chosen.presence_penalty * (times > 0) + chosen.frequency_penalty * times
+        expected += dict(chosen.logit_bias).get(token, 0.0)
+        assert found[text, beam, token] == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    np.testing.assert_array_equal(found[2], scores.reshape(counts.shape)[2])
+
+
+@pytest.mark.parametrize("min_p", [0.0, 0.2, 0.5, 1.0])
+@pytest.mark.parametrize("others", [{}, {"temperature": 2.5, "top_k": 40, "top_p": 0.9}], ids=str)
+def test_min_p_keeps_what_is_likely_next_to_the_likeliest(
+    filter_scores: Callable, min_p: float, others: dict[str, float]
+) -> None:
+    """`MinPLogitsWarper` in float64, after the other filters; rounding decides nothing here."""
+    scores = random_logits(4)
+    before = filter_scores(scores, **others).astype(np.float64)
+    probabilities = special.softmax(before, axis=-1)
+    least = min_p * probabilities.max(axis=-1, keepdims=True)
+    assert (np.abs(probabilities - least) > 1e-6 * least).all() or min_p in (0.0, 1.0)
+    kept = filter_scores(scores, min_p=min_p, **others) > FILTERED
+    np.testing.assert_array_equal(kept, (probabilities >= least) & (before > FILTERED))
+    assert kept.any(axis=-1).all()
+    assert min_p == 0.0 or kept.sum() < (before > FILTERED).sum()
 
 
 def test_options_survive_the_way_into_the_compiled_function() -> None:
@@ -278,27 +347,36 @@ def test_options_survive_the_way_into_the_compiled_function() -> None:
         temperature=0.5,
         top_k=1_000_000,
         top_p=0.25,
+        min_p=0.125,
         repetition_penalty=1.5,
+        presence_penalty=-1.25,
+        frequency_penalty=0.75,
+        logit_bias={2: -100, "1": 0.5},
         length_penalty=-2.0,
         early_stopping="never",
         seed=2**31 - 1,
     )
-    controls = sampling.unpack(*map(tf.constant, sampling.pack([options])))
-    values = {name: value.numpy().item() for name, value in controls._asdict().items()}
+    controls = sampling.unpack(*sampling.pack([options], 4))
+    values = {name: value.numpy()[0].tolist() for name, value in controls._asdict().items()}
     assert values == {
         "temperature": 0.5,
         "top_p": 0.25,
+        "min_p": 0.125,
         "repetition_penalty": 1.5,
+        "presence_penalty": -1.25,
+        "frequency_penalty": 0.75,
         "length_penalty": -2.0,
         "top_k": 1_000_000,
         "do_sample": 1,
+        "is_adjusted": 1,
         "early_stopping": sampling.STOP_WHEN_IMPOSSIBLE,
         "seed": 2**31 - 1,
         "token_limit": 77,
+        "logit_bias": [0.0, 0.5, -100.0, 0.0],
     }
     for value, number in ((False, 0), (True, 1), ("never", 2)):
-        packed = sampling.pack([GenerationOptions(early_stopping=value)])
-        assert sampling.unpack(*map(tf.constant, packed)).early_stopping == number
+        packed = pack({"early_stopping": value})
+        assert sampling.unpack(*packed).early_stopping == number
 
 
 # --- how often ------------------------------------------------------------------------------------
@@ -322,6 +400,7 @@ def distribution(scores: np.ndarray, options: GenerationOptions) -> np.ndarray:
     scaled = scores.astype(np.float64) / options.temperature
     kept = expected_kept(scaled[None], options.top_k, options.top_p)[0]
     weights = np.where(kept, np.exp(scaled - scaled.max()), 0.0)
+    weights = np.where(weights >= options.min_p, weights, 0.0)
     return weights / weights.sum()
 
 
@@ -334,6 +413,7 @@ def distribution(scores: np.ndarray, options: GenerationOptions) -> np.ndarray:
         {"temperature": 1.0, "top_k": 7},
         {"temperature": 1.0, "top_p": 0.6},
         {"temperature": 2.0, "top_k": 20, "top_p": 0.85},
+        {"temperature": 2.0, "min_p": 0.2},
     ],
     ids=str,
 )
@@ -342,15 +422,13 @@ def test_sampled_tokens_follow_the_filtered_distribution(options: dict) -> None:
     scores = np.random.default_rng(11).normal(0, 2, (1, 60)).astype(np.float32)
 
     @xla
-    def draw(seeds: tf.Tensor, reals: tf.Tensor, integers: tf.Tensor) -> tf.Tensor:
-        weights = sampling.unnormalized_probabilities(
-            tf.constant(scores), sampling.unpack(reals, integers)
-        )
+    def draw(seeds: tf.Tensor, *packed: tf.Tensor) -> tf.Tensor:
+        weights = sampling.unnormalized_probabilities(tf.constant(scores), sampling.unpack(*packed))
         return tf.map_fn(
             lambda seed: sampling.sample(weights, sampling.noise(seed[None], 0, 1)[0])[0], seeds
         )
 
-    sampled = draw(tf.range(40_000), *map(tf.constant, sampling.pack([chosen]))).numpy()
+    sampled = draw(tf.range(40_000), *sampling.pack([chosen], 60)).numpy()
     assert_follows(np.bincount(sampled, minlength=60), distribution(scores[0], chosen))
 
 
@@ -371,13 +449,13 @@ def test_weights_are_the_probabilities_of_what_is_kept(
 ) -> None:
     scores = np.random.default_rng(size).normal(0, 3, (4, size)).astype(np.float32)
     options = {"temperature": 1.0, "top_k": 0, **options}
-    packed = sampling.pack([GenerationOptions(**options)])
+    packed = pack(options, size=size)
     weigh = xla(
         lambda scores, *packed: sampling.unnormalized_probabilities(
             scores, sampling.unpack(*packed)
         )
     )
-    weights = weigh(tf.constant(scores), *map(tf.constant, packed)).numpy()
+    weights = weigh(tf.constant(scores), *packed).numpy()
     kept = filter_scores(scores, **options)
     assert (weights[kept <= FILTERED] == 0).all()
     assert (weights.max(axis=-1) == 1).all()
@@ -499,6 +577,7 @@ def next_logits(small_gpt2: Path) -> Callable[[list[int]], np.ndarray]:
         {"temperature": 2.0, "top_k": 12},
         {"temperature": 1.5, "top_k": 0, "top_p": 0.7},
         {"temperature": 3.0, "top_k": 30, "top_p": 0.8},
+        {"temperature": 3.0, "min_p": 0.3},
     ],
     ids=str,
 )

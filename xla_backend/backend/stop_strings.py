@@ -1,0 +1,57 @@
+"""`StopStrings`: where a text that comes in chunks ends, and what of it is final.
+
+Knows strings. Must not know tokens, requests or models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class StopStrings:
+    """Ends a text before the first of some strings that is complete in it.
+
+    The same for any chunking: of strings that overlap, the one that ends first counts, and of those
+    that end together the longest.
+
+    Attributes:
+        is_found: whether the text has ended.
+    """
+
+    def __init__(self, strings: Sequence[str]) -> None:
+        """Begins an empty text; without strings it never ends."""
+        self._strings = strings
+        self._held = ""
+        self.is_found = False
+
+    def push(self, chunk: str) -> str:
+        """Takes the next characters; returns those that are final now, which may be none.
+
+        The end of the text is held back where a string could begin.
+        """
+        if self.is_found:
+            return ""
+        text, self._held = self._held + chunk, ""
+        # What is held is the longest beginning of a string, so none begins before it.
+        found = [
+            (place + len(string), place)
+            for string in self._strings
+            if (place := text.find(string)) >= 0
+        ]
+        if found:
+            self.is_found = True
+            return text[: min(found)[1]]
+        held = max((_overlap(text, string) for string in self._strings), default=0)
+        self._held = text[len(text) - held :]
+        return text[: len(text) - held]
+
+    def finish(self) -> str:
+        """What was held back: no more characters come."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, string: str) -> int:
+    """How many of the text's last characters are the beginning of a string, but not all of it."""
+    sizes = range(min(len(text), len(string) - 1), 0, -1)
+    return next((size for size in sizes if text.endswith(string[:size])), 0)
