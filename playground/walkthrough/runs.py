@@ -66,6 +66,7 @@ class Walkthrough(MeasuringRun):
         options: of the first call.
         smaller: of the smaller request; None where the model has no room for another shape.
         is_raised: whether the visitor has asked for the smaller one, because no shape is smaller.
+        has_begun: whether its turn has come and the engine was idle.
         results: what each step's calls ended with, as far as they have.
         current: the step under way; None before the first one, and after the last.
         current_s: seconds that it has taken, or the start of the processes before it.
@@ -88,6 +89,7 @@ class Walkthrough(MeasuringRun):
         self.options = options
         self.smaller = smaller
         self.is_raised = is_raised
+        self.has_begun = False
         self.results: dict[Step, list[GenerationResult]] = {}
         self.current: Step | None = None
         self.status = EngineStatus("starting")
@@ -122,7 +124,7 @@ class Walkthrough(MeasuringRun):
     def _walk(self) -> Iterator[None]:
         with tempfile.TemporaryDirectory(prefix="xla-backend-walkthrough-") as store:
             try:
-                self._since = time.perf_counter()
+                self.has_begun, self._since = True, time.perf_counter()
                 first, second = self._start(store), self._start(store)
                 yield from self._wait_for(second, second.wait_ready)
                 yield from self._load(first)
