@@ -161,6 +161,7 @@ class Walkthrough(MeasuringRun):
     ) -> Iterator[None]:
         """Sends a request so many times, by its own key or by a larger one that is there."""
         self.current, self._since = step, time.perf_counter()
+        self.status = EngineStatus("generating")
         yield
         time.sleep(SETTLE_S)
         ask = partial(engine.generate, self.model, self.prompt, options)
