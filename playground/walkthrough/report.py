@@ -72,8 +72,8 @@ def _headline(first: GenerationResult | None, again: GenerationResult | None) ->
     compiled_s, cached_s = first.timing.total_s, again.timing.total_s
     ratio = quantities.as_shown(compiled_s) / quantities.as_shown(cached_s)
     return (
-        f"<strong>{quantities.times(ratio).removesuffix('×')} times faster</strong> once it is "
-        f"compiled: {quantities.seconds(compiled_s)}, then {quantities.seconds(cached_s)}."
+        f"{quantities.times(ratio).removesuffix('×')} times faster once it is compiled: "
+        f"{quantities.seconds(compiled_s)}, then {quantities.seconds(cached_s)}."
     )
 
 
@@ -116,7 +116,8 @@ def _awaited(step: Step, run: Walkthrough) -> str:
     is_current = step is run.current
     doing = ""
     if is_current:
-        doing = f"{ACTIVITY[run.status.state]} · {quantities.elapsed(run.current_s)}"
+        clock = f'<span class="status-clock">{quantities.elapsed(run.current_s)}</span>'
+        doing = f"<span>{ACTIVITY[run.status.state]}</span> {clock}"
     return _column(
         step,
         f'<span class="badge outcome-none">{"NOW" if is_current else "WAITS"}</span>',
