@@ -41,7 +41,7 @@ def walkthrough_report(run: Walkthrough, is_busy: bool, remark: str = "") -> str
     columns = "".join(
         _measured(step, calls[step], len(run.results[step]), longest_s)
         if step in calls
-        else _awaited(step, run)
+        else _awaited(step, run, is_busy)
         for step in run.planned
     )
     said = _headline(calls.get(Step.FIRST), calls.get(Step.AGAIN))
@@ -112,15 +112,16 @@ def _measured(step: Step, call: GenerationResult, calls: int, longest_s: float) 
     )
 
 
-def _awaited(step: Step, run: Walkthrough) -> str:
+def _awaited(step: Step, run: Walkthrough, is_busy: bool) -> str:
     is_current = step is run.current
+    mark = "NOW" if is_current else "WAITS" if is_busy else "–"
     doing = ""
     if is_current:
         clock = f'<span class="status-clock">{quantities.elapsed(run.current_s)}</span>'
         doing = f"<span>{ACTIVITY[run.status.state]}</span> {clock}"
     return _column(
         step,
-        f'<span class="badge outcome-none">{"NOW" if is_current else "WAITS"}</span>',
+        f'<span class="badge outcome-none">{mark}</span>',
         "–",
         '<div class="walkthrough-track"></div>',
         "",

@@ -114,6 +114,11 @@ def test_what_is_measured_stands_while_the_rest_is_awaited() -> None:
     assert "The same again NOW" in text
     assert "Fewer tokens WAITS" in text
     assert "faster" not in text
+    run.current = None
+    text = words(walkthrough_report(run, is_busy=False, remark="Stopped."))
+    assert "Stopped." in text
+    assert "MISS 3.20 s" in text
+    assert "WAITS" not in text
 
 
 @pytest.mark.parametrize("text", INJECTIONS)
