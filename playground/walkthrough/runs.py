@@ -69,7 +69,7 @@ class Walkthrough(MeasuringRun):
         has_begun: whether its turn has come and the engine was idle.
         results: what each step's calls ended with, as far as they have.
         current: the step under way; None before the first one, and after the last.
-        current_s: seconds that it has taken, or the start of the processes before it.
+        current_s: seconds that it has taken so far, with loading the model.
         status: what the process at work does.
     """
 
@@ -124,7 +124,7 @@ class Walkthrough(MeasuringRun):
     def _walk(self) -> Iterator[None]:
         with tempfile.TemporaryDirectory(prefix="xla-backend-walkthrough-") as store:
             try:
-                self.has_begun, self._since = True, time.perf_counter()
+                self.has_begun = True
                 first, second = self._start(store), self._start(store)
                 yield from self._wait_for(second, second.wait_ready)
                 yield from self._load(first)
