@@ -60,7 +60,7 @@ ROOMS = {
     "playground": (
         "ui",
         "context",
-        "history",
+        "history walkthrough",
         "generate",
         "speech functions batch compare cache",
         "api server",

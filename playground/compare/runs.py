@@ -12,17 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from xla_backend import (
-    CacheKey,
-    GenerationOptions,
-    GenerationResult,
-    InvalidRequest,
-    ModelUnavailable,
-)
+from playground.context.measuring import MeasuringRun, check_answerable, registry_of
+from xla_backend import GenerationOptions, GenerationResult, InvalidRequest
 from xla_backend.baselines import overlay
-from xla_backend.baselines.comparison import TICK_S, Baseline, BaselineComparison, BaselineProgress
+from xla_backend.baselines.comparison import Baseline, BaselineComparison, BaselineProgress
 from xla_backend.baselines.overlay import BaselineMissing, InstallProgress
-from xla_backend.checkpoints.models import Registry
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
@@ -33,27 +27,8 @@ REPEATS = 3
 """Calls of a variant after the one that made its function available."""
 
 
-class ComparisonRun:
-    """One comparison of one visitor, from the click to its end.
-
-    Attributes:
-        taken: whether the event that carries it out has begun.
-        waited_for: whether others were before it when it was entered.
-        stopped: whether the visitor has asked for the end.
-    """
-
-    def __init__(self) -> None:
-        self.taken = False
-        self.waited_for = False
-        self.stopped = False
-
-    def stop(self) -> None:
-        """Stops it; what was measured is kept."""
-        self.stopped = True
-
-    def steps(self, backend: ServedBackend) -> Iterator[object]:
-        """Runs it; yields whenever there is something new to show."""
-        raise NotImplementedError
+class ComparisonRun(MeasuringRun):
+    """One comparison of one visitor; for the visitor's other measurements it is another kind."""
 
 
 class BaselinesRun(ComparisonRun):
@@ -91,14 +66,10 @@ class BaselinesRun(ComparisonRun):
         Raises:
             InvalidRequest, ModelUnavailable: the request cannot be served in any way.
         """
-        put_off: dict[tuple[str, CacheKey], None] = {}
+        yield from self.beside_idle_engine(backend, self._compare())
+
+    def _compare(self) -> Iterator[None]:
         try:
-            while not self.stopped and not _is_idle(backend):
-                # Background compilations would run between the ways and slow them down.
-                put_off |= dict.fromkeys(backend.prefetching())
-                backend.cancel_prefetch()
-                yield
-                time.sleep(TICK_S)
             if self._may_install and not overlay.is_installed():
                 yield from self._install()
             for progress in self.comparison:
@@ -106,8 +77,6 @@ class BaselinesRun(ComparisonRun):
                 yield
         finally:
             self.progress = None
-            for model, key in put_off:
-                backend.prefetch(model, [key])
 
     def _install(self) -> Iterator[None]:
         # Ways that need no overlay are measured even if it cannot be installed.
@@ -135,35 +104,13 @@ def baselines_run(
     Raises:
         InvalidRequest, ModelUnavailable: the request is at fault.
     """
-    check_request(page, model, prompt, options)
-    models = page.models()
-    registry = Registry(
-        [info.name for info in models if info.source == "hub"],
-        allow_folders=any(info.source == "folder" for info in models),
-    )
+    check_answerable(page, model, prompt, options)
     return BaselinesRun(
-        BaselineComparison(model, prompt, options, cached_calls=cached_calls, registry=registry),
+        BaselineComparison(
+            model, prompt, options, cached_calls=cached_calls, registry=registry_of(page)
+        ),
         may_install,
     )
-
-
-def check_request(page: PageContext, model: str, prompt: str, options: GenerationOptions) -> None:
-    """Finds mistakes before anything slow begins.
-
-    Raises:
-        InvalidRequest, ModelUnavailable: the request is at fault.
-    """
-    page.check_request(model, prompt, options)
-    try:
-        page.backend.predict(model, prompt, options, exact_key=True)
-    except ModelUnavailable:
-        # The tokenizer is not downloaded yet: the run itself will fetch it, or say why not.
-        if not any(info.source == "hub" for info in page.models() if info.name == model):
-            raise
-
-
-def _is_idle(backend: ServedBackend) -> bool:
-    return backend.status.state in ("ready", "stopped") and not backend.prefetching()
 
 
 class Durations:

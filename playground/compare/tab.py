@@ -20,9 +20,9 @@ from playground.compare.runs import (
     Durations,
     VariantsRun,
     baselines_run,
-    check_request,
 )
 from playground.compare.variants_report import variants_report
+from playground.context.measuring import check_answerable
 from playground.generate.examples import EXAMPLES
 from playground.ui.components import (
     FOLLOWING,
@@ -307,7 +307,7 @@ class CompareTab:
         else:
             variants = compare_choice.of_option_sets(model, option_sets, max_new_tokens)
         for variant in variants:
-            check_request(self._page, variant.model, prompt, variant.options)
+            check_answerable(self._page, variant.model, prompt, variant.options)
         return VariantsRun(prompt, variants)
 
     def _run(self, request: gr.Request) -> Iterator[Updates]:

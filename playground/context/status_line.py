@@ -12,7 +12,7 @@ from playground.ui.quantities import count, elapsed
 from playground.ui.report_parts import progress_bar
 from xla_backend import EngineStatus
 
-_ACTIVITY = {
+ACTIVITY = {
     "starting": "Starting the engine",
     "downloading": "Downloading",
     "loading": "Loading",
@@ -43,7 +43,7 @@ def status_line(
         before: number of requests ahead of this visitor's.
         now: a `time.perf_counter()` reading; the present by default.
     """
-    activity = _ACTIVITY[status.state]
+    activity = ACTIVITY[status.state]
     at_rest = status.state in AT_REST
     detail = "" if at_rest else escape(status.detail)
     if status.state == "ready" and prefetching:

@@ -35,13 +35,13 @@ EXAMPLES = (
         DEFAULTS,
     ),
     Example(
-        "Longer prompt, new shape",
+        "Longer prompt, another shape",
         "Once upon a time there was a little fox who lived near the river with his sister. "
         "He had a red kite, and he wanted to fly it on the hill. But one morning",
         DEFAULTS,
     ),
     Example(
-        "Four beams, new shape",
+        "Four beams, another shape",
         "Once upon a time",
         DEFAULTS.replace(num_beams=4, temperature=0.0),
     ),
@@ -61,14 +61,14 @@ ENGLISH_EXAMPLES = (
         DEFAULTS,
     ),
     Example(
-        "Longer prompt, new shape",
+        "Longer prompt, another shape",
         "The library stood at the end of a quiet street. Nobody had borrowed a book there for "
         "years, but every evening a light went on in the reading room. When the new librarian "
         "finally climbed the stairs to see who it was, she found",
         DEFAULTS,
     ),
     Example(
-        "Four beams, new shape",
+        "Four beams, another shape",
         "The best thing about the sea is",
         DEFAULTS.replace(num_beams=4, temperature=0.0),
     ),
@@ -112,7 +112,7 @@ READER_EXAMPLES = (
         ANSWER_DEFAULTS,
     ),
     Example(
-        "Four beams, new shape",
+        "Four beams, another shape",
         f"summarize: {HELD_OUT_STORIES[39]}",
         ANSWER_DEFAULTS.replace(num_beams=4),
     ),
@@ -131,7 +131,7 @@ T5_EXAMPLES = (
         ANSWER_DEFAULTS,
     ),
     Example(
-        "Sum up, new shape",
+        "Sum up, another shape",
         "summarize: The town council met on Tuesday to decide about the old bridge. Engineers had "
         "found cracks in two of its pillars and asked for it to be closed before winter. Shop "
         "owners were against it, because the detour through the valley takes half an hour. After "
@@ -140,7 +140,7 @@ T5_EXAMPLES = (
         ANSWER_DEFAULTS,
     ),
     Example(
-        "Four beams, new shape",
+        "Four beams, another shape",
         "translate English to German: The house is small, but the garden is full of roses.",
         ANSWER_DEFAULTS.replace(num_beams=4),
     ),

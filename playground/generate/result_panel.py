@@ -92,7 +92,7 @@ def empty_report(family: Family = CONTINUING) -> str:
     cells = [*example, ("room", 16, "room for new tokens")]
     return report_parts.frame(
         "",
-        "Press Generate twice: the first call of a shape compiles, the second one only runs.",
+        "Press Show what XLA does: the first call of a shape compiles, every later one only runs.",
         '<div class="explain">'
         "<p>XLA compiles a function for one exact <strong>shape</strong>: this many "
         f"{family.input} tokens, "

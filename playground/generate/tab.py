@@ -57,6 +57,7 @@ from playground.ui.prediction_line import (
     no_prediction_line,
     prediction_line,
 )
+from playground.walkthrough.panel import WalkthroughPanel
 from xla_backend import BackendError, ModelUnavailable, Prediction, Prompt
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class PlaygroundTab:
     def __init__(self, page: PageContext) -> None:
         self._page = page
         self._backend = page.backend
+        self.walkthrough = WalkthroughPanel(page)
         models = page.models()
         self._first = models[0] if models else None
         with gr.Row(elem_classes="columns"):
@@ -100,6 +102,7 @@ class PlaygroundTab:
             self.view_code = ViewCode(page)
         self._build_tables()
         self.presets.connect(self._request)
+        self.walkthrough.connect(self._request, self.generate, self.stop, self.notice)
         self.link.connect(self.model, self.prompt, self.exact_key, self.controls, self.generate)
         self._connect_request()
         self.controls.connect()
@@ -126,6 +129,7 @@ class PlaygroundTab:
         with gr.Row(elem_classes="actions"):
             self.generate = gr.Button("Generate", variant="primary", elem_id="generate")
             self.stop = gr.Button("Stop", interactive=False, elem_id="stop")
+            self.walkthrough.build_button()
         self.prediction = gr.HTML(
             awaited_prediction_line("Counting tokens"),
             elem_id="prediction",
@@ -135,6 +139,7 @@ class PlaygroundTab:
 
     def _build_result(self) -> None:
         family = family_of(self._first)
+        self.walkthrough.build_panel()
         # The style sheet shows one of the two, so switching needs no request.
         self.view = gr.Radio(
             # Not words: Gradio would translate a value that its tables contain.
@@ -225,7 +230,7 @@ class PlaygroundTab:
             [self.controls.hold, *self._request],
             [
                 *(self.notice, self.story, self.report, self.generate, self.stop),
-                self.controls.seed,
+                *(self.walkthrough.button, self.controls.seed),
             ],
             **QUIET,
         ).then(
@@ -254,6 +259,7 @@ class PlaygroundTab:
                 self._page.status,
                 *self.history.outputs,
                 self.generate,
+                self.walkthrough.button,
                 self.stop,
             ],
             **FOLLOWING,
@@ -403,6 +409,7 @@ class PlaygroundTab:
             self.report: waiting_report(prediction, ahead, family),
             self.generate: gr.update(value="Generating", interactive=False),
             self.stop: gr.update(interactive=True),
+            self.walkthrough.button: gr.update(interactive=False),
             self.controls.seed: options.seed,
         }
 
@@ -464,6 +471,7 @@ class PlaygroundTab:
             self.report: texts[2],
             self.download: "",
             self.generate: gr.update(value="Generate", interactive=True),
+            self.walkthrough.button: gr.update(interactive=True),
             self.stop: gr.update(value="Stop", interactive=False),
             self.notice: "",
             self.entries: self._cached_functions_table(),
@@ -475,7 +483,8 @@ class PlaygroundTab:
         ends_at_once = isinstance(run, Run) and run.waits_at_engine
         if not self._page.runs.stop(str(request.session_hash)) or ends_at_once:
             return gr.skip(), gr.skip()  # There is no run, or it ends at once.
-        note = stopping_note(self._backend.status)
+        # Of anything else the processes are its own, and are ended.
+        note = stopping_note(self._backend.status) if isinstance(run, Run) else ""
         return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")
 
 

@@ -105,7 +105,7 @@ def empty_speech_report() -> str:
     """The report before the first run: an outline of what a run will show, without numbers."""
     return report_parts.frame(
         "",
-        "Press Transcribe twice: the first window is compiled, all later ones only run.",
+        "Press Transcribe: at most the first window has to be compiled, all others only run.",
         '<div class="explain">'
         "<p>A speech model hears a <strong>window</strong> of fixed length. A shorter recording is "
         "filled up with silence, a longer one is cut where it is quietest. So all recordings have "

@@ -21,6 +21,12 @@ def seconds(value: float) -> str:
     return f"{value:.0f} s"
 
 
+def as_shown(value: float) -> float:
+    """The number of seconds that `seconds` writes, so that what is made of it agrees with it."""
+    *_, number, unit = seconds(value).split()
+    return float(number) / (1000 if unit == "ms" else 1)
+
+
 def seconds_or_dash(value: float | None) -> str:
     """A duration, or a dash for what was not measured or does not exist."""
     return "–" if value is None else seconds(value)

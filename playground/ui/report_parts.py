@@ -29,6 +29,7 @@ _RESTORING_HINTS = {
     "trace": "the graph is read from disk",
     "compile": "machine code is read from disk",
 }
+_SHARED_TRACE = "Trace, shared"
 _LEAST_TRACE_S = 0.001
 """Tracing takes longer than that: a graph that is there in less had been traced before."""
 
@@ -162,15 +163,25 @@ def _comparison_row(name: str, once_s: float, run_s: float, scale_s: float) -> s
     )
 
 
+def phase_names(
+    timing: Timing, outcome: CacheOutcome, names: Mapping[str, str] = PHASE_NAMES
+) -> Mapping[str, str]:
+    """What the phases of a call are called: on DISK two are others, and a graph may be shared."""
+    if outcome is CacheOutcome.DISK:
+        return {**names, **RESTORING}
+    if outcome is CacheOutcome.MISS and timing.trace_s < _LEAST_TRACE_S:
+        return {**names, "trace": _SHARED_TRACE}
+    return names
+
+
 def phases(
     timing: Timing, outcome: CacheOutcome, names: Mapping[str, str], hints: Mapping[str, str]
 ) -> str:
     """Where the time went: a bar and its legend; both mappings have an entry for each phase."""
+    names = phase_names(timing, outcome, names)
     if outcome is CacheOutcome.DISK:
-        names = {**names, **RESTORING}
         hints = {**hints, **_RESTORING_HINTS}
-    elif outcome is CacheOutcome.MISS and timing.trace_s < _LEAST_TRACE_S:
-        names = {**names, "trace": "Trace, shared"}
+    elif names["trace"] == _SHARED_TRACE:
         hints = {**hints, "trace": "the graph was there: another shape had it traced"}
     seconds = {name: getattr(timing, f"{name}_s") for name in PHASES}
     whole = sum(seconds.values()) or 1.0

@@ -75,7 +75,7 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     wide.generate()
     wide.generate()
     _save(wide, folder / "playground.png")
-    wide.at("#examples button", has_text="Four beams, new shape").click()
+    wide.at("#examples button", has_text="Four beams, another shape").click()
     wide.at("#prediction .outcome-miss").wait_for()
     wide.generate()
     wide.at("#report .outcome-miss").wait_for()

@@ -396,7 +396,7 @@ def test_a_run_that_is_stopped_while_it_waits_never_begins(visit: Open) -> None:
     first.wait_for_result()
     second.wait_for_result()
     assert "Stopped before it began" in second.text("#notice")
-    assert "Press Generate twice" in second.text("#report")
+    assert "Press Show what XLA does" in second.text("#report")
 
 
 def test_an_example_fills_in_prompt_and_options(visit: Open) -> None:

@@ -55,7 +55,8 @@ class Served:
 
 def children(pid: int) -> list[int]:
     """The processes that a process has started: of an app, its engine."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    of_threads = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [int(child) for children in of_threads for child in children.split()]
 
 
 @contextlib.contextmanager

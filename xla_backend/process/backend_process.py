@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from xla_backend.checkpoints.models import DEFAULT_MODEL, Registry
+from xla_backend.child_process.parent_side import CLOSE_S
 from xla_backend.compilation import naming
 from xla_backend.compilation.store import open_store
 from xla_backend.interface.backend import Piece, Result
@@ -211,9 +212,13 @@ class BackendProcess(RemoteBackend):
         # While no engine runs: what it is compiling would be written to the store afterwards.
         self._supervisor.begin_anew(meanwhile=forget_stored)
 
-    def close(self) -> None:
-        """Ends the child. Requests that wait get `EngineStopped`; later calls raise it too."""
-        self._supervisor.close()
+    def close(self, within_s: float = CLOSE_S) -> None:
+        """Ends the child. Requests that wait get `EngineStopped`; later calls raise it too.
+
+        Args:
+            within_s: seconds that the child gets to end its work; 0 ends it now, whatever it does.
+        """
+        self._supervisor.close(within_s)
 
     # --- inside ---------------------------------------------------------------------------------
 

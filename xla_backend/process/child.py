@@ -242,10 +242,10 @@ class Child:
         self._closing = True
         self._process.send("close", None)
 
-    def close(self) -> None:
-        """Ends it, and waits for that."""
+    def close(self, within_s: float = CLOSE_S) -> None:
+        """Ends it, and waits for that; after so many seconds it is killed."""
         self.end_soon()
-        if not self._ended.wait(CLOSE_S):
+        if not self._ended.wait(within_s):
             self._process.kill()
             self._ended.wait()
 

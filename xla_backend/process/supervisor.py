@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from xla_backend.child_process.parent_side import CLOSE_S
 from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import EngineStatus
@@ -144,11 +145,11 @@ class Supervisor:
             self.engine = self._start(warm_up=None)
             self.engine.past = past
 
-    def close(self) -> None:
-        """Ends the child. Requests that wait get `EngineStopped`; later calls raise it too."""
+    def close(self, within_s: float = CLOSE_S) -> None:
+        """See `BackendProcess.close`."""
         with self._lock:
             self._closed = True
-            self._close_children()
+            self._close_children(within_s)
 
     def __del__(self) -> None:
         for name in ("engine", "_successor"):
@@ -257,9 +258,9 @@ class Supervisor:
             self._restarts[reason] += 1
             self._note, self._note_from = f"restarted {why}", time.perf_counter()
 
-    def _close_children(self) -> None:
+    def _close_children(self, within_s: float = CLOSE_S) -> None:
         """The caller holds the lock."""
         if self._successor is not None:
-            self._successor.close()
+            self._successor.close(within_s)
             self._successor = None
-        self.engine.close()
+        self.engine.close(within_s)

@@ -1,6 +1,7 @@
 // The button that each tab is for, the notice beside it, and the result that it brings.
 const RESULTS = {
   generate: ["#notice", "#story .story"],
+  walkthrough_show: ["#notice", "#walkthrough"],
   batch_run: ["#batch_notice", "#batch_report"],
   transcribe: ["#speech_notice", "#heard .story"],
   functions_run: ["#functions_notice", "#functions_report .verdict"],

@@ -75,7 +75,7 @@ def test_a_name_that_speaks_of_the_shape_is_right() -> None:
 
         for example in others:
             says_same = "same shape" in example.name.lower()
-            assert says_same != ("new shape" in example.name.lower())
+            assert says_same != ("another shape" in example.name.lower())
             assert (key_of(example) == key_of(first)) == says_same, (info.name, example.name)
             checked += 1
     assert checked >= 2 * (len(EXAMPLES) - 1)

@@ -1,0 +1,88 @@
+"""Runs that measure in fresh processes: what is checked before them, and how they are left alone.
+
+Knows the engine's work in the background. Must not know what is measured, components or HTML. Such
+a run waits its turn like any other, and while it has the engine nothing else is made ready.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from xla_backend import CacheKey, GenerationOptions, ModelUnavailable
+from xla_backend.checkpoints.models import Registry
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+    from xla_backend import Prompt, ServedBackend
+
+TICK_S = 0.5
+"""How often it is looked whether the engine is idle, in seconds."""
+
+
+class MeasuringRun:
+    """One measurement of one visitor, from the click to its end.
+
+    Attributes:
+        taken: whether the event that carries it out has begun.
+        waited_for: whether others were before it when it was entered.
+        stopped: whether the visitor has asked for the end.
+    """
+
+    def __init__(self) -> None:
+        self.taken = False
+        self.waited_for = False
+        self.stopped = False
+
+    def stop(self) -> None:
+        """Stops it; what was measured is kept."""
+        self.stopped = True
+
+    def steps(self, backend: ServedBackend) -> Iterator[object]:
+        """Runs it; yields whenever there is something new to show."""
+        raise NotImplementedError
+
+    def beside_idle_engine(self, backend: ServedBackend, work: Iterator[None]) -> Iterator[None]:
+        """Works once the engine is idle; what that makes in the background is put off meanwhile."""
+        put_off: dict[tuple[str, CacheKey], None] = {}
+        try:
+            while not self.stopped and not _is_idle(backend):
+                put_off |= dict.fromkeys(backend.prefetching())
+                backend.cancel_prefetch()
+                yield
+                time.sleep(TICK_S)
+            yield from work
+        finally:
+            for model, key in put_off:
+                backend.prefetch(model, [key])
+
+
+def check_answerable(
+    page: PageContext, model: str, prompt: Prompt, options: GenerationOptions
+) -> None:
+    """Finds mistakes before anything slow begins.
+
+    Raises:
+        InvalidRequest, ModelUnavailable: the request is at fault.
+    """
+    page.check_request(model, prompt, options)
+    try:
+        page.backend.predict(model, prompt, options, exact_key=True)
+    except ModelUnavailable:
+        # The tokenizer is not downloaded yet: the run itself will fetch it, or say why not.
+        if not any(info.source == "hub" for info in page.models() if info.name == model):
+            raise
+
+
+def registry_of(page: PageContext) -> Registry:
+    """The models that a fresh process may load: those that the page offers."""
+    models = page.models()
+    return Registry(
+        [info.name for info in models if info.source == "hub"],
+        allow_folders=any(info.source == "folder" for info in models),
+    )
+
+
+def _is_idle(backend: ServedBackend) -> bool:
+    return backend.status.state in ("ready", "stopped") and not backend.prefetching()

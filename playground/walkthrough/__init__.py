@@ -1,0 +1,1 @@
+"""What XLA does to one request: MISS, HIT, REUSED and DISK, measured one after the other."""

@@ -1,0 +1,120 @@
+"""The walkthrough on the Playground tab: its button, and the panel in place of the result.
+
+Knows the components and what each event does to them. Must not know how anything looks, nor how
+anything is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from playground.ui.components import FOLLOWING, PAGE_EVENT, QUIET, Field, notice
+from playground.ui.option_controls import labelled, options_from
+from playground.ui.report_parts import waiting_for_others
+from playground.walkthrough.report import walkthrough_report
+from playground.walkthrough.runs import Walkthrough, walkthrough_of
+from xla_backend import BackendError
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+
+Updates = dict[gr.components.Component, Any]
+
+
+class WalkthroughPanel:
+    """The parts are built by the tab, each in its place, and connected last.
+
+    Attributes:
+        button: starts a walkthrough.
+    """
+
+    button: gr.Button
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+
+    def build_button(self) -> None:
+        """Builds the button where it is called."""
+        self.button = gr.Button("Show what XLA does", elem_id="walkthrough_show")
+
+    def build_panel(self) -> None:
+        """Builds the panel where it is called; the style sheet shows it in place of the result."""
+        self._panel = gr.HTML("", elem_id="walkthrough", apply_default_css=False)
+        self._close = gr.Button(
+            "Back to the result", size="sm", elem_id="walkthrough_close", scale=0
+        )
+
+    def connect(
+        self, request: Sequence[Field], generate: gr.Button, stop: gr.Button, notice: gr.HTML
+    ) -> None:
+        """Connects the parts to those of the tab.
+
+        Args:
+            request: the fields: model, those of the prompt, exact key, then the options.
+            generate: cannot be pressed meanwhile; pressed, it brings the result back.
+            stop: ends a walkthrough too.
+            notice: where problems are told.
+        """
+        self._generate, self._stop, self._notice = generate, stop, notice
+        buttons = [self._notice, self.button, self._generate, self._stop]
+        self.button.click(self._begin, [*request], [self._panel, *buttons], **QUIET).then(
+            self._run,
+            None,
+            [self._panel, *buttons],
+            **PAGE_EVENT,
+            **FOLLOWING,
+            **self._page.alone,
+        )
+        gr.on([self._close.click, generate.click], None, None, self._panel, js="() => ''", **QUIET)
+
+    def _begin(
+        self,
+        request: gr.Request,
+        model: str,
+        text: str,
+        system: str,
+        is_raw: bool,
+        _: bool,
+        *values: Any,
+    ) -> Updates:
+        """Checks the request at once, so that mistakes are reported without waiting in line."""
+        try:
+            prompt = self._page.prompt(model, text, system, is_raw)
+            run = walkthrough_of(self._page, model, prompt, options_from(values))
+            ahead = self._page.begin(str(request.session_hash), run)
+        except BackendError as error:
+            return {self._notice: notice(labelled(str(error)))}
+        return {
+            self._panel: walkthrough_report(run, is_busy=True),
+            self._notice: notice(waiting_for_others(), "calm") if ahead else "",
+            self.button: gr.update(interactive=False),
+            self._generate: gr.update(interactive=False),
+            self._stop: gr.update(interactive=True),
+        }
+
+    def _run(self, request: gr.Request) -> Iterator[Updates]:
+        """Goes through the visitor's walkthrough. After an error, what was measured stays."""
+        session = str(request.session_hash)
+        run = self._page.runs.take(session, Walkthrough)
+        if run is None:  # `_begin` found a mistake and reported it.
+            # A generator that yields nothing would empty its outputs.
+            yield {self._notice: gr.skip()}
+            return
+        stopped = False
+        with self._page.runs.carrying_out(session) as ending:
+            yield {self._notice: ""}
+            for _ in run.steps(self._page.backend):
+                yield {self._panel: walkthrough_report(run, is_busy=True)}
+            stopped = run.stopped  # before the turn ends, since that stops the run
+        remark = "Stopped. What was measured stays." if stopped else ""
+        is_empty = not run.results  # then the result comes back
+        yield {
+            self._panel: "" if is_empty else walkthrough_report(run, is_busy=False, remark=remark),
+            self._notice: notice(labelled(ending.problem)) if ending.problem else "",
+            self.button: gr.update(interactive=True),
+            self._generate: gr.update(interactive=True),
+            self._stop: gr.update(value="Stop", interactive=False),
+        }
