@@ -222,14 +222,17 @@ def test_requirements_are_pinned_exactly(name: str) -> None:
     assert [line for line in lines if not pinned.fullmatch(line)] == []
 
 
+OTHER_NAMES = {"protobuf": "google", "markdown_it_py": "markdown_it"}
+
+
 def test_every_direct_import_is_pinned() -> None:
     """A version that nobody chose is a version that changes under us."""
 
     def pinned(*files: str) -> set[str]:
         lines = (line for file in files for line in requirement_lines(file))
         names = {re.split(r"\[|==", line)[0].replace("-", "_") for line in lines}
-        # The one whose package has another name: `from google.protobuf import ...`.
-        return (names - {"protobuf"}) | ({"google"} if "protobuf" in names else set())
+        # Those whose packages have other names: `from google.protobuf import ...`.
+        return {OTHER_NAMES.get(name, name) for name in names}
 
     here = pinned("requirements.txt")
     # The benchmark drives a browser, and its peers have an environment of their own.

@@ -155,7 +155,7 @@ INSTRUCT_EXAMPLES = (
         INSTRUCT_DEFAULTS,
     ),
     Example(
-        "Sum up, new shape",
+        "Sum up, another shape",
         "Summarise in one sentence: The town council met on Tuesday to decide about the old "
         "bridge. Engineers had found cracks in two of its pillars and asked for it to be closed "
         "before winter. After three hours the council voted to close the bridge to lorries at "
@@ -163,7 +163,7 @@ INSTRUCT_EXAMPLES = (
         INSTRUCT_DEFAULTS,
     ),
     Example(
-        "Four beams, new shape",
+        "Four beams, another shape",
         "Why is the sky blue?",
         INSTRUCT_DEFAULTS.replace(num_beams=4),
     ),
