@@ -21,6 +21,8 @@ def test_every_setting_is_read() -> None:
     link = the_link(
         model="t5-stories",
         prompt='two\nlines & 100% + "quotes" 🦊',
+        system="Be brief.",
+        raw="1",
         exact_key="true",
         max_new_tokens="33",
         num_beams="4",
@@ -40,6 +42,7 @@ def test_every_setting_is_read() -> None:
     assert link.problems == ()
     assert (link.model, link.exact_key, link.run) == ("t5-stories", True, True)
     assert link.prompt == 'two\nlines & 100% + "quotes" 🦊'
+    assert (link.system, link.raw) == ("Be brief.", True)
     assert link.options == {
         "max_new_tokens": 33,
         "num_beams": 4,

@@ -27,7 +27,7 @@ from playground.generate.request_code import (
 )
 from tests.playground.samples import INJECTIONS
 from tests.playground.served import ROOT, Site
-from xla_backend import GenerationOptions, ModelInfo
+from xla_backend import GenerationOptions, ModelInfo, Prompt, question
 from xla_backend.baselines import overlay
 from xla_backend.checkpoints.models import folder_info
 
@@ -54,7 +54,7 @@ NASTY = (
 )
 
 
-def a_request(prompt: str, model: ModelInfo = STORIES, **changes: Any) -> CodeRequest:
+def a_request(prompt: Prompt, model: ModelInfo = STORIES, **changes: Any) -> CodeRequest:
     values: dict[str, Any] = {
         "options": GenerationOptions(),
         "exact_key": False,
@@ -100,6 +100,20 @@ def test_curl_sends_every_prompt_as_it_is(tmp_path: Path) -> None:
     given = written.read_bytes().decode().split("\0")
     bodies = [json.loads(given[i + 1]) for i, argument in enumerate(given) if argument == "-d"]
     assert bodies == [{"prompt": prompt, "model": "gpt2-stories"} for prompt in prompts]
+
+
+@pytest.mark.parametrize("system", ["", "Be 'brief'."])
+def test_messages_are_asked_as_each_form_asks_them(system: str) -> None:
+    request = a_request(question("Where?", system))
+    asked = f"question({repr('Where?').replace(chr(39), chr(34))}"
+    assert asked in library_code(request)
+    assert "GenerationOptions, question" in library_code(request)
+    for write in (library_code, client_code, transformers_code):
+        assert "Where?" in literals(write(request))
+        assert (system in literals(write(request))) == bool(system)
+    assert '"chat": true' in curl_code(request)
+    assert ('"system"' in curl_code(request)) == bool(system)
+    assert "apply_chat_template" in transformers_code(request)
 
 
 def test_only_what_differs_from_the_defaults_is_named() -> None:

@@ -11,7 +11,7 @@ from playground.context.runs import Shown
 from playground.history import records
 from playground.ui.families import ANSWERING
 from tests.playground.samples import miss, result
-from xla_backend import GenerationOptions
+from xla_backend import GenerationOptions, question
 
 
 def runs_of(number: int) -> list[records.Record]:
@@ -48,6 +48,16 @@ def test_a_record_survives_the_browser() -> None:
     runs = records.add([], Shown("One\ud800\0", result()))
     sent = json.loads(json.dumps(runs).encode("utf-8"))
     assert records.readable(sent) == runs
+
+
+def test_messages_stay_messages_and_texts_stay_texts() -> None:
+    asked = [question("Where?", "Be brief."), question("Where?"), "Where?"]
+    runs = [records.add([], Shown(prompt, result()))[0] for prompt in asked]
+    assert [run["prompt"] for run in runs] == ["Where?"] * 3
+    assert [run["system"] for run in runs] == ["Be brief.", "", None]
+    assert [records.checked(run) for run in runs] == runs
+    del runs[2]["system"]  # as older records are
+    assert records.checked(runs[2])["system"] is None
 
 
 def test_a_record_from_before_there_were_batches_is_of_a_run_alone() -> None:

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from playground.ui.markup import clean, escape
+from playground.ui.markup import clean, escape, markdown
 from tests.playground.samples import INJECTIONS
 
 
@@ -28,6 +28,33 @@ def test_escaped_text_has_no_tags_and_reads_the_same(text: str) -> None:
     parser.feed(f'<p title="{escape(text)}">{escape(text)}</p>')
     assert parser.tags == ["p"]
     assert html.unescape(escape(text)) == text
+
+
+OF_MARKDOWN = {"p", "strong", "em", "ul", "ol", "li", "pre", "code", "div", "button", "table"}
+OF_MARKDOWN |= {"thead", "tbody", "tr", "th", "td", "h1", "h2", "h3", "blockquote", "hr", "br", "s"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *INJECTIONS,
+        "[a](javascript:alert(1)) ![i](http://x/y.png) <http://a.b> https://a.b",
+        "[a][1]\n\n[1]: http://x",
+        "```html\n<script>alert(1)</script>\n```",
+        '```"><img src=x>\n1\n```',
+        "<div onclick=alert(1)>x</div>",
+    ],
+)
+def test_markdown_has_no_tag_that_runs_leads_or_fetches(text: str) -> None:
+    parser = Tags()
+    parser.feed(markdown(text))
+    assert set(parser.tags) <= OF_MARKDOWN
+
+
+def test_markdown_is_written_as_html() -> None:
+    parser = Tags()
+    parser.feed(markdown("**b**\n\n1. one\n\n```sql\nSELECT 1;\n```\n\n|a|\n|-|\n|1|"))
+    assert {"strong", "ol", "li", "pre", "table", "td"} <= set(parser.tags)
 
 
 def test_characters_that_cannot_be_sent_are_replaced() -> None:
