@@ -165,7 +165,7 @@ def test_its_page_is_served_and_generates(installed: Installed) -> None:
     try:
         assert "XLA Playground" in served.first_page
         answer = Client(served.url, verbose=False, httpx_kwargs={"timeout": 120}).predict(
-            prompt="Once upon a time", max_new_tokens=4, api_name="/generate"
+            prompt="Once upon a time", model="gpt2-stories", max_new_tokens=4, api_name="/generate"
         )
         [engine] = children(served.process.pid)
         variables = Path(f"/proc/{engine}/environ").read_bytes().split(b"\0")

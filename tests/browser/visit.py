@@ -91,7 +91,7 @@ class Visit:
     def go(self, url: str = "") -> None:
         """Opens an address in the same window, or the same page anew."""
         before = len(self.complaints)
-        self.page.goto(url or self.page.url)
+        self.page.goto(url) if url else self.page.reload()
         # What the page that is left was still waiting for is an error to Gradio.
         self.complaints[before:] = [
             text for text in self.complaints[before:] if "Connection errored out" not in text
