@@ -219,6 +219,7 @@ class Decoder:
         records = output.as_records(token[:, 0], logprobs[:, 0], top_tokens, logprobs[:, 1:])
         count = state.count + 1
         is_eos = sampling.is_one_of(token, self.rules.eos_token_ids)[:, 0]
+        # Slices in place of the gather keep XLA from updating in place: a third more time a token.
         counts, times = state.counts, tf.gather(state.counts, token, batch_dims=1) + 1
         for index in range(logits.shape[0]):
             start = tf.stack([index, token[index, 0]])

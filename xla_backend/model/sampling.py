@@ -239,7 +239,9 @@ def _cut(scores: tf.Tensor, controls: Controls) -> tuple[tf.Tensor, tf.Tensor, t
         lambda: found,
         lambda: tf.where(is_found, found, _cut_by_bisection(keys, mass, controls)),
     )
-    return scores, mass, (keys >= threshold[:, None]) & (mass >= controls.min_p[:, None])
+    # As a key, so that a min-p of 0 costs nothing for each token of the vocabulary.
+    least_likely = _ordered_bits(of_top[:, 0] + tf.math.log(controls.min_p))
+    return scores, mass, keys >= tf.maximum(threshold, least_likely)[:, None]
 
 
 def _cut_among_top(
