@@ -4,8 +4,9 @@ Knows the app's HTTP API. Run as
 
     python -m benchmarks.start_up [--rounds 3]
 
-Each round starts `app.py` twice: with an empty store, and with the store that the first start
-filled. For comparison, each round also times the import of TensorFlow alone.
+Each round starts `app.py` for each model twice: with an empty store, and with the store that the
+first start filled. The request is the one that the page starts with. For comparison, each round
+also times the import of TensorFlow alone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,17 @@ import time
 import urllib.request
 
 from benchmarks.served import served
+from xla_backend.checkpoints.models import PACKAGED_MODEL
+
+REQUESTS = {
+    "gpt2-stories": {"prompt": "Once upon a time", "max_new_tokens": 96},
+    PACKAGED_MODEL: {
+        "prompt": "What is the capital of France?",
+        "chat": True,
+        "max_new_tokens": 128,
+    },
+}
+"""Model: what the page asks it first."""
 
 
 def main() -> None:
@@ -29,11 +41,12 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     page, text, imported = {}, {}, []
     for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as store:
-            for name in ("empty store", "filled store"):
-                page_s, text_s = _start(store)
-                page.setdefault(name, []).append(page_s)
-                text.setdefault(name, []).append(text_s)
+        for model, request in REQUESTS.items():
+            with tempfile.TemporaryDirectory() as store:
+                for name in (f"{model}, empty store", f"{model}, filled store"):
+                    page_s, text_s = _start(store, model, request)
+                    page.setdefault(name, []).append(page_s)
+                    text.setdefault(name, []).append(text_s)
         start = time.perf_counter()
         subprocess.run([sys.executable, "-c", "import tensorflow"], capture_output=True, check=True)
         imported.append(time.perf_counter() - start)
@@ -58,13 +71,13 @@ def _ask(url: str, request: dict) -> None:
     assert b"event: complete" in answer, answer
 
 
-def _start(store: str) -> tuple[float, float]:
+def _start(store: str, model: str, request: dict) -> tuple[float, float]:
     """Seconds from the start of the process to the page, and to the end of the first text."""
     start = time.perf_counter()
-    with served(store=store) as url:
+    with served("--models", model, store=store) as url:
         urllib.request.urlopen(url).read()
         page_s = time.perf_counter() - start
-        _ask(url, {"prompt": "Once upon a time", "max_new_tokens": 96})
+        _ask(url, request)
         return page_s, time.perf_counter() - start
 
 

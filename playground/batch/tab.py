@@ -72,7 +72,7 @@ class BatchTab:
             "“prompt”; 50 at most.</p>",
             apply_default_css=False,
         )
-        models = self._page.models()
+        models = self._page.models_that_continue_first()
         self.model = model_dropdown(models, "batch_model")
         self.prompts = gr.Textbox(
             value=_EXAMPLE, label="Prompts", lines=8, max_lines=14, elem_id="batch_prompts"

@@ -58,7 +58,7 @@ class ShapesTab:
             "done while nobody waits.</p>",
             apply_default_css=False,
         )
-        self.model = model_dropdown(self._page.models(), "shapes_model")
+        self.model = model_dropdown(self._page.models_that_continue_first(), "shapes_model")
         self.padded_lengths = _sizes(
             PADDED_LENGTHS,
             [usual.padded_length, 2 * usual.padded_length],

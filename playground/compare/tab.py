@@ -81,7 +81,7 @@ class CompareTab:
         self._connect()
 
     def _build_choice(self) -> None:
-        models = self._page.models()
+        models = self._page.models_that_continue_first()
         gr.HTML(
             '<h2>Compare</h2><p class="caption">One prompt in several ways, one after the other, '
             "so that they do not disturb each other.</p>",

@@ -109,6 +109,10 @@ class PageContext:
         """The models for text that visitors may choose from."""
         return [model for model in self._all_models() if model.family in TEXT_FAMILIES]
 
+    def models_that_continue_first(self) -> list[ModelInfo]:
+        """The same, for tabs whose examples are openings of stories."""
+        return sorted(self.models(), key=lambda model: model.is_instruct)
+
     def speech_models(self) -> list[ModelInfo]:
         """The models for speech that visitors may choose from."""
         return [model for model in self._all_models() if model.family == "speech"]

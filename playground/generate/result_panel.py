@@ -7,17 +7,16 @@ components or events.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import PurePath
 
 from playground.context.runs import Shown
 from playground.ui import quantities, report_parts
-from playground.ui.families import CONTINUING, Family
-from playground.ui.markup import escape, markdown
+from playground.ui.families import CONTINUING, Family, model_name
+from playground.ui.markup import escape, markdown, quoted
 from playground.ui.option_controls import LABELS, relevant
 from playground.ui.outcomes import MEANING, badge
 from playground.ui.report_parts import PHASE_NAMES
 from xla_backend import CacheKey, EngineStatus, GenerationResult, Prediction, Prompt
-from xla_backend.interface.prompt import last_text
+from xla_backend.interface.prompt import last_text, system_text
 
 _PHASE_HINTS = {  # that of prefill is the family's
     "queue": "waiting for other requests",
@@ -54,13 +53,14 @@ def story(prompt: Prompt, text: str, writing: bool = False, family: Family = CON
 
 def origin(shown: Shown) -> str:
     """Whose text it is: the model, the options that had an effect, the time."""
-    options = shown.result.options
-    model = PurePath(shown.result.model)
     ended = datetime.fromtimestamp(shown.ended_s, UTC)
-    parts = [f"{LABELS[name]} {escape(value)}" for name, value in relevant(options).items()]
+    options = relevant(shown.result.options)
+    parts = [f"{LABELS[name]} {escape(value)}" for name, value in options.items()]
+    if system := system_text(shown.prompt):
+        parts.append(f"System prompt {escape(quoted(system))}")
     return (
         '<p class="origin-earlier">From the earlier run</p><ul class="origin">'
-        f'<li dir="auto">{escape(model.name if model.is_absolute() else model)}</li>'
+        f'<li dir="auto">{escape(model_name(shown.result.model))}</li>'
         + "".join(f"<li>{part}</li>" for part in parts)
         + f'<li translate="no">{ended:%H:%M:%S} UTC</li></ul>'
     )

@@ -117,15 +117,6 @@ class PlaygroundTab:
         self.link = LinkedRequest(self._page)
         self.model = model_dropdown(self._page.models(), "model", is_described=True)
         self.prompt = PromptFields(self._first, examples[0].prompt)
-        self.examples = gr.Dataset(
-            components=[gr.Textbox(visible=False)],
-            samples=[[example.prompt] for example in examples],
-            sample_labels=[example.name for example in examples],
-            type="index",
-            label="Examples",
-            elem_id="examples",
-            elem_classes="examples",
-        )
         with gr.Row(elem_classes="actions"):
             self.generate = gr.Button("Generate", variant="primary", elem_id="generate")
             self.stop = gr.Button("Stop", interactive=False, elem_id="stop")
@@ -136,6 +127,15 @@ class PlaygroundTab:
             apply_default_css=False,
         )
         self.notice = gr.HTML("", elem_id="notice", apply_default_css=False)
+        self.examples = gr.Dataset(
+            components=[gr.Textbox(visible=False)],
+            samples=[[example.prompt] for example in examples],
+            sample_labels=[example.name for example in examples],
+            type="index",
+            label="Examples",
+            elem_id="examples",
+            elem_classes="examples",
+        )
 
     def _build_result(self) -> None:
         family = family_of(self._first)

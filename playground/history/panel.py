@@ -16,10 +16,10 @@ import gradio as gr
 
 from playground.history import records, records_file
 from playground.history.records import Record
-from playground.history.records_file import model_name
 from playground.history.table import SCRIPT, history_table, side_by_side, timeline
 from playground.ui import quantities
 from playground.ui.components import PRESS, QUIET, notice
+from playground.ui.families import model_name
 from playground.ui.option_controls import OptionControls, values_for
 from xla_backend import BackendError, GenerationOptions, InvalidRequest
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import PurePath
 from typing import Any
 
 from playground.history import machine, records
 from playground.history.records import Record
 from playground.ui.csv_cells import csv_table
+from playground.ui.families import model_name
 from xla_backend import InvalidRequest
 
 FORMAT = "xla-playground-runs"
@@ -91,12 +91,6 @@ def _portable(run: Record) -> dict[str, Any]:
     """A run without what belongs to this browser or to the server's folders alone."""
     kept = {name: value for name, value in run.items() if name != "pinned"}
     return {**kept, "model": model_name(run["model"])}
-
-
-def model_name(model: str) -> str:
-    """A model's name without the folders that it lies in; Hub names have a slash of their own."""
-    path = PurePath(model)
-    return path.name if path.is_absolute() else model
 
 
 def _flat(run: Mapping[str, Any]) -> dict[str, Any]:

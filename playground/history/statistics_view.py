@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from playground.history.records import Record
-from playground.history.records_file import model_name
 from playground.history.run_statistics import ShapeStatistics, by_shape, cached, run_s
 from playground.ui import charts, quantities
 from playground.ui.charts import Bar, Dot
+from playground.ui.families import model_name
 from playground.ui.markup import escape
 from xla_backend import CacheEntry, CacheKey, CacheOutcome
 from xla_backend.interface.results import KeyHistory, Past

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 
 from playground.history import records
 from playground.history.records import Record
-from playground.history.records_file import model_name
 from playground.ui import charts, quantities
 from playground.ui.charts import Dot
+from playground.ui.families import model_name
 from playground.ui.markup import escape
 from playground.ui.outcomes import badge
 from playground.ui.report_parts import PHASE_NAMES

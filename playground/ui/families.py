@@ -7,6 +7,7 @@ works.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from xla_backend import ModelInfo
 
@@ -102,6 +103,12 @@ def family_of(model: ModelInfo | None, is_raw: bool = False) -> Family:
     if model and model.is_instruct and not is_raw:
         return CHATTING
     return _BY_NAME.get(model.family, CONTINUING) if model else CONTINUING
+
+
+def model_name(model: str) -> str:
+    """A model's name without the folders that it lies in; Hub names have a slash of their own."""
+    path = PurePath(model)
+    return path.name if path.is_absolute() else model
 
 
 def architecture(model: ModelInfo) -> str:

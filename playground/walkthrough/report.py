@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from playground.context.status_line import ACTIVITY
 from playground.ui import quantities
+from playground.ui.families import model_name
 from playground.ui.markup import escape
 from playground.ui.outcomes import badge
 from playground.ui.report_parts import phase_names
@@ -51,7 +52,7 @@ def walkthrough_report(run: Walkthrough, is_busy: bool, remark: str = "") -> str
         f'<section class="walkthrough{" busy" if is_busy else ""}" aria-label="What XLA does">'
         '<div class="walkthrough-head"><h2>What XLA does</h2><ul class="origin">'
         f'<li dir="auto">{escape(last_text(run.prompt))}</li>'
-        f'<li dir="auto">{escape(run.model)}</li>'
+        f'<li dir="auto">{escape(model_name(run.model))}</li>'
         f"<li>New tokens {run.options.max_new_tokens}</li></ul></div>"
         f'<p class="walkthrough-said" role="status">{said or step}</p>'
         f'<p class="walkthrough-step">{step if said else ""}</p>'

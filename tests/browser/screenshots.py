@@ -118,7 +118,7 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     compared.set_number("compare_calls", 20)
     compared.at("#compare").click()
     compared.at("#compare:disabled").wait_for()
-    compared.at("#compare:enabled").wait_for()
+    compared.at("#compare:enabled").wait_for(timeout=300_000)
     _shoot(compared, folder / "compare.png")
     compared.close()
 

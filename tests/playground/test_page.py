@@ -12,7 +12,9 @@ from playground.context.limits import Limits
 from playground.page import ADMIN_TABS, TABS, Page, tabs
 from playground.ui import languages
 from playground.ui.languages import LANGUAGES
+from tests.playground import fake_backend
 from tests.playground.fake_backend import FakeBackend
+from xla_backend import ModelInfo
 
 
 def a_page(**options: Any) -> Page:
@@ -78,6 +80,18 @@ def test_events_that_the_browser_handles_alone_come_before_the_server_s() -> Non
 
 def test_only_models_that_take_text_are_offered() -> None:
     assert dropdown_values(a_page()) == ["gpt2-stories", "openai-community/gpt2", "t5-stories"]
+
+
+def test_tabs_whose_examples_are_stories_start_with_a_model_that_continues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    talker = ModelInfo("talker", "decoder-only", "bundled", "Answers.", is_instruct=True)
+    monkeypatch.setattr(fake_backend, "MODELS", (talker, *fake_backend.MODELS))
+    blocks = a_page(admin=True).blocks.values()
+    chosen = {block.elem_id: block.value for block in blocks if isinstance(block, gr.Dropdown)}
+    assert chosen["model"] == "talker"
+    others = ("batch_model", "compare_model", "shapes_model")
+    assert {chosen[name] for name in others} == {"gpt2-stories"}
 
 
 def test_the_speech_tab_offers_what_takes_recordings() -> None:

@@ -91,7 +91,7 @@ _KNOWN: dict[str, tuple[str, str, int | None]] = {
     "openai/whisper-tiny.en": ("whisper", "Whisper, 39M: writes down English speech.", 448),
     PACKAGED_MODEL: (
         "llama",
-        "SmolLM2, 135M: answers short questions in English, not always right.",
+        "SmolLM2, 135M: answers short questions, often wrongly.",
         2048,
     ),
 }

@@ -29,6 +29,7 @@ from xla_backend import (
     GenerationOptions,
     Prediction,
     Timing,
+    question,
 )
 
 HIT = Prediction(CacheOutcome.HIT, KEY, KEY, 5, 0.1)
@@ -215,6 +216,14 @@ def test_a_download_is_drawn_as_far_as_it_is() -> None:
     assert "width:25.00%" in markup
     assert words(markup).endswith("someone/&lt;b&gt;: 12 of 48 MB")
     assert downloading(EngineStatus("loading", "someone/thing")) == ""
+
+
+def test_an_answer_says_how_it_was_to_be_given() -> None:
+    asked = Shown(question("Where?", "Be <b>brief</b>."), result())
+    assert "System prompt 'Be <b>brief</b>.'" in html.unescape(words(origin(asked)))
+    assert "<b>" not in origin(asked)
+    for other in (question("Where?"), "Where?"):
+        assert "System prompt" not in origin(Shown(other, result()))
 
 
 def test_a_result_says_whose_it_is() -> None:
