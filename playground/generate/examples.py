@@ -168,7 +168,7 @@ INSTRUCT_EXAMPLES = (
         INSTRUCT_DEFAULTS.replace(num_beams=4),
     ),
 )
-"""For instruct models; each answer is a good one of SmolLM2-135M-Instruct's."""
+"""For instruct models: of 22 prompts, those that SmolLM2-135M-Instruct answers best."""
 
 ALL_EXAMPLES = (EXAMPLES, ENGLISH_EXAMPLES, READER_EXAMPLES, T5_EXAMPLES, INSTRUCT_EXAMPLES)
 
