@@ -149,7 +149,7 @@ def serve(backend: ServedBackend, flags: argparse.Namespace) -> None:
             prevent_thread_lock=True,
             quiet=True,
             mcp_server=flags.mcp,
-            **launch_options(app, flags.password, behind_proxy=flags.on_spaces),
+            **launch_options(app, flags.password, flags.on_spaces, flags.cors),
         )
         shown_host = "127.0.0.1" if flags.host == "0.0.0.0" else flags.host
         print(f"The page is at http://{shown_host}:{flags.port}", flush=True)

@@ -167,6 +167,13 @@ FLAGS = (
         "what visitors and programs must know; the variable keeps it out of the list of "
         "processes (PLAYGROUND_PASSWORD; default: none)",
     ),
+    Flag(
+        "--cors",
+        "origins of other pages in browsers that may use the API at /v1, as "
+        "https://chat.example.com, or * for all (PLAYGROUND_CORS; default: none)",
+        (),
+        how={"type": _names, "metavar": "ORIGIN,ORIGIN"},
+    ),
     *LIMIT_FLAGS,
 )
 

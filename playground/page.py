@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.routing import Mount
 
 from playground.about import AboutTab
 from playground.api.endpoints import add_endpoints
+from playground.api.openai_host import OpenAiHost
 from playground.batch.tab import BatchTab
 from playground.cache.tab import ShapesTab
 from playground.compare.tab import CompareTab
@@ -34,6 +36,8 @@ from playground.speech.tab import SpeechTab
 from playground.ui import languages, shortcuts
 from playground.ui.components import QUIET
 from playground.ui.theme import css_variables, theme
+from xla_backend.openai_api.app import create_api
+from xla_backend.openai_api.outside import PATH, Outside
 
 if TYPE_CHECKING:
     from xla_backend import ServedBackend
@@ -149,13 +153,16 @@ def tabs(admin: bool) -> dict[str, Any]:
     return {name: tab for name, tab in TABS.items() if admin or tab not in ADMIN_TABS}
 
 
-def launch_options(page: Page, password: str = "", behind_proxy: bool = False) -> dict[str, Any]:
+def launch_options(
+    page: Page, password: str = "", behind_proxy: bool = False, cors: Sequence[str] = ()
+) -> dict[str, Any]:
     """What `page.launch()` needs to look and behave as designed.
 
     Args:
         page: from `create_app`.
         password: what visitors must know; empty for none.
         behind_proxy: as for `create_app`.
+        cors: origins of other pages in browsers that may use the API at /v1, "*" for all.
     """
     context = page.context
     script = (_ASSETS / "page.js").read_text(encoding="utf-8")
@@ -174,6 +181,7 @@ def launch_options(page: Page, password: str = "", behind_proxy: bool = False) -
         "state_session_capacity": SESSIONS_KEPT,
         "app_kwargs": {
             "middleware": [
+                (Outside, (), {"origins": cors}),
                 (Gate, (), {"password": password, "behind_proxy": behind_proxy}),
                 # Gradio compresses its scripts, but not the page itself: half a megabyte.
                 (GZipMiddleware, (), {"compresslevel": 6}),
@@ -182,6 +190,7 @@ def launch_options(page: Page, password: str = "", behind_proxy: bool = False) -
             "routes": [
                 health_route(context.backend, context.line),
                 changes_route(context),
+                Mount(PATH, create_api(OpenAiHost(context))),
             ],
         },
         "enable_monitoring": False,

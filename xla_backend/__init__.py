@@ -16,6 +16,7 @@ from xla_backend.interface.errors import (
     EngineStopped,
     InvalidRequest,
     ModelUnavailable,
+    NoRoom,
     OutOfMemory,
 )
 from xla_backend.interface.function_comparison import (
@@ -25,7 +26,7 @@ from xla_backend.interface.function_comparison import (
     Way,
 )
 from xla_backend.interface.options import GenerationOptions
-from xla_backend.interface.prompt import Message, Prompt, question
+from xla_backend.interface.prompt import Message, Prompt, TokenIds, question
 from xla_backend.interface.results import (
     CacheEntry,
     CacheOutcome,
@@ -85,6 +86,7 @@ __all__ = [
     "Message",
     "ModelInfo",
     "ModelUnavailable",
+    "NoRoom",
     "OutOfMemory",
     "Prediction",
     "Prompt",
@@ -95,6 +97,7 @@ __all__ = [
     "TextStream",
     "Timing",
     "Token",
+    "TokenIds",
     "TopLogprob",
     "TranscribedWindow",
     "Transcription",

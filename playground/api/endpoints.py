@@ -16,7 +16,7 @@ from gradio_client.utils import is_file_obj_with_meta
 from playground.api.engine_endpoints import add_engine_endpoints, published
 from playground.compare.baselines_report import claim
 from playground.compare.runs import baselines_run
-from playground.context.runs import BETWEEN_UPDATES_S, with_waiting
+from playground.context.runs import BETWEEN_UPDATES_S
 from xla_backend import GenerationOptions, InvalidRequest, Prompt, question
 from xla_backend.baselines.comparison import CACHED_CALLS
 from xla_backend.interface.options import WINDOW_TOKENS
@@ -81,7 +81,7 @@ def add_endpoints(page: "PageContext") -> None:
         model, prompt, options, exact_key = request_from(*values)
         waited_s = page.line.waited_s()
         result = backend.generate(model, prompt, options, exact_key=exact_key)
-        return with_waiting(result, waited_s).to_json()
+        return result.after_waiting(waited_s).to_json()
 
     def stream(*values: Any) -> Iterator[dict[str, Any]]:
         """Continue or answer a prompt, and send the text while it grows.
@@ -102,7 +102,7 @@ def add_endpoints(page: "PageContext") -> None:
         finally:
             chunks.close()  # The caller may have left.
         assert chunks.result is not None  # Only who calls stop() gets none.
-        yield with_waiting(chunks.result, waited_s).to_json()
+        yield chunks.result.after_waiting(waited_s).to_json()
 
     def predict(*values: Any) -> dict[str, Any]:
         """Say what a request would meet if it were sent now: hit, disk, reused or miss.
@@ -228,6 +228,6 @@ def _add_transcribe(page: "PageContext", default_model: str) -> None:
             language=language or None,
             max_seconds=page.limits.audio_s,
         )
-        return with_waiting(result, waited_s).to_json()
+        return result.after_waiting(waited_s).to_json()
 
     gr.api(published(transcribe), api_name="transcribe", **page.alone)

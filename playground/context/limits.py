@@ -8,12 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from playground.ui.quantities import count
-from xla_backend import BackendError, GenerationOptions, InvalidRequest
+from xla_backend import GenerationOptions, InvalidRequest, NoRoom
 from xla_backend.interface.options import DEFAULT_MAX_SECONDS, MAX_NEW_TOKENS
-
-
-class NoRoom(BackendError):
-    """Too many requests wait already; the message says whose, and to try again."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from xla_backend import (
@@ -139,7 +139,7 @@ class VisitorRun(Generic[Piece, Result]):
         """The result, with the page's own queue time included; None if the run never started."""
         if self._stream is None or self._stream.result is None:
             return None
-        return with_waiting(self._stream.result, self._waited_s)
+        return self._stream.result.after_waiting(self._waited_s)
 
 
 class Run(VisitorRun[str, GenerationResult]):
@@ -307,13 +307,3 @@ class Runs:
             run = self._by_session.pop(session, None)
         if run is not None:
             run.stop()
-
-
-def with_waiting(result: Result, waited_s: float) -> Result:
-    """Adds the time in the page's own line, which the engine cannot see, to the queue time."""
-    timing = replace(
-        result.timing,
-        queue_s=result.timing.queue_s + waited_s,
-        total_s=result.timing.total_s + waited_s,
-    )
-    return replace(result, timing=timing)

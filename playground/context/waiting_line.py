@@ -1,7 +1,8 @@
 """The waiting line: Gradio's queue, with a limited length and in the order of arrival.
 
-Knows Gradio's queue and its events, and refuses in a way that reaches every kind of caller: page,
-`gradio_client`, curl and agents all get the sentence as the answer to their request. Must not know
+Knows Gradio's queue and its events, and the places of requests that come by another way, which
+stand in the same line. Refuses in a way that reaches every kind of caller: page, `gradio_client`,
+curl and agents all get the sentence as the answer to their request. Must not know
 what a request is about. Gradio keeps a copy of the page for every program that calls, and a record
 of its events for a dashboard; here there are none.
 
@@ -55,6 +56,42 @@ _GOODBYE_S = 0.1
 """Seconds that the streams have for their end; what is stopped sends an error instead."""
 
 
+class Place:
+    """Where a request stands in the line that is no event of Gradio's.
+
+    Attributes:
+        address: of whom it is.
+        limit: as an event's `concurrency_limit`.
+        enqueue_time: when it came, as `time.monotonic()` reads.
+    """
+
+    def __init__(self, line: WaitingLine, address: str, limit: int) -> None:
+        """At the end; see `WaitingLine.enter`."""
+        self.address = address
+        self.limit = limit
+        self.enqueue_time = time.monotonic()
+        self._line = line
+        self._turn: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+
+    async def wait(self) -> float:
+        """Waits until it may use the engine; returns the seconds that it waited."""
+        return await self._turn
+
+    def leave(self) -> None:
+        """Gives up the place, or the engine; may be called twice."""
+        self._turn.cancel()
+        self._line.leave(self)
+
+    @property
+    def is_at_engine(self) -> bool:
+        """Whether it may use the engine."""
+        return self._turn.done()
+
+    def call_up(self) -> None:
+        """Its turn has come."""
+        self._turn.set_result(time.monotonic() - self.enqueue_time)
+
+
 class WaitingLine(Queue):
     """Requests that wait for the engine. Install with `of`.
 
@@ -99,6 +136,7 @@ class WaitingLine(Queue):
         line.pending_event_ids_session = LRUCache(_MAX_KEPT)
         line._loop = None  # the server's, which there is not yet
         line._closing = LRUCache(_MAX_KEPT)
+        line._places = []
         line.ANALYTICS_MAX_EVENTS = 0
         app._queue = line
         return line
@@ -109,11 +147,12 @@ class WaitingLine(Queue):
     _behind_proxy: bool
     _loop: asyncio.AbstractEventLoop | None
     _closing: LRUCache[str, asyncio.TimerHandle]  # what closes each page's stream, or closed it
+    _places: list[Place]  # those that wait and those at the engine, in the order of their arrival
 
     @property
     def waiting(self) -> int:
         """Number of requests that wait for the engine, without those it works on."""
-        return len(self._events())
+        return len(self._waiting())
 
     @property
     def running(self) -> int:
@@ -121,8 +160,9 @@ class WaitingLine(Queue):
         return len(self._at_engine())
 
     def order(self) -> tuple[str, ...]:
-        """Unique ids of the events that are at the engine or wait for it."""
-        return tuple(event._id for event in (*self._at_engine(), *self._events()))
+        """Unique ids of the requests that are at the engine or wait for it."""
+        requests = (*self._at_engine(), *self._waiting())
+        return tuple(str(id(each)) if isinstance(each, Place) else each._id for each in requests)
 
     def before(self, session: str, at_engine: bool = False) -> int | None:
         """The number of requests ahead of this page's.
@@ -135,8 +175,9 @@ class WaitingLine(Queue):
             None where no request of the page waits (nor, if asked for, is at the engine).
         """
         ahead = self._at_engine()
-        for place, event in enumerate([*ahead, *self._events()]):
-            if event.session_hash == session and (at_engine or place >= len(ahead)):
+        for place, each in enumerate([*ahead, *self._waiting()]):
+            is_it = not isinstance(each, Place) and each.session_hash == session
+            if is_it and (at_engine or place >= len(ahead)):
                 return place
         return None
 
@@ -147,6 +188,30 @@ class WaitingLine(Queue):
             NoRoom: too many wait.
         """
         self._limits.check_room(self.waiting)
+
+    def enter(self, request: Any, count: int, limit: int) -> list[Place]:
+        """Takes places for a program's request; call it on the server's loop.
+
+        Args:
+            request: the HTTP request, which says whose it is.
+            count: how many runs it asks for.
+            limit: as an event's `concurrency_limit`.
+
+        Raises:
+            NoRoom: too many wait.
+        """
+        address = self._address(request)
+        more = count - 1
+        self._limits.check_room(self.waiting + more, self._own(address) + more)
+        self._places += (places := [Place(self, address, limit) for _ in range(count)])
+        self._call_up()
+        return places
+
+    def leave(self, place: Place) -> None:
+        """Takes a place out of the line, wherever it stands."""
+        if place in self._places:
+            self._places.remove(place)
+            self._call_up()
 
     async def push(self, body: Any, request: Any, username: str | None) -> Any:
         """Accepts an event, or answers it with the reason if there is no room.
@@ -176,14 +241,25 @@ class WaitingLine(Queue):
 
     def get_events(self) -> tuple[list[Event], bool, str] | None:
         """The next event to run: the first in the engine's line as soon as there is room."""
-        waiting = self.event_queue_per_concurrency_id.get(self._engine_queue)
-        if waiting and waiting.queue:
-            limits = [e.fn.concurrency_limit for e in (*self._at_engine(), waiting.queue[0])]
-            # Every event in the engine's line has a number here.
-            if len(limits) <= min(cast("list[int]", limits)):
+        if events := self._events():
+            if self._next() is events[0]:
+                asyncio.get_running_loop().call_soon(self._call_up)  # once it is at the engine
+                waiting = self.event_queue_per_concurrency_id[self._engine_queue]
                 return [waiting.queue.pop(0)], False, self._engine_queue
             self._was_full = time.monotonic()
         return super().get_events()
+
+    async def clean_events(
+        self, *, session_hash: str | None = None, event_id: str | None = None
+    ) -> None:
+        """Drops the events of a page that was left; others may be the first then."""
+        await super().clean_events(session_hash=session_hash, event_id=event_id)
+        self._call_up()
+
+    async def remove_from_queue(self, event_id: str) -> None:
+        """Drops an event that was cancelled; likewise."""
+        await super().remove_from_queue(event_id)
+        self._call_up()
 
     def send_message(self, event: Event, event_message: EventMessage) -> None:
         """Reports progress to callers, but not to pages.
@@ -205,6 +281,7 @@ class WaitingLine(Queue):
         finally:
             for event in events:
                 self._forget(event)
+            self._call_up()
 
     def close(self) -> None:
         """Ends what pages listen to before it stops: a server waits for its open connections."""
@@ -235,15 +312,41 @@ class WaitingLine(Queue):
             over = ProcessCompletedMessage(event_id=_NEVER_OVER, output={}, success=True)
             messages.put_nowait(over)
 
-    def _at_engine(self) -> list[Event]:
+    def _at_engine(self) -> list[Event | Place]:
         """In the order of their arrival."""
         taken = [event for events in self.active_jobs if events for event in events]
         ours = [event for event in taken if event.concurrency_id == self._engine_queue]
-        return sorted(ours, key=lambda event: event.enqueue_time)
+        return _by_arrival([*ours, *(place for place in self._places if place.is_at_engine)])
+
+    def _waiting(self) -> list[Event | Place]:
+        """In the order of their arrival."""
+        waiting = [place for place in self._places if not place.is_at_engine]
+        return _by_arrival([*self._events(), *waiting])
 
     def _events(self) -> list[Event]:
         line = self.event_queue_per_concurrency_id.get(self._engine_queue)
         return list(line.queue) if line else []
+
+    def _next(self) -> Event | Place | None:
+        """The first of those that wait, where there is room for it at the engine."""
+        if not (waiting := self._waiting()):
+            return None
+        limits = [_limit(each) for each in (*self._at_engine(), waiting[0])]
+        return waiting[0] if len(limits) <= min(limits) else None
+
+    def _call_up(self) -> None:
+        """Lets places to the engine whose turn has come; Gradio asks for events by itself."""
+        while isinstance(first := self._next(), Place):
+            first.call_up()
+
+    def _own(self, address: str) -> int:
+        """How many requests of a program wait; a page's are not its own."""
+        return sum(
+            each.address == address
+            if isinstance(each, Place)
+            else each.fn.api_visibility != "private" and self._address(each.request) == address
+            for each in self._waiting()
+        )
 
     def _admit(self, function: BlockFunction, values: int, request: Any) -> None:
         is_page = function.api_visibility == "private"
@@ -254,15 +357,12 @@ class WaitingLine(Queue):
             )
         if function.concurrency_id != self._engine_queue:
             return
-        events = self._events()
+        waiting = self.waiting
         if is_page:
-            if len(events) >= _CLOSED_PAGES * self._limits.waiting:
-                self._limits.check_room(len(events))
+            if waiting >= _CLOSED_PAGES * self._limits.waiting:
+                self._limits.check_room(waiting)
             return
-        visitor = self._address(request)
-        own = [event for event in events if event.fn.api_visibility != "private"]
-        same = sum(self._address(event.request) == visitor for event in own)
-        self._limits.check_room(len(events), same)
+        self._limits.check_room(waiting, self._own(self._address(request)))
 
     def _address(self, request: Any) -> str:
         forwarded = request.headers.get("x-forwarded-for", "") if self._behind_proxy else ""
@@ -278,6 +378,17 @@ class WaitingLine(Queue):
         ):  # From a program: Gradio kept a copy of the page for it.
             self.blocks.app.state_holder.session_data.pop(event._id, None)
             self.blocks.app.state_holder.time_last_used.pop(event._id, None)
+
+
+def _by_arrival(requests: list[Event | Place]) -> list[Event | Place]:
+    return sorted(requests, key=lambda each: each.enqueue_time)
+
+
+def _limit(request: Event | Place) -> int:
+    # Every event in the engine's line has a number here.
+    return (
+        request.limit if isinstance(request, Place) else cast("int", request.fn.concurrency_limit)
+    )
 
 
 def is_waited_for(app: Any, event: str) -> bool:

@@ -196,8 +196,8 @@ def _loading(model: ModelInfo, reads_apart: bool) -> tuple[str, str]:
 
 def _prompt_lines(prompt: Prompt) -> str:
     """The prompt for Transformers' tokenizer, which writes messages as the chat template says."""
-    if isinstance(prompt, str):
-        return f"prompt = {_quoted(prompt)}"
+    if not isinstance(prompt, tuple):
+        return f"prompt = {_quoted(last_text(prompt))}"
     messages = "".join(
         f'    {{"role": {_quoted(each.role)}, "content": {_quoted(each.content)}}},\n'
         for each in prompt

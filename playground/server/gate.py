@@ -23,7 +23,9 @@ from starlette.types import Message, Receive, Scope, Send
 from playground.context.runs import UNEXPECTED
 from playground.context.waiting_line import is_waited_for
 from playground.server.login_page import login_page
-from playground.server.password import Password
+from playground.server.password import TRIES_S, Password
+from xla_backend.openai_api.errors import error_body
+from xla_backend.openai_api.outside import PATH, is_for_api
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +132,7 @@ class Gate:
             headers, address = _headers(scope), self._address(scope)
             if not self._password.is_shown(headers, address):
                 if self._password.guesses_too_often(address):
-                    await answer.tell(429, _WAIT)
+                    await answer.tell(429, _WAIT, {"retry-after": f"{TRIES_S:.0f}"})
                 elif path == "/" and scope["method"] in ("GET", "HEAD"):
                     await answer.page(401, login_page(headers.get("accept-language", "")))
                 else:
@@ -145,7 +147,7 @@ class Gate:
         if _CLOSED.match(path):
             await answer.tell(404, _NOT_THERE)
             return True
-        is_upload = _is_upload(path) and "app" in scope
+        is_upload = takes_a_file(path) and "app" in scope
         if is_upload and not await run_in_threadpool(
             has_room, Path(scope["app"].uploaded_file_dir)
         ):
@@ -198,6 +200,7 @@ class _Answer:
         self._send = send
         self._has_started = False
         self._is_run = scope["path"].startswith((f"{_API}/run/", f"{_API}/api/"))
+        self._is_for_api = is_for_api(scope["path"])
         self._held: Message | None = None
 
     async def pass_on(self, message: Message) -> None:
@@ -221,8 +224,13 @@ class _Answer:
         await self._send(message)
 
     async def tell(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
-        """A sentence as JSON, unless the app had begun to answer."""
-        body = json.dumps({"detail": sentence}, ensure_ascii=False).encode()
+        """A sentence as JSON, in OpenAI's form where it is for their clients; nothing where the
+        app had begun to answer."""
+        if self._is_for_api:
+            code = "invalid_api_key" if status == 401 else None
+            body = error_body(status, sentence, code).encode()
+        else:
+            body = json.dumps({"detail": sentence}, ensure_ascii=False).encode()
         await self.send(status, body, headers or {})
 
     async def page(self, status: int, html: str) -> None:
@@ -248,7 +256,7 @@ class _Answer:
 
 def most_bytes(path: str) -> int:
     """How much may be sent to this path."""
-    return MAX_UPLOAD_BYTES if _is_upload(path) else MAX_BODY_BYTES
+    return MAX_UPLOAD_BYTES if takes_a_file(path) else MAX_BODY_BYTES
 
 
 def has_room(folder: Path) -> bool:
@@ -262,8 +270,9 @@ def has_room(folder: Path) -> bool:
     return held < MAX_HELD_BYTES and shutil.disk_usage(folder).free > MIN_FREE_BYTES
 
 
-def _is_upload(path: str) -> bool:
-    return path.rstrip("/") == f"{_API}/upload"
+def takes_a_file(path: str) -> bool:
+    """Whether recordings are sent to this path."""
+    return path.rstrip("/") in (f"{_API}/upload", f"{PATH}/audio/transcriptions")
 
 
 def _counted(scope: Scope, receive: Receive, most: int) -> Receive:

@@ -341,6 +341,9 @@ class FakeBackend(ServedBackend):
     def close(self) -> None:
         self.status = EngineStatus("stopped")
 
+    def identity(self, model: str) -> str:
+        return self.load(model).name
+
     def wait_ready(self, timeout_s: float | None = None) -> bool:
         return self.status.state != "starting"
 

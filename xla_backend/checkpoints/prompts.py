@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xla_backend.interface.errors import InvalidRequest
-from xla_backend.interface.prompt import Message
+from xla_backend.interface.prompt import Message, TokenIds
 
 if TYPE_CHECKING:
     from xla_backend.checkpoints.tokenization import Tokenizer
@@ -57,6 +57,10 @@ def check_prompt(prompt: Prompt, info: ModelInfo) -> None:
         )
     if isinstance(prompt, tuple):
         _check_messages(prompt)
+        return
+    if isinstance(prompt, TokenIds):
+        if not prompt.ids:
+            raise InvalidRequest("The prompt is empty. Send at least one token id.")
         return
     if not isinstance(prompt, str):
         raise InvalidRequest(f"The prompt must be text, not {type(prompt).__name__}.")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 from xla_backend.checkpoints import gguf_file, gguf_tokenizer
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
-from xla_backend.interface.prompt import Message, Prompt
+from xla_backend.interface.prompt import Message, Prompt, TokenIds
 
 if TYPE_CHECKING:
     import tokenizers
@@ -109,12 +109,24 @@ class Tokenizer:
 
         Raises:
             InvalidRequest: it is not text, or contains half of a surrogate pair; of messages, the
-                model has no chat template, or the template refuses them.
+                model has no chat template, or the template refuses them; of ids, one is no token.
         """
         if isinstance(prompt, tuple):
             return self._encode_messages(prompt)
+        if isinstance(prompt, TokenIds):
+            return self._checked_ids(prompt.ids)
         self._check(prompt)
         return self._rust.encode(prompt).ids
+
+    def _checked_ids(self, ids: tuple[int, ...]) -> list[int]:
+        size = self._rust.get_vocab_size()
+        for token_id in ids:
+            if not 0 <= token_id < size:
+                raise InvalidRequest(
+                    f"token id {str(token_id)[:20]} is none of this model's, which are 0 to "
+                    f"{size - 1}."
+                )
+        return list(ids)
 
     def _encode_messages(self, messages: tuple[Message, ...]) -> list[int]:
         from jinja2 import TemplateError

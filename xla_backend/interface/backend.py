@@ -270,6 +270,14 @@ class ServedBackend(AnyBackend, Protocol):
         """
 
     @abstractmethod
+    def identity(self, model: str) -> str:
+        """A name for a model's weights and settings: others have another.
+
+        Raises:
+            ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.
+        """
+
+    @abstractmethod
     def clear(
         self, model: str | None = None, key: CacheKey | None = None, disk: bool = True
     ) -> None:

@@ -21,5 +21,9 @@ class EngineStopped(BackendError):
     """The engine's process ended during a request; the next request starts a new one."""
 
 
+class NoRoom(BackendError):
+    """Too many requests wait already; the message says whose, and to try again."""
+
+
 class OutOfMemory(BackendError):
     """There was not enough memory for this request; the engine restarts after it."""

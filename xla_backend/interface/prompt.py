@@ -5,6 +5,7 @@ Knows their form. Must not know how a model wants messages written: `checkpoints
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 
@@ -20,7 +21,14 @@ class Message(NamedTuple):
     content: str
 
 
-Prompt = str | tuple[Message, ...]
+@dataclass(frozen=True)
+class TokenIds:
+    """A text to continue, as the ids of its tokens; the model's special tokens are not added."""
+
+    ids: tuple[int, ...]
+
+
+Prompt = str | tuple[Message, ...] | TokenIds
 """A text that the model continues, or messages, of which it writes the next. Any instruct model has
 a chat template for these."""
 
@@ -36,12 +44,14 @@ def question(text: str, system: str = "") -> tuple[Message, ...]:
 
 
 def last_text(prompt: Prompt) -> str:
-    """What the user wrote last: the text to continue, or the last message's."""
+    """What the user wrote last: the text to continue, or the last message's; none of token ids."""
+    if isinstance(prompt, TokenIds):
+        return ""
     return prompt if isinstance(prompt, str) else prompt[-1].content
 
 
 def system_text(prompt: Prompt) -> str | None:
     """What the system's message says, empty where there is none; None for a text to continue."""
-    if isinstance(prompt, str):
+    if not isinstance(prompt, tuple):
         return None
     return prompt[0].content if prompt[0].role == "system" else ""

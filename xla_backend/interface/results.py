@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.options import GenerationOptions
@@ -193,6 +193,15 @@ class GenerationResult:
     def tokens_per_second(self) -> float | None:
         """Decode tokens per second, 1 / `tpot_s`; None where that does not exist."""
         return 1 / self.tpot_s if self.tpot_s else None
+
+    def after_waiting(self, waited_s: float) -> Self:
+        """With the time in a line before the engine, which it cannot see, in the queue time."""
+        timing = dataclasses.replace(
+            self.timing,
+            queue_s=self.timing.queue_s + waited_s,
+            total_s=self.timing.total_s + waited_s,
+        )
+        return dataclasses.replace(self, timing=timing)
 
     @property
     def speedup(self) -> float | None:

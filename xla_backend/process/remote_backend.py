@@ -185,6 +185,9 @@ class RemoteBackend(ServedBackend):
     ) -> RemoteStream[TranscribedWindow, Transcription]:
         return self._speech(model, recording, options, language, max_seconds, in_chunks=True)
 
+    def identity(self, model: str) -> str:
+        return self.vocabulary(model).identity
+
     def predict(
         self,
         model: str,

@@ -22,7 +22,7 @@ from xla_backend.checkpoints.weights import sample
 from xla_backend.compilation import naming
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.options import GenerationOptions
-from xla_backend.interface.prompt import Prompt
+from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.results import ModelInfo
 
 REMEMBERED_PROMPTS = 64
@@ -48,6 +48,8 @@ class PromptCounter:
 
     def count(self, prompt: Prompt) -> int:
         """The tokens of a prompt, without padding."""
+        if isinstance(prompt, TokenIds):
+            return self._count(prompt)
         texts = [prompt] if isinstance(prompt, str) else [message.content for message in prompt]
         is_short = sum(map(len, texts)) <= REMEMBERED_LENGTH
         return self._remembered(prompt) if is_short else self._count(prompt)

@@ -269,7 +269,10 @@ def test_overridden_methods_of_gradio_have_the_same_parameters() -> None:
         for name, method in vars(WaitingLine).items()
         if inspect.isfunction(method) and name in vars(Queue)
     }
-    assert set(overridden) == {"close", "get_events", "process_events", "push", "send_message"}
+    assert set(overridden) == {
+        *("clean_events", "close", "get_events", "process_events", "push"),
+        *("remove_from_queue", "send_message"),
+    }
     for name, method in overridden.items():
         ours, theirs = (inspect.signature(each) for each in (method, vars(Queue)[name]))
         assert list(ours.parameters) == list(theirs.parameters), f"Queue.{name} of {gr.__version__}"

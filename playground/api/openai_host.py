@@ -1,0 +1,40 @@
+"""`OpenAiHost`: this page as the server of OpenAI's protocol.
+
+Knows the page's waiting line, models and limits, which hold here too. Must not know the protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from playground.context.waiting_line import ALONE
+from xla_backend.openai_api.host import Host, Turn
+from xla_backend.scheduling.batch import MAX_AT_ONCE
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from playground.context.page_context import PageContext
+    from xla_backend import GenerationOptions, ModelInfo, Prompt
+
+
+class OpenAiHost(Host):
+    """The page that offers the API."""
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+        self.backend = page.backend
+        self.new_tokens = page.limits.new_tokens
+        self.audio_s = page.limits.audio_s
+
+    def models(self) -> list[ModelInfo]:
+        return [*self._page.models(), *self._page.speech_models()]
+
+    def check(
+        self, model: str, prompt: Prompt = "", options: GenerationOptions | None = None
+    ) -> None:
+        self._page.check_request(model, prompt, options)
+
+    def enter(self, request: Request, runs: int, alone: bool = False) -> Sequence[Turn]:
+        return self._page.line.enter(request, runs, ALONE if alone else MAX_AT_ONCE)

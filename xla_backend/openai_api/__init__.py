@@ -1,0 +1,1 @@
+"""OpenAI's protocol over HTTP, for whichever server has an engine."""

@@ -1,0 +1,337 @@
+"""The answers of OpenAI's protocol, typed, and how the engine's results become them.
+
+Knows the objects and the engine's results. Must not know HTTP, nor how an answer is streamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from xla_backend.interface.results import GenerationResult, Token, TopLogprob
+
+MIN_LOGPROB = -9999.0
+"""OpenAI's number for a token that cannot be; JSON has no infinity."""
+Finish = Literal["stop", "length"]
+
+
+class TokenDetails(BaseModel):
+    """Of a prompt's tokens: how many were known from before; this engine keeps none."""
+
+    cached_tokens: int
+
+
+class Usage(BaseModel):
+    """Tokens of a request; those behind a stop string count, as they were written."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: TokenDetails
+
+
+class Key(BaseModel):
+    """The key of a compiled function."""
+
+    padded_length: int
+    num_beams: int
+    max_new_tokens: int
+
+
+class Timings(BaseModel):
+    """Where the time of a run went, in milliseconds; the first five as llama.cpp has them.
+
+    `prompt_ms` is prefill, which writes the first token too; `predicted_ms` is decode. `ttft_ms`
+    counts from the request's arrival. `cache` says where the compiled function came from.
+    """
+
+    prompt_n: int
+    prompt_ms: float
+    predicted_n: int
+    predicted_ms: float
+    cache_n: int
+    cache: Literal["hit", "miss", "disk", "reused"]
+    key: Key
+    batch_size: int
+    queue_ms: float
+    trace_ms: float
+    compile_ms: float
+    total_ms: float
+    ttft_ms: float | None
+    tpot_ms: float | None
+
+
+class TopTokenLogprob(BaseModel):
+    """One of the likeliest tokens at a position; `bytes` is null where it is part of a letter."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class TokenLogprob(TopTokenLogprob):
+    """A token and those that were likeliest in its place."""
+
+    top_logprobs: list[TopTokenLogprob]
+
+
+class ChatLogprobs(BaseModel):
+    """The tokens of an answer."""
+
+    content: list[TokenLogprob]
+
+
+class AnswerMessage(BaseModel):
+    """What the model answers."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str
+    refusal: None = None
+
+
+class ChatChoice(BaseModel):
+    """One answer."""
+
+    index: int
+    message: AnswerMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: Finish
+
+
+class CompletionLogprobs(BaseModel):
+    """The tokens of a text, and where each begins in it."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]] | None
+    text_offset: list[int]
+
+
+class CompletionChoice(BaseModel):
+    """One text."""
+
+    text: str
+    index: int
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: Finish | None
+
+
+class Delta(BaseModel):
+    """What comes to an answer."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+
+
+class ChunkChoice(BaseModel):
+    """What comes to one of the answers; logprobs come with its last."""
+
+    index: int
+    delta: Delta
+    logprobs: ChatLogprobs | None = None
+    finish_reason: Finish | None
+
+
+class ChatCompletion(BaseModel):
+    """Answers to messages; `timings` is of the first."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+    timings: Timings
+    system_fingerprint: str | None
+
+
+class ChatChunk(BaseModel):
+    """An event of a streamed answer; the last of each choice has its timings."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    usage: Usage | None = None
+    timings: Timings | None = None
+    system_fingerprint: str | None
+
+
+class Completion(BaseModel):
+    """Texts that go on from prompts, n for each; events of a stream have the same form."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage | None = None
+    timings: Timings | None = None
+    system_fingerprint: str | None
+
+
+class Model(BaseModel):
+    """A model that requests can name."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str
+    family: str
+    context_length: int | None
+    is_instruct: bool
+
+
+class Models(BaseModel):
+    """All models."""
+
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+class Segment(BaseModel):
+    """A window of a recording: where it was cut, not where a sentence begins."""
+
+    id: int
+    start: float
+    end: float
+    text: str
+
+
+class AudioUsage(BaseModel):
+    """What a transcription is counted by."""
+
+    type: Literal["duration"]
+    seconds: float
+
+
+class Transcript(BaseModel):
+    """What is said; all but `text`, `usage` and `timings` only with "verbose_json"."""
+
+    text: str
+    usage: AudioUsage
+    timings: Timings
+    task: Literal["transcribe"] = "transcribe"
+    language: str | None = None
+    duration: float = 0.0
+    segments: list[Segment] = []
+
+
+class Error(BaseModel):
+    """What was wrong."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorAnswer(BaseModel):
+    """The answer to a request that cannot be served."""
+
+    error: Error
+
+
+def generated(result: GenerationResult) -> int:
+    """Tokens that were written, those behind a stop string included."""
+    return result.new_tokens + result.cut_tokens
+
+
+def usage(results: Sequence[GenerationResult], times: int) -> Usage:
+    """The tokens of a request.
+
+    Args:
+        results: of all its runs, those of a prompt together.
+        times: runs of each prompt, which counts once.
+    """
+    prompt_tokens = sum(result.prompt_tokens for result in results[::times])
+    written = sum(map(generated, results))
+    return Usage(
+        prompt_tokens=prompt_tokens,
+        completion_tokens=written,
+        total_tokens=prompt_tokens + written,
+        prompt_tokens_details=TokenDetails(cached_tokens=0),
+    )
+
+
+def timings(result: GenerationResult) -> Timings:
+    """Where a run's time went."""
+    timing = result.timing
+    return Timings(
+        prompt_n=result.prompt_tokens,
+        prompt_ms=_ms(timing.prefill_s),
+        predicted_n=generated(result),
+        predicted_ms=_ms(timing.decode_s),
+        cache_n=0,
+        cache=result.cache.value,
+        key=Key(**result.key.to_dict()),
+        batch_size=result.batch_size,
+        queue_ms=_ms(timing.queue_s),
+        trace_ms=_ms(timing.trace_s),
+        compile_ms=_ms(timing.compile_s),
+        total_ms=_ms(timing.total_s),
+        ttft_ms=None if result.ttft_s is None else _ms(result.ttft_s),
+        tpot_ms=None if result.tpot_s is None else _ms(result.tpot_s),
+    )
+
+
+def finish_reason(result: GenerationResult) -> Finish:
+    """Why a text ends."""
+    return "length" if result.finish == "length" else "stop"
+
+
+def chat_logprobs(result: GenerationResult, most: int) -> ChatLogprobs:
+    """The tokens of an answer, each with so many of the likeliest."""
+    return ChatLogprobs(
+        content=[
+            TokenLogprob(
+                **_token(token),
+                top_logprobs=[TopTokenLogprob(**_token(top)) for top in token.top_logprobs[:most]],
+            )
+            for token in _written(result)
+        ]
+    )
+
+
+def completion_logprobs(result: GenerationResult, most: int) -> CompletionLogprobs:
+    """The tokens of a text, each with so many of the likeliest."""
+    tokens = _written(result)
+    offsets, length = [], 0
+    for token in tokens:
+        offsets.append(length)
+        length += len(token.text)
+    return CompletionLogprobs(
+        tokens=[token.text for token in tokens],
+        token_logprobs=[_logprob(token) for token in tokens],
+        top_logprobs=[
+            {top.text: _logprob(top) for top in token.top_logprobs[:most]} for token in tokens
+        ]
+        if most
+        else None,
+        text_offset=offsets,
+    )
+
+
+def _written(result: GenerationResult) -> tuple[Token, ...]:
+    """The tokens of the text, without the one that ended it."""
+    return result.tokens[:-1] if result.finish == "eos" else result.tokens
+
+
+def _token(token: Token | TopLogprob) -> dict[str, Any]:
+    is_part = "\ufffd" in token.text
+    return {
+        "token": token.text,
+        "logprob": _logprob(token),
+        "bytes": None if is_part else list(token.text.encode()),
+    }
+
+
+def _logprob(token: Token | TopLogprob) -> float:
+    return max(token.logprob, MIN_LOGPROB)
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)

@@ -1,0 +1,104 @@
+"""Errors as OpenAI's clients understand them.
+
+Knows statuses, codes and the JSON of an error. Must not know who raises what.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.responses import Response
+
+from xla_backend.interface.errors import (
+    BackendError,
+    EngineStopped,
+    InvalidRequest,
+    ModelUnavailable,
+    NoRoom,
+    OutOfMemory,
+)
+
+RETRY_S = 2
+"""What a client is told to wait before it tries again."""
+UNEXPECTED = "Something went wrong that should not have; the server's log says what. Try again."
+_STATUSES: tuple[tuple[type[BackendError], int, str | None], ...] = (
+    (ModelUnavailable, 404, "model_not_found"),
+    (InvalidRequest, 400, None),
+    (NoRoom, 429, "too_many_requests"),
+    (EngineStopped, 503, "engine_stopped"),
+    (OutOfMemory, 503, "out_of_memory"),
+)
+_SENTENCES = {
+    "messages": "messages must be a list of objects with role and content.",
+    "prompt": "prompt must be a text, a list of texts, token ids or a list of lists of token ids.",
+    "stop": "stop must be a string or a list of strings.",
+}
+"""What is told of fields that take several types, where each type has a complaint of its own."""
+
+
+class NotSupported(InvalidRequest):
+    """A field asks for what this API does not do.
+
+    Attributes:
+        param: the field's name.
+    """
+
+    def __init__(self, param: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.param = param
+
+
+def error_object(
+    status: int, message: str, code: str | None = None, param: str | None = None
+) -> dict[str, Any]:
+    """The JSON object of an error."""
+    kind = {401: "authentication_error", 429: "rate_limit_error"}.get(status)
+    kind = kind or ("server_error" if status >= 500 else "invalid_request_error")
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def error_body(status: int, message: str, code: str | None = None, param: str | None = None) -> str:
+    """The same as text. In ASCII: what a client sent and an error repeats may be half a pair."""
+    return json.dumps(error_object(status, message, code, param))
+
+
+def error_response(
+    status: int, message: str, code: str | None = None, param: str | None = None
+) -> Response:
+    """An answer that is an error."""
+    headers = {"retry-after": str(RETRY_S)} if status in (429, 503) else None
+    body = error_body(status, message, code, param)
+    return Response(body, status, headers, "application/json")
+
+
+def told(error: Exception) -> tuple[int, str, str | None, str | None]:
+    """Status, message, code and field of what the engine, or the server's line, raised."""
+    if isinstance(error, NotSupported):
+        return 400, str(error), "unsupported_parameter", error.param
+    for kind, status, code in _STATUSES:
+        if isinstance(error, kind):
+            return status, str(error), code, "model" if status == 404 else None
+    return 500, str(error) if isinstance(error, BackendError) else UNEXPECTED, None, None
+
+
+def told_of_fields(errors: Sequence[Mapping[str, Any]]) -> tuple[int, str, str | None, str | None]:
+    """The same for what pydantic found wrong with a request's fields: the first of it."""
+    first = errors[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, BackendError):
+        return told(cause)
+    if first["type"] == "json_invalid":
+        return 400, "The body is not JSON. Send a JSON object.", "invalid_json", None
+    # The first part of the place is "body", the name of an argument.
+    names = [str(part) for part in first["loc"][1:]]
+    if not names:
+        return 400, "The body must be a JSON object, sent as application/json.", None, None
+    if first["type"] == "missing":
+        return 400, f"{'.'.join(names)} is missing.", "missing_required_parameter", names[0]
+    place = ".".join(names)
+    sentence = _SENTENCES.get(names[0], "")
+    if not sentence or first["type"] not in ("string_type", "list_type"):
+        sentence = f"{place[:100]}: {first['msg']}."
+    return 400, sentence, "invalid_value", names[0]

@@ -1,0 +1,249 @@
+"""The requests of OpenAI's protocol, typed: what they may hold, and what the engine is asked then.
+
+Knows the fields, and which of OpenAI's mean what this engine does not do: those are refused by
+their name. Fields that nobody knows are ignored, as OpenAI does. Must not know HTTP.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from xla_backend.interface.options import MAX_NEW_TOKENS, MAX_NUM_BEAMS, MAX_SEED, GenerationOptions
+from xla_backend.interface.prompt import Message, Prompt, TokenIds
+from xla_backend.openai_api.errors import NotSupported
+
+MAX_CHOICES = 8
+"""Texts that one request may ask for, of all its prompts."""
+MAX_TOP_LOGPROBS = 5
+CHAT_TOKENS = 256
+"""Most tokens of an answer where a chat says nothing, as far as the model has room for them."""
+COMPLETION_TOKENS = 16
+"""Most tokens where a completion says nothing, as OpenAI's own."""
+_REFUSED: dict[str, tuple[object, ...]] = {
+    "tools": (None, []),
+    "tool_choice": (None, "none", "auto"),
+    "functions": (None, []),
+    "function_call": (None, "none", "auto"),
+    "modalities": (None, ["text"]),
+    "audio": (None,),
+    "prediction": (None,),
+    "web_search_options": (None,),
+    "echo": (None, False),
+    "suffix": (None, ""),
+    "best_of": (None, 1),
+}
+"""What is not supported, with the values that ask for nothing."""
+
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+Tokens = Annotated[int, Field(ge=1, le=MAX_NEW_TOKENS)]
+
+
+class Fields(BaseModel):
+    """An object of a request."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class TextPart(Fields):
+    """A part of a message's content."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ChatMessage(Fields):
+    """A message. "developer" is OpenAI's newer word for "system"."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        if values.get("role") in ("tool", "function") or values.get("tool_calls"):
+            raise NotSupported("messages", "Tools are not supported, nor messages of tools.")
+        content = values.get("content")
+        for part in content if isinstance(content, list) else ():
+            kind = part.get("type") if isinstance(part, dict) else None
+            if isinstance(kind, str) and kind != "text":
+                raise NotSupported(
+                    "messages",
+                    f"Content of the type {kind[:40]!r} is not supported: send text alone.",
+                )
+        return values
+
+    def to_message(self) -> Message:
+        """As the engine takes it."""
+        content = self.content
+        text = content if isinstance(content, str) else "".join(part.text for part in content)
+        return Message("system" if self.role == "developer" else self.role, text)
+
+
+class ResponseFormat(Fields):
+    """What form an answer shall have; only text is supported."""
+
+    type: Literal["text"] = "text"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse(cls, values: Any) -> Any:
+        kind = values.get("type") if isinstance(values, dict) else None
+        if isinstance(kind, str) and kind != "text":
+            raise NotSupported(
+                "response_format",
+                f"The response format {kind[:40]!r} is not supported: answers are text.",
+            )
+        return values
+
+
+class StreamOptions(Fields):
+    """How an answer is streamed."""
+
+    include_usage: bool = Field(False, description="a last chunk with the request's usage")
+
+
+class Generation(Fields):
+    """What chats and completions have in common."""
+
+    model: str = Field(description="name of a model that /v1/models lists")
+    max_tokens: Tokens | None = Field(None, description="most tokens; part of the compiled shape")
+    temperature: float | None = Field(
+        None, description="0 is greedy; 1 where it is left out, but 0 with several beams"
+    )
+    top_p: float | None = Field(None, description="above 0 up to 1")
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = Field(
+        None, description="how many texts; they run side by side, with seeds from seed on"
+    )
+    stop: str | list[str] | None = Field(None, description="at most four strings")
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = Field(
+        None, description="the same one draws the same text; another at each request if left out"
+    )
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: dict[str, float] | None = Field(
+        None, description="token ids with -100 to 100; at most 300"
+    )
+    stream: bool | None = Field(None, description="send the text while it grows")
+    stream_options: StreamOptions | None = None
+    user: str | None = Field(None, description="ignored")
+    top_k: int | None = Field(None, description="of this engine: only the k likeliest; 0 for all")
+    min_p: float | None = Field(None, description="of this engine: 0 to 1")
+    repetition_penalty: float | None = Field(None, description="of this engine: 0.01 to 100")
+    num_beams: Annotated[int, Field(ge=1, le=MAX_NUM_BEAMS)] | None = Field(
+        None, description="of this engine: beams searched; part of the compiled shape"
+    )
+    length_penalty: float | None = Field(None, description="of this engine: -10 to 10, for beams")
+    exact_key: bool | None = Field(
+        None, description="of this engine: a larger compiled function may not serve instead"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            for name, harmless in _REFUSED.items():
+                if name in values and values[name] not in harmless:
+                    raise NotSupported(name, f"{name} is not supported. Leave it out.")
+        return values
+
+    def prompts(self) -> list[Prompt]:
+        """What is to be continued or answered."""
+        raise NotImplementedError
+
+    def wanted_tokens(self) -> tuple[int | None, int]:
+        """The tokens asked for, and how many where nothing was asked."""
+        raise NotImplementedError
+
+    def runs(self, new_tokens: int) -> list[tuple[Prompt, GenerationOptions]]:
+        """What the engine is asked: n times each prompt, each time with another seed.
+
+        Args:
+            new_tokens: most that a run may write where the request says nothing.
+
+        Raises:
+            InvalidRequest: an option is out of range, or there are too many texts.
+        """
+        prompts, times = self.prompts(), self.n or 1
+        if len(prompts) * times > MAX_CHOICES:
+            raise NotSupported(
+                "prompt",
+                f"{len(prompts)} prompts {times} times are more than the {MAX_CHOICES} texts that "
+                "one request may ask for. Send several requests.",
+            )
+        asked, default = self.wanted_tokens()
+        beams = self.num_beams or 1
+        temperature = self.temperature
+        if temperature is None:
+            temperature = 0.0 if beams > 1 else 1.0
+        given = {
+            "top_p": self.top_p,
+            "min_p": self.min_p,
+            "repetition_penalty": self.repetition_penalty,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "logit_bias": self.logit_bias,
+            "length_penalty": self.length_penalty,
+            "stop": self.stop,
+        }
+        options = GenerationOptions(
+            max_new_tokens=min(default, new_tokens) if asked is None else asked,
+            num_beams=beams,
+            temperature=temperature,
+            top_k=self.top_k or 0,
+            **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
+        )
+        first = secrets.randbelow(MAX_SEED) if self.seed is None else self.seed
+        return [
+            (prompt, options.replace(seed=(first + time) % (MAX_SEED + 1)))
+            for prompt in prompts
+            for time in range(times)
+        ]
+
+
+class ChatRequest(Generation):
+    """Messages that an instruct model answers."""
+
+    messages: list[ChatMessage]
+    max_completion_tokens: Tokens | None = Field(None, description="OpenAI's newer max_tokens")
+    logprobs: bool | None = Field(None, description="with the tokens and their logprobs")
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = Field(
+        None, description="how many of the likeliest tokens at each position"
+    )
+    response_format: ResponseFormat | None = None
+
+    def prompts(self) -> list[Prompt]:
+        return [tuple(message.to_message() for message in self.messages)]
+
+    def wanted_tokens(self) -> tuple[int | None, int]:
+        return self.max_completion_tokens or self.max_tokens, CHAT_TOKENS
+
+
+class CompletionRequest(Generation):
+    """A text that a model continues, or several."""
+
+    prompt: str | list[str] | list[int] | list[list[int]] = Field(
+        description="a text, texts, token ids, or lists of token ids"
+    )
+    logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = Field(
+        None, description="how many of the likeliest tokens at each position"
+    )
+
+    def prompts(self) -> list[Prompt]:
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        if not self.prompt:
+            raise NotSupported("prompt", "prompt is an empty list. Send at least one text.")
+        prompts: list[Prompt] = []
+        for each in self.prompt:
+            if isinstance(each, int):
+                return [TokenIds(tuple(self.prompt))]  # type: ignore[arg-type]
+            prompts.append(each if isinstance(each, str) else TokenIds(tuple(each)))
+        return prompts
+
+    def wanted_tokens(self) -> tuple[int | None, int]:
+        return self.max_tokens, COMPLETION_TOKENS
