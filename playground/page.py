@@ -7,11 +7,14 @@ one line in `TABS`. Must not know what is on a tab.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from starlette.applications import Starlette
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount
 
@@ -153,6 +156,14 @@ def tabs(admin: bool) -> dict[str, Any]:
     return {name: tab for name, tab in TABS.items() if admin or tab not in ADMIN_TABS}
 
 
+@asynccontextmanager
+async def _before_everything(cors: Sequence[str], app: Starlette) -> AsyncIterator[None]:
+    """Gradio answers other pages before all middleware that it is given, and not as is wanted."""
+    assert app.middleware_stack is not None  # which has called this
+    app.middleware_stack = Outside(app.middleware_stack, cors)
+    yield
+
+
 def launch_options(
     page: Page, password: str = "", behind_proxy: bool = False, cors: Sequence[str] = ()
 ) -> dict[str, Any]:
@@ -181,12 +192,12 @@ def launch_options(
         "state_session_capacity": SESSIONS_KEPT,
         "app_kwargs": {
             "middleware": [
-                (Outside, (), {"origins": cors}),
                 (Gate, (), {"password": password, "behind_proxy": behind_proxy}),
                 # Gradio compresses its scripts, but not the page itself: half a megabyte.
                 (GZipMiddleware, (), {"compresslevel": 6}),
                 (WholeDescription, (), {}),
             ],
+            "lifespan": partial(_before_everything, cors),
             "routes": [
                 health_route(context.backend, context.line),
                 changes_route(context),

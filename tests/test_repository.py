@@ -32,7 +32,6 @@ ARROWS = {
         "app",
         "benchmarks",
         "demo_models",
-        "fastapi",
         "gradio",
         "gradio_client",
         "playground",
@@ -54,6 +53,7 @@ ROOMS = {
         "scheduling",
         "backend",
         "process baselines",
+        "openai_api",
         "serving",
         "",
     ),
@@ -196,6 +196,12 @@ def test_the_page_s_side_of_the_backend_loads_no_tensorflow() -> None:
         *(n for n in modules_of("xla_backend") if room_of(n) in ("interface", "checkpoints")),
     ]
     assert loaded({"tensorflow", "tf_keras", "keras", "gradio"}, *modules) == set()
+
+
+def test_the_engine_loads_no_server() -> None:
+    """FastAPI is for who offers the API: neither the library nor an engine's process needs it."""
+    engine = ("xla_backend.process.engine_process", "xla_backend.backend.importing")
+    assert loaded({"fastapi", "starlette", "gradio"}, "xla_backend", *engine) == set()
 
 
 def test_the_page_itself_loads_no_tensorflow() -> None:

@@ -241,13 +241,19 @@ class WaitingLine(Queue):
 
     def get_events(self) -> tuple[list[Event], bool, str] | None:
         """The next event to run: the first in the engine's line as soon as there is room."""
-        if events := self._events():
-            if self._next() is events[0]:
-                asyncio.get_running_loop().call_soon(self._call_up)  # once it is at the engine
-                waiting = self.event_queue_per_concurrency_id[self._engine_queue]
-                return [waiting.queue.pop(0)], False, self._engine_queue
-            self._was_full = time.monotonic()
-        return super().get_events()
+        waiting = self.event_queue_per_concurrency_id.get(self._engine_queue)
+        if not (waiting and waiting.queue):
+            return super().get_events()
+        if self._next() is waiting.queue[0]:
+            asyncio.get_running_loop().call_soon(self._call_up)  # once it is at the engine
+            return [waiting.queue.pop(0)], False, self._engine_queue
+        self._was_full = time.monotonic()
+        # Gradio counts its own events alone: none of this line shall be the next.
+        limit, waiting.concurrency_limit = waiting.concurrency_limit, 0
+        try:
+            return super().get_events()
+        finally:
+            waiting.concurrency_limit = limit
 
     async def clean_events(
         self, *, session_hash: str | None = None, event_id: str | None = None

@@ -198,6 +198,7 @@ def create_api(host: Host) -> FastAPI:
 
     @api.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
+        logger.error("A request failed unexpectedly", exc_info=error)
         return error_response(*told(error))
 
     return api

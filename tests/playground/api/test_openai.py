@@ -1,0 +1,617 @@
+"""OpenAI's protocol at `/v1`, asked by OpenAI's own client; the engine is made up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from gradio_client import Client
+
+from playground.context.limits import Limits
+from playground.speech.examples import FOLDER
+from tests.playground.api_page import ApiPage, api_page
+from tests.playground.fake_backend import MODELS, TOKENS_A_WORD
+from tests.waiting import wait_until
+from xla_backend import EngineStopped, Message, OutOfMemory, TokenIds
+from xla_backend.scheduling.batch import MAX_AT_ONCE
+
+MODEL = "gpt2-stories"
+HELLO = [{"role": "user", "content": "Hello you"}]
+RECORDING = FOLDER / "command-1.flac"
+CHAT: dict[str, Any] = {"model": MODEL, "messages": HELLO, "max_tokens": 16}
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[ApiPage]:
+    with api_page() as page:
+        yield page
+
+
+@pytest.fixture
+def page(served: ApiPage) -> Iterator[ApiPage]:
+    yield served
+    served.settle()
+
+
+@pytest.fixture
+def client(page: ApiPage) -> openai.OpenAI:
+    return openai.OpenAI(base_url=page.api, api_key="none", max_retries=0, timeout=30)
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def test_models_are_those_of_the_page(client: openai.OpenAI) -> None:
+    assert {model.id for model in client.models.list()} == {info.name for info in MODELS}
+    one = client.models.retrieve("openai-community/gpt2")
+    assert (one.id, one.object, one.owned_by) == ("openai-community/gpt2", "model", "hub")
+    with pytest.raises(openai.NotFoundError, match="There is no model 'none'"):
+        client.models.retrieve("none")
+
+
+def test_a_chat_is_answered_and_counted(page: ApiPage, client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(**CHAT)
+    [choice] = answer.choices
+    assert choice.message.content == " there was a"
+    assert choice.message.role == "assistant"
+    assert choice.finish_reason == "length"
+    assert choice.logprobs is None
+    usage = answer.usage
+    assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+    assert usage.completion_tokens == 3
+    assert usage.prompt_tokens_details.cached_tokens == 0
+    assert answer.system_fingerprint.startswith("fp_")
+    assert answer.object == "chat.completion"
+    assert abs(answer.created - time.time()) < 60
+    [(model, prompt, options, exact_key)] = page.backend.asked
+    assert (model, prompt) == (MODEL, (Message("user", "Hello you"),))
+    assert (options.temperature, options.top_p, options.top_k) == (1.0, 1.0, 0)
+    assert not exact_key
+
+
+def test_timings_are_llama_cpp_s_and_the_engine_s(client: openai.OpenAI) -> None:
+    first, again = (client.chat.completions.create(**CHAT).timings for _ in range(2))
+    assert (first["cache"], again["cache"]) == ("miss", "hit")
+    assert (first["trace_ms"], first["compile_ms"]) == (1000.0, 2000.0)
+    assert (again["prompt_ms"], again["predicted_n"], again["predicted_ms"]) == (20.0, 3, 80.0)
+    assert again["cache_n"] == 0
+    assert again["key"] == {"padded_length": 16, "num_beams": 1, "max_new_tokens": 16}
+    assert again["ttft_ms"] == pytest.approx(again["total_ms"] - 80.0)
+    assert again["tpot_ms"] == pytest.approx(40.0)
+    assert again["queue_ms"] < 1000
+
+
+def test_every_option_reaches_the_engine(page: ApiPage, client: openai.OpenAI) -> None:
+    client.chat.completions.create(
+        model=MODEL,
+        messages=[
+            {"role": "developer", "content": "Be brief."},
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}],
+            },
+            {"role": "assistant", "content": "Yes?"},
+            {"role": "user", "content": "Go on"},
+        ],
+        max_tokens=99,
+        max_completion_tokens=12,
+        temperature=0.5,
+        top_p=0.9,
+        stop=["\n", "End"],
+        seed=7,
+        presence_penalty=0.5,
+        frequency_penalty=-0.5,
+        logit_bias={"5": -100},
+        user="somebody",
+        response_format={"type": "text"},
+        tools=[],
+        extra_body={
+            "top_k": 20,
+            "min_p": 0.1,
+            "repetition_penalty": 1.2,
+            "num_beams": 2,
+            "length_penalty": 0.8,
+            "exact_key": True,
+            "no_such_field": {"any": "thing"},
+        },
+    )
+    [(_, prompt, options, exact_key)] = page.backend.asked
+    assert prompt == (
+        Message("system", "Be brief."),
+        Message("user", "Hello"),
+        Message("assistant", "Yes?"),
+        Message("user", "Go on"),
+    )
+    assert exact_key
+    assert options.to_dict() | {"early_stopping": None} == {
+        "max_new_tokens": 12,
+        "num_beams": 2,
+        "temperature": 0.5,
+        "top_k": 20,
+        "top_p": 0.9,
+        "min_p": 0.1,
+        "repetition_penalty": 1.2,
+        "presence_penalty": 0.5,
+        "frequency_penalty": -0.5,
+        "logit_bias": {"5": -100.0},
+        "length_penalty": 0.8,
+        "early_stopping": None,
+        "seed": 7,
+        "stop": ["\n", "End"],
+    }
+
+
+def test_nothing_asked_is_openai_s_default(page: ApiPage, client: openai.OpenAI) -> None:
+    client.completions.create(model=MODEL, prompt="Once")
+    client.completions.create(model=MODEL, prompt="Once")
+    client.completions.create(model=MODEL, prompt="Once", extra_body={"num_beams": 2})
+    one, other, beams = (options for _, _, options, _ in page.backend.asked)
+    assert (one.max_new_tokens, one.temperature, one.top_p, one.top_k) == (16, 1.0, 1.0, 0)
+    assert one.seed != other.seed
+    assert beams.temperature == 0.0
+
+
+def test_several_texts_are_runs_with_seeds_of_their_own(
+    page: ApiPage, client: openai.OpenAI
+) -> None:
+    answer = client.completions.create(
+        model=MODEL, prompt=["Once upon", "One"], n=3, seed=2**31 - 2, max_tokens=16
+    )
+    assert [choice.index for choice in answer.choices] == list(range(6))
+    asked = sorted((prompt, options.seed) for _, prompt, options, _ in page.backend.asked)
+    seeds = (0, 2**31 - 2, 2**31 - 1)
+    assert asked == [(prompt, seed) for prompt in ("Once upon", "One") for seed in seeds]
+    # A prompt counts once, however often it is run.
+    assert answer.usage.prompt_tokens == 3 * TOKENS_A_WORD
+    assert answer.usage.completion_tokens == 6 * 3
+
+
+@pytest.mark.parametrize(
+    ("prompt", "asked"),
+    [
+        ("Once", ["Once"]),
+        (["Once"], ["Once"]),
+        ([5, 6], [TokenIds((5, 6))]),
+        ([[5, 6], [7]], [TokenIds((5, 6)), TokenIds((7,))]),
+    ],
+)
+def test_a_prompt_is_text_or_token_ids(
+    page: ApiPage, client: openai.OpenAI, prompt: Any, asked: list[Any]
+) -> None:
+    client.completions.create(model=MODEL, prompt=prompt)
+    assert {str(each) for _, each, _, _ in page.backend.asked} == {str(each) for each in asked}
+
+
+def test_logprobs_of_a_chat(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(**CHAT, logprobs=True, top_logprobs=3)
+    tokens = answer.choices[0].logprobs.content
+    assert [token.token for token in tokens] == [" there", " was", " a"]
+    assert bytes(tokens[0].bytes) == b" there"
+    assert tokens[0].logprob == -0.5
+
+
+def test_logprobs_of_a_completion(client: openai.OpenAI) -> None:
+    [choice] = client.completions.create(model=MODEL, prompt="Once", logprobs=2).choices
+    assert choice.logprobs.tokens == [" there", " was", " a"]
+    assert choice.logprobs.text_offset == [0, 6, 10]
+    assert choice.logprobs.token_logprobs == [-0.5] * 3
+    assert len(choice.logprobs.top_logprobs) == 3
+
+
+@pytest.mark.parametrize("form", ["json", "text", "verbose_json"])
+def test_a_recording_is_written_down(page: ApiPage, client: openai.OpenAI, form: Any) -> None:
+    page.backend.windows = 2
+    with RECORDING.open("rb") as file:
+        answer: Any = client.audio.transcriptions.create(
+            model="openai/whisper-tiny", file=file, response_format=form, language="en"
+        )
+    [(_, path, options, language, max_seconds)] = page.backend.asked
+    assert path.endswith(".flac")
+    assert (language, options.max_new_tokens, max_seconds) == ("en", 224, 600.0)
+    if form == "text":
+        assert answer == "turn it off\n"
+        return
+    assert answer.text == "turn it off"
+    assert answer.usage.seconds == 2.4
+    if form == "verbose_json":
+        assert [(one.start, one.end) for one in answer.segments] == [(0.0, 4.0), (4.0, 8.0)]
+        assert answer.duration == 2.4
+    else:
+        assert not hasattr(answer, "segments")
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+
+def test_a_chat_is_streamed(client: openai.OpenAI) -> None:
+    events = list(
+        client.chat.completions.create(
+            **CHAT, stream=True, stream_options={"include_usage": True}, logprobs=True
+        )
+    )
+    assert len({event.id for event in events}) == 1
+    deltas = [event.choices[0].delta for event in events[:-1]]
+    assert [delta.content for delta in deltas] == ["", " there", " was", " a", None]
+    assert [delta.role for delta in deltas] == ["assistant", None, None, None, None]
+    reasons = [event.choices[0].finish_reason for event in events[:-1]]
+    assert reasons == [None] * 4 + ["length"]
+    assert len(events[-2].choices[0].logprobs.content) == 3
+    assert events[-2].timings["predicted_n"] == 3
+    assert events[-1].choices == []
+    assert events[-1].usage.completion_tokens == 3
+    assert [event.usage for event in events[:-1]] == [None] * 5
+
+
+def test_the_events_are_as_curl_sees_them(page: ApiPage) -> None:
+    body = {"model": MODEL, "prompt": "Once", "stream": True}
+    with httpx.stream("POST", f"{page.api}/completions", json=body) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        text = "".join(answer.iter_text())
+    *events, done, rest = text.split("\n\n")
+    assert (done, rest) == ("data: [DONE]", "")
+    parsed = [json.loads(event.removeprefix("data: ")) for event in events]
+    assert [event["choices"][0]["text"] for event in parsed] == [" there", " was", " a", ""]
+    assert all("usage" not in event for event in parsed)
+    assert {event["object"] for event in parsed} == {"text_completion"}
+
+
+def test_texts_that_are_streamed_side_by_side_stay_apart(
+    page: ApiPage, client: openai.OpenAI
+) -> None:
+    page.backend.words = tuple(f" {number}" for number in range(40))
+    texts = {0: "", 1: "", 2: ""}
+    for event in client.chat.completions.create(**CHAT, n=3, stream=True):
+        texts[event.choices[0].index] += event.choices[0].delta.content or ""
+    assert set(texts.values()) == {"".join(page.backend.words)}
+
+
+def test_fifty_streams_at_once_keep_their_order(page: ApiPage) -> None:
+    page.backend.words = tuple(f" {number}" for number in range(100))
+    page.backend.piece_s = 0.001
+
+    async def read(client: openai.AsyncOpenAI) -> str:
+        events = await client.chat.completions.create(**CHAT, stream=True)
+        return "".join([event.choices[0].delta.content or "" async for event in events])
+
+    async def read_all() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=page.api, api_key="none") as client:
+            return await asyncio.gather(*(read(client) for _ in range(50)))
+
+    assert asyncio.run(read_all()) == ["".join(page.backend.words)] * 50
+
+
+def test_who_leaves_stops_the_run(page: ApiPage, client: openai.OpenAI) -> None:
+    page.backend.words = (" a",) * 10_000
+    page.backend.piece_s = 0.01
+    events = client.chat.completions.create(**CHAT, stream=True, n=2)
+    next(iter(events))
+    page.wait_for(running=2)
+    events.close()
+    wait_until(lambda: all(stream.stopped for stream in page.backend.streams), 10)
+    page.wait_for(running=0)
+    hasty = client.with_options(timeout=0.5)
+    with pytest.raises(openai.APITimeoutError):
+        hasty.chat.completions.create(**CHAT)
+    wait_until(lambda: page.backend.streams[-1].stopped, 10)
+    page.wait_for(running=0)
+
+
+def test_who_leaves_the_line_is_never_run(page: ApiPage, client: openai.OpenAI) -> None:
+    page.backend.words = (" a",) * 10_000
+    page.backend.piece_s = 0.01
+    streams = [client.chat.completions.create(**CHAT, stream=True, n=8) for _ in range(2)]
+    page.wait_for(running=MAX_AT_ONCE)
+    with pytest.raises(openai.APITimeoutError):
+        client.with_options(timeout=0.5).chat.completions.create(**CHAT)
+    page.wait_for(running=MAX_AT_ONCE, waiting=0)
+    assert len(page.backend.asked) == MAX_AT_ONCE
+    for stream in streams:
+        stream.close()
+
+
+def test_who_reads_slowly_holds_up_nobody(page: ApiPage, client: openai.OpenAI) -> None:
+    page.backend.words = (" a word that is long" * 500,) * 300  # more than sockets hold
+    body = json.dumps({**CHAT, "stream": True})
+    host, port = page.url.removeprefix("http://").split(":")
+    slow = []
+    for _ in range(MAX_AT_ONCE + 1):
+        slow.append(socket.create_connection((host, int(port))))
+        slow[-1].sendall(
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+    wait_until(lambda: len(page.backend.asked) == len(slow), 20)
+    page.wait_for(running=0)  # all are written, and nobody has read them
+    page.backend.words = (" there",)
+    assert client.chat.completions.create(**CHAT).choices[0].message.content == " there"
+    for each in slow:
+        each.close()
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "param", "told"),
+    [
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "tools is not"),
+        ({"response_format": {"type": "json_object"}}, "response_format", "'json_object'"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
+            "response_format",
+            "'json_schema'",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+            "messages",
+            "'image_url' is not supported",
+        ),
+        ({"messages": [{"role": "tool", "content": "4"}]}, "messages", "Tools are not"),
+        ({"modalities": ["text", "audio"]}, "modalities", "modalities is not"),
+        ({"n": 9}, "n", "less than or equal to 8"),
+        ({"max_tokens": 5000}, "max_tokens", "less than or equal to 1024"),
+        ({"top_logprobs": 20, "logprobs": True}, "top_logprobs", "less than or equal to 5"),
+        ({"temperature": "hot"}, "temperature", "valid number"),
+        ({"temperature": -1}, None, "temperature must be from 0 to 100"),
+        ({"stop": ["x"] * 10_000}, None, "at most 4 strings"),
+        ({"stop": 5}, "stop", "stop must be a string or a list"),
+        ({"messages": "Hello"}, "messages", "messages must be a list"),
+        ({"messages": [{"role": "cook", "content": "a"}]}, "messages", "'system', 'developer'"),
+        ({"logit_bias": {"one": 1}}, None, "a token id of logit_bias"),
+        ({"seed": -1}, "seed", "greater than or equal to 0"),
+        ({"stream": "yes"}, "stream", "valid boolean"),
+    ],
+)
+def test_what_is_wrong_is_said_and_where(
+    client: openai.OpenAI, page: ApiPage, changes: dict[str, Any], param: str | None, told: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(**{**CHAT, **changes})
+    error: Any = caught.value.body
+    assert told in error["message"]
+    assert error["param"] == param
+    assert error["type"] == "invalid_request_error"
+    assert caught.value.request_id
+    assert page.backend.asked == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"prompt": []}, "empty list"),
+        ({"prompt": {}}, "prompt must be a text, a list of texts"),
+        ({"prompt": [1, "a"]}, "prompt must be"),
+        ({"prompt": ["a", "b", "c"], "n": 3}, "more than the 8 texts"),
+        ({"echo": True}, "echo is not supported"),
+        ({"suffix": "end"}, "suffix is not supported"),
+        ({"best_of": 3}, "best_of is not supported"),
+    ],
+)
+def test_what_is_wrong_with_a_completion_is_said(
+    client: openai.OpenAI, changes: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(openai.BadRequestError, match=told):
+        client.completions.create(**{"model": MODEL, "prompt": "Once", **changes})
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"response_format": "srt"}, "no srt files"),
+        ({"response_format": "vtt"}, "no vtt files"),
+        ({"timestamp_granularities": ["word"]}, "no times of words"),
+        ({"prompt": "Names: Leo"}, "A prompt is not supported"),
+        ({"stream": True}, "not streamed"),
+        ({"model": "gpt2-stories"}, "takes text"),
+    ],
+)
+def test_what_is_wrong_with_a_transcription_is_said(
+    client: openai.OpenAI, fields: dict[str, Any], told: str
+) -> None:
+    with RECORDING.open("rb") as file, pytest.raises(openai.BadRequestError, match=told):
+        client.audio.transcriptions.create(
+            **{"model": "openai/whisper-tiny", "file": file, **fields}
+        )
+
+
+def test_an_unknown_model_is_not_found(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.chat.completions.create(**{**CHAT, "model": "none"})
+    error: Any = caught.value.body
+    assert (error["code"], error["param"]) == ("model_not_found", "model")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(EngineStopped("The engine stopped."), 503), (OutOfMemory("No memory."), 503)],
+)
+def test_a_client_tries_again_where_the_engine_has_stopped(
+    page: ApiPage, client: openai.OpenAI, error: Exception, status: int
+) -> None:
+    prompt = (Message("user", "Hello you"),)
+    page.backend.errors[prompt] = error
+    with pytest.raises(openai.InternalServerError, match=str(error)) as caught:
+        client.chat.completions.create(**CHAT)
+    assert caught.value.status_code == status
+    assert caught.value.response.headers["retry-after"] == "2"
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(client.with_options(max_retries=2).chat.completions.create, **CHAT)
+        wait_until(lambda: len(page.backend.asked) == 2, 10)
+        del page.backend.errors[prompt]
+        assert asked.result(20).choices[0].message.content == " there was a"
+
+
+def test_an_error_of_the_program_is_a_sentence_and_in_the_log(
+    page: ApiPage, client: openai.OpenAI, caplog: pytest.LogCaptureFixture
+) -> None:
+    page.backend.errors[(Message("user", "Hello you"),)] = RuntimeError("a secret")
+    with pytest.raises(openai.InternalServerError) as caught:
+        client.chat.completions.create(**CHAT)
+    assert caught.value.status_code == 500
+    assert "a secret" not in str(caught.value)
+    wait_until(lambda: "a secret" in caplog.text, 10)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/none", None, 404),
+        ("GET", "/chat/completions", None, 405),
+        ("POST", "/chat/completions", b"", 400),
+        ("POST", "/chat/completions", b"{", 400),
+        ("POST", "/chat/completions", b"[" * 100_000, 400),
+        ("POST", "/chat/completions", b"[]", 400),
+        ("POST", "/chat/completions", b'{"model": "\\ud800", "messages": []}', 404),
+        ("POST", "/chat/completions", b'{"seed": ' + b"9" * 5000 + b"}", 400),
+        ("POST", "/chat/completions", b" " * (5 * 2**20), 413),
+        ("POST", "/audio/transcriptions", b"file=x&model=y", 400),
+    ],
+)
+def test_every_answer_is_an_error_in_openai_s_form(
+    page: ApiPage, method: str, path: str, body: bytes | None, status: int
+) -> None:
+    kind = "x-www-form-urlencoded" if "audio" in path else "json"
+    headers = {"content-type": f"application/{kind}"}
+    answer = httpx.request(method, f"{page.api}{path}", content=body, headers=headers)
+    assert answer.status_code == status, answer.text
+    assert len(answer.json()["error"]["message"]) > 10
+    assert answer.headers["x-request-id"].startswith("req_")
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        ("mine-1", True),
+        ("x" * 65, False),
+        ("a b", False),
+        ("a\u00e9", False),
+        ('"><script>', False),
+    ],
+)
+def test_a_request_has_an_id(page: ApiPage, sent: str, kept: bool) -> None:
+    answer = httpx.get(f"{page.api}/models", headers=[(b"x-request-id", sent.encode("latin-1"))])
+    assert (answer.headers["x-request-id"] == sent) == kept
+
+
+# --- the line, the limits and the password --------------------------------------------------------
+
+
+def test_requests_of_both_apis_stand_in_one_line(page: ApiPage, client: openai.OpenAI) -> None:
+    page.backend.words = (" a",) * 10_000
+    page.backend.piece_s = 0.01
+    of_gradio = Client(page.url, verbose=False)
+    jobs = [of_gradio.submit("Once", max_new_tokens=16, api_name="/generate") for _ in range(8)]
+    page.wait_for(running=8)
+    streams = [client.chat.completions.create(**CHAT, stream=True, n=8)]
+    page.wait_for(running=MAX_AT_ONCE)
+    with ThreadPoolExecutor(3) as threads:
+        chat = threads.submit(client.chat.completions.create, **CHAT)
+        page.wait_for(running=MAX_AT_ONCE, waiting=1)
+        jobs.append(of_gradio.submit("Last", max_new_tokens=16, api_name="/generate"))
+        page.wait_for(running=MAX_AT_ONCE, waiting=2)
+        page.backend.streams[0].stop()
+        wait_until(lambda: len(page.backend.asked) == MAX_AT_ONCE + 1, 20)
+        page.wait_for(running=MAX_AT_ONCE, waiting=1)
+        page.backend.streams[1].stop()
+        wait_until(lambda: len(page.backend.asked) == MAX_AT_ONCE + 2, 20)
+        page.wait_for(running=MAX_AT_ONCE)
+        for stream in page.backend.streams:
+            stream.stop()
+        assert chat.result(20).timings["queue_ms"] > 0
+        jobs[-1].result(20)
+    last = [prompt for _, prompt, _, _ in page.backend.asked][-2:]
+    assert last == [(Message("user", "Hello you"),), "Last"]
+    for stream in streams:
+        stream.close()
+
+
+def test_a_recording_is_heard_alone(page: ApiPage, client: openai.OpenAI) -> None:
+    page.backend.words = (" a",) * 10_000
+    page.backend.piece_s = 0.01
+    before = client.chat.completions.create(**CHAT, stream=True)
+    page.wait_for(running=1)
+    with ThreadPoolExecutor(2) as threads, RECORDING.open("rb") as file:
+        heard = threads.submit(
+            client.audio.transcriptions.create, model="openai/whisper-tiny", file=file
+        )
+        page.wait_for(running=1, waiting=1)
+        behind = threads.submit(client.chat.completions.create, **CHAT)
+        page.wait_for(running=1, waiting=2)
+        page.backend.words = (" a",)
+        before.close()
+        assert heard.result(20).text == "turn it off"
+        behind.result(20)
+    assert [values[0] for values in page.backend.asked] == [MODEL, "openai/whisper-tiny", MODEL]
+
+
+def test_limits_hold_here_too() -> None:
+    limits = Limits(waiting=3, waiting_each=2, new_tokens=20, prompt_bytes=40)
+    with api_page(limits=limits) as page:
+        client = openai.OpenAI(base_url=page.api, api_key="none", max_retries=0)
+        with pytest.raises(openai.BadRequestError, match="at most 20 are written"):
+            client.completions.create(model=MODEL, prompt="Once", max_tokens=21)
+        with pytest.raises(openai.BadRequestError, match="at most 40 are taken"):
+            client.completions.create(model=MODEL, prompt="Once" * 11)
+        client.chat.completions.create(model=MODEL, messages=HELLO)
+        assert page.backend.asked[-1][2].max_new_tokens == 20
+        page.backend.words = (" a",) * 10_000
+        page.backend.piece_s = 0.01
+        short = {**CHAT, "stream": True}
+        full = [client.chat.completions.create(**short, n=2) for _ in range(MAX_AT_ONCE // 2)]
+        page.wait_for(running=MAX_AT_ONCE)
+        with pytest.raises(openai.RateLimitError, match="of yours wait already") as caught:
+            client.chat.completions.create(**short, n=3)
+        assert caught.value.response.headers["retry-after"] == "2"
+        assert page.page.context.line.waiting == 0
+        for stream in full:
+            stream.close()
+
+
+def test_the_key_is_the_password() -> None:
+    with api_page(password="sesame") as page:
+        right = openai.OpenAI(base_url=page.api, api_key="sesame", max_retries=0)
+        assert right.chat.completions.create(**CHAT).choices
+        wrong = right.with_options(api_key="open")
+        with pytest.raises(openai.AuthenticationError) as caught:
+            wrong.models.list()
+        error: Any = caught.value.body
+        assert error["code"] == "invalid_api_key"
+        assert "Bearer" in error["message"]
+        assert caught.value.request_id
+        for _ in range(20):
+            with pytest.raises((openai.AuthenticationError, openai.RateLimitError)) as last:
+                wrong.models.list()
+        assert last.value.status_code == 429
+        assert last.value.response.headers["retry-after"] == "60"
+
+
+def test_other_pages_may_ask_where_they_are_named() -> None:
+    chat = "https://chat.example.com"
+    asks = {"origin": chat, "access-control-request-method": "POST"}
+    with api_page(password="sesame", cors=[chat]) as page:
+        url = f"{page.api}/chat/completions"
+        may = httpx.options(
+            url, headers={**asks, "access-control-request-headers": "authorization"}
+        )
+        assert may.headers["access-control-allow-origin"] == chat
+        assert may.status_code == 200
+        refused = httpx.get(f"{page.api}/models", headers={"origin": chat})
+        assert refused.status_code == 401
+        assert refused.headers["access-control-allow-origin"] == chat
+        other = httpx.options(url, headers={**asks, "origin": "https://other.example.com"})
+        assert "access-control-allow-origin" not in other.headers
+        elsewhere = httpx.options(f"{page.url}/config", headers=asks)
+        assert "access-control-allow-origin" not in elsewhere.headers
+
+
+def test_no_other_page_may_ask_by_default(page: ApiPage) -> None:
+    answer = httpx.get(f"{page.api}/models", headers={"origin": "https://chat.example.com"})
+    assert "access-control-allow-origin" not in answer.headers
