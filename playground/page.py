@@ -176,6 +176,7 @@ def launch_options(
         cors: origins of other pages in browsers that may use the API at /v1, "*" for all.
     """
     context = page.context
+    api = create_api(OpenAiHost(context))
     script = (_ASSETS / "page.js").read_text(encoding="utf-8")
     # page.css is what all tabs share; a tab with styles of its own has a file of its own.
     sheets = [path.read_text(encoding="utf-8") for path in sorted(_ASSETS.glob("*.css"))]
@@ -195,13 +196,13 @@ def launch_options(
                 (Gate, (), {"password": password, "behind_proxy": behind_proxy}),
                 # Gradio compresses its scripts, but not the page itself: half a megabyte.
                 (GZipMiddleware, (), {"compresslevel": 6}),
-                (WholeDescription, (), {}),
+                (WholeDescription, (), {"api": api}),
             ],
             "lifespan": partial(_before_everything, cors),
             "routes": [
                 health_route(context.backend, context.line),
                 changes_route(context),
-                Mount(PATH, create_api(OpenAiHost(context))),
+                Mount(PATH, api),
             ],
         },
         "enable_monitoring": False,

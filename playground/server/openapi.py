@@ -1,7 +1,8 @@
-"""`/gradio_api/openapi.json`: Gradio's description of the endpoints, and what it leaves out.
+"""`/gradio_api/openapi.json` and `/v1/openapi.json`: one description of both APIs.
 
-Knows which answers `gate` and the endpoints give to requests that are wrong, and which parameters
-have to be there. Must not know what an endpoint does: that stands in its own docstring.
+Knows which answers `gate` and Gradio's endpoints give to requests that are wrong, and which
+parameters have to be there, which Gradio leaves out. FastAPI describes the API at `/v1` by itself.
+Must not know what an endpoint does: that stands in its own docstring.
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from xla_backend.openai_api.outside import PATH as API_PATH
+
 PATH = "/gradio_api/openapi.json"
+PATHS = (PATH, f"{API_PATH}/openapi.json")
 _SENTENCE = {
     "type": "object",
     "properties": {"detail": {"type": "string"}},
@@ -34,16 +39,18 @@ _FETCHED = {"404": ("There is no such request, or its answer was read already.",
 class WholeDescription:
     """Wraps an ASGI app whose description it completes; all else passes.
 
-    FastAPI's own would not do: to it all endpoints are one route, `/call/v2/{api_name}`.
+    FastAPI's own would not do for Gradio's: to it all endpoints are one route,
+    `/call/v2/{api_name}`.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        """Stands before the app that has the description."""
+    def __init__(self, app: ASGIApp, api: FastAPI) -> None:
+        """Stands before the app that has Gradio's description; `api` is mounted in it."""
         self._app = app
+        self._api = api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers where the description is asked for."""
-        if scope["type"] != "http" or (scope["method"], scope["path"]) != ("GET", PATH):
+        if scope["type"] != "http" or scope["method"] != "GET" or scope["path"] not in PATHS:
             await self._app(scope, receive, send)
             return
         messages: list[Message] = []
@@ -51,16 +58,25 @@ class WholeDescription:
         async def keep(message: Message) -> None:
             messages.append(message)
 
-        await self._app(scope, receive, keep)
+        await self._app({**scope, "path": PATH, "raw_path": PATH.encode()}, receive, keep)
         start, body = messages[0], b"".join(each.get("body", b"") for each in messages)
         if start["status"] == 200:
             description = json.loads(body)
             complete(description, scope["app"].get_blocks().get_api_info()["named_endpoints"])
+            add(description, self._api.openapi())
             body = json.dumps(description).encode()
         headers = [pair for pair in start["headers"] if pair[0] != b"content-length"]
         headers.append((b"content-length", str(len(body)).encode()))
         await send({**start, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+
+def add(description: dict[str, Any], of_api: dict[str, Any]) -> None:
+    """Adds what FastAPI tells of the API at `/v1`."""
+    description["openapi"] = of_api["openapi"]  # 3.1, where null is a type; Gradio's is 3.0
+    description["paths"] |= {API_PATH + path: each for path, each in of_api["paths"].items()}
+    schemas = description.setdefault("components", {}).setdefault("schemas", {})
+    schemas |= of_api["components"]["schemas"]
 
 
 def complete(description: dict[str, Any], endpoints: dict[str, Any]) -> None:

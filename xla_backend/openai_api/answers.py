@@ -307,7 +307,9 @@ def completion_logprobs(result: GenerationResult, most: int) -> CompletionLogpro
         tokens=[token.text for token in tokens],
         token_logprobs=[_logprob(token) for token in tokens],
         top_logprobs=[
-            {top.text: _logprob(top) for top in token.top_logprobs[:most]} for token in tokens
+            # Parts of letters have one text: the likeliest of them, the first, is told.
+            {top.text: _logprob(top) for top in reversed(token.top_logprobs[:most])}
+            for token in tokens
         ]
         if most
         else None,
