@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +22,9 @@ from playground.flags import flags_from
 from xla_backend import BackendError
 
 if TYPE_CHECKING:
+    from playground.server.metrics import Metrics
     from xla_backend import BackendProcess, ServedBackend
-    from xla_backend.process.request_log import RequestLog
+    from xla_backend.process.request_log import FinishedRequest, RequestLog
 
 ENDS_WITHIN_S = 3.0
 """Seconds that the clean-up after SIGTERM may take: containers are killed soon afterwards."""
@@ -40,16 +41,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Some Spaces switch it on: a downloader that the Hub's client has no more, and warns about.
     os.environ["HF_HUB_ENABLE_HF_TRANSFER"] = "0"
     backend: ServedBackend | None = None
+    metrics: Metrics | None = None
     try:
         check_port(flags.host, flags.port)
+        if flags.metrics:
+            from playground.server.metrics import Metrics
+
+            metrics = Metrics()
         if flags.backend == "ray":
             from xla_backend.serving.cluster_backend import ClusterBackend
 
             backend = ClusterBackend.connect(flags.ray_address)
         else:
             log = opened_log(flags.log_requests)
-            backend = start_engine(flags.models, flags.store, flags.memory_limit, log)
-        serve(backend, flags)
+            watchers = [log.write] if log else []
+            if metrics:
+                watchers.append(metrics.observe)
+            backend = start_engine(flags.models, flags.store, flags.memory_limit, watchers)
+        serve(backend, flags, metrics)
     except KeyboardInterrupt:
         return 0
     except BackendError as error:
@@ -97,7 +106,7 @@ def start_engine(
     models: Sequence[str],
     store: str | None,
     memory_limit: str = "",
-    log: RequestLog | None = None,
+    watchers: Sequence[Callable[[FinishedRequest], None]] = (),
 ) -> BackendProcess:
     """Starts the engine's process, without waiting for it.
 
@@ -107,13 +116,17 @@ def start_engine(
         store: the folder that keeps compiled functions, "off" for none, None for the default one.
         memory_limit: what the engine's process may hold, as `process.memory.limit_from` takes it;
             empty for the default.
-        log: is told of each request that has ended.
+        watchers: are told of each request that has ended.
     """
     from playground import examples_for
     from xla_backend.checkpoints.models import folder_info
     from xla_backend.process.backend_process import BackendProcess
     from xla_backend.process.memory import DEFAULT_LIMIT
     from xla_backend.serving.settings import first_model, open_registry
+
+    def tell(finished: FinishedRequest) -> None:
+        for watcher in watchers:
+            watcher(finished)
 
     registry, first = open_registry(tuple(models)), first_model(models)
     info = next((model for model in registry.list() if model.name == first), None)
@@ -123,11 +136,11 @@ def start_engine(
         store=store,
         warm_up=examples_for(info or folder_info(first))[0].options,
         memory_limit=memory_limit or DEFAULT_LIMIT,
-        on_request=log.write if log else None,
+        on_request=tell if watchers else None,
     )
 
 
-def serve(backend: ServedBackend, flags: argparse.Namespace) -> None:
+def serve(backend: ServedBackend, flags: argparse.Namespace, metrics: Metrics | None) -> None:
     """Builds the page, serves it and waits."""
     from playground import create_app, launch_options
 
@@ -149,7 +162,7 @@ def serve(backend: ServedBackend, flags: argparse.Namespace) -> None:
             prevent_thread_lock=True,
             quiet=True,
             mcp_server=flags.mcp,
-            **launch_options(app, flags.password, flags.on_spaces, flags.cors),
+            **launch_options(app, flags.password, flags.on_spaces, flags.cors, metrics),
         )
         shown_host = "127.0.0.1" if flags.host == "0.0.0.0" else flags.host
         print(f"The page is at http://{shown_host}:{flags.port}", flush=True)

@@ -143,6 +143,13 @@ FLAGS = (
         how={"metavar": "FILE"},
     ),
     Flag(
+        "--metrics",
+        "offer /metrics to Prometheus, behind the password if there is one (PLAYGROUND_METRICS=1; "
+        "default: no)",
+        False,
+        how={"action": "store_true"},
+    ),
+    Flag(
         "--share",
         "also make a public link through Gradio's servers (PLAYGROUND_SHARE=1)",
         False,

@@ -34,6 +34,7 @@ from playground.history.statistics_tab import StatisticsTab
 from playground.server.changes import changes_route
 from playground.server.gate import Gate
 from playground.server.health import health_route
+from playground.server.metrics import Metrics
 from playground.server.openapi import WholeDescription
 from playground.speech.tab import SpeechTab
 from playground.ui import languages, shortcuts
@@ -165,7 +166,11 @@ async def _before_everything(cors: Sequence[str], app: Starlette) -> AsyncIterat
 
 
 def launch_options(
-    page: Page, password: str = "", behind_proxy: bool = False, cors: Sequence[str] = ()
+    page: Page,
+    password: str = "",
+    behind_proxy: bool = False,
+    cors: Sequence[str] = (),
+    metrics: Metrics | None = None,
 ) -> dict[str, Any]:
     """What `page.launch()` needs to look and behave as designed.
 
@@ -174,6 +179,7 @@ def launch_options(
         password: what visitors must know; empty for none.
         behind_proxy: as for `create_app`.
         cors: origins of other pages in browsers that may use the API at /v1, "*" for all.
+        metrics: what /metrics tells; None for no such address.
     """
     context = page.context
     api = create_api(OpenAiHost(context))
@@ -203,6 +209,7 @@ def launch_options(
                 health_route(context.backend, context.line),
                 changes_route(context),
                 Mount(PATH, api),
+                *([metrics.route(context.backend, context.line)] if metrics else []),
             ],
         },
         "enable_monitoring": False,

@@ -13,6 +13,7 @@ from typing import Any
 from playground import create_app, launch_options
 from playground.context.limits import Limits
 from playground.page import Page
+from playground.server.metrics import Metrics
 from tests.playground.fake_backend import FakeBackend, FakeTextStream
 from tests.waiting import wait_until
 
@@ -69,7 +70,8 @@ class ApiPage:
 def api_page(
     password: str = "",
     cors: Sequence[str] = (),
-    limits: Limits = Limits(),  # noqa: B008
+    limits: Limits = Limits(),  # noqa: B008 (immutable)
+    metrics: Metrics | None = None,
 ) -> Iterator[ApiPage]:
     """Serves a page; see `create_app` and `launch_options`."""
     backend = WatchedBackend()
@@ -78,7 +80,7 @@ def api_page(
         server_name="127.0.0.1",
         prevent_thread_lock=True,
         quiet=True,
-        **launch_options(page, password, cors=cors),
+        **launch_options(page, password, cors=cors, metrics=metrics),
     )
     try:
         yield ApiPage(page, page.local_url.rstrip("/"), backend)

@@ -14,6 +14,8 @@ from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from xla_backend.interface.request_id import REQUEST_ID
+
 PATH = "/v1"
 """Where the API is."""
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -53,6 +55,7 @@ class Outside:
                 message["headers"] = [*message["headers"], (b"x-request-id", name.encode())]
             await send(message)
 
+        REQUEST_ID.set(name)
         await self._api(scope, receive, tell)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:

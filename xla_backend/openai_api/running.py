@@ -8,6 +8,7 @@ memory, where it is no more than the tokens that were asked for.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
@@ -92,7 +93,9 @@ class Runs(Generic[Piece, Result]):
 
         put = self._arrived.put_nowait
         reader = _Reader(open, lambda piece: loop.call_soon_threadsafe(put, (number, piece)))
-        work = loop.run_in_executor(self._threads, reader.read)
+        # With the request's id, which a thread would not see by itself.
+        read = contextvars.copy_context().run
+        work = loop.run_in_executor(self._threads, read, reader.read)
         try:
             await asyncio.wait([work])  # which does not end the work where it is cancelled itself
         finally:

@@ -98,6 +98,7 @@ class Request:
             system's monotonic one, which all processes of a machine share, so the time in the
             queue counts from the caller's call.
         exact_key: see `Backend.generate`.
+        request_id: what the server calls the HTTP request; empty for others.
         is_moved: whether it waited in another child before, which ended without taking it up. The
             start of its successor is then part of the wait.
     """
@@ -114,3 +115,4 @@ class Request:
     max_seconds: float = DEFAULT_MAX_SECONDS
     comparison: FunctionRequest | None = None
     is_moved: bool = False
+    request_id: str = ""

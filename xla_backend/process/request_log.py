@@ -39,6 +39,7 @@ class FinishedRequest:
         """The JSON object of the log; seconds, and only what is known."""
         entry: dict[str, Any] = {
             "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+            "id": self.request.request_id or None,
             "request": self.request.kind,
             "model": self.request.model or None,
             "end": self.kind,

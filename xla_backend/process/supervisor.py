@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from xla_backend.child_process.parent_side import CLOSE_S
 from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.options import GenerationOptions
+from xla_backend.interface.request_id import REQUEST_ID
 from xla_backend.interface.results import EngineStatus
 from xla_backend.process import memory
 from xla_backend.process.child import Call, Child, Warming
@@ -125,7 +126,9 @@ class Supervisor:
 
     def submit(self, request: Request) -> Call:
         """Sends a request, whose queue begins now; raises what `current` raises."""
-        request = dataclasses.replace(request, arrival_time=time.perf_counter())
+        request = dataclasses.replace(
+            request, arrival_time=time.perf_counter(), request_id=REQUEST_ID.get()
+        )
         while True:
             if (call := self.current().submit(request)) is not None:
                 return call

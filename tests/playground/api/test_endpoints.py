@@ -223,6 +223,8 @@ def test_the_description_tells_what_is_required_and_how_a_mistake_is_answered(si
     assert needed["generate"] == ["prompt"]
     assert needed["models"] == []
     for path, methods in paths.items():
+        if path.startswith("/v1/"):
+            continue  # which FastAPI describes; see `test_openapi`
         for method, operation in methods.items():
             told = {"400", "413", "422"} if method == "post" else {"404"}
             told |= {"507"} if path.endswith("/upload") else set()

@@ -1,0 +1,73 @@
+"""The description of both APIs, and that the documents say the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.playground.api_page import api_page
+
+API_DOC = Path(__file__).resolve().parents[3] / "docs" / "api.md"
+
+
+@pytest.fixture(scope="module")
+def description() -> Iterator[dict[str, Any]]:
+    with api_page() as page:
+        both = [httpx.get(f"{page.url}/{api}/openapi.json") for api in ("v1", "gradio_api")]
+        assert both[0].json() == both[1].json()
+        yield both[0].json()
+
+
+def test_both_apis_are_described_in_one_document(description: dict[str, Any]) -> None:
+    paths = set(description["paths"])
+    assert {"/v1/chat/completions", "/v1/models", "/gradio_api/call/v2/generate"} <= paths
+
+
+def test_every_schema_that_is_named_is_there(description: dict[str, Any]) -> None:
+    named = set(re.findall(r"#/components/schemas/(\w+)", str(description)))
+    assert named
+    assert named <= set(description["components"]["schemas"])
+
+
+def test_every_answer_of_the_api_is_described(description: dict[str, Any]) -> None:
+    for path, operations in description["paths"].items():
+        if not path.startswith("/v1/"):
+            continue
+        for operation in operations.values():
+            told = set(operation["responses"])
+            assert {"200", "400", "401", "404", "413", "429", "500", "503"} <= told
+            assert "422" not in told, "which FastAPI would answer, and this API does not"
+
+
+def fields_in(table_after: str) -> set[str]:
+    """The names in the first column of the table that follows a line of the document."""
+    rest = API_DOC.read_text("utf-8").partition(table_after)[2].lstrip().partition("\n\n")[2]
+    table = rest.lstrip().partition("\n\n")[0]
+    rows = [row.split("|")[1] for row in table.splitlines()[2:]]
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+
+def test_the_documents_name_every_field_and_no_other(description: dict[str, Any]) -> None:
+    schemas = description["components"]["schemas"]
+    asked = {
+        name
+        for schema in ("ChatRequest", "CompletionRequest")
+        for name in schemas[schema]["properties"]
+    }
+    assert fields_in("\nRequests, all of which") == asked
+    assert fields_in("`system_fingerprint` of model") == set(schemas["Timings"]["properties"])
+    told = API_DOC.read_text("utf-8").partition("A transcription has")[2].partition(".\n")[0]
+    [form] = [name for name in schemas if name.endswith("TranscriptionForm")]
+    assert set(schemas[form]["properties"]) <= set(re.findall(r"`(\w+)`", told))
+
+
+def test_the_documents_name_every_path(description: dict[str, Any]) -> None:
+    text = API_DOC.read_text("utf-8")
+    for path in description["paths"]:
+        if path.startswith("/v1/"):
+            assert f"{path.replace('{name}', 'NAME')}`" in text
