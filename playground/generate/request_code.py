@@ -1,4 +1,4 @@
-"""A request as code to run elsewhere: Python with three libraries, or curl.
+"""A request as code to run elsewhere: Python with four libraries, or curl.
 
 Knows how each is called and how to quote any text in it. Must not know components.
 """
@@ -20,6 +20,8 @@ from xla_backend.interface.prompt import last_text, system_text
 SHORTEST = BucketRules().padded_lengths[0]
 _NOT_IN_TENSORFLOW = ("min_p", "presence_penalty", "frequency_penalty", "logit_bias", "stop")
 """Options of this engine that Transformers' TensorFlow models do not follow."""
+_OF_OPENAI = ("top_p", "presence_penalty", "frequency_penalty", "logit_bias", "stop")
+"""Those that OpenAI's protocol has too, under the same names and with the same defaults."""
 
 
 @dataclass(frozen=True)
@@ -143,23 +145,36 @@ print(result["text"])
 print(result["cache"], result["timing"]["total_s"], "seconds")"""
 
 
+def openai_code(request: CodeRequest) -> str:
+    """This page as a service, from Python with OpenAI's client."""
+    path, values, extra = _openai_request(request)
+    what = "text" if path == "completions" else "message.content"
+    more = {"extra_body": extra} if extra else {}
+    return f"""\
+# pip install openai
+from openai import OpenAI
+
+# The key is the page's password, if it has one. Any client of OpenAI's protocol takes this address.
+client = OpenAI(base_url={_quoted(_v1(request))}, api_key="none")
+answer = client.{path.replace("/", ".")}.create(
+{_lines(values | more)})
+print(answer.choices[0].{what})
+print(answer.timings["cache"], answer.timings["total_ms"], "ms")"""
+
+
 def curl_code(request: CodeRequest) -> str:
     """This page as a service, from a shell; it prints the answer's JSON."""
-    body = shlex.quote(json.dumps(_parameters(request)))
-    address = request.address.rstrip("/")
-    ask = shlex.quote(f"{address}/gradio_api/call/v2/generate")
-    read = shlex.quote(f"{address}/gradio_api/call/generate/")
+    path, values, extra = _openai_request(request)
     return f"""\
-event=$(curl -s {ask} \\
+curl -s {shlex.quote(f"{_v1(request)}/{path}")} \\
   -H 'Content-Type: application/json' \\
-  -d {body} |
-  sed 's/.*"event_id":"\\([^"]*\\)".*/\\1/')
-curl -sN {read}"$event" | sed -n 's/^data: //p' | tail -n 1"""
+  -d {shlex.quote(json.dumps(values | extra))}"""
 
 
 FORMS: dict[str, tuple[Literal["python", "shell"], Callable[[CodeRequest], str]]] = {
     "Transformers": ("python", transformers_code),
     "This library": ("python", library_code),
+    "openai": ("python", openai_code),
     "gradio_client": ("python", client_code),
     "curl": ("shell", curl_code),
 }
@@ -219,6 +234,30 @@ def _parameters(request: CodeRequest) -> dict[str, Any]:
     return {**values, "exact_key": True} if request.exact_key else values
 
 
+def _v1(request: CodeRequest) -> str:
+    return f"{request.address.rstrip('/')}/v1"
+
+
+def _openai_request(request: CodeRequest) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Path and fields in OpenAI's protocol, and those that only this engine has."""
+    options, changed = request.options, _changed(request.options)
+    values: dict[str, Any] = {"model": request.model.name}
+    path = "completions"
+    if isinstance(request.prompt, tuple):
+        path = "chat/completions"
+        values["messages"] = [message._asdict() for message in request.prompt]
+    else:
+        values["prompt"] = last_text(request.prompt)
+    values |= {"max_tokens": options.max_new_tokens, "temperature": options.temperature}
+    # Where they are left out, the protocol draws from all tokens, with another seed each time.
+    drawn = {"seed": options.seed} if options.do_sample else {}
+    values |= drawn | {name: changed[name] for name in _OF_OPENAI if name in changed}
+    extra = {"top_k": options.top_k} if options.do_sample and options.top_k else {}
+    known = {*values, *extra, "max_new_tokens", "top_k", "seed"}
+    extra |= {name: value for name, value in changed.items() if name not in known}
+    return path, values, extra | ({"exact_key": True} if request.exact_key else {})
+
+
 def _changed(options: GenerationOptions) -> dict[str, Any]:
     """The options that differ from the defaults of the library and the endpoint."""
     defaults = GenerationOptions().to_dict()
@@ -233,6 +272,9 @@ def _lines(values: dict[str, Any]) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, dict):
+        pairs = (f"{_quoted(name)}: {_value(each)}" for name, each in value.items())
+        return f"{{{', '.join(pairs)}}}"
     return _quoted(value) if isinstance(value, str) else repr(value)
 
 

@@ -120,7 +120,7 @@ def test_the_code_follows_the_request_and_presets_set_options_only(visit: Open) 
         assert PROMPT in texts
         assert 4 in texts
     window.at("#code_form label", has_text="curl").click()
-    wait_for_text(window, "#request_code", "/gradio_api/call/v2/generate")
+    wait_for_text(window, "#request_code", "/v1/completions")
     assert window.page.url.rstrip("/") in window.text("#request_code")
 
     window.at("#presets button", has_text="Show a first call").click()

@@ -138,6 +138,9 @@ class Generation(Fields):
         None, description="of this engine: beams searched; part of the compiled shape"
     )
     length_penalty: float | None = Field(None, description="of this engine: -10 to 10, for beams")
+    early_stopping: bool | Literal["never"] | None = Field(
+        None, description="of this engine: when beam search ends"
+    )
     exact_key: bool | None = Field(
         None, description="of this engine: a larger compiled function may not serve instead"
     )
@@ -188,6 +191,7 @@ class Generation(Fields):
             "frequency_penalty": self.frequency_penalty,
             "logit_bias": self.logit_bias,
             "length_penalty": self.length_penalty,
+            "early_stopping": self.early_stopping,
             "stop": self.stop,
         }
         options = GenerationOptions(

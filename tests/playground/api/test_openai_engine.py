@@ -10,10 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 import tokenizers
 from gradio_client import Client, handle_file
+from prometheus_client.parser import text_string_to_metric_families
 
 from playground.speech.examples import FOLDER
 from tests import checkpoints
@@ -32,8 +34,14 @@ def talker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def url(talker: Path, small_gpt2: Path) -> Iterator[str]:
-    served = serve("--models", f"{talker},{small_gpt2},whisper-commands", "--no-store")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("log") / "requests.jsonl"
+
+
+@pytest.fixture(scope="module")
+def url(talker: Path, small_gpt2: Path, log: Path) -> Iterator[str]:
+    models = f"{talker},{small_gpt2},whisper-commands"
+    served = serve("--models", models, "--no-store", "--metrics", "--log-requests", str(log))
     yield served.url
     served.end()
 
@@ -166,6 +174,26 @@ def test_a_model_s_fingerprint_stays_and_is_its_own(
 
     assert fingerprint(small_gpt2) == fingerprint(small_gpt2)
     assert fingerprint(small_gpt2) != fingerprint(talker)
+
+
+def test_the_log_and_the_metrics_tell_of_a_request(
+    client: openai.OpenAI, url: str, log: Path, small_gpt2: Path
+) -> None:
+    def counted() -> float:
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(httpx.get(f"{url}/metrics").text)
+            for sample in family.samples
+            if sample.name == "xla_requests_total"
+        )
+
+    before = counted()
+    client.completions.create(
+        model=str(small_gpt2), prompt="The", n=2, extra_headers={"x-request-id": "mine-7"}
+    )
+    wait_until(lambda: counted() == before + 2, 10)
+    told = [json.loads(line).get("id") for line in log.read_text().splitlines()]
+    assert told.count("mine-7") == 2
 
 
 def test_curl_reads_a_stream(url: str, small_gpt2: Path) -> None:

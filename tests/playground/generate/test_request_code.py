@@ -23,6 +23,7 @@ from playground.generate.request_code import (
     client_code,
     curl_code,
     library_code,
+    openai_code,
     transformers_code,
 )
 from tests.playground.samples import INJECTIONS
@@ -77,7 +78,7 @@ def literals(code: str) -> list[object]:
     return [node.value for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Constant)]
 
 
-@pytest.mark.parametrize("write", [transformers_code, library_code, client_code])
+@pytest.mark.parametrize("write", [transformers_code, library_code, client_code, openai_code])
 @pytest.mark.parametrize("model", [STORIES, ANSWERS, HUB], ids=lambda model: model.name)
 def test_python_has_every_prompt_as_it_is(
     write: Callable[[CodeRequest], str], model: ModelInfo
@@ -99,7 +100,8 @@ def test_curl_sends_every_prompt_as_it_is(tmp_path: Path) -> None:
     subprocess.run(["bash", "-c", script], check=True, capture_output=True, cwd=tmp_path)
     given = written.read_bytes().decode().split("\0")
     bodies = [json.loads(given[i + 1]) for i, argument in enumerate(given) if argument == "-d"]
-    assert bodies == [{"prompt": prompt, "model": "gpt2-stories"} for prompt in prompts]
+    greedy = {"model": "gpt2-stories", "max_tokens": 32, "temperature": 0.0}
+    assert bodies == [{"prompt": prompt, **greedy} for prompt in prompts]
 
 
 @pytest.mark.parametrize("system", ["", "Be 'brief'."])
@@ -108,25 +110,32 @@ def test_messages_are_asked_as_each_form_asks_them(system: str) -> None:
     asked = f"question({repr('Where?').replace(chr(39), chr(34))}"
     assert asked in library_code(request)
     assert "GenerationOptions, question" in library_code(request)
-    for write in (library_code, client_code, transformers_code):
+    for write in (library_code, client_code, openai_code, transformers_code):
         assert "Where?" in literals(write(request))
         assert (system in literals(write(request))) == bool(system)
-    assert '"chat": true' in curl_code(request)
-    assert ('"system"' in curl_code(request)) == bool(system)
+    assert "chat=True" in client_code(request)
+    for code in (curl_code(request), openai_code(request)):
+        assert ('"role": "system"' in code) == bool(system)
+    assert "/v1/chat/completions" in curl_code(request)
+    assert "client.chat.completions.create(" in openai_code(request)
     assert "apply_chat_template" in transformers_code(request)
 
 
 def test_only_what_differs_from_the_defaults_is_named() -> None:
     plain = a_request("Once")
-    assert "max_new_tokens" not in client_code(plain) + curl_code(plain) + library_code(plain)
+    assert "max_new_tokens" not in client_code(plain) + library_code(plain)
+    assert "seed" not in curl_code(plain) + openai_code(plain)
     options = GenerationOptions(max_new_tokens=7, early_stopping="never", seed=3)
     changed = a_request("Once", options=options, exact_key=True)
     assert 'GenerationOptions(max_new_tokens=7, early_stopping="never", seed=3)' in library_code(
         changed
     )
     assert "    max_new_tokens=7,\n" in client_code(changed)
-    assert '"max_new_tokens": 7, "early_stopping": "never", "seed": 3' in curl_code(changed)
-    for _, write in (FORMS[name] for name in ("This library", "gradio_client", "curl")):
+    assert '"max_tokens": 7, "temperature": 0.0, "early_stopping": "never"' in curl_code(changed)
+    assert '    extra_body={"early_stopping": "never", "exact_key": True},\n' in openai_code(
+        changed
+    )
+    for _, write in (FORMS[name] for name in FORMS if name != "Transformers"):
         assert "exact_key" in write(changed)
         assert "exact_key" not in write(plain)
 
@@ -135,9 +144,10 @@ def test_lists_and_mappings_are_written_as_each_language_does() -> None:
     options = GenerationOptions(stop=['"', "\n"], logit_bias={3: -1.0}, presence_penalty=0.5)
     asked = a_request("Once", options=options)
     library = library_code(asked)
-    assert "presence_penalty=0.5, logit_bias={'3': -1.0}, stop=['\"', \"\\n\"])" in library
+    assert 'presence_penalty=0.5, logit_bias={"3": -1.0}, stop=[\'"\', "\\n"])' in library
     ast.parse(library)
     ast.parse(client_code(asked))
+    ast.parse(openai_code(asked))
     assert '"stop": ["\\"", "\\n"]' in curl_code(asked)
     assert "# Without presence_penalty, logit_bias, stop: TensorFlow's" in transformers_code(asked)
     assert "# Without" not in transformers_code(a_request("Once"))
@@ -186,9 +196,10 @@ def test_the_code_runs_and_writes_what_the_page_writes(site: Site) -> None:
         seed=5,
         api_name="/generate",
     )
-    printed = run("bash", "-c", curl_code(asked))
-    answer = json.loads(printed)[0]
-    assert (answer["text"], answer["key"]) == (expected["text"], expected["key"])
+    answer = json.loads(run("bash", "-c", curl_code(asked)))
+    assert answer["choices"][0]["text"] == expected["text"]
+    assert answer["timings"]["key"] == expected["key"]
+    assert run_python(openai_code(asked)).startswith(expected["text"] + "\n")
     assert run_python(client_code(asked)).startswith(expected["text"] + "\n")
     assert run_python(library_code(asked)).startswith(expected["text"] + "\n")
 
