@@ -236,6 +236,7 @@ class FakeBackend(ServedBackend):
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        in_chunks: bool = True,
     ) -> FakeTextStream:
         self.asked.append((model, prompt, options, exact_key))
         return FakeTextStream(

@@ -133,11 +133,16 @@ class AnyBackend(Protocol):
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        in_chunks: bool = True,
     ) -> AnyTextStream:
         """Generates text in chunks; arguments as for `generate`.
 
         Returns at once; the iterator raises what `generate` raises. Beam search only knows its text
         at the end, so it gives one chunk.
+
+        Args:
+            in_chunks: False where only the result is wanted: it is there a little sooner, and a
+                stop may have to wait for it.
         """
 
     @abstractmethod

@@ -46,6 +46,9 @@ from xla_backend.openai_api.transcription import TranscriptionForm, kept
 from xla_backend.openai_api.writers import ChatWriter, CompletionWriter, Writer, event
 from xla_backend.scheduling.batch import MAX_AT_ONCE
 
+WHOLE_TOKENS = 64
+"""A text of so many tokens is written at once where it is not streamed: were its client to leave,
+it would be over nearly as soon as it could be stopped."""
 DONE = "data: [DONE]\n\n"
 _EVENTS = "text/event-stream"
 _JSON = "application/json"
@@ -153,9 +156,15 @@ def create_api(host: Host) -> FastAPI:
         asked = body.runs(_default_tokens(host, body.model))
         for prompt, options in asked:
             host.check(body.model, prompt, options)
-        exact_key = bool(body.exact_key)
         opens = [
-            partial(host.backend.stream, body.model, prompt, options, exact_key=exact_key)
+            partial(
+                host.backend.stream,
+                body.model,
+                prompt,
+                options,
+                exact_key=bool(body.exact_key),
+                in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,
+            )
             for prompt, options in asked
         ]
         runs: Runs[str, GenerationResult] = Runs(threads, host.enter(request, len(asked)), opens)

@@ -158,8 +158,9 @@ class RemoteBackend(ServedBackend):
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        in_chunks: bool = True,
     ) -> RemoteStream[str, GenerationResult]:
-        return self._text(model, prompt, options, exact_key, in_chunks=True)
+        return self._text(model, prompt, options, exact_key, in_chunks)
 
     def transcribe(
         self,
