@@ -1,23 +1,25 @@
-"""How many answers a second many clients get through `/v1` and through `/gradio_api`.
+"""How many answers a second many clients get through `/v1` and through Gradio's endpoints.
 
 Knows both APIs from outside. Run as
 
     python -m benchmarks.two_apis [--clients 50] [--seconds 20] [--rounds 3]
 
-The same requests, by the same kind of client, with the two APIs in turn, so that both see the same
-machine. Every text is compared with what the same request was answered alone. Processor time is
-that of the page's process and of the engine's.
+The same requests, by the same kind of client, with the APIs in turn, so that all see the same
+machine. Gradio's are asked as `gradio_client` does, which joins the queue, and as curl does. Every
+text is compared with what the same request was answered alone. Processor time is that of the page's
+process and of the engine's.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,12 +77,29 @@ def of_gradio(url: str, name: str) -> Ask:
     return lambda prompt: visitor.ask({"prompt": prompt, "max_new_tokens": NEW_TOKENS})[0]["text"]
 
 
-APIS: dict[str, Callable[[str, str], Ask]] = {"/v1": of_v1, "/gradio_api": of_gradio}
+def of_curl(url: str, name: str) -> Ask:
+    """A client of Gradio's endpoints that asks, and then asks for the answer."""
+    http = requests.Session()
+
+    def ask(prompt: str) -> str:
+        body = {"prompt": prompt, "max_new_tokens": NEW_TOKENS}
+        sent = http.post(f"{url}/gradio_api/call/v2/generate", json=body, timeout=PATIENCE_S)
+        number = sent.json()["event_id"]
+        answer = http.get(f"{url}/gradio_api/call/generate/{number}", timeout=PATIENCE_S)
+        return json.loads(answer.text.rpartition("data: ")[2])[0]["text"]
+
+    return ask
 
 
-def part(url: str, api: str, clients: int, seconds: float, expected: dict[str, str]) -> Part:
-    """Lets so many clients ask, each one request after another, and waits for the last answers."""
-    asks = [APIS[api](url, f"{api}-{number}-{time.monotonic()}") for number in range(clients)]
+APIS: dict[str, Callable[[str, str], Ask]] = {
+    "/v1": of_v1,
+    "/gradio_api/queue": of_gradio,
+    "/gradio_api/call": of_curl,
+}
+
+
+def part(asks: Sequence[Ask], seconds: float, expected: dict[str, str]) -> Part:
+    """Lets clients ask, each one request after another, and waits for the last answers."""
     answers, wrong, lock = 0, 0, threading.Lock()
     before, began = processor_s(), time.perf_counter()
 
@@ -133,11 +152,14 @@ def table(parts: dict[str, list[Part]]) -> str:
         page = statistics.median(1000 * each.page_s / each.answers for each in rounds)
         engine = statistics.median(1000 * each.engine_s / each.answers for each in rounds)
         lines.append(f"| `{api}` | {rate:.1f} | {page:.1f} | {engine:.1f} |")
-    ratios = [
-        (fast.answers / fast.seconds) / (slow.answers / slow.seconds)
-        for fast, slow in zip(*parts.values(), strict=True)
-    ]
-    lines += ["", f"{' and '.join(parts)} in each round: {', '.join(f'{r:.1f}' for r in ratios)}"]
+    first, *others = parts
+    for other in others:
+        ratios = [
+            (fast.answers / fast.seconds) / (slow.answers / slow.seconds)
+            for fast, slow in zip(parts[first], parts[other], strict=True)
+        ]
+        in_rounds = ", ".join(f"{ratio:.1f}" for ratio in ratios)
+        lines += ["", f"`{first}` answers so many times as many as `{other}`: {in_rounds}"]
     return "\n".join(lines)
 
 
@@ -152,12 +174,16 @@ def main() -> int:
     with served("--models", MODEL, "--max-waiting", limit, "--max-waiting-each", limit) as url:
         alone = of_v1(url, "alone")
         expected = {prompt: alone(prompt) for prompt in PROMPTS}
-        for api in APIS:  # the functions for several requests are made meanwhile
-            part(url, api, parsed.clients, parsed.seconds, expected)
+        clients = {
+            api: [make(url, f"{api}-{number}") for number in range(parsed.clients)]
+            for api, make in APIS.items()
+        }
+        for asks in clients.values():  # the functions for several requests are made meanwhile
+            part(asks, parsed.seconds, expected)
         parts: dict[str, list[Part]] = {api: [] for api in APIS}
         for _ in range(parsed.rounds):
             for api, rounds in parts.items():
-                rounds.append(part(url, api, parsed.clients, parsed.seconds, expected))
+                rounds.append(part(clients[api], parsed.seconds, expected))
     here = machine.description()
     print(f"{here['processor']}, {here['cores']} cores, {time.strftime('%Y-%m-%d')}\n")
     print(table(parts))

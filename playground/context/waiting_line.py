@@ -4,7 +4,7 @@ Knows Gradio's queue and its events, and the places of requests that come by ano
 stand in the same line. Refuses in a way that reaches every kind of caller: page, `gradio_client`,
 curl and agents all get the sentence as the answer to their request. Must not know
 what a request is about. Gradio keeps a copy of the page for every program that calls, and a record
-of its events for a dashboard; here there are none.
+of its events for a dashboard; here there is one copy for all of them, and no record.
 
 `gradio.queueing` is not public: this is the one module that touches it, and its test says which
 method or attribute another version of Gradio has changed.
@@ -25,6 +25,7 @@ from gradio.server_messages import (
     ProcessCompletedMessage,
     ProcessStartsMessage,
 )
+from gradio.state_holder import SessionState
 from gradio.utils import LRUCache
 
 from playground.context.limits import Limits
@@ -137,6 +138,7 @@ class WaitingLine(Queue):
         line._loop = None  # the server's, which there is not yet
         line._closing = LRUCache(_MAX_KEPT)
         line._places = []
+        line._state_of_programs = None
         line.ANALYTICS_MAX_EVENTS = 0
         app._queue = line
         return line
@@ -147,6 +149,9 @@ class WaitingLine(Queue):
     _behind_proxy: bool
     _loop: asyncio.AbstractEventLoop | None
     _closing: LRUCache[str, asyncio.TimerHandle]  # what closes each page's stream, or closed it
+    # A program's event has no page: Gradio would describe every part of one for each, which took
+    # nine tenths of this process's time.
+    _state_of_programs: SessionState | None
     _places: list[Place]  # those that wait and those at the engine, in the order of their arrival
 
     @property
@@ -282,6 +287,10 @@ class WaitingLine(Queue):
     ) -> None:
         """Runs events, then drops what Gradio keeps of them."""
         _waited_s.set(max(0.0, self._was_full - events[0].enqueue_time))
+        for event in filter(_is_from_program, events):
+            if self._state_of_programs is None:
+                self._state_of_programs = SessionState(self.blocks)
+            self.blocks.app.state_holder.session_data[event._id] = self._state_of_programs
         try:
             await super().process_events(events, batch, begin_time, fn)
         finally:
@@ -379,11 +388,13 @@ class WaitingLine(Queue):
         return next(i for i, fn in self.blocks.fns.items() if fn.api_name == _REFUSAL)
 
     def _forget(self, event: Event) -> None:
-        if (
-            event.session_hash == event._id
-        ):  # From a program: Gradio kept a copy of the page for it.
+        if _is_from_program(event):
             self.blocks.app.state_holder.session_data.pop(event._id, None)
             self.blocks.app.state_holder.time_last_used.pop(event._id, None)
+
+
+def _is_from_program(event: Event) -> bool:
+    return event.session_hash == event._id
 
 
 def _by_arrival(requests: list[Event | Place]) -> list[Event | Place]:
