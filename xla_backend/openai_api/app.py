@@ -86,7 +86,8 @@ class _ClientLeft(Exception):
 
 def create_api(host: Host) -> FastAPI:
     """The app; mount it at `PATH`."""
-    api = FastAPI(
+    api = _Api(
+        host,
         title="XLA Playground, OpenAI's protocol",
         version=__version__,
         openapi_url=None,
@@ -211,6 +212,27 @@ def create_api(host: Host) -> FastAPI:
         return error_response(*told(error))
 
     return api
+
+
+class _Api(FastAPI):
+    """The app, whose description names the models that there are."""
+
+    def __init__(self, host: Host, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._host = host
+
+    def openapi(self) -> dict[str, Any]:
+        description = super().openapi()
+        names = {
+            is_speech: [
+                info.name for info in self._host.models() if (info.family == "speech") == is_speech
+            ]
+            for is_speech in (False, True)
+        }
+        for name, schema in description["components"]["schemas"].items():
+            if name in ("ChatRequest", "CompletionRequest", "TranscriptionForm"):
+                schema["properties"]["model"]["enum"] = names[name == "TranscriptionForm"]
+        return description
 
 
 class _Fingerprints:

@@ -11,7 +11,10 @@ import httpx
 import pytest
 
 from tests.playground.api_page import api_page
+from tests.playground.fake_backend import MODELS
 
+FORM = "TranscriptionForm"
+REQUESTS = ("ChatRequest", "CompletionRequest", FORM)
 API_DOC = Path(__file__).resolve().parents[3] / "docs" / "api.md"
 
 
@@ -44,6 +47,14 @@ def test_every_answer_of_the_api_is_described(description: dict[str, Any]) -> No
             assert "422" not in told, "which FastAPI would answer, and this API does not"
 
 
+def test_the_description_names_the_models(description: dict[str, Any]) -> None:
+    schemas = description["components"]["schemas"]
+    named = {name: set(schemas[name]["properties"]["model"]["enum"]) for name in REQUESTS}
+    speech = {info.name for info in MODELS if info.family == "speech"}
+    text = {info.name for info in MODELS} - speech
+    assert named == {name: speech if name == FORM else text for name in REQUESTS}
+
+
 def fields_in(table_after: str) -> set[str]:
     """The names in the first column of the table that follows a line of the document."""
     rest = API_DOC.read_text("utf-8").partition(table_after)[2].lstrip().partition("\n\n")[2]
@@ -55,15 +66,12 @@ def fields_in(table_after: str) -> set[str]:
 def test_the_documents_name_every_field_and_no_other(description: dict[str, Any]) -> None:
     schemas = description["components"]["schemas"]
     asked = {
-        name
-        for schema in ("ChatRequest", "CompletionRequest")
-        for name in schemas[schema]["properties"]
+        name for schema in REQUESTS if schema != FORM for name in schemas[schema]["properties"]
     }
     assert fields_in("\nRequests, all of which") == asked
     assert fields_in("`system_fingerprint` of model") == set(schemas["Timings"]["properties"])
     told = API_DOC.read_text("utf-8").partition("A transcription has")[2].partition(".\n")[0]
-    [form] = [name for name in schemas if name.endswith("TranscriptionForm")]
-    assert set(schemas[form]["properties"]) <= set(re.findall(r"`(\w+)`", told))
+    assert set(schemas[FORM]["properties"]) <= set(re.findall(r"`(\w+)`", told))
 
 
 def test_the_documents_name_every_path(description: dict[str, Any]) -> None:
