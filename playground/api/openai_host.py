@@ -25,6 +25,7 @@ class OpenAiHost(Host):
     def __init__(self, page: PageContext) -> None:
         self._page = page
         self.backend = page.backend
+        self.at_once = MAX_AT_ONCE
         self.new_tokens = page.limits.new_tokens
         self.audio_s = page.limits.audio_s
 

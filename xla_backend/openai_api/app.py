@@ -44,7 +44,6 @@ from xla_backend.openai_api.requests import ChatRequest, CompletionRequest, Gene
 from xla_backend.openai_api.running import Runs
 from xla_backend.openai_api.transcription import TranscriptionForm, kept
 from xla_backend.openai_api.writers import ChatWriter, CompletionWriter, Writer, event
-from xla_backend.scheduling.batch import MAX_AT_ONCE
 
 WHOLE_TOKENS = 64
 """A text of so many tokens is written at once where it is not streamed: were its client to leave,
@@ -97,7 +96,7 @@ def create_api(host: Host) -> FastAPI:
         servers=[{"url": PATH}],
         responses=_ERRORS,
     )
-    threads = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="v1")
+    threads = ThreadPoolExecutor(host.at_once, thread_name_prefix="v1")
     fingerprint = _Fingerprints(host)
     started = int(time.time())
 

@@ -39,9 +39,11 @@ class Host(Protocol):
         backend: the engine.
         new_tokens: most tokens that one run may write.
         audio_s: longest recording, in seconds.
+        at_once: most runs that have their turn at the same time.
     """
 
     backend: ServedBackend
+    at_once: int
     new_tokens: int
     audio_s: float
 

@@ -16,8 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import soundfile
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from xla_backend.checkpoints.models import DEFAULT_SPEECH_MODEL
 from xla_backend.interface.errors import (
@@ -28,8 +31,12 @@ from xla_backend.interface.errors import (
     OutOfMemory,
 )
 from xla_backend.interface.options import WINDOW_TOKENS, GenerationOptions
+from xla_backend.openai_api.app import create_api
+from xla_backend.openai_api.errors import error_response
+from xla_backend.openai_api.outside import PATH, Outside, is_for_api
 from xla_backend.process.remote_backend import RemoteStream
 from xla_backend.serving.cluster_backend import ClusterBackend
+from xla_backend.serving.openai_host import ServiceHost
 from xla_backend.serving.settings import first_model
 
 if TYPE_CHECKING:
@@ -69,6 +76,7 @@ class Ingress:
     | POST /transcribe | the text of the recording that is the body; options are in the query |
     | GET /models, /entries | models; compiled functions of all replicas |
     | GET /status | what the service does, and its replicas |
+    | /v1/... | OpenAI's protocol |
 
     The body of a POST is a JSON object: `prompt`, and optionally `model`, `exact_key`, `timeout_s`
     and every option of `GenerationOptions`. An error is {"error": sentence}. A caller who goes away
@@ -82,6 +90,8 @@ class Ingress:
         self._offers = models
         self._backend = ClusterBackend(engines, board)
         self._threads = ThreadPoolExecutor(MAX_WAITING, thread_name_prefix="ingress")
+        api = create_api(ServiceHost(self._backend, models, at_once=MAX_WAITING))
+        self._api = Outside(Router([Mount(PATH, api)]))
         self._routes: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {
             ("POST", "/generate"): self._generate,
             ("POST", "/stream"): self._stream,
@@ -95,6 +105,8 @@ class Ingress:
     async def __call__(self, request: Request) -> Response:
         """Answers one request."""
         path = request.url.path.removeprefix(request.scope.get("root_path", "")).rstrip("/")
+        if is_for_api(path):
+            return _OfApp(self._api)
         route = self._routes.get((request.method, path))
         if route is None:
             paths = ", ".join(f"{method} {known}" for method, known in self._routes)
@@ -258,6 +270,21 @@ class Ingress:
 
     async def _wait(self, function: Callable[[], Value]) -> Value:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+
+class _OfApp(Response):
+    """What an app answers to the request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__()
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if int(Headers(scope=scope).get("content-length", 0)) > MAX_BODY:
+            too_large = f"The body is larger than {MAX_BODY // 1024**2} MB: send less."
+            await error_response(413, too_large)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
 
 def _result(stream: RemoteStream[Any, Any]) -> Any:

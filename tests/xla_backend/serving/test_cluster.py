@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 from gradio_client import Client
 
@@ -138,6 +139,25 @@ def test_http_speaks_as_the_command_line_does(cluster: Cluster) -> None:
     assert {info["name"] for info in get(cluster, "/models")} >= {"gpt2-stories"}
     assert any(entry["model"] == cluster.model for entry in get(cluster, "/entries"))
     assert len(get(cluster, "/status")["replicas"]) == 2
+
+
+def test_openai_s_client_is_answered_too(cluster: Cluster) -> None:
+    here = cluster.backend.generate(cluster.model, PROMPTS[0], SHORT)
+    client = openai.OpenAI(base_url=f"{cluster.url}/v1", api_key="none", max_retries=0, timeout=120)
+    assert "gpt2-stories" in {model.id for model in client.models.list()}
+    asked = {"model": cluster.model, "prompt": PROMPTS[0], "max_tokens": 12, "temperature": 0}
+    answer = client.completions.create(**asked)
+    assert answer.choices[0].text == here.text
+    assert answer.timings["key"] == here.key.to_dict()
+    assert answer.system_fingerprint.startswith("fp_")
+    events = list(client.completions.create(**asked, stream=True))
+    assert "".join(event.choices[0].text for event in events) == here.text
+    assert len(events) >= 2
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.completions.create(**{**asked, "model": "none"})
+    assert caught.value.request_id
+    with pytest.raises(openai.BadRequestError, match="max_tokens"):
+        client.completions.create(**{**asked, "max_tokens": 5000})
 
 
 def test_http_refuses_in_a_sentence_and_ends_what_takes_too_long(cluster: Cluster) -> None:
