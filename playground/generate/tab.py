@@ -82,7 +82,7 @@ class PlaygroundTab:
         self.walkthrough = WalkthroughPanel(page)
         models = page.models()
         self._first = models[0] if models else None
-        with gr.Row(elem_classes="columns"):
+        with gr.Row(elem_classes="columns playground-columns"):
             with gr.Column(elem_classes="card area-request"):
                 self._build_request()
             with gr.Column(elem_classes="card area-result"):
@@ -117,7 +117,7 @@ class PlaygroundTab:
         self.link = LinkedRequest(self._page)
         self.model = model_dropdown(self._page.models(), "model", is_described=True)
         self.prompt = PromptFields(self._first, examples[0].prompt)
-        with gr.Row(elem_classes="actions"):
+        with gr.Row(elem_classes="actions within-reach"):
             self.generate = gr.Button("Generate", variant="primary", elem_id="generate")
             self.stop = gr.Button("Stop", interactive=False, elem_id="stop")
             self.walkthrough.build_button()

@@ -98,7 +98,7 @@ def test_the_switch_works_at_once_and_is_remembered(visit: Open) -> None:
     assert request is not None and result is not None
     assert request["x"] > result["x"], "read from the right, the request stands on the right"
     assert window.at("footer", has_text="API").inner_text() != "", "Gradio's own words"
-    assert "Settings" not in window.text("footer")
+    assert "Use via API" not in window.text("footer")
 
     window.go()
     window.settle()
