@@ -59,6 +59,7 @@ MAX_FILE_SIZE = "200mb"
 SESSIONS_KEPT = 500
 """Open pages whose state the server holds. Gradio keeps a copy of the page's settings for each."""
 _ASSETS = Path(__file__).parent / "ui" / "assets"
+_SCRIPTS = ("views.js", "kept.js", "page.js")
 _INTRODUCTION = (
     "<p>Text generation with TensorFlow and XLA. The first call of a shape must be compiled and is "
     "slow; every later one is fast. This page shows both, and says beforehand which it will be.</p>"
@@ -158,7 +159,7 @@ def launch_options(page: Page, password: str = "", behind_proxy: bool = False) -
         behind_proxy: as for `create_app`.
     """
     context = page.context
-    scripts = [(_ASSETS / name).read_text(encoding="utf-8") for name in ("views.js", "page.js")]
+    scripts = [(_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
     # page.css is what all tabs share; a tab with styles of its own has a file of its own.
     sheets = [path.read_text(encoding="utf-8") for path in sorted(_ASSETS.glob("*.css"))]
     # Gradio titles its page by a script, and now and then it is left without one.

@@ -215,11 +215,12 @@ class PlaygroundTab:
             [
                 self._page.load,
                 self.entries.change,
-                *(component.change for component in self._request),
+                *(component.change for component in [self.controls.hold, *self._request]),
             ],
             self._predict,
-            self._request,
+            [self.controls.hold, *self._request],
             self.prediction,
+            js="(...values) => keepRequest(values)",
             trigger_mode="always_last",
             **QUIET,
         )
@@ -370,7 +371,14 @@ class PlaygroundTab:
         return cached_functions_table(self._backend.cached_functions()) + mark
 
     def _predict(
-        self, model: str, text: str, system: str, is_raw: bool, exact_key: bool, *options: Any
+        self,
+        _holds_seed: bool,
+        model: str,
+        text: str,
+        system: str,
+        is_raw: bool,
+        exact_key: bool,
+        *options: Any,
     ) -> str:
         try:
             prompt = self._page.prompt(model, text, system, is_raw)

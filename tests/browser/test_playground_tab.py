@@ -424,7 +424,7 @@ def test_on_a_phone_text_badge_and_button_are_in_sight(visit: Open) -> None:
     window.at("#history").scroll_into_view_if_needed()
     for button in ("#generate", "#stop", "#walkthrough_show"):
         box = window.at(button).bounding_box()
-        assert box is not None and 0 < box["y"] and box["y"] + box["height"] <= 844, button
+        assert box is not None and box["y"] > 0 and box["y"] + box["height"] <= 844, button
     assert window.overflow() == 0
     # The bar covers nothing that could not be scrolled above it.
     window.page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
