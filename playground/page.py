@@ -31,7 +31,7 @@ from playground.server.gate import Gate
 from playground.server.health import health_route
 from playground.server.openapi import WholeDescription
 from playground.speech.tab import SpeechTab
-from playground.ui import languages, shortcuts, view_switches
+from playground.ui import languages, shortcuts, terms, view_switches
 from playground.ui.components import QUIET
 from playground.ui.theme import css_variables, theme
 
@@ -105,7 +105,10 @@ def create_app(
                     status_line(backend.status), elem_id="status", apply_default_css=False
                 )
                 gr.HTML(
-                    view_switches.switches() + languages.switch() + shortcuts.panel(),
+                    view_switches.switches()
+                    + languages.switch()
+                    + shortcuts.panel()
+                    + terms.panel(),
                     elem_id="help",
                     apply_default_css=False,
                     scale=0,

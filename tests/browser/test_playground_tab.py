@@ -442,6 +442,17 @@ def test_the_tab_that_is_shown_is_marked_in_the_bar_of_a_phone(visit: Open) -> N
         assert window.overflow() == 0
 
 
+def test_the_words_of_the_first_screen_are_explained(visit: Open) -> None:
+    window = visit(390, 844, has_touch=True)
+    window.at("#prediction .term").tap()
+    panel = window.at("#terms")
+    panel.wait_for()
+    assert set(window.at("#terms dt").all_inner_texts()) >= {"Shape", "Slots", "Padding", "Beams"}
+    window.page.keyboard.press("Escape")
+    panel.wait_for(state="hidden")
+    assert window.overflow() == 0
+
+
 def test_the_presenter_view_needs_no_scrolling(visit: Open) -> None:
     window = visit(1920, 1080)
     size = "parseFloat(getComputedStyle(document.querySelector('#report .figures dd')).fontSize)"
