@@ -22,6 +22,7 @@ import pytest
 import soundfile
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from playground.batch.prompts import MAX_PROMPTS, prompts_in, text_of_file
 from playground.context.limits import Limits
@@ -40,6 +41,8 @@ from xla_backend.checkpoints.audio import read
 from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.prompts import encode_prompt
 from xla_backend.interface.function_comparison import FunctionRequest
+from xla_backend.openai_api.errors import error_body, told_of_fields
+from xla_backend.openai_api.requests import ChatRequest, CompletionRequest
 
 MIN_CASES = 10_000
 _tried: list[int] = []
@@ -135,6 +138,38 @@ def test_a_name_is_a_model_s_or_refused(name: Any) -> None:
     with pytest.raises(BackendError) as caught:
         Registry(hub_models=(), allow_folders=False).locate(name)
     assert is_a_sentence(caught.value)
+
+
+@given(
+    st.sampled_from([ChatRequest, CompletionRequest]),
+    st.dictionaries(
+        st.sampled_from([*CompletionRequest.model_fields, *ChatRequest.model_fields, "tools"]),
+        VALUES | st.just([{"role": "user", "content": "Hello"}]),
+        max_size=9,
+    ),
+)
+@example(ChatRequest, {"messages": [{"role": "user", "content": [{"type": []}]}]})
+@example(CompletionRequest, {"prompt": [[]], "response_format": {"type": 5}, "tools": [0]})
+@cases(1500)
+def test_a_request_of_openai_s_protocol_is_right_or_refused(
+    kind: type[ChatRequest | CompletionRequest], values: dict[str, Any]
+) -> None:
+    values = {"model": "m", "prompt": "Once", "messages": [], **values}
+    try:
+        runs = kind.model_validate(values).runs(256)
+    except ValidationError as error:
+        # FastAPI names the argument first.
+        errors = [{**each, "loc": ("body", *each["loc"])} for each in error.errors()]
+        status, sentence, _, param = told_of_fields(errors)
+        assert status == 400
+        assert is_a_sentence(ValueError(sentence))
+        assert param is None or param in {*kind.model_fields, "tools"}
+        json.loads(error_body(status, sentence, None, param))
+    except InvalidRequest as error:
+        assert is_a_sentence(error)
+    else:
+        assert 1 <= len(runs) <= 8
+        assert all(isinstance(options, GenerationOptions) for _, options in runs)
 
 
 # --- prompts --------------------------------------------------------------------------------------

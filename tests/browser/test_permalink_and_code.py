@@ -111,6 +111,7 @@ def test_the_code_follows_the_request_and_presets_set_options_only(visit: Open) 
     assert "tf.function(model.generate, jit_compile=True)" in window.text("#request_code")
     for form, sign in (
         ("This library", "backend.generate("),
+        ("openai", "client.completions.create("),
         ("gradio_client", 'api_name="/generate"'),
     ):
         window.at("#code_form label", has_text=form).click()

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 import gradio as gr
 import httpx
 import pytest
-from gradio.queueing import Queue
+from gradio import state_holder
+from gradio.queueing import EventQueue, Queue
+from gradio.state_holder import SessionState
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
@@ -262,6 +264,22 @@ def test_an_idle_stream_does_not_keep_the_server_from_stopping(shop: Shop) -> No
         assert time.monotonic() - began < waiting_line.IDLE_S / 2
 
 
+def test_programs_share_one_state_of_the_page(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To make one takes as long as everything else that a request takes."""
+    made: list[object] = []
+
+    def make(blocks: gr.Blocks) -> SessionState:
+        made.append(blocks)
+        return SessionState(blocks)
+
+    monkeypatch.setattr(waiting_line, "SessionState", make)
+    monkeypatch.setattr(state_holder, "SessionState", make)
+    shop.door.set()
+    for text in "abc":
+        assert f'["{text.upper()}"]' in shop.answer(shop.ask(text))
+    assert len(made) == 1
+
+
 def test_overridden_methods_of_gradio_have_the_same_parameters() -> None:
     """Another Gradio that calls one of these in another way fails here, and not in a request."""
     overridden = {
@@ -290,4 +308,5 @@ def test_attributes_of_gradio_that_are_used_exist(shop: Shop) -> None:
         "pending_messages_per_session",
     ):
         assert hasattr(plain, name), f"Queue.{name} of {gr.__version__}"
+    assert {"queue", "concurrency_limit"} <= set(vars(EventQueue("", 1)))
     assert {"session_data", "time_last_used"} <= set(vars(shop.line.blocks.app.state_holder))
