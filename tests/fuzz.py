@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
             "--checks",
             ",".join(CHECKS),
             "--max-examples",
-            "100",
+            "160",
             "--request-timeout",
             "60",
             *arguments,
