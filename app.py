@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from playground.flags import flags_from
 from xla_backend import BackendError
+from xla_backend.checkpoints.rotary_form import CONTEXT_VARIABLE
 
 if TYPE_CHECKING:
     from playground.server.metrics import Metrics
@@ -57,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             watchers = [log.write] if log else []
             if metrics:
                 watchers.append(metrics.observe)
+            if flags.max_context:
+                os.environ[CONTEXT_VARIABLE] = flags.max_context  # the engine's process has it, too
             backend = start_engine(flags.models, flags.store, flags.memory_limit, watchers)
         serve(backend, flags, metrics)
     except KeyboardInterrupt:
