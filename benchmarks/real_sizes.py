@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import resource
 import statistics
 import tempfile
 import time
@@ -144,11 +143,10 @@ def measure(name: str, folder: Path, rounds: int) -> str:
     over_reading = statistics.median(
         mine / own for mine, own in zip(tokens["greedy"], reading, strict=True)
     )
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return (
         f"| {name} | {first.timing.total_s:.1f} s | {statistics.median(prefill) * 1000:.0f} ms "
         f"| {greedy * 1000:.1f} ms | {over_reading:.2f} | {over_greedy('sampled'):.2f} "
-        f"| {over_greedy('penalty'):.2f} | {reader.details['bytes'] / 2**30:.2f} | {peak:.1f} |"
+        f"| {over_greedy('penalty'):.2f} | {reader.details['bytes'] / 2**30:.2f} |"
     )
 
 
@@ -160,9 +158,9 @@ def main() -> None:
     print(machine.description())
     print(
         "| size | first call | prompt of 400 | a token, greedy | over reading the weights "
-        "| sampled over greedy | penalty over greedy | weights, GiB | peak so far, GiB |"
+        "| sampled over greedy | penalty over greedy | weights, GiB |"
     )
-    print("| --- " * 9 + "|")
+    print("| --- " * 8 + "|")
     for name in arguments.sizes.split(","):
         with tempfile.TemporaryDirectory() as folder:
             print(measure(name, Path(folder), arguments.rounds), flush=True)
