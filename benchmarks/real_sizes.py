@@ -17,7 +17,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from safetensors.numpy import save_file
 
@@ -92,7 +91,7 @@ WAYS = {
 
 
 def build(name: str, folder: Path) -> Path:
-    """Writes a checkpoint of that size in bfloat16."""
+    """Writes a checkpoint of that size in float16."""
     from transformers import AutoConfig
 
     values = dict(SIZES[name])
@@ -105,7 +104,7 @@ def build(name: str, folder: Path) -> Path:
     config.save_pretrained(made)
     draw = np.random.default_rng(0)
     tensors = {
-        tensor: (0.02 * draw.standard_normal(shape, np.float32)).astype(ml_dtypes.bfloat16)
+        tensor: (0.02 * draw.standard_normal(shape, np.float32)).astype(np.float16)
         for tensor, shape in rotary_form.shapes(config)
     }
     save_file(tensors, made / "model.safetensors")

@@ -37,7 +37,7 @@ from playground.server.health import health_route
 from playground.server.metrics import Metrics
 from playground.server.openapi import WholeDescription
 from playground.speech.tab import SpeechTab
-from playground.ui import languages, shortcuts, terms, view_switches
+from playground.ui import header, languages
 from playground.ui.components import QUIET
 from playground.ui.theme import css_variables, theme
 from xla_backend.openai_api.app import create_api
@@ -113,10 +113,7 @@ def create_app(
                     status_line(backend.status), elem_id="status", apply_default_css=False
                 )
                 gr.HTML(
-                    view_switches.switches()
-                    + languages.switch()
-                    + shortcuts.panel()
-                    + terms.panel(),
+                    header.controls(),
                     elem_id="help",
                     apply_default_css=False,
                     scale=0,

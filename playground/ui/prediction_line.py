@@ -5,8 +5,8 @@ Knows how a `Prediction` reads. Must not know how it is made.
 
 from __future__ import annotations
 
-from playground.ui import terms
 from playground.ui.families import CONTINUING, Family
+from playground.ui.header import explained
 from playground.ui.markup import escape
 from playground.ui.outcomes import EXPECTATION, badge
 from playground.ui.quantities import count, seconds
@@ -49,7 +49,7 @@ def _line(prediction: Prediction, what: str, shape: str) -> str:
     return (
         f'<div class="prediction">{badge(prediction.outcome)}'
         f'<div><p class="prediction-what">{what}</p>'
-        f"{terms.opener(shape, 'prediction-key')}</div></div>"
+        f"{explained(shape, 'prediction-key')}</div></div>"
     )
 
 
