@@ -339,9 +339,11 @@ class CompareTab:
     def _shown(self, run: ComparisonRun) -> Updates:
         if isinstance(run, VariantsRun):
             rows = run.rows
-            remark = "One after the other."
+            remark = "First calls, one after the other."
             if run.current is not None:
-                remark = f"Measuring {run.current + 1} of {len(rows)}, one after the other."
+                remark = f"First call {run.current + 1} of {len(rows)}, one after the other."
+            elif run.turn:
+                remark = f"Later calls, round {run.turn} of {CACHED_CALLS}."
             return {self.variants: variants_report(rows, run.current, remark)}
         assert isinstance(run, BaselinesRun)
         ways = run.comparison.baselines
@@ -359,7 +361,7 @@ class CompareTab:
     def _shown_at_end(self, run: ComparisonRun, cancelled: bool) -> Updates:
         remark = "Cancelled. What was measured stays." if cancelled else ""
         if isinstance(run, VariantsRun):
-            return {self.variants: variants_report(run.rows, None, remark)}
+            return {self.variants: variants_report(run.rows, None, remark, is_over=True)}
         assert isinstance(run, BaselinesRun)
         estimate, install = self._estimate(WAYS, run.comparison.model, run.comparison.cached_calls)
         calls = count(run.comparison.cached_calls, "later call")
