@@ -14,7 +14,6 @@ from playground.ui import quantities
 from playground.ui.markup import escape
 from xla_backend.baselines.comparison import (
     CALLS_BUDGET_S,
-    MIN_CACHED_CALLS,
     Baseline,
     BaselineComparison,
     BaselineProgress,
@@ -72,15 +71,11 @@ def claim(comparison: BaselineComparison | None) -> str:
 
 
 def _later_claims(results: Mapping[Baseline, BaselineResult]) -> list[str]:
-    """How this engine's later calls compare with each rival's; of too few calls nothing is said."""
-    known = {
-        way: result.later
-        for way, result in results.items()
-        if result.later is not None and result.later.n >= MIN_CACHED_CALLS
-    }
-    ours = known.get(Baseline.ENGINE)
+    """How this engine's later calls compare with each rival's."""
+    later = {way: result.later for way, result in results.items() if result.later}
+    ours = later.get(Baseline.ENGINE)
     rivals = ((Baseline.EAGER, "eager"), (Baseline.GUIDE, "the guide’s compiled function"))
-    return [how_fast(known[way], ours, whom) for way, whom in rivals if ours and way in known]
+    return [how_fast(later[way], ours, whom) for way, whom in rivals if ours and way in later]
 
 
 def how_fast(rival: Spread, ours: Spread, whom: str) -> str:
@@ -160,8 +155,9 @@ def _later_calls(
             rows += _row(label, spread_bar(later[way], scale_s), later[way].median_s, way)
         else:
             rows += _waiting_row(f'{name}<small class="baseline-what">&nbsp;</small>', "")
-    is_now = progress is not None and progress.stage == "cached" and comparison is not None
-    state = f"round {progress.calls + 1} of {comparison.cached_calls}" if is_now else "median"
+    state = "median"
+    if progress is not None and progress.stage == "cached" and comparison is not None:
+        state = f"round {progress.calls + 1} of {comparison.cached_calls}"
     return (
         f"<figure><figcaption>Every later call, in turn <small>{state}</small></figcaption>"
         f'<div class="baseline-rows">{rows}</div></figure>'
@@ -291,7 +287,7 @@ def all_values(results: Mapping[Baseline, BaselineResult] | None = None) -> str:
             seconds(result.import_s),
             seconds(result.load_s),
             first,
-            f"{seconds_or_dash(result.later and result.later.median_s)} "
+            f"{seconds_or_dash(result.later.median_s if result.later else None)} "
             f"<small>{', '.join(map(seconds, result.cached_s))}</small>",
             quantities.rate(result.tokens_per_second),
         )

@@ -12,6 +12,9 @@ from xla_backend.interface.timing import MIN_FOR_QUARTILES, Spread
 NOISE = 1.05
 """Medians that are closer are no difference, whatever their spreads: fresh processes that run the
 very same code differ by as much."""
+NOISE_OF_FEW = 2.0
+"""Likewise where there are less than `FEW` calls, of which nobody can say how they scatter."""
+FEW = 3
 
 
 def how_many_times(one: Spread, other: Spread) -> float | None:
@@ -20,8 +23,8 @@ def how_many_times(one: Spread, other: Spread) -> float | None:
     A difference is one where the spreads of the two have nothing in common.
     """
     ratio = quantities.as_shown(other.median_s) / quantities.as_shown(one.median_s)
-    is_noise = one.overlaps(other) or 1 / NOISE < ratio < NOISE
-    return None if is_noise else ratio
+    noise = NOISE if min(one.n, other.n) >= FEW else NOISE_OF_FEW
+    return None if one.overlaps(other) or 1 / noise < ratio < noise else ratio
 
 
 def spread_note(spread: Spread) -> str:

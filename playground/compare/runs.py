@@ -17,7 +17,6 @@ from xla_backend.baselines import overlay
 from xla_backend.baselines.comparison import (
     CACHED_CALLS,
     SETTLE_S,
-    Baseline,
     BaselineComparison,
     BaselineProgress,
     calls_left,
@@ -116,41 +115,6 @@ def baselines_run(
         ),
         may_install,
     )
-
-
-class Durations:
-    """How long ways took on this machine, to predict how long the next ones will take."""
-
-    STATED_S = {  # noqa: RUF012 (a constant)
-        Baseline.EAGER: 11.0,
-        Baseline.GUIDE: 14.0,
-        Baseline.ENGINE: 7.0,
-        Baseline.ENGINE_FROM_DISK: 4.0,
-    }
-    """Before the first comparison: what gpt2-stories took for 32 new tokens on two idle cores."""
-
-    def __init__(self) -> None:
-        self._once_s: dict[tuple[str, Baseline], float] = {}
-        self._call_s: dict[tuple[str, Baseline], float] = {}
-
-    def keep(self, comparison: BaselineComparison) -> None:
-        """Remembers what the ways of a comparison took."""
-        for way, result in comparison.results.items():
-            name = (comparison.model, way)
-            self._call_s[name] = result.median_s
-            self._once_s[name] = result.wall_s - sum(result.cached_s)
-
-    def expected(self, model: str, cached_calls: int) -> tuple[float, bool]:
-        """Seconds that all ways will take, and whether they were measured with this model."""
-        total, is_measured = 0.0, True
-        for way in Baseline:
-            name = (model, way)
-            if name in self._once_s:
-                total += self._once_s[name] + cached_calls * self._call_s[name]
-            else:
-                total += self.STATED_S[way]
-                is_measured = False
-        return total, is_measured
 
 
 @dataclass(frozen=True)

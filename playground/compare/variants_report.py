@@ -12,7 +12,7 @@ from playground.compare.runs import VariantRow
 from playground.ui import quantities
 from playground.ui.markup import escape
 from playground.ui.outcomes import badge
-from xla_backend.baselines.comparison import CACHED_CALLS, CALLS_BUDGET_S, MIN_CACHED_CALLS
+from xla_backend.baselines.comparison import CACHED_CALLS, CALLS_BUDGET_S
 from xla_backend.interface.timing import Spread
 
 _FIGURES = ("First call", "Later calls", "TTFT", "Tokens/s")
@@ -32,9 +32,9 @@ def variants_report(
         remark: what to say about the whole.
         is_over: whether nothing more is measured: only then it is said who is fastest.
     """
-    known = _known(rows)
-    slowest_s = max((spread.high_s for spread in known.values()), default=1.0)
-    fastest = min(known.values(), key=lambda spread: spread.median_s, default=None)
+    known = [row.spread for row in rows if row.spread]
+    slowest_s = max((spread.high_s for spread in known), default=1.0)
+    fastest = min(known, key=lambda spread: spread.median_s, default=None)
     cards = "".join(
         _card(row, number == current, fastest if is_over else None, slowest_s)
         for number, row in enumerate(rows)
@@ -54,15 +54,10 @@ def variants_report(
     )
 
 
-def _known(rows: Sequence[VariantRow]) -> dict[str, Spread]:
-    """Of each variant with enough later calls, where they lie."""
-    spreads = {row.variant.label: row.spread for row in rows}
-    return {label: each for label, each in spreads.items() if each and each.n >= MIN_CACHED_CALLS}
-
-
 def _said(rows: Sequence[VariantRow]) -> str:
     """The fastest and the slowest."""
-    ordered = sorted(_known(rows).items(), key=lambda each: each[1].median_s)
+    spreads = [(row.variant.label, row.spread) for row in rows if row.spread]
+    ordered = sorted(spreads, key=lambda each: each[1].median_s)
     if len(ordered) < 2:
         return ""
     (fastest, best), (_, second), (slowest, worst) = ordered[0], ordered[1], ordered[-1]

@@ -34,12 +34,10 @@ from xla_backend.interface.results import CacheOutcome
 from xla_backend.interface.timing import MIN_FOR_QUARTILES, Spread, spread
 
 CACHED_CALLS = MIN_FOR_QUARTILES
-MIN_CACHED_CALLS = 3
-"""Of fewer calls nobody could say how they scatter."""
 MAX_CACHED_CALLS = 50
-CALLS_BUDGET_S = 30.0
-"""A baseline whose repeated calls have taken that long together makes no further ones, but for the
-first `MIN_CACHED_CALLS`: nobody should wait minutes to learn more exactly how slow it is."""
+CALLS_BUDGET_S = 40.0
+"""A baseline's repeated calls, after the first of them, must fit into that time: nobody should wait
+minutes to learn more exactly how slow it is."""
 SETTLE_S = 0.2
 """Seconds before each round of repeated calls: whoever reads may draw what was told, often on this
 very machine."""
@@ -189,8 +187,8 @@ def calls_left(made_s: Sequence[float], wanted: int) -> bool:
         made_s: seconds of each repeated call so far.
         wanted: how many there shall be, if they fit into `CALLS_BUDGET_S`.
     """
-    is_in_time = len(made_s) < MIN_CACHED_CALLS or sum(made_s) < CALLS_BUDGET_S
-    return len(made_s) < wanted and is_in_time
+    made = len(made_s)
+    return not made or (made < wanted and sum(made_s) * (made + 1) / made <= CALLS_BUDGET_S)
 
 
 class BaselineComparison:
@@ -249,10 +247,9 @@ class BaselineComparison:
             )
         if isinstance(cached_calls, float) and cached_calls.is_integer():
             cached_calls = int(cached_calls)  # as JSON and sliders send whole numbers
-        fewest, most = MIN_CACHED_CALLS, MAX_CACHED_CALLS
-        if not isinstance(cached_calls, int) or not fewest <= cached_calls <= most:
+        if not isinstance(cached_calls, int) or not 1 <= cached_calls <= MAX_CACHED_CALLS:
             raise InvalidRequest(
-                f"cached_calls must be a whole number from {fewest} to {most}, not "
+                f"cached_calls must be a whole number from 1 to {MAX_CACHED_CALLS}, not "
                 f"{str(cached_calls)[:40]}."
             )
         self.model = model
