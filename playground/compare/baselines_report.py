@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from playground.compare.difference import how_many_times, spread_bar, spread_note
+from playground.compare.difference import how_many_times, shared_scale, spread_bar, spread_note
 from playground.ui import quantities
 from playground.ui.markup import escape
 from xla_backend.baselines.comparison import (
@@ -147,7 +147,7 @@ def _later_calls(
     comparison: BaselineComparison | None,
 ) -> str:
     later = {way: result.later for way, result in results.items() if way in LATER and result.later}
-    scale_s = max((each.high_s for each in later.values()), default=1.0)
+    scale_s = shared_scale(later.values())
     rows = ""
     for way, name in LATER.items():
         if way in later:

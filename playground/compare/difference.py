@@ -6,6 +6,8 @@ measured.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from playground.ui import quantities
 from xla_backend.interface.timing import MIN_FOR_QUARTILES, Spread
 
@@ -32,6 +34,12 @@ def spread_note(spread: Spread) -> str:
     which = "half" if spread.n >= MIN_FOR_QUARTILES else "all"
     low, high = quantities.seconds(spread.low_s), quantities.seconds(spread.high_s)
     return f"{quantities.count(spread.n, 'call')}, {which} within {low} to {high}"
+
+
+def shared_scale(spreads: Collection[Spread]) -> float:
+    """What the bars of several are drawn against, in seconds; a single long call may exceed it."""
+    longest_s = max((spread.median_s for spread in spreads), default=1.0)
+    return min(1.25 * longest_s, max((spread.high_s for spread in spreads), default=1.0))
 
 
 def spread_bar(spread: Spread, scale_s: float, style: str = "") -> str:

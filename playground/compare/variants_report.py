@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from playground.compare.difference import how_many_times, spread_bar, spread_note
+from playground.compare.difference import how_many_times, shared_scale, spread_bar, spread_note
 from playground.compare.runs import VariantRow
 from playground.ui import quantities
 from playground.ui.markup import escape
@@ -33,10 +33,10 @@ def variants_report(
         is_over: whether nothing more is measured: only then it is said who is fastest.
     """
     known = [row.spread for row in rows if row.spread]
-    slowest_s = max((spread.high_s for spread in known), default=1.0)
+    scale_s = shared_scale(known)
     fastest = min(known, key=lambda spread: spread.median_s, default=None)
     cards = "".join(
-        _card(row, number == current, fastest if is_over else None, slowest_s)
+        _card(row, number == current, fastest if is_over else None, scale_s)
         for number, row in enumerate(rows)
     )
     is_busy = bool(rows) and not is_over
@@ -75,7 +75,7 @@ def _short(label: str, most: int = 48) -> str:
     return label if len(label) <= most else label[: most - 1] + "…"
 
 
-def _card(row: VariantRow, is_current: bool, fastest: Spread | None, slowest_s: float) -> str:
+def _card(row: VariantRow, is_current: bool, fastest: Spread | None, scale_s: float) -> str:
     if row.first is not None:
         mark = badge(row.first.cache)
     else:
@@ -89,7 +89,7 @@ def _card(row: VariantRow, is_current: bool, fastest: Spread | None, slowest_s: 
         values["TTFT"] = quantities.seconds_or_dash(row.ttft_s)
         values["Tokens/s"] = quantities.rate(row.tokens_per_second)
         is_fastest = fastest is not None and how_many_times(fastest, row.spread) is None
-        bar = spread_bar(row.spread, slowest_s, " fastest" if is_fastest else "")
+        bar = spread_bar(row.spread, scale_s, " fastest" if is_fastest else "")
         scatter = spread_note(row.spread)
     figures = "".join(f"<div><dt>{name}</dt><dd>{values[name]}</dd></div>" for name in _FIGURES)
     text = (

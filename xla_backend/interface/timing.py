@@ -146,7 +146,7 @@ def spread(seconds: Sequence[float]) -> Spread | None:
 @dataclass(frozen=True)
 class Statistics:
     """Statistics of measured seconds. p95 is None below 20 values, p99
-    below 100: they would be guesses."""
+    below 100: they would be guesses. `low_s` and `high_s` are those of their `Spread`."""
 
     n: int
     min_s: float
@@ -154,11 +154,14 @@ class Statistics:
     mean_s: float
     p95_s: float | None
     p99_s: float | None
+    low_s: float
+    high_s: float
 
 
 def summarize(seconds: Sequence[float]) -> Statistics | None:
     """Statistics of the values; None if there are none."""
-    if not seconds:
+    scatter = spread(seconds)
+    if scatter is None:
         return None
     ordered = sorted(seconds)
 
@@ -170,8 +173,10 @@ def summarize(seconds: Sequence[float]) -> Statistics | None:
     return Statistics(
         n=len(ordered),
         min_s=ordered[0],
-        p50_s=statistics.median(ordered),
+        p50_s=scatter.median_s,
         mean_s=statistics.fmean(ordered),
         p95_s=percentile(20),
         p99_s=percentile(100),
+        low_s=scatter.low_s,
+        high_s=scatter.high_s,
     )
