@@ -34,6 +34,8 @@ MAX_VARIANTS = 4
 class ComparisonRun(MeasuringRun):
     """One comparison of one visitor; for the visitor's other measurements it is another kind."""
 
+    activity = "Comparing"
+
 
 class BaselinesRun(ComparisonRun):
     """This engine beside Transformers, in fresh processes.

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from xla_backend import CacheKey, GenerationOptions, ModelUnavailable
+from playground.context.runs import Occupation
+from xla_backend import CacheKey, EngineStatus, GenerationOptions, ModelUnavailable
 from xla_backend.checkpoints.models import Registry
 
 if TYPE_CHECKING:
@@ -28,9 +29,15 @@ class MeasuringRun:
         taken: whether the event that carries it out has begun.
         waited_for: whether others were before it when it was entered.
         stopped: whether the visitor has asked for the end.
+        ends_at: when it should end, as `time.perf_counter()` reads; None where nobody knows.
     """
 
+    activity: ClassVar[str]
+    """What the page says that the engine does meanwhile."""
+
     def __init__(self) -> None:
+        self.ends_at: float | None = None
+        self._begun: float | None = None
         self.taken = False
         self.waited_for = False
         self.stopped = False
@@ -38,6 +45,13 @@ class MeasuringRun:
     def stop(self) -> None:
         """Stops it; what was measured is kept."""
         self.stopped = True
+
+    def occupation(self, status: EngineStatus) -> Occupation | None:
+        """It keeps the engine from the beginning to the end."""
+        if self._begun is None:
+            self._begun = time.perf_counter()
+        left_s = None if self.ends_at is None else self.ends_at - time.perf_counter()
+        return Occupation(self.activity, self._begun, left_s)
 
     def steps(self, backend: ServedBackend) -> Iterator[object]:
         """Runs it; yields whenever there is something new to show."""

@@ -71,6 +71,8 @@ MADE = {
     CacheKey(16, 1, 32): compiled(2.0, 3.0, 0.1),
     CacheKey(32, 1, 32): compiled(0.0, 4.0, 0.1),
     CacheKey(64, 4, 32): compiled(1.0, 5.0, 0.3),
+    CacheKey(16, 4, 32): compiled(1.2, 3.5, 0.3),
+    CacheKey(16, 1, 16): compiled(0.0, 30.0, 0.1),
     CacheKey(512, 8, 1024): compiled(1.2, 50.0, 9.0),
 }
 
@@ -78,16 +80,16 @@ MADE = {
 @pytest.mark.parametrize(
     ("missing", "estimate"),
     [
-        (["decode"], (4.2, 3.2, 5.6)),
-        (["decode trace", "decode"], (5.4, 4.4, 6.8)),
-        (["prefill trace", "decode trace", "prefill", "decode"], (6.2, 5.2, 7.6)),
+        (["decode"], (4.2, 3.2, 30.4)),
+        (["decode trace", "decode"], (5.4, 4.4, 31.6)),
+        (["prefill trace", "decode trace", "prefill", "decode"], (5.6, 4.6, 31.8)),
     ],
     ids=["graphs are there", "other beams", "new process"],
 )
 def test_a_miss_adds_up_what_must_be_made(
     missing: list[Part], estimate: tuple[float, float, float]
 ) -> None:
-    """The nearest key took 4 s to compile; tracing 1.2 s in the middle and 2 s in a new process."""
+    """The five nearest keys took 4 s in the middle; what is unlike, or took long once, is not."""
     wanted = CacheKey(32, 1, 64)
     found = predict(wanted, 30, [], MADE, lambda key: missing)
     assert found.outcome is CacheOutcome.MISS
