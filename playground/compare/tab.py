@@ -7,6 +7,7 @@ the modules that write HTML and in the style sheet) nor how anything is measured
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -320,6 +321,7 @@ class CompareTab:
             return ""
         assert run.progress is not None
         left_s = self._durations.left_s(run.comparison, run.progress, size, self._past(model))
+        run.ends_at = time.perf_counter() + left_s
         return f" About {about(left_s)} left." if left_s >= 1 else ""
 
     def _begin(self, request: gr.Request, *choice: Any) -> Updates:

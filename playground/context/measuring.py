@@ -26,7 +26,8 @@ class MeasuringRun:
     """One measurement of one visitor, from the click to its end.
 
     Attributes:
-        taken: whether the event that carries it out has begun.
+        taken_at: when the event that carries it out began, as `time.perf_counter()` reads; None
+            before.
         waited_for: whether others were before it when it was entered.
         stopped: whether the visitor has asked for the end.
         ends_at: when it should end, as `time.perf_counter()` reads; None where nobody knows.
@@ -37,8 +38,7 @@ class MeasuringRun:
 
     def __init__(self) -> None:
         self.ends_at: float | None = None
-        self._begun: float | None = None
-        self.taken = False
+        self.taken_at: float | None = None
         self.waited_for = False
         self.stopped = False
 
@@ -48,10 +48,10 @@ class MeasuringRun:
 
     def occupation(self, status: EngineStatus) -> Occupation | None:
         """It keeps the engine from the beginning to the end."""
-        if self._begun is None:
-            self._begun = time.perf_counter()
+        if self.taken_at is None:
+            return None
         left_s = None if self.ends_at is None else self.ends_at - time.perf_counter()
-        return Occupation(self.activity, self._begun, left_s)
+        return Occupation(self.activity, self.taken_at, left_s)
 
     def steps(self, backend: ServedBackend) -> Iterator[object]:
         """Runs it; yields whenever there is something new to show."""

@@ -88,7 +88,7 @@ class PageContext:
     def queue_note(self, session: str) -> str:
         """What runs now, for a visitor who waits for it; empty where that is only a moment."""
         run, status = self.runs.of(session), self.backend.status
-        is_waiting = run is not None and not run.taken and self.line.before(session)
+        is_waiting = run is not None and run.taken_at is None and self.line.before(session)
         occupation = self.runs.occupation(status) if is_waiting else None
         return runs_now(status, occupation) if occupation else ""
 

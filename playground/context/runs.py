@@ -68,11 +68,11 @@ class QueuedRun(Protocol):
     """A visitor's task for the engine.
 
     Attributes:
-        taken: whether its event has started.
+        taken_at: when its event started, as `time.perf_counter()` reads; None before.
         waited_for: whether others were ahead when it was entered.
     """
 
-    taken: bool
+    taken_at: float | None
     waited_for: bool
 
     def stop(self) -> None:
@@ -106,7 +106,7 @@ class VisitorRun(Generic[Piece, Result]):
     """One visitor's request, from the click to the result. Subclasses say which request.
 
     Attributes:
-        taken: whether its event has started.
+        taken_at: when its event started, as `time.perf_counter()` reads; None before.
         waited_for: whether others were ahead when it was entered.
         other_s: seconds that the visitor waited for the engine's start; set at the end.
         prediction: what was said before the click; None where nothing was.
@@ -114,7 +114,7 @@ class VisitorRun(Generic[Piece, Result]):
 
     def __init__(self) -> None:
         self._pressed = time.perf_counter()
-        self.taken = False
+        self.taken_at: float | None = None
         self.waited_for = False
         self.other_s = 0.0
         self.prediction: Prediction | None = None
@@ -207,7 +207,8 @@ class Run(VisitorRun[str, GenerationResult]):
     @property
     def waits_at_engine(self) -> bool:
         """Whether its event has started but the engine has not."""
-        return self.taken and not (self._text is not None and self._text.has_started)
+        has_started = self._text is not None and self._text.has_started
+        return self.taken_at is not None and not has_started
 
     def _read(self, stream: AnyStream[str, GenerationResult]) -> Iterator[str]:
         assert self._text is not None  # the stream that was opened
@@ -314,7 +315,8 @@ class Runs:
             ahead = len(self._by_session)
             self._by_session[session] = run
             if ahead >= _MAX_KEPT:
-                untaken = (name for name, each in self._by_session.items() if not each.taken)
+                runs = self._by_session.items()
+                untaken = (name for name, each in runs if each.taken_at is None)
                 del self._by_session[next(untaken)]
             return ahead
 
@@ -325,15 +327,15 @@ class Runs:
         """
         with self._lock:
             run = self._by_session.get(session)
-            if not isinstance(run, kind) or run.taken:
+            if not isinstance(run, kind) or run.taken_at is not None:
                 return None
-            run.taken = True
+            run.taken_at = time.perf_counter()
             return run
 
     def occupation(self, status: EngineStatus) -> Occupation | None:
         """What keeps the engine, of all runs; None where that is only a moment."""
         with self._lock:
-            taken = [run for run in self._by_session.values() if run.taken]
+            taken = [run for run in self._by_session.values() if run.taken_at is not None]
         return next(filter(None, (run.occupation(status) for run in taken)), None)
 
     def of(self, session: str) -> QueuedRun | None:
