@@ -23,9 +23,10 @@ REUSE_PADDED_LENGTH = 8
 REUSE_MAX_NEW_TOKENS = 16
 """Likewise for the slots of new tokens, which cost far less."""
 
-NEAREST = 5
-"""Estimates of a MISS are the median of so many keys that are most like the wanted one: sizes
-change compiling less than what else the machine was doing."""
+LATEST = 3
+"""Estimates of a MISS are the median of so many functions that were made last."""
+ALIKE = 6.0
+"""Of those whose sizes differ from the wanted ones by at most so many doublings."""
 LEAST_TRACE_S = 0.05
 """Tracing takes longer than that: a graph that is there in less had been traced before."""
 
@@ -134,22 +135,24 @@ def _of_making(
 ) -> Estimate:
     """Of a function that must be compiled: by the parts of it that are missing.
 
-    Graphs are traced once for all lengths, so whether one is there matters more than any size.
+    Graphs are traced once for all lengths, so whether one is there matters more than any size; and
+    sizes change compiling less than what else the machine does, which the latest calls tell.
     """
     compiled = {key: was.compiled for key, was in past.items() if was.compiled}
     if not compiled:
         return _nearest({key: was.miss_s for key, was in past.items()}, wanted)
-    near = sorted(compiled, key=lambda key: (_distance(key, wanted), key))[:NEAREST]
-    traced = [first.trace_s for first in compiled.values() if first.trace_s > LEAST_TRACE_S]
+    latest = sorted(compiled, key=lambda key: (-(compiled[key].made_at or 0.0), key))
+    alike = [key for key in latest if _distance(key, wanted) <= ALIKE] or latest
+    made = [
+        compiled[key].compile_s + compiled[key].run_s * wanted.max_new_tokens / key.max_new_tokens
+        for key in alike[:LATEST]
+    ]
+    traced = [compiled[key].trace_s for key in latest if compiled[key].trace_s > LEAST_TRACE_S]
     trace_s = 0.0
     if traced and any("trace" in part for part in missing):
         # In a new process there is one graph more to trace.
-        of_four = statistics.quantiles([*traced, *traced], n=4, method="inclusive")
+        of_four = statistics.quantiles(2 * traced[:LATEST], n=4, method="inclusive")
         trace_s = of_four[2 if "prefill trace" in missing else 1]
-    made = [
-        compiled[key].compile_s + compiled[key].run_s * wanted.max_new_tokens / key.max_new_tokens
-        for key in near
-    ]
     return trace_s + statistics.median(made), trace_s + min(made), trace_s + max(made)
 
 

@@ -62,36 +62,35 @@ def test_miss_expects_what_the_most_similar_key_took() -> None:
     assert (found.outcome, found.expected_s) == (CacheOutcome.MISS, 3.0)
 
 
-def compiled(trace_s: float, compile_s: float, run_s: float) -> KeyHistory:
-    first_call = FirstCall(CacheOutcome.MISS, trace_s, compile_s, run_s)
+def compiled(made_at: float, trace_s: float, compile_s: float, run_s: float) -> KeyHistory:
+    first_call = FirstCall(CacheOutcome.MISS, trace_s, compile_s, run_s, made_at)
     return KeyHistory(miss_s=first_call.total_s, compiled=first_call)
 
 
 MADE = {
-    CacheKey(16, 1, 32): compiled(2.0, 3.0, 0.1),
-    CacheKey(32, 1, 32): compiled(0.0, 4.0, 0.1),
-    CacheKey(64, 4, 32): compiled(1.0, 5.0, 0.3),
-    CacheKey(16, 4, 32): compiled(1.2, 3.5, 0.3),
-    CacheKey(16, 1, 16): compiled(0.0, 30.0, 0.1),
-    CacheKey(512, 8, 1024): compiled(1.2, 50.0, 9.0),
+    CacheKey(16, 1, 32): compiled(1.0, 9.0, 30.0, 0.1),
+    CacheKey(32, 1, 32): compiled(2.0, 2.0, 4.0, 0.1),
+    CacheKey(64, 4, 32): compiled(3.0, 1.0, 5.0, 0.3),
+    CacheKey(16, 4, 32): compiled(4.0, 1.2, 3.5, 0.3),
+    CacheKey(512, 8, 1024): compiled(5.0, 0.0, 50.0, 9.0),
 }
 
 
 @pytest.mark.parametrize(
     ("missing", "estimate"),
     [
-        (["decode"], (4.2, 3.2, 30.4)),
-        (["decode trace", "decode"], (5.4, 4.4, 31.6)),
-        (["prefill trace", "decode trace", "prefill", "decode"], (5.6, 4.6, 31.8)),
+        (["decode"], (4.2, 4.1, 5.6)),
+        (["decode trace", "decode"], (5.4, 5.3, 6.8)),
+        (["prefill trace", "decode trace", "prefill", "decode"], (6.0, 5.9, 7.4)),
     ],
     ids=["graphs are there", "other beams", "new process"],
 )
 def test_a_miss_adds_up_what_must_be_made(
     missing: list[Part], estimate: tuple[float, float, float]
 ) -> None:
-    """The five nearest keys took 4 s in the middle; what is unlike, or took long once, is not."""
-    wanted = CacheKey(32, 1, 64)
-    found = predict(wanted, 30, [], MADE, lambda key: missing)
+    """The last three took 4.2 s in the middle; a machine that was busy before, or a shape of quite
+    another size, says nothing."""
+    found = predict(CacheKey(32, 1, 64), 30, [], MADE, lambda key: missing)
     assert found.outcome is CacheOutcome.MISS
     assert lies(found) == pytest.approx(estimate)
 
