@@ -136,7 +136,8 @@ def add_endpoints(page: "PageContext") -> None:
             cached_calls: how often each way repeats the request after its first call, 3 to 50, if
                 that takes it no longer than half a minute.
         Returns:
-            An object with lanes (each with its seconds, tokens and text), identical, and claim.
+            An object with lanes (each with its seconds, tokens and text), identical, and claim,
+            which says faster or slower only where the later calls' spreads do not overlap.
         """
         options = GenerationOptions(max_new_tokens=max_new_tokens, num_beams=num_beams)
         run = baselines_run(page, model, prompt, options, cached_calls, may_install=True)

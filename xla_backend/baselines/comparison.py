@@ -332,7 +332,8 @@ class BaselineComparison:
                     files = MistralJob(self.model, self._registry, mistral)
                     self._start(baseline, files, ENVIRONMENT)
                     yield from self._answer(baseline, "importing")
-                    self._processes.pop(baseline).end(CLOSE_S)
+                    with self._lock:
+                        self._processes.pop(baseline).end(CLOSE_S)
             self._start(baseline, job, variables)
             self.results[baseline] = yield from self._answer(baseline, "importing")
         except ModelUnavailable as error:
