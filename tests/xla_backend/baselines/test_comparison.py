@@ -71,11 +71,11 @@ def test_all_baselines_answer_an_encoder_decoder_alike(t5: Path) -> None:
 
     stages = {each: {at.stage for at in told if at.baseline is each} for each in Baseline}
     for baseline, expected in {
-        Baseline.EAGER: {"importing", "loading", "running", "cached"},
-        Baseline.GUIDE: {"importing", "loading", "tracing", "compiling", "cached"},
-        Baseline.ENGINE: {"importing", "loading", "running", "tracing", "compiling", "cached"},
+        Baseline.EAGER: {"importing", "loading", "running"},
+        Baseline.GUIDE: {"importing", "loading", "tracing", "compiling"},
+        Baseline.ENGINE: {"importing", "loading", "running", "tracing", "compiling"},
     }.items():
-        assert stages[baseline] == expected
+        assert stages[baseline] - {"cached"} == expected
     values = json.loads(json.dumps(comparison.to_json()))
     assert values["identical"] is True
     assert values["lanes"]["guide"]["median_s"] == guide.later.median_s
