@@ -109,7 +109,7 @@ def test_a_baseline_ends_with_its_parent(small_gpt2: Path) -> None:
     comparison = BaselineComparison(str(small_gpt2), PROMPT)
     job = comparison._job(Baseline.EAGER, "off")
     process = ChildProcess(MODULE, job, variables_for(Baseline.EAGER))
-    assert process.receive(60) == ("chunk", None, ("importing", 0))
+    assert process.receive(60) == ("chunk", None, "importing")
     process._channel.close()  # as the system does when the parent ends
     process.end(within_s=60)
     assert process.cause() == "it ended with exit status 1"
