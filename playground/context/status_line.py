@@ -74,8 +74,6 @@ def status_line(
         line = f'<span class="status-before">{count(before, "request")} before yours</span>'
     bar = "" if status.progress is None else progress_bar("Download", status.progress)
     if left := _left(occupation):
-        assert occupation is not None
-        bar = progress_bar("Expected", occupation.share())
         clock += f'<span class="status-left">{left}</span>'
     return (
         f'<div class="status status-{status.state}" role="status" aria-live="off">'

@@ -139,9 +139,10 @@ def report(shown: Shown, family: Family = CONTINUING) -> str:
     hints = {**_PHASE_HINTS, "prefill": family.prefill}
     result = shown.result
     timing = result.timing
-    figures = [
-        *report_parts.work_and_waiting(timing),
-        ("TTFT", quantities.seconds_or_dash(result.ttft_s)),
+    figures = report_parts.work_and_waiting(timing)
+    if not report_parts.has_waited(timing):  # else it is mostly waiting, and stands below
+        figures.append(("TTFT", quantities.seconds_or_dash(result.ttft_s)))
+    figures += [
         ("TPOT", quantities.seconds_or_dash(result.tpot_s)),
         ("Decode tokens/s", quantities.rate(result.tokens_per_second)),
     ]
@@ -159,7 +160,7 @@ def report(shown: Shown, family: Family = CONTINUING) -> str:
         )
         + report_parts.phases(timing, result.cache, PHASE_NAMES, hints)
         + _result_slots(result, family)
-        + report_parts.waited(timing)
+        + report_parts.waited(timing, result.ttft_s)
         + _remarks(shown, family),
     )
 

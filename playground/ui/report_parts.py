@@ -33,7 +33,7 @@ _RESTORING_HINTS = {
 }
 _SHARED_TRACE = "Trace, shared"
 _LEAST_WAITING_S, _LEAST_WAITING = 0.1, 0.1
-"""Waiting for others is told apart from work when it is so long, and such a part of the whole."""
+"""Waiting is worth telling when it is so long, and such a part of the whole."""
 _LEAST_TRACE_S = 0.001
 """Tracing takes longer than that: a graph that is there in less had been traced before."""
 
@@ -86,23 +86,24 @@ def _timed_bar(expected_s: float) -> str:
 
 def work_and_waiting(timing: Timing) -> list[tuple[str, str]]:
     """The headline's first figures: end to end, or, where others came first, work and waiting."""
-    if not _has_waited(timing):
+    if not has_waited(timing):
         return [("End to end", seconds(timing.total_s))]
     return [("Work", seconds(timing.total_s - timing.queue_s)), ("Waited", seconds(timing.queue_s))]
 
 
-def waited(timing: Timing) -> str:
-    """What a figure with waiting in it is made of; empty where nobody came first."""
-    if not _has_waited(timing):
+def waited(timing: Timing, ttft_s: float | None = None) -> str:
+    """The figures with waiting in them; empty where nobody came first."""
+    if not has_waited(timing):
         return ""
     total, queue = seconds(timing.total_s), seconds(timing.queue_s)
-    return (
-        f'<p class="remarks">End to end {total}: {queue} of that, and of TTFT, was waiting for '
-        "others.</p>"
-    )
+    both = f"End to end {total} includes"
+    if ttft_s is not None:
+        both = f"End to end {total} and TTFT {seconds(ttft_s)} include"
+    return f'<p class="remarks">{both} {queue} of waiting for others.</p>'
 
 
-def _has_waited(timing: Timing) -> bool:
+def has_waited(timing: Timing) -> bool:
+    """Whether waiting for others is told apart from work."""
     return timing.queue_s >= max(_LEAST_WAITING_S, _LEAST_WAITING * timing.total_s)
 
 

@@ -199,8 +199,8 @@ def test_a_clock_and_what_is_expected_stand_there_from_the_click_on() -> None:
 def test_waiting_for_others_is_told_apart_from_work() -> None:
     timing = replace(result().timing, queue_s=3.5, total_s=3.5 + result().timing.total_s)
     page = words(report(Shown("Once", result(timing=timing))))
-    assert "HIT Already compiled. This call only had to run. Work 102 ms Waited 3.50 s" in page
-    assert "End to end 3.60 s: 3.50 s of that, and of TTFT, was waiting for others." in page
+    assert "This call only had to run. Work 102 ms Waited 3.50 s TPOT 40 ms" in page
+    assert "End to end 3.60 s and TTFT 3.52 s include 3.50 s of waiting for others." in page
     at_once = words(report(Shown("Once", result(timing=replace(timing, queue_s=0.02)))))
     assert "Waited" not in at_once
     assert "End to end 3.60 s TTFT" in at_once
