@@ -31,7 +31,7 @@ from playground.server.gate import Gate
 from playground.server.health import health_route
 from playground.server.openapi import WholeDescription
 from playground.speech.tab import SpeechTab
-from playground.ui import languages, shortcuts
+from playground.ui import languages, shortcuts, terms, view_switches
 from playground.ui.components import QUIET
 from playground.ui.theme import css_variables, theme
 
@@ -59,6 +59,7 @@ MAX_FILE_SIZE = "200mb"
 SESSIONS_KEPT = 500
 """Open pages whose state the server holds. Gradio keeps a copy of the page's settings for each."""
 _ASSETS = Path(__file__).parent / "ui" / "assets"
+_SCRIPTS = ("views.js", "kept.js", "page.js")
 _INTRODUCTION = (
     "<p>Text generation with TensorFlow and XLA. The first call of a shape must be compiled and is "
     "slow; every later one is fast. This page shows both, and says beforehand which it will be.</p>"
@@ -104,7 +105,10 @@ def create_app(
                     status_line(backend.status), elem_id="status", apply_default_css=False
                 )
                 gr.HTML(
-                    languages.switch() + shortcuts.panel(),
+                    view_switches.switches()
+                    + languages.switch()
+                    + shortcuts.panel()
+                    + terms.panel(),
                     elem_id="help",
                     apply_default_css=False,
                     scale=0,
@@ -158,18 +162,20 @@ def launch_options(page: Page, password: str = "", behind_proxy: bool = False) -
         behind_proxy: as for `create_app`.
     """
     context = page.context
-    script = (_ASSETS / "page.js").read_text(encoding="utf-8")
+    scripts = [(_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
     # page.css is what all tabs share; a tab with styles of its own has a file of its own.
     sheets = [path.read_text(encoding="utf-8") for path in sorted(_ASSETS.glob("*.css"))]
     # Gradio titles its page by a script, and now and then it is left without one.
-    head = f"<title>{TITLE}</title><script>{languages.script()}</script><script>{script}</script>"
+    head = f"<title>{TITLE}</title>" + "".join(
+        f"<script>{script}</script>" for script in (languages.script(), *scripts)
+    )
     return {
         "theme": theme(),
         "css": css_variables() + "\n".join(sheets),
         "head": head,
         "i18n": languages.tables(),
         "favicon_path": _ASSETS / "favicon.svg",
-        "footer_links": ["api", "settings"],
+        "footer_links": ["api"],  # what its settings offer is in the header, in plain words
         "max_file_size": MAX_FILE_SIZE,
         "state_session_capacity": SESSIONS_KEPT,
         "app_kwargs": {

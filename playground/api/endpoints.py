@@ -34,7 +34,7 @@ REQUEST = {
     "top_p": "when drawing, keep the likeliest tokens that add up to top_p.",
     "repetition_penalty": "above 1 makes tokens that already occurred less likely.",
     "length_penalty": "above 0 favours longer texts in beam search.",
-    "early_stopping": 'when beam search ends: true, false or "never".',
+    "early_stopping": 'when beam search ends: true, false or "never"; null is false.',
     "seed": "the same seed draws the same text.",
     "exact_key": "a larger compiled function, if there is one, may not serve instead.",
     "min_p": "when drawing, keep only tokens at least min_p times as likely as the likeliest.",
@@ -67,7 +67,7 @@ def add_endpoints(page: "PageContext") -> None:
             prompt = question(prompt, system)
         elif system:
             raise InvalidRequest("system needs chat: a text to continue has no system prompt.")
-        options = GenerationOptions(**given)
+        options = GenerationOptions(**{name: of for name, of in given.items() if of is not None})
         page.check_request(model, prompt, options)
         return model, prompt, options, exact_key
 
@@ -167,8 +167,11 @@ def taking_requests(function: Callable[..., Any], default_model: str) -> Callabl
     asked = {"prompt": str, "model": str, "chat": bool, "system": str}
     kinds = {**asked, **get_type_hints(GenerationOptions), "exact_key": bool}
     kinds |= {"logit_bias": dict[str, float], "stop": list[str]}  # as JSON has them
+    # Gradio's panel writes false of such a type in Python's way into JavaScript and JSON.
+    kinds["early_stopping"] |= None
     asked_by_default = {"model": default_model, "chat": False, "system": ""}
     defaults = {**asked_by_default, **GenerationOptions().to_dict(), "exact_key": False}
+    defaults["early_stopping"] = None
     parameters = [
         inspect.Parameter(
             name,

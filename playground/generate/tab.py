@@ -82,7 +82,7 @@ class PlaygroundTab:
         self.walkthrough = WalkthroughPanel(page)
         models = page.models()
         self._first = models[0] if models else None
-        with gr.Row(elem_classes="columns"):
+        with gr.Row(elem_classes="columns playground-columns"):
             with gr.Column(elem_classes="card area-request"):
                 self._build_request()
             with gr.Column(elem_classes="card area-result"):
@@ -117,7 +117,7 @@ class PlaygroundTab:
         self.link = LinkedRequest(self._page)
         self.model = model_dropdown(self._page.models(), "model", is_described=True)
         self.prompt = PromptFields(self._first, examples[0].prompt)
-        with gr.Row(elem_classes="actions"):
+        with gr.Row(elem_classes="actions within-reach"):
             self.generate = gr.Button("Generate", variant="primary", elem_id="generate")
             self.stop = gr.Button("Stop", interactive=False, elem_id="stop")
             self.walkthrough.build_button()
@@ -215,11 +215,12 @@ class PlaygroundTab:
             [
                 self._page.load,
                 self.entries.change,
-                *(component.change for component in self._request),
+                *(component.change for component in [self.controls.hold, *self._request]),
             ],
             self._predict,
-            self._request,
+            [self.controls.hold, *self._request],
             self.prediction,
+            js="(...values) => keepRequest(values)",
             trigger_mode="always_last",
             **QUIET,
         )
@@ -371,7 +372,14 @@ class PlaygroundTab:
         return cached_functions_table(self._backend.cached_functions()) + mark
 
     def _predict(
-        self, model: str, text: str, system: str, is_raw: bool, exact_key: bool, *options: Any
+        self,
+        _holds_seed: bool,
+        model: str,
+        text: str,
+        system: str,
+        is_raw: bool,
+        exact_key: bool,
+        *options: Any,
     ) -> str:
         try:
             prompt = self._page.prompt(model, text, system, is_raw)

@@ -5,6 +5,7 @@ Knows the components and what each event does to the records. Must not know how 
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,6 +93,8 @@ class HistoryPanel:
         )
         self._cleared = gr.State([])
         self._made = gr.Textbox(visible=False)
+        self._told = gr.Button(visible="hidden", elem_id="runs_are_new")
+        self._news = gr.Textbox(visible=False)
         self._press = gr.Checkbox(visible=False)
 
     @property
@@ -120,6 +123,15 @@ class HistoryPanel:
         self._request = request
         runs = self._page.runs_of_visitor
         self._page.load(self._show, runs, self.outputs, **QUIET)
+        runs.change(None, runs, None, js="(runs) => tellRuns(runs)", **QUIET)
+        self._told.click(
+            self._take_over,
+            [runs, self._news],
+            self.outputs,
+            js="(runs) => [runs, runsOfOthers()]",
+            trigger_mode="multiple",
+            **QUIET,
+        )
         cleared = [*self.outputs, self._cleared, self.undo]
         self.clear.click(self._clear_runs, [runs, self._cleared], cleared, **QUIET)
         self.undo.click(self._undo, [runs, self._cleared], cleared, **QUIET)
@@ -151,6 +163,15 @@ class HistoryPanel:
 
     def _show(self, runs: Any) -> Updates:
         return self.updates(records.readable(runs))
+
+    def _take_over(self, runs: Any, news: str) -> Updates:
+        """What other windows of this browser have changed."""
+        mine = records.readable(runs)
+        with contextlib.suppress(ValueError, TypeError, KeyError):  # no browser's script wrote it
+            for told in json.loads(news):
+                before, after = (records.readable(told[when]) for when in ("before", "after"))
+                mine = records.taken_over(mine, before, after)
+        return self.updates(mine)
 
     def _clear_runs(self, runs: Any, cleared: list[Record]) -> Updates:
         kept = records.readable(runs) or cleared  # A second press clears nothing.

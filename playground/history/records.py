@@ -145,6 +145,19 @@ def merge(runs: Sequence[Record], others: Sequence[Record]) -> tuple[list[Record
     return [*reversed(numbered), *runs], len(new)
 
 
+def taken_over(
+    mine: Sequence[Record], before: Sequence[Record], after: Sequence[Record]
+) -> list[Record]:
+    """The runs of another window, on top of them those of the own that it did not know of.
+
+    Args:
+        mine: of this window.
+        before, after: of the other one, before it changed them and since.
+    """
+    known = {_identity(run) for run in (*before, *after)}
+    return under([run for run in mine if _identity(run) not in known], after)
+
+
 def under(runs: Sequence[Record], earlier: Sequence[Record]) -> list[Record]:
     """Runs with earlier ones below them, whose numbers and pins stay; the new ones count on."""
     number = _next_number(earlier)

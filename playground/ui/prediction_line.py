@@ -5,6 +5,7 @@ Knows how a `Prediction` reads. Must not know how it is made.
 
 from __future__ import annotations
 
+from playground.ui import terms
 from playground.ui.families import CONTINUING, Family
 from playground.ui.markup import escape
 from playground.ui.outcomes import EXPECTATION, badge
@@ -51,7 +52,7 @@ def _line(prediction: Prediction, what: str, shape: str) -> str:
     return (
         f'<div class="prediction">{badge(prediction.outcome)}'
         f'<div><p class="prediction-what">{what}</p>'
-        f'<p class="prediction-key">{shape}</p></div></div>'
+        f"{terms.opener(shape, 'prediction-key')}</div></div>"
     )
 
 

@@ -155,3 +155,25 @@ def test_statistics_come_from_the_visitor_and_from_the_engine(visit: Open) -> No
     assert "p95" in window.text("#statistics_runs")
     window.at("#statistics_engine .versus-row", has_text="Cached").first.wait_for()
     assert window.overflow() == 0
+
+
+def test_two_windows_of_a_browser_have_one_history(visit: Open) -> None:
+    first = visit()
+    second = first.beside()
+    for number, (window, prompt) in enumerate(((first, "One"), (second, "Two"), (first, "Three"))):
+        window.write(prompt)
+        window.generate()
+        for each in (first, second):
+            has_runs(each, number + 1)
+    for window in (first, second):
+        prompts = [row["prompt"] for row in json.loads(download(window, "#export_json"))["runs"]]
+        assert prompts == ["Three", "Two", "One"]
+    second.at("#history tbody tr").nth(1).get_by_role("button", name="Delete").click()
+    has_runs(first, 2)
+    first.at("#clear").click()
+    has_runs(second, 0)
+    first.at("#undo_clear").click()
+    has_runs(second, 2)
+    second.go()
+    second.settle()
+    has_runs(second, 2)

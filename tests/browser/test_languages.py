@@ -49,8 +49,12 @@ NOTHING_CHOSEN = """() => [...document.querySelectorAll("fieldset:has([type=radi
 
 
 def english(window: Visit, own: set[str]) -> set[str]:
-    """Words in Latin letters that are no names."""
-    texts = [text for text in window.page.evaluate(_WORDS) if not any(each in text for each in own)]
+    """Words in Latin letters that are no names, nor an English term beside its translation."""
+    texts = [
+        re.sub(r"[(（][a-z ]+[)）]", "", text)
+        for text in window.page.evaluate(_WORDS)
+        if not any(each in text for each in own)
+    ]
     return {word for text in texts for word in re.findall(r"[A-Za-z]{3,}", text)} - NAMES
 
 
@@ -98,7 +102,17 @@ def test_the_switch_works_at_once_and_is_remembered(visit: Open) -> None:
     assert request is not None and result is not None
     assert request["x"] > result["x"], "read from the right, the request stands on the right"
     assert window.at("footer", has_text="API").inner_text() != "", "Gradio's own words"
-    assert "Settings" not in window.text("footer")
+    assert "Use via API" not in window.text("footer")
+
+    window.generate()
+    said = window.page.locator(
+        "#prediction .prediction-what", has_text=re.compile(r"\d")
+    ).inner_text()
+    assert re.search(r"\d m?s\W*$", said) and not said.endswith("."), "no decimal point in front"
+    label = (
+        "getComputedStyle(document.querySelector('#num_beams [data-testid=block-info]')).direction"
+    )
+    assert window.page.evaluate(label) == "rtl"
 
     window.go()
     window.settle()
@@ -106,6 +120,7 @@ def test_the_switch_works_at_once_and_is_remembered(visit: Open) -> None:
     assert list_.input_value() == "ar"
     list_.select_option("en")
     window.at("#generate", has_text="Generate").wait_for()
+    window.at("#report", has_text="Press Show what XLA does").wait_for()
     assert window.text("#report") == before
     assert window.page.evaluate("document.documentElement.dir") == "ltr"
 

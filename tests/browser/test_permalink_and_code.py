@@ -130,3 +130,62 @@ def test_the_code_follows_the_request_and_presets_set_options_only(visit: Open) 
     window.at("#presets button", has_text="Greedy").click()
     window.page.wait_for_function("!document.querySelector('#exact_key input').checked")
     assert number(window, "num_beams") == 1
+
+
+def test_what_was_written_survives_a_reload(visit: Open, site: Site) -> None:
+    window = visit()
+    window.write("Half a thought")
+    window.choose_model("slow")
+    window.set_number("max_new_tokens", 11)
+    window.at(".area-options .more-options button").first.click()
+    window.set_number("temperature", 0.6)
+    window.at("#hold input:enabled").check()
+    window.set_number("seed", 77)
+    window.page.wait_for_function(
+        "JSON.parse(sessionStorage.getItem('xla-playground-request') ?? '[]').includes(77)"
+    )
+    address = window.page.url
+
+    def is_as_written() -> None:
+        window.settle()
+        window.page.wait_for_function(
+            "document.querySelector('#prompt textarea').value === 'Half a thought'"
+        )
+        assert "slow" in window.at("#model input").input_value()
+        assert window.at('#max_new_tokens input[type="number"]').input_value() == "11"
+        assert window.at('#temperature input[type="number"]').input_value() == "0.6"
+        window.at(".area-options .more-options button").first.click()
+        assert window.at("#seed input").input_value() == "77"
+        assert window.at("#hold input").is_checked()
+
+    window.go()
+    is_as_written()
+    window.go(address)  # typed anew
+    is_as_written()
+    window.go(f"{address}?prompt=Of+a+link")
+    window.settle()
+    window.page.wait_for_function(
+        "document.querySelector('#prompt textarea').value === 'Of a link'"
+    )
+    window.write("Of a link, changed")
+    window.page.wait_for_function(
+        "(sessionStorage.getItem('xla-playground-request') ?? '').includes('changed')"
+    )
+    window.go()
+    window.page.wait_for_function(
+        "document.querySelector('#prompt textarea').value === 'Of a link, changed'"
+    )
+    assert visit().at("#prompt textarea").input_value() != "Half a thought", "by window"
+
+
+def test_what_the_browser_kept_of_a_request_may_be_anything(visit: Open) -> None:
+    window = visit()
+    before = window.at("#prompt textarea").input_value()
+    for kept in ("{", "[1, 2]", "null", '["a"]'):
+        window.page.evaluate(
+            "(kept) => sessionStorage.setItem('xla-playground-request', kept)", kept
+        )
+        window.go()
+        window.settle()
+        assert window.at("#prompt textarea").input_value() == before
+        assert not window.at("#notice .problem, #link_notice .problem").count()

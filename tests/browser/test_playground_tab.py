@@ -410,16 +410,87 @@ def test_an_example_fills_in_prompt_and_options(visit: Open) -> None:
     assert window.at('#top_k input[type="range"]').is_disabled()
 
 
-def test_on_a_phone_the_text_is_brought_into_sight(visit: Open) -> None:
-    window = visit(390, 700)
-    window.at("#generate").scroll_into_view_if_needed()
+def test_on_a_phone_text_badge_and_button_are_in_sight(visit: Open) -> None:
+    window = visit(390, 844)
     window.generate()
     window.page.wait_for_function(
-        """() => { const box = document.querySelector('#story .story').getBoundingClientRect();
-        return box.top >= 0 && box.top < innerHeight - 100; }"""
+        """() => {
+          const place = (part) => document.querySelector(part).getBoundingClientRect();
+          const [top, bar] = [place("#top").bottom, place(".within-reach").top];
+          return ["#story .story", "#report .badge"].every(
+            (part) => place(part).top >= top && place(part).bottom <= bar);
+        }"""
     )
+    window.at("#history").scroll_into_view_if_needed()
+    for button in ("#generate", "#stop", "#walkthrough_show"):
+        box = window.at(button).bounding_box()
+        assert box is not None and box["y"] > 0 and box["y"] + box["height"] <= 844, button
     assert window.overflow() == 0
-    assert window.text("footer").strip() == "Settings", "there is nothing to divide it from"
+    # The bar covers nothing that could not be scrolled above it.
+    window.page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    assert window.page.evaluate(
+        "document.querySelector('#history').getBoundingClientRect().bottom"
+        " <= document.querySelector('.within-reach').getBoundingClientRect().top"
+    )
+
+
+def test_the_tab_that_is_shown_is_marked_in_the_bar_of_a_phone(visit: Open) -> None:
+    window = visit(390, 844)
+    for name in ("Compare", "About these numbers", "Playground"):
+        window.open_tab(name)
+        window.at("#tabs [role=tab][aria-selected=true]", has_text=name).wait_for()
+        assert window.overflow() == 0
+
+
+def test_the_words_of_the_first_screen_are_explained(visit: Open) -> None:
+    window = visit(390, 844, has_touch=True)
+    window.at("#prediction .term").tap()
+    panel = window.at("#terms")
+    panel.wait_for()
+    assert set(window.at("#terms dt").all_inner_texts()) >= {"Shape", "Slots", "Padding", "Beams"}
+    window.page.keyboard.press("Escape")
+    panel.wait_for(state="hidden")
+    assert window.overflow() == 0
+
+
+def test_the_presenter_view_needs_no_scrolling(visit: Open) -> None:
+    window = visit(1920, 1080)
+    size = "parseFloat(getComputedStyle(document.querySelector('#report .figures dd')).fontSize)"
+    height = "document.documentElement.scrollHeight"
+    window.generate()
+    assert window.page.evaluate("document.querySelector('#page').clientWidth") > 0.9 * 1920
+    ordinary = window.page.evaluate(size)
+    window.at("#present_switch").click()
+    window.page.wait_for_url("**present=1*")
+    assert window.page.evaluate(size) > 1.5 * ordinary
+    assert window.page.evaluate(height) == 1080
+
+    window.go()
+    window.settle()
+    window.generate()
+    assert window.page.evaluate(height) == 1080
+    for part in ("#generate", "#prediction", "#temperature", "#report .phases"):
+        box = window.at(part).bounding_box()
+        assert box is not None and box["y"] + box["height"] <= 1080, part
+    window.at("#present_switch").click()
+    window.page.wait_for_url(lambda url: "present" not in url)
+    assert window.at("#history").is_visible()
+
+
+def test_light_or_dark_is_chosen_in_the_header_and_remembered(visit: Open) -> None:
+    window = visit(color_scheme="light")
+    ground = "getComputedStyle(document.querySelector('.area-request')).backgroundColor"
+    light = window.page.evaluate(ground)
+    window.at("#dark_switch").click()
+    dark = window.page.evaluate(ground)
+    assert dark != light
+    window.go(window.page.url.split("?")[0])
+    window.settle()
+    assert window.page.evaluate(ground) == dark
+    window.at("#dark_switch").click()
+    window.go()
+    window.settle()
+    assert window.page.evaluate(ground) == light
 
 
 def test_the_layout_does_not_jump_while_text_streams(visit: Open) -> None:

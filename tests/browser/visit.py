@@ -42,8 +42,12 @@ class Visit:
     """A page that was opened; `complaints` are the errors that its console showed."""
 
     def __init__(self, browser: Browser, url: str, width: int, height: int, **options: Any) -> None:
-        self._context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        self.complaints: list[str] = []
+        self._browser, self._size = browser, (width, height)
+        beside: Visit | None = options.pop("beside", None)
+        size = {"viewport": {"width": width, "height": height}}
+        context = beside.page.context if beside else None
+        self._context = context or browser.new_context(**size, **options)
+        self.complaints: list[str] = beside.complaints if beside else []
         self.page: Page = self._context.new_page()
         self.page.set_default_timeout(PATIENCE_MS)
         self.page.on("pageerror", lambda error: self._complain(error.stack or str(error)))
@@ -78,6 +82,10 @@ class Visit:
             forgiven = self.complaints[:complaints]
             warnings.warn(f"the page has loaded itself anew: {forgiven}", stacklevel=3)
             del self.complaints[:complaints]
+
+    def beside(self) -> Visit:
+        """Another window of the same browser, at the same address; its complaints are added."""
+        return Visit(self._browser, self.page.url, *self._size, beside=self)
 
     def settle(self) -> None:
         """Waits until the page is built and the prediction has answered for the first time."""

@@ -97,7 +97,8 @@
         piecewise(text.split(" · "), " · ", say) ??
         piecewise(text.split(", "), current === "ar" ? "، " : ", ", say) ??
         byPattern(text);
-      memo.set(text, said);
+      // A full stop after a value of the other direction would look like its decimal point.
+      memo.set(text, said && said.replace(/([A-Za-z0-9%×])\u2069\.$/, "$1\u2069"));
     }
     return memo.get(text);
   };

@@ -77,6 +77,22 @@ def test_a_record_from_before_an_option_has_its_default() -> None:
     assert records.checked(run)["options"] == expected
 
 
+def test_runs_that_end_in_two_windows_at_once_are_both_kept() -> None:
+    before = runs_of(1)
+    mine = records.add(before, Shown("Mine", result()))
+    theirs = records.add(before, Shown("Theirs", result()))
+    merged = records.taken_over(mine, before, theirs)
+    assert [(run["run"], run["prompt"]) for run in merged] == [
+        (3, "Mine"),
+        (2, "Theirs"),
+        (1, "Prompt 0"),
+    ]
+    assert records.taken_over(theirs, theirs, merged) == merged, "the other window has the same"
+    assert records.taken_over(merged, merged, merged[1:]) == merged[1:], "one was deleted there"
+    pinned = records.pin(merged, 2)
+    assert records.taken_over(merged, merged, pinned) == pinned
+
+
 def test_only_so_many_runs_are_kept() -> None:
     runs = runs_of(records.MAX_RUNS + 3)
     assert len(runs) == records.MAX_RUNS

@@ -26,7 +26,6 @@ OF_GRADIO = {
     "Code input container",
     "Copy",
     "Use via API",
-    "Settings",
 }
 """What Gradio writes in English whatever the language is."""
 

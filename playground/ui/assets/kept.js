@@ -1,0 +1,42 @@
+// What this browser keeps for its visitor besides Gradio's own state.
+//
+// The request that was being written, for a page that is loaded anew: by window, so two windows do not
+// write over each other.
+const REQUEST = "xla-playground-request";
+let writtenBefore = "";
+try {
+  writtenBefore = sessionStorage.getItem(REQUEST) ?? "";
+} catch {
+  // A browser may forbid it, in a frame above all.
+}
+const arrived = performance.getEntriesByType("navigation")[0]?.type;
+// A link in the address of a page that is loaded anew, or come back to, was followed before.
+const requestBefore = () => [writtenBefore, arrived === "reload" || arrived === "back_forward"];
+let isFilledIn = false; // What the page starts with nobody has written.
+function keepRequest(values) {
+  try {
+    if (isFilledIn) sessionStorage.setItem(REQUEST, JSON.stringify(values));
+  } catch {
+    // Then it is not kept.
+  }
+  isFilledIn = true;
+  return values;
+}
+
+// The visitor's runs. Each window tells the others of this browser what has changed: what it had and
+// what it has. Of equal lists nothing is told, so two windows come to an end.
+const otherWindows = "BroadcastChannel" in window ? new BroadcastChannel("xla-playground-runs") : null;
+let ownRuns = null;
+const news = []; // of other windows, until Gradio's event fetches it
+function tellRuns(runs) {
+  const before = ownRuns;
+  ownRuns = runs;
+  const isNew = before && JSON.stringify(before) !== JSON.stringify(runs);
+  if (isNew) otherWindows?.postMessage({ before, after: runs });
+}
+const runsOfOthers = () => JSON.stringify(news.splice(0));
+otherWindows?.addEventListener("message", ({ data }) => {
+  if (JSON.stringify(data.after) === JSON.stringify(ownRuns)) return;
+  news.push(data);
+  document.getElementById("runs_are_new")?.click();
+});

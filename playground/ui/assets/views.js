@@ -1,0 +1,44 @@
+// How the page is looked at: light or dark as the visitor's system has it, or as chosen here and kept;
+// and the presenter view, which its address says, so that it can be a bookmark.
+{
+  const kept = "xla-playground-theme";
+  const named = (name) => new URLSearchParams(location.search).get(name);
+  const isPresented = () => named("present") === "1";
+  const tell = (name, value) => {
+    const address = new URL(location.href);
+    if (value) address.searchParams.set(name, value);
+    else address.searchParams.delete(name);
+    history.replaceState(history.state, "", address);
+  };
+  // Gradio looks at the address, if it has not begun yet.
+  try {
+    const theme = localStorage.getItem(kept);
+    if (theme && !named("__theme")) {
+      tell("__theme", theme);
+      document.body?.classList.toggle("dark", theme === "dark");
+    }
+  } catch {
+    // A browser may forbid it, in a frame above all.
+  }
+  const present = () => {
+    document.documentElement.classList.toggle("present", isPresented());
+    document.getElementById("present_switch")?.setAttribute("aria-pressed", isPresented());
+  };
+  present();
+  document.addEventListener("click", (event) => {
+    if (event.target.closest?.("#dark_switch")) {
+      const theme = document.body.classList.toggle("dark") ? "dark" : "light";
+      tell("__theme", theme);
+      try {
+        localStorage.setItem(kept, theme);
+      } catch {
+        // Then it holds for this visit.
+      }
+    }
+    if (event.target.closest?.("#present_switch")) {
+      tell("present", isPresented() ? null : "1");
+      present();
+      dispatchEvent(new Event("resize")); // Gradio decides anew which tabs have room.
+    }
+  });
+}
