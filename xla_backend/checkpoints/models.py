@@ -306,7 +306,7 @@ def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> Model
     """The entry with the fields that come from the folder's config files."""
     context_length = config.get(_CONTEXT_LENGTH_NAMES.get(config["model_type"], ""))
     if config["model_type"] in rotary_form.MODEL_TYPES and isinstance(context_length, int):
-        context_length = min(context_length, rotary_form.MAX_CONTEXT)
+        context_length = min(context_length, rotary_form.most_context())
     return dataclasses.replace(
         info,
         family=_FAMILIES[config["model_type"]],
