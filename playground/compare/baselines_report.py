@@ -181,7 +181,7 @@ def _row(label: str, bar: str, seconds: float, way: Baseline) -> str:
     value = quantities.seconds(seconds)
     return (
         f'<div class="baseline baseline-{way.value}"><span class="baseline-name">{label}</span>'
-        f'<span class="baseline-track" role="img" aria-label="{NAMES[way]}: {value}">{bar}</span>'
+        f'<span class="baseline-track" aria-hidden="true">{bar}</span>'
         f"<b>{value}</b></div>"
     )
 
