@@ -125,23 +125,25 @@ def add_endpoints(page: "PageContext") -> None:
     ) -> dict[str, Any]:
         """Measure this engine beside Transformers' generate, eager and compiled. Takes a minute.
 
-        Each way answers the prompt in a fresh process of its own, one after the other: the first
-        call, then repeated ones. Nobody else is served meanwhile.
+        Each way answers the prompt in a fresh process of its own: first calls one after the other,
+        then repeated ones in turn. Nobody else is served meanwhile.
 
         Parameters:
             prompt: the text to continue.
             model: name of a model that the page offers.
             max_new_tokens: most tokens to generate, 1 to 1024.
             num_beams: beams searched, 1 to 8.
-            cached_calls: how often each way repeats the request after its first call, 1 to 50.
+            cached_calls: how often each way repeats the request after its first call, 3 to 50, if
+                that takes it no longer than half a minute.
         Returns:
-            An object with lanes (each with its seconds, tokens and text), identical, and claim.
+            An object with lanes (each with its seconds, tokens and text), identical, and claim,
+            which says faster or slower only where the later calls' spreads do not overlap.
         """
         options = GenerationOptions(max_new_tokens=max_new_tokens, num_beams=num_beams)
         run = baselines_run(page, model, prompt, options, cached_calls, may_install=True)
         for _ in run.steps(backend):
             pass
-        return {"claim": claim(run.comparison.results), **run.comparison.to_json()}
+        return {"claim": claim(run.comparison), **run.comparison.to_json()}
 
     for function, queue in (
         (generate, page.beside_others),

@@ -9,14 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from playground.compare.difference import how_many_times, shared_scale, spread_bar, spread_note
 from playground.ui import quantities
 from playground.ui.markup import escape
 from xla_backend.baselines.comparison import (
+    CALLS_BUDGET_S,
     Baseline,
     BaselineComparison,
     BaselineProgress,
     BaselineResult,
 )
+from xla_backend.interface.timing import MIN_FOR_QUARTILES, Spread
 
 NAMES = {
     Baseline.EAGER: "Transformers, eager",
@@ -46,39 +49,42 @@ STAGES = {
 }
 
 
-def claim(results: Mapping[Baseline, BaselineResult]) -> str:
+def claim(comparison: BaselineComparison | None) -> str:
     """The result in one quotable sentence; empty while there is none.
 
     Example:
-        "First call 10.5 s → 2.37 s, from disk 0.36 s. Then 134 times faster than eager, and as fast
-        as the guide's compiled function."
+        "First call 10.5 s → 2.37 s, from disk 0.36 s. Later calls: 134 times faster than eager, no
+        difference within noise from the guide’s compiled function."
     """
-    eager, guide = results.get(Baseline.EAGER), results.get(Baseline.GUIDE)
-    ours, from_disk = results.get(Baseline.ENGINE), results.get(Baseline.ENGINE_FROM_DISK)
+    results = comparison.results if comparison else {}
+    guide, ours = results.get(Baseline.GUIDE), results.get(Baseline.ENGINE)
+    from_disk = results.get(Baseline.ENGINE_FROM_DISK)
     sentences = []
     if ours is not None and guide is not None:
         first = f"{quantities.seconds(guide.first_s)} → {quantities.seconds(ours.first_s)}"
         if from_disk is not None:
             first += f", from disk {quantities.seconds(from_disk.first_s)}"
         sentences.append(f"First call {first}.")
-    if ours is not None:
-        later = [
-            how_fast(rival.median_s, ours.median_s) + whom
-            for rival, whom in ((eager, "eager"), (guide, "the guide’s compiled function"))
-            if rival is not None
-        ]
-        if later:
-            sentences.append(f"Then {' and '.join(later)}.")
+    if later := _later_claims(results) if comparison and comparison.is_over else []:
+        sentences.append(f"Later calls: {', '.join(later)}.")
     return " ".join(sentences)
 
 
-def how_fast(rival_s: float, ours_s: float) -> str:
-    """How this engine's seconds compare with a rival's: "28 times faster than "."""
-    if 0.95 <= rival_s / ours_s <= 1.05:
-        return "as fast as "
-    faster = rival_s > ours_s
-    ratio = quantities.times(rival_s / ours_s if faster else ours_s / rival_s).removesuffix("×")
-    return f"{ratio} times {'faster' if faster else 'slower'} than "
+def _later_claims(results: Mapping[Baseline, BaselineResult]) -> list[str]:
+    """How this engine's later calls compare with each rival's."""
+    later = {way: result.later for way, result in results.items() if result.later}
+    ours = later.get(Baseline.ENGINE)
+    rivals = ((Baseline.EAGER, "eager"), (Baseline.GUIDE, "the guide’s compiled function"))
+    return [how_fast(later[way], ours, whom) for way, whom in rivals if ours and way in later]
+
+
+def how_fast(rival: Spread, ours: Spread, whom: str) -> str:
+    """How this engine's calls compare with a rival's: "28 times faster than eager"."""
+    ratio = how_many_times(ours, rival)
+    if ratio is None:
+        return f"no difference within noise from {whom}"
+    times = quantities.times(max(ratio, 1 / ratio)).removesuffix("×")
+    return f"{times} times {'faster' if ratio > 1 else 'slower'} than {whom}"
 
 
 def baselines_report(
@@ -96,7 +102,7 @@ def baselines_report(
     results = comparison.results if comparison else {}
     failures = comparison.failures if comparison else {}
     # No line break between a number and its unit: these are the page's largest letters.
-    said = re.sub(r"(?<=\d) (?=m?s\b)", "\N{NO-BREAK SPACE}", claim(results))
+    said = re.sub(r"(?<=\d) (?=m?s\b)", "\N{NO-BREAK SPACE}", claim(comparison))
     is_busy = progress is not None
     return (
         f'<section class="baselines{" busy" if is_busy else ""}" aria-label="Ways compared">'
@@ -140,21 +146,20 @@ def _later_calls(
     progress: BaselineProgress | None,
     comparison: BaselineComparison | None,
 ) -> str:
-    scale_s = max((results[way].median_s for way in LATER if way in results), default=1.0)
+    later = {way: result.later for way, result in results.items() if way in LATER and result.later}
+    scale_s = shared_scale(later.values())
     rows = ""
     for way, name in LATER.items():
-        if way in results:
-            result = results[way]
-            bar = f'<i class="phase-decode" style="width:{result.median_s / scale_s:.2%}"></i>'
-            rows += _row(name, bar, result.median_s, way)
-        elif progress is not None and progress.baseline is way and progress.stage == "cached":
-            calls = comparison.cached_calls if comparison else 0
-            rows += _waiting_row(name, f"call {progress.calls + 1} of {calls}", "now")
+        if way in later:
+            label = f'{name}<small class="baseline-what">{spread_note(later[way])}</small>'
+            rows += _row(label, spread_bar(later[way], scale_s), later[way].median_s, way)
         else:
-            rows += _waiting_row(name, "")
-    note = f" <small>median of {comparison.cached_calls}</small>" if comparison else ""
+            rows += _waiting_row(f'{name}<small class="baseline-what">&nbsp;</small>', "")
+    state = "median"
+    if progress is not None and progress.stage == "cached" and comparison is not None:
+        state = f"round {progress.calls + 1} of {comparison.cached_calls}"
     return (
-        f"<figure><figcaption>Every later call{note}</figcaption>"
+        f"<figure><figcaption>Every later call, in turn <small>{state}</small></figcaption>"
         f'<div class="baseline-rows">{rows}</div></figure>'
     )
 
@@ -176,7 +181,7 @@ def _row(label: str, bar: str, seconds: float, way: Baseline) -> str:
     value = quantities.seconds(seconds)
     return (
         f'<div class="baseline baseline-{way.value}"><span class="baseline-name">{label}</span>'
-        f'<span class="baseline-track" role="img" aria-label="{NAMES[way]}: {value}">{bar}</span>'
+        f'<span class="baseline-track" aria-hidden="true">{bar}</span>'
         f"<b>{value}</b></div>"
     )
 
@@ -270,7 +275,7 @@ def all_values(results: Mapping[Baseline, BaselineResult] | None = None) -> str:
     head = "".join(f'<th scope="col">{name}</th>' for name in headings)
     rows = ""
     for way, result in results.items():
-        seconds = quantities.seconds
+        seconds, seconds_or_dash = quantities.seconds, quantities.seconds_or_dash
         first = (
             f"{seconds(result.first_s)} <small>trace {seconds(result.trace_s)} · compile "
             f"{seconds(result.compile_s)} · run {seconds(result.run_s)}</small>"
@@ -282,7 +287,8 @@ def all_values(results: Mapping[Baseline, BaselineResult] | None = None) -> str:
             seconds(result.import_s),
             seconds(result.load_s),
             first,
-            f"{seconds(result.median_s)} <small>{', '.join(map(seconds, result.cached_s))}</small>",
+            f"{seconds_or_dash(result.later.median_s if result.later else None)} "
+            f"<small>{', '.join(map(seconds, result.cached_s))}</small>",
             quantities.rate(result.tokens_per_second),
         )
         cells = "".join(
@@ -302,5 +308,9 @@ def all_values(results: Mapping[Baseline, BaselineResult] | None = None) -> str:
         "does not tell compiling from running: there, compile is what remains of the first call "
         "without tracing and without the median of the later calls. The prompt is padded to as "
         "many slots in the guide’s way as in this engine’s; eager needs no padding. All ways "
-        "take the likeliest token, since random draws could not be compared.</p></details>"
+        "take the likeliest token, since random draws could not be compared. The processes stay, "
+        "and later calls go in turn: one of each way, then again. A way whose later calls have "
+        f"taken {CALLS_BUDGET_S:.0f} s makes no more. Faster or slower is said where the middle "
+        f"halves of the calls (of less than {MIN_FOR_QUARTILES} calls, all of them) have nothing "
+        "in common and the medians differ by 5 % or more.</p></details>"
     )

@@ -6,7 +6,6 @@ like any run, and while it has the engine nothing else is measured or made ready
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,20 +14,27 @@ from typing import TYPE_CHECKING
 from playground.context.measuring import MeasuringRun, check_answerable, registry_of
 from xla_backend import GenerationOptions, GenerationResult, InvalidRequest
 from xla_backend.baselines import overlay
-from xla_backend.baselines.comparison import Baseline, BaselineComparison, BaselineProgress
+from xla_backend.baselines.comparison import (
+    CACHED_CALLS,
+    SETTLE_S,
+    BaselineComparison,
+    BaselineProgress,
+    calls_left,
+)
 from xla_backend.baselines.overlay import BaselineMissing, InstallProgress
+from xla_backend.interface.timing import Spread, spread
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
     from xla_backend import AnyTextStream, ServedBackend
 
 MAX_VARIANTS = 4
-REPEATS = 3
-"""Calls of a variant after the one that made its function available."""
 
 
 class ComparisonRun(MeasuringRun):
     """One comparison of one visitor; for the visitor's other measurements it is another kind."""
+
+    activity = "Comparing"
 
 
 class BaselinesRun(ComparisonRun):
@@ -113,41 +119,6 @@ def baselines_run(
     )
 
 
-class Durations:
-    """How long ways took on this machine, to predict how long the next ones will take."""
-
-    STATED_S = {  # noqa: RUF012 (a constant)
-        Baseline.EAGER: 11.0,
-        Baseline.GUIDE: 14.0,
-        Baseline.ENGINE: 7.0,
-        Baseline.ENGINE_FROM_DISK: 4.0,
-    }
-    """Before the first comparison: what gpt2-stories took for 32 new tokens on two idle cores."""
-
-    def __init__(self) -> None:
-        self._once_s: dict[tuple[str, Baseline], float] = {}
-        self._call_s: dict[tuple[str, Baseline], float] = {}
-
-    def keep(self, comparison: BaselineComparison) -> None:
-        """Remembers what the ways of a comparison took."""
-        for way, result in comparison.results.items():
-            name = (comparison.model, way)
-            self._call_s[name] = result.median_s
-            self._once_s[name] = result.wall_s - sum(result.cached_s)
-
-    def expected(self, model: str, cached_calls: int) -> tuple[float, bool]:
-        """Seconds that all ways will take, and whether they were measured with this model."""
-        total, is_measured = 0.0, True
-        for way in Baseline:
-            name = (model, way)
-            if name in self._once_s:
-                total += self._once_s[name] + cached_calls * self._call_s[name]
-            else:
-                total += self.STATED_S[way]
-                is_measured = False
-        return total, is_measured
-
-
 @dataclass(frozen=True)
 class Variant:
     """One side of a comparison of this engine with itself."""
@@ -175,14 +146,19 @@ class VariantRow:
     problem: str = ""
 
     @property
-    def is_done(self) -> bool:
-        """Whether all its calls are done."""
-        return len(self.later) == REPEATS
+    def later_s(self) -> list[float]:
+        """Of each later call, the time from text to text."""
+        return [result.timing.total_s for result in self.later]
 
     @property
-    def total_s(self) -> float:
-        """The median of the later calls, from text to text."""
-        return statistics.median(result.timing.total_s for result in self.later)
+    def is_done(self) -> bool:
+        """Whether all its calls are done."""
+        return self.first is not None and not calls_left(self.later_s, CACHED_CALLS)
+
+    @property
+    def spread(self) -> Spread | None:
+        """Where the later calls lie; None before there is one."""
+        return spread(self.later_s)
 
     @property
     def ttft_s(self) -> float | None:
@@ -196,16 +172,17 @@ class VariantRow:
 
 
 def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if len(known) == len(values) else None
+    known = spread([value for value in values if value is not None])
+    return known.median_s if known is not None and known.n == len(values) else None
 
 
 class VariantsRun(ComparisonRun):
-    """Several ways to ask this engine, one after the other.
+    """Several ways to ask this engine: first calls one after the other, then later ones in turn.
 
     Attributes:
         rows: one for each variant.
-        current: which row is being measured; None before and after.
+        current: which row's first call is under way; None before and after.
+        turn: which turn of the later calls is under way, from 1 on; 0 before.
     """
 
     def __init__(self, prompt: str, variants: Sequence[Variant]) -> None:
@@ -213,6 +190,7 @@ class VariantsRun(ComparisonRun):
         self.prompt = prompt
         self.rows = [VariantRow(variant) for variant in variants]
         self.current: int | None = None
+        self.turn = 0
         self._stream: AnyTextStream | None = None
 
     def stop(self) -> None:
@@ -222,19 +200,28 @@ class VariantsRun(ComparisonRun):
             self._stream.stop()
 
     def steps(self, backend: ServedBackend) -> Iterator[None]:
-        """Calls each variant until its function is available, then for the measurement."""
+        """Calls each variant once, so that its function is available, then for the measurement."""
         for number, row in enumerate(self.rows):
             self.current = number
             try:
                 yield from self._call(backend, row)
-                for _ in range(REPEATS):
-                    yield from self._call(backend, row)
             except InvalidRequest as error:
                 # Another variant may still fit: a model with a larger context, or fewer tokens.
                 row.problem = str(error)
-            if self.stopped:
-                break
         self.current = None
+        for _ in range(CACHED_CALLS):
+            due = [row for row in self.rows if self._is_due(row)]
+            if self.stopped or not due:
+                return
+            self.turn += 1
+            yield
+            time.sleep(SETTLE_S)
+            for row in due:
+                yield from self._call(backend, row)
+
+    @staticmethod
+    def _is_due(row: VariantRow) -> bool:
+        return row.first is not None and not row.is_done
 
     def _call(self, backend: ServedBackend, row: VariantRow) -> Iterator[None]:
         if self.stopped:
@@ -256,10 +243,8 @@ class VariantsRun(ComparisonRun):
         result = stream.result
         if result is None or result.finish == "stopped":
             row.text = row.text or text
-            return
-        row.text = result.text
-        if row.first is None:
-            row.first = result
+        elif row.first is None:
+            row.first, row.text = result, result.text
+            yield
         else:
             row.later.append(result)
-        yield

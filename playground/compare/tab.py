@@ -6,7 +6,9 @@ the modules that write HTML and in the style sheet) nor how anything is measured
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import time
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import gradio as gr
@@ -14,15 +16,15 @@ import gradio as gr
 from playground.compare import choice as compare_choice
 from playground.compare.baselines_report import all_values, baselines_report
 from playground.compare.choice import BEAMS, MODELS, OPTIONS, WAYS
+from playground.compare.durations import Durations, ModelSize
 from playground.compare.runs import (
     BaselinesRun,
     ComparisonRun,
-    Durations,
     VariantsRun,
     baselines_run,
 )
 from playground.compare.variants_report import variants_report
-from playground.context.measuring import check_answerable
+from playground.context.measuring import check_answerable, registry_of
 from playground.generate.examples import EXAMPLES
 from playground.ui.components import (
     FOLLOWING,
@@ -35,19 +37,35 @@ from playground.ui.components import (
     without_validation,
 )
 from playground.ui.option_controls import slider_end
-from playground.ui.quantities import count, elapsed
+from playground.ui.quantities import about, elapsed
 from playground.ui.report_parts import waiting_for_others
-from xla_backend import BackendError, GenerationOptions
+from xla_backend import BackendError, GenerationOptions, ModelUnavailable
 from xla_backend.baselines import overlay
-from xla_backend.baselines.comparison import CACHED_CALLS, Baseline
+from xla_backend.baselines.comparison import (
+    CACHED_CALLS,
+    CALLS_BUDGET_S,
+    MAX_CACHED_CALLS,
+    Baseline,
+)
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
+    from xla_backend.interface.results import KeyHistory
 
 # Gradio adds an invisible component to the page when it is first shown, but only at the first such
 # update; a hidden one is there from the start.
 _HIDDEN: Final = "hidden"
 _DOWNLOAD = f"{round(overlay.DOWNLOAD_BYTES / 1e6)} MB to download, about {overlay.ABOUT_S} s"
+# Headline and first way, once the comparison has begun: after a mistake the button stays in sight.
+_BRING_INTO_SIGHT = """async () => {
+  const begun = () => document.querySelector("#compare").disabled;
+  for (let i = 0; i < 40 && !begun(); i++) await new Promise((done) => setTimeout(done, 50));
+  const shown = [...document.querySelectorAll("#ways, #variants")].find((e) => e.offsetHeight);
+  const first = shown.querySelector(".baseline, .variant").getBoundingClientRect();
+  const header = document.querySelector("#top").getBoundingClientRect();
+  const isSeen = shown.getBoundingClientRect().top > header.bottom && first.bottom < innerHeight;
+  if (begun() && !isSeen) shown.scrollIntoView();
+}"""
 _FIRST_WAYS = "Press Compare: the guide’s claim, measured live on this machine."
 _FIRST_VARIANTS = "Press Compare: the same prompt, side by side."
 
@@ -63,6 +81,7 @@ class CompareTab:
         self._page = page
         self._backend = page.backend
         self._durations = Durations()
+        self._sizes: dict[str, ModelSize] = {}
         with gr.Row(elem_classes="columns two"):
             with gr.Column(elem_classes="card"):
                 self._build_choice()
@@ -124,12 +143,12 @@ class CompareTab:
         )
         self.cached_calls = without_validation(
             gr.Slider(
-                1,
-                20,
+                CACHED_CALLS,
+                MAX_CACHED_CALLS,
                 value=CACHED_CALLS,
                 step=1,
                 label="Later calls",
-                info="How often each way repeats the request after its first call.",
+                info="How often each way repeats the request, in turn with the others.",
                 elem_id="compare_calls",
             )
         )
@@ -179,6 +198,10 @@ class CompareTab:
             self.install,
         ]
 
+    @property
+    def _estimated(self) -> list[Field]:
+        return [self.kind, self.model, self.max_new_tokens, self.num_beams, self.cached_calls]
+
     def _connect(self) -> None:
         empty_on_change(self.notice, [component.change for component in self._choice])
         self.kind.change(
@@ -200,17 +223,19 @@ class CompareTab:
         gr.on(
             [
                 self._page.load,
-                *(part.change for part in (self.kind, self.model, self.cached_calls)),
+                *(part.change for part in self._estimated),
             ],
             self._estimate,
-            [self.kind, self.model, self.cached_calls],
+            self._estimated,
             [self.estimate, self.install],
             trigger_mode="always_last",
             **QUIET,
         )
-        self.compare.click(
+        begin = self.compare.click(
             self._begin, self._choice, [self.notice, self.compare, self.cancel], **QUIET
-        ).then(
+        )
+        begin.then(None, None, None, js=_BRING_INTO_SIGHT, **QUIET)
+        begin.then(
             self._run,
             None,
             [
@@ -245,26 +270,59 @@ class CompareTab:
             )
         ]
 
-    def _estimate(self, kind: str, model: str, cached_calls: int) -> tuple[str, Any]:
+    def _estimate(self, kind: str, model: str, *request: Any) -> tuple[str, Any]:
         """How long it will take, and whether the overlay can be installed first."""
         if kind != WAYS:
             return (
                 '<p class="remarks">Each one takes what its first call takes: seconds when it must '
                 "be compiled, milliseconds when it is there.</p>"
             ), gr.update(visible=_HIDDEN)
-        is_typed = isinstance(cached_calls, int | float)  # The visitor may have typed anything.
-        calls = cached_calls if is_typed and cached_calls else CACHED_CALLS
-        seconds, is_measured = self._durations.expected(model, calls)
-        why = (
-            "judging by the last comparison here"
-            if is_measured
-            else "for a small model on two cores; large models take longer"
-        )
+        install = gr.update(visible=_HIDDEN if overlay.is_installed() else True)
+        max_new_tokens, num_beams, calls = request
+        try:
+            options = GenerationOptions(num_beams=num_beams, max_new_tokens=max_new_tokens)
+            size = self._size(model)
+            seconds = self._durations.expected_s(size, options, int(calls), self._past(model))
+        except (BackendError, TypeError, ValueError):  # The visitor may have typed anything.
+            said = "How long it takes is known once the model is downloaded."
+            return f'<p class="remarks">{said}</p>', install
+        why = "judging by the size of the model"
+        if self._durations.is_measured(model):
+            why = "judging by the last comparison here"
         return (
-            f'<p class="remarks"><strong>Takes about {elapsed(seconds)}</strong>, {why}. '
-            f"{len(Baseline)} fresh processes, one after the other; other visitors wait "
-            "meanwhile.</p>"
-        ), gr.update(visible=_HIDDEN if overlay.is_installed() else True)
+            f'<p class="remarks"><strong>Takes about {about(seconds)}</strong>, {why}. '
+            f"{len(Baseline)} fresh processes; other visitors wait meanwhile. A way whose later "
+            f"calls would take more than {CALLS_BUDGET_S:.0f} s makes fewer.</p>"
+        ), install
+
+    def _size(self, model: str) -> ModelSize:
+        """Of a model whose files are here.
+
+        Raises:
+            ModelUnavailable: they are not.
+        """
+        if model not in self._sizes:
+            info = self._page.info(model)
+            if info and info.source == "hub" and not info.loaded:
+                # Locating it could start a download.
+                raise ModelUnavailable(f"{model} is not downloaded yet.")
+            self._sizes[model] = ModelSize.of(model, registry_of(self._page).locate(model))
+        return self._sizes[model]
+
+    def _past(self, model: str) -> Collection[KeyHistory]:
+        return self._backend.past().get(model, {}).values()
+
+    def _left(self, run: BaselinesRun) -> str:
+        """How much longer a comparison takes, as a sentence; empty where nobody knows."""
+        model = run.comparison.model
+        try:
+            size = self._size(model)
+        except BackendError:
+            return ""
+        assert run.progress is not None
+        left_s = self._durations.left_s(run.comparison, run.progress, size, self._past(model))
+        run.ends_at = time.perf_counter() + left_s
+        return f" About {about(left_s)} left." if left_s >= 1 else ""
 
     def _begin(self, request: gr.Request, *choice: Any) -> Updates:
         """Checks the request at once, so that mistakes are reported without waiting in line."""
@@ -327,7 +385,8 @@ class CompareTab:
             cancelled = run.stopped  # before the turn ends, since that stops the comparison
         problem = ending.problem
         if isinstance(run, BaselinesRun):
-            self._durations.keep(run.comparison)
+            with contextlib.suppress(BackendError):
+                self._durations.keep(run.comparison, self._size(run.comparison.model))
             problem = problem or run.problem
         yield {
             **self._shown_at_end(run, cancelled),
@@ -339,9 +398,11 @@ class CompareTab:
     def _shown(self, run: ComparisonRun) -> Updates:
         if isinstance(run, VariantsRun):
             rows = run.rows
-            remark = "One after the other."
+            remark = "First calls, one after the other."
             if run.current is not None:
-                remark = f"Measuring {run.current + 1} of {len(rows)}, one after the other."
+                remark = f"First call {run.current + 1} of {len(rows)}, one after the other."
+            elif run.turn:
+                remark = f"Later calls, round {run.turn} of {CACHED_CALLS}."
             return {self.variants: variants_report(rows, run.current, remark)}
         assert isinstance(run, BaselinesRun)
         ways = run.comparison.baselines
@@ -354,16 +415,20 @@ class CompareTab:
         if run.progress is not None:
             number = ways.index(run.progress.baseline) + 1
             remark = f"Way {number} of {len(ways)}, each in a process of its own."
+            if run.progress.stage == "cached":
+                remark = "Later calls, in turn."
+            remark += self._left(run)
         return {self.ways: baselines_report(run.comparison, run.progress, remark)}
 
     def _shown_at_end(self, run: ComparisonRun, cancelled: bool) -> Updates:
         remark = "Cancelled. What was measured stays." if cancelled else ""
         if isinstance(run, VariantsRun):
-            return {self.variants: variants_report(run.rows, None, remark)}
+            return {self.variants: variants_report(run.rows, None, remark, is_over=True)}
         assert isinstance(run, BaselinesRun)
-        estimate, install = self._estimate(WAYS, run.comparison.model, run.comparison.cached_calls)
-        calls = count(run.comparison.cached_calls, "later call")
-        remark = remark or f"Measured just now on this machine, {calls} for each way."
+        comparison = run.comparison
+        asked = comparison.options.max_new_tokens, comparison.options.num_beams
+        estimate, install = self._estimate(WAYS, comparison.model, *asked, comparison.cached_calls)
+        remark = remark or "Measured just now on this machine."
         return {
             self.ways: baselines_report(run.comparison, None, remark),
             self.values: all_values(run.comparison.results),

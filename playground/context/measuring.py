@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from xla_backend import CacheKey, GenerationOptions, ModelUnavailable
+from playground.context.runs import Occupation
+from xla_backend import CacheKey, EngineStatus, GenerationOptions, ModelUnavailable
 from xla_backend.checkpoints.models import Registry
 
 if TYPE_CHECKING:
@@ -25,19 +26,32 @@ class MeasuringRun:
     """One measurement of one visitor, from the click to its end.
 
     Attributes:
-        taken: whether the event that carries it out has begun.
+        taken_at: when the event that carries it out began, as `time.perf_counter()` reads; None
+            before.
         waited_for: whether others were before it when it was entered.
         stopped: whether the visitor has asked for the end.
+        ends_at: when it should end, as `time.perf_counter()` reads; None where nobody knows.
     """
 
+    activity: ClassVar[str]
+    """What the page says that the engine does meanwhile."""
+
     def __init__(self) -> None:
-        self.taken = False
+        self.ends_at: float | None = None
+        self.taken_at: float | None = None
         self.waited_for = False
         self.stopped = False
 
     def stop(self) -> None:
         """Stops it; what was measured is kept."""
         self.stopped = True
+
+    def occupation(self, status: EngineStatus) -> Occupation | None:
+        """It keeps the engine from the beginning to the end."""
+        if self.taken_at is None:
+            return None
+        left_s = None if self.ends_at is None else self.ends_at - time.perf_counter()
+        return Occupation(self.activity, self.taken_at, left_s)
 
     def steps(self, backend: ServedBackend) -> Iterator[object]:
         """Runs it; yields whenever there is something new to show."""

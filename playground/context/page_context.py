@@ -14,7 +14,7 @@ import gradio as gr
 
 from playground.context.limits import Limits
 from playground.context.runs import QueuedRun, Run, Runs
-from playground.context.status_line import status_line
+from playground.context.status_line import runs_now, status_line
 from playground.context.waiting_line import ALONE, WaitingLine
 from playground.ui.families import TEXT_FAMILIES
 from playground.ui.markup import quoted
@@ -80,7 +80,17 @@ class PageContext:
         run = self.runs.of(session)
         waits = isinstance(run, Run) and run.waits_at_engine
         before = self.line.before(session, at_engine=waits) or 0
-        return status_line(self.backend.status, len(self.backend.prefetching()), before)
+        status = self.backend.status
+        return status_line(
+            status, len(self.backend.prefetching()), before, self.runs.occupation(status)
+        )
+
+    def queue_note(self, session: str) -> str:
+        """What runs now, for a visitor who waits for it; empty where that is only a moment."""
+        run, status = self.runs.of(session), self.backend.status
+        is_waiting = run is not None and run.taken_at is None and self.line.before(session)
+        occupation = self.runs.occupation(status) if is_waiting else None
+        return runs_now(status, occupation) if occupation else ""
 
     def begin(self, session: str, run: QueuedRun) -> int:
         """Enters a visitor's run; returns how many others are before it.

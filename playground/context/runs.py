@@ -17,9 +17,11 @@ from xla_backend import (
     AnyStream,
     AnyTextStream,
     BackendError,
+    EngineStatus,
     GenerationOptions,
     GenerationResult,
     InvalidRequest,
+    Prediction,
     Prompt,
 )
 from xla_backend.interface.backend import Piece, Result
@@ -32,6 +34,8 @@ BETWEEN_UPDATES_S = 0.05
 _MAX_KEPT = 1000
 """Most runs kept that no event has executed or shown yet: far more than may wait. It bounds the
 memory that forged session names can take."""
+MAKING = ("tracing", "compiling")
+"""The engine's states in which it makes a function."""
 UNEXPECTED = "Something went wrong that should not have; the server's log says what. Try again."
 
 logger = logging.getLogger(__name__)
@@ -39,19 +43,43 @@ logger = logging.getLogger(__name__)
 AnyRun = TypeVar("AnyRun", bound="QueuedRun")
 
 
+@dataclass(frozen=True)
+class Occupation:
+    """What keeps the engine from others' requests, and for how long.
+
+    Attributes:
+        activity: what the page calls it; empty where the engine itself says what it does.
+        since: when it began, as `time.perf_counter()` reads.
+        left_s: seconds that it should still take, below zero where it takes longer than expected;
+            None where nobody knows.
+    """
+
+    activity: str
+    since: float
+    left_s: float | None
+
+    def share(self) -> float:
+        """The part that should be done, 0 to 1."""
+        spent_s = time.perf_counter() - self.since
+        return spent_s / (spent_s + max(0.0, self.left_s or 0.0))
+
+
 class QueuedRun(Protocol):
     """A visitor's task for the engine.
 
     Attributes:
-        taken: whether its event has started.
+        taken_at: when its event started, as `time.perf_counter()` reads; None before.
         waited_for: whether others were ahead when it was entered.
     """
 
-    taken: bool
+    taken_at: float | None
     waited_for: bool
 
     def stop(self) -> None:
         """Stops it early. May be called from any thread."""
+
+    def occupation(self, status: EngineStatus) -> Occupation | None:
+        """What it keeps the engine with for more than a moment; None if it does not."""
 
 
 @dataclass(frozen=True)
@@ -78,16 +106,19 @@ class VisitorRun(Generic[Piece, Result]):
     """One visitor's request, from the click to the result. Subclasses say which request.
 
     Attributes:
-        taken: whether its event has started.
+        taken_at: when its event started, as `time.perf_counter()` reads; None before.
         waited_for: whether others were ahead when it was entered.
         other_s: seconds that the visitor waited for the engine's start; set at the end.
+        prediction: what was said before the click; None where nothing was.
     """
 
     def __init__(self) -> None:
         self._pressed = time.perf_counter()
-        self.taken = False
+        self.taken_at: float | None = None
         self.waited_for = False
         self.other_s = 0.0
+        self.prediction: Prediction | None = None
+        self._begun: float | None = None
         self._stream: AnyStream[Piece, Result] | None = None
         self._waited_s = 0.0
         self._stopped = False
@@ -101,6 +132,20 @@ class VisitorRun(Generic[Piece, Result]):
     def stopped(self) -> bool:
         """Whether the visitor has stopped it."""
         return self._stopped
+
+    @property
+    def clicked_s(self) -> float:
+        """Seconds since the click."""
+        return time.perf_counter() - self._pressed
+
+    def occupation(self, status: EngineStatus) -> Occupation | None:
+        """The making of its function, if that is what the engine does."""
+        said = self.prediction
+        is_made = said and status.state in MAKING and status.detail == str(said.key)
+        if not said or not is_made or self._begun is None or said.expected_s is None:
+            return None
+        left_s = said.expected_s - (time.perf_counter() - self._begun)
+        return Occupation("", self._begun, left_s)
 
     def stop(self) -> None:
         """Stops it; what was generated so far is kept."""
@@ -125,10 +170,10 @@ class VisitorRun(Generic[Piece, Result]):
             self._stream = stream
             if self._stopped:
                 stream.stop()
+        self._begun = time.perf_counter()
         yield from self._read(stream)
         if engine_was_starting and (result := self.result) is not None:
-            took = time.perf_counter() - self._pressed
-            self.other_s = max(0.0, took - result.timing.total_s - result.load_s)
+            self.other_s = max(0.0, self.clicked_s - result.timing.total_s - result.load_s)
 
     def _read(self, stream: AnyStream[Piece, Result]) -> Iterator[Piece]:
         """The opened stream's chunks."""
@@ -162,11 +207,13 @@ class Run(VisitorRun[str, GenerationResult]):
     @property
     def waits_at_engine(self) -> bool:
         """Whether its event has started but the engine has not."""
-        return self.taken and not (self._text is not None and self._text.has_started)
+        has_started = self._text is not None and self._text.has_started
+        return self.taken_at is not None and not has_started
 
     def _read(self, stream: AnyStream[str, GenerationResult]) -> Iterator[str]:
         assert self._text is not None  # the stream that was opened
         self._text.wait_started()
+        self._begun = time.perf_counter()
         yield ""
         yield from stream
 
@@ -268,7 +315,8 @@ class Runs:
             ahead = len(self._by_session)
             self._by_session[session] = run
             if ahead >= _MAX_KEPT:
-                untaken = (name for name, each in self._by_session.items() if not each.taken)
+                runs = self._by_session.items()
+                untaken = (name for name, each in runs if each.taken_at is None)
                 del self._by_session[next(untaken)]
             return ahead
 
@@ -279,10 +327,16 @@ class Runs:
         """
         with self._lock:
             run = self._by_session.get(session)
-            if not isinstance(run, kind) or run.taken:
+            if not isinstance(run, kind) or run.taken_at is not None:
                 return None
-            run.taken = True
+            run.taken_at = time.perf_counter()
             return run
+
+    def occupation(self, status: EngineStatus) -> Occupation | None:
+        """What keeps the engine, of all runs; None where that is only a moment."""
+        with self._lock:
+            taken = [run for run in self._by_session.values() if run.taken_at is not None]
+        return next(filter(None, (run.occupation(status) for run in taken)), None)
 
     def of(self, session: str) -> QueuedRun | None:
         """The session's run, if it has one."""

@@ -113,8 +113,13 @@ def empty_report(family: Family = CONTINUING) -> str:
     )
 
 
-def waiting_report(prediction: Prediction | None, ahead: int, family: Family = CONTINUING) -> str:
-    """The report while the request waits, compiles or runs: the prediction."""
+def waiting_report(
+    prediction: Prediction | None,
+    ahead: int,
+    family: Family = CONTINUING,
+    clicked_s: float = 0.0,
+) -> str:
+    """The report while the request waits, compiles or runs: a clock, and the prediction."""
     body = ""
     if prediction:
         key = prediction.key
@@ -126,7 +131,7 @@ def waiting_report(prediction: Prediction | None, ahead: int, family: Family = C
         )
         parts.append(("room", key.max_new_tokens, "room for new tokens"))
         body = report_parts.slots(_shape_caption(key, family), parts)
-    return report_parts.waiting(prediction.outcome if prediction else None, ahead, body)
+    return report_parts.waiting(prediction, ahead, clicked_s, body)
 
 
 def report(shown: Shown, family: Family = CONTINUING) -> str:
@@ -134,9 +139,10 @@ def report(shown: Shown, family: Family = CONTINUING) -> str:
     hints = {**_PHASE_HINTS, "prefill": family.prefill}
     result = shown.result
     timing = result.timing
-    figures = [
-        ("End to end", quantities.seconds(timing.total_s)),
-        ("TTFT", quantities.seconds_or_dash(result.ttft_s)),
+    figures = report_parts.work_and_waiting(timing)
+    if not report_parts.has_waited(timing):  # else it is mostly waiting, and stands below
+        figures.append(("TTFT", quantities.seconds_or_dash(result.ttft_s)))
+    figures += [
         ("TPOT", quantities.seconds_or_dash(result.tpot_s)),
         ("Decode tokens/s", quantities.rate(result.tokens_per_second)),
     ]
@@ -154,6 +160,7 @@ def report(shown: Shown, family: Family = CONTINUING) -> str:
         )
         + report_parts.phases(timing, result.cache, PHASE_NAMES, hints)
         + _result_slots(result, family)
+        + report_parts.waited(timing, result.ttft_s)
         + _remarks(shown, family),
     )
 

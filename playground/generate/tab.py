@@ -356,7 +356,8 @@ class PlaygroundTab:
     def _look_at_status(self, request: gr.Request) -> tuple[str, str]:
         run = self._page.runs.of(str(request.session_hash))
         download = downloading(self._backend.status) if isinstance(run, Run) else ""
-        return self._page.engine_line(str(request.session_hash)), download
+        note = download or self._page.queue_note(str(request.session_hash))
+        return self._page.engine_line(str(request.session_hash)), note
 
     def _look_at_engine(self, sent: int | None) -> tuple[Any, int]:
         """The table, if it differs from the one that was sent last."""
@@ -406,7 +407,7 @@ class PlaygroundTab:
             prompt = self._page.prompt(model, text, system, is_raw)
             run = Run(model, prompt, options, exact_key)
             self._page.check_request(model, prompt, run.options)
-            prediction = self._prediction_of(run)
+            run.prediction = prediction = self._prediction_of(run)
             ahead = self._page.begin(str(request.session_hash), run)
         except BackendError as error:
             return {self.notice: notice(labelled(str(error)))}
@@ -441,7 +442,10 @@ class PlaygroundTab:
                     if text:
                         yield {self.story: story(run.prompt, text, writing=True, family=family)}
                     elif run.waited_for:
-                        yield {self.report: waiting_report(self._prediction_of(run), 0, family)}
+                        run.prediction = self._prediction_of(run)
+                        yield {
+                            self.report: waiting_report(run.prediction, 0, family, run.clicked_s)
+                        }
         yield {self.report: gr.skip()}  # A generator that yields nothing would empty its outputs.
 
     def _finish(self, before: Shown | None, runs: Any, request: gr.Request) -> Updates:

@@ -39,10 +39,10 @@ def run_s(run: Record) -> float:
 
 
 def cached(runs: Sequence[Record]) -> list[Record]:
-    """The runs whose function was in memory, and that had the processor for themselves."""
-    return [
-        run for run in runs if run["cache"] in _CACHED and run["batch_size"] == 1 and run_s(run) > 0
-    ]
+    """The runs whose function was in memory, that had the processor for themselves, and that
+    nobody stopped."""
+    alone = [run for run in runs if run["batch_size"] == 1 and run["finish"] != "stopped"]
+    return [run for run in alone if run["cache"] in _CACHED and run_s(run) > 0]
 
 
 def by_shape(runs: Sequence[Record]) -> list[ShapeStatistics]:

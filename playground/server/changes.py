@@ -42,9 +42,12 @@ def changes(page: PageContext) -> dict[str, str]:
     backend, line = page.backend, page.line
     status = backend.status
     prefetching = tuple(backend.prefetching())
-    clock = 0 if status.state in AT_REST else int(time.perf_counter() - status.since)
+    occupation = page.runs.occupation(status)
+    since = occupation.since if occupation else status.since
+    is_at_rest = status.state in AT_REST and occupation is None
+    clock = 0 if is_at_rest else int(time.perf_counter() - since)
     return {
-        "status": _mark(status, clock, len(prefetching), line.order()),
+        "status": _mark(status, bool(occupation), clock, len(prefetching), line.order()),
         "engine": _mark(
             status.state == "starting",
             prefetching,

@@ -115,9 +115,9 @@ def empty_speech_report() -> str:
     )
 
 
-def waiting_speech_report(prediction: Prediction | None, ahead: int) -> str:
+def waiting_speech_report(prediction: Prediction | None, ahead: int, clicked_s: float = 0.0) -> str:
     """The report while the recording waits, or its windows run."""
-    return report_parts.waiting(prediction.outcome if prediction else None, ahead)
+    return report_parts.waiting(prediction, ahead, clicked_s)
 
 
 def speech_report(heard: Heard) -> str:
@@ -126,7 +126,7 @@ def speech_report(heard: Heard) -> str:
     windows = [window for window in result.windows if window.cache is not None]
     mean_s = sum(window.timing.run_s for window in windows) / len(windows)
     figures = [
-        ("End to end", quantities.seconds(result.timing.total_s)),
+        *report_parts.work_and_waiting(result.timing),
         ("Sound", quantities.seconds(result.audio_s)),
         ("Each window", quantities.seconds(mean_s)),
     ]
@@ -144,7 +144,8 @@ def speech_report(heard: Heard) -> str:
             mean_s,
         )
         + report_parts.phases(result.timing, result.cache, _PHASE_NAMES, _PHASE_HINTS)
-        + _remarks(heard),
+        + _remarks(heard)
+        + report_parts.waited(result.timing),
     )
 
 

@@ -315,7 +315,7 @@ class SpeechTab:
                 self._spoken(model, language),
                 self._page.limits.audio_s,
             )
-            prediction = self._prediction_of(run)
+            run.prediction = prediction = self._prediction_of(run)
             ahead = self._page.begin(str(request.session_hash), run)
         except BackendError as error:
             return {self.notice: notice(str(error))}
@@ -359,7 +359,8 @@ class SpeechTab:
         heard = None
         with self._page.runs.carrying_out(session) as ending:
             if run.waited_for:
-                yield {self.report: waiting_speech_report(self._prediction_of(run), 0)}
+                run.prediction = self._prediction_of(run)
+                yield {self.report: waiting_speech_report(run.prediction, 0, run.clicked_s)}
             for windows in run.progress(self._backend, self._page.line.waited_s()):
                 text = " ".join(window.text for window in windows if window.text)
                 yield {

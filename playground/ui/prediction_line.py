@@ -9,8 +9,11 @@ from playground.ui.families import CONTINUING, Family
 from playground.ui.header import explained
 from playground.ui.markup import escape
 from playground.ui.outcomes import EXPECTATION, badge
-from playground.ui.quantities import count, seconds
+from playground.ui.quantities import about, count
 from xla_backend import CacheOutcome, Prediction
+
+SCATTERED = 1.5
+"""A range is told where its end is so many times its beginning; else it is one number."""
 
 
 def prediction_line(prediction: Prediction, family: Family = CONTINUING) -> str:
@@ -58,8 +61,18 @@ def _expectation(prediction: Prediction, whose: str = "") -> str:
     if prediction.expected_s is None:
         return f"{what}; not measured yet."
     if prediction.outcome is CacheOutcome.MISS:
-        return f"{what}: about {seconds(prediction.expected_s)}{whose}, judging by the last one."
-    return f"{what}: about {seconds(prediction.expected_s)}{whose}."
+        return f"{what}: about {expected(prediction)}{whose}, judging by earlier ones."
+    return f"{what}: about {expected(prediction)}{whose}."
+
+
+def expected(prediction: Prediction) -> str:
+    """How long a request should take: a range where earlier times scatter; empty if unknown."""
+    if prediction.expected_s is None:
+        return ""
+    low_s, high_s = prediction.low_s, prediction.high_s
+    if low_s is None or high_s is None or high_s < SCATTERED * low_s:
+        return about(prediction.expected_s)
+    return f"{about(low_s)} to {about(high_s)}"
 
 
 def _shape(prediction: Prediction, family: Family) -> str:

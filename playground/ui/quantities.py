@@ -45,6 +45,16 @@ def elapsed(value: float) -> str:
     return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60} s"
 
 
+def about(value: float) -> str:
+    """An estimated duration: two significant digits."""
+    if value < 0.995:
+        return f"{float(f'{1000 * max(value, 0.001):.2g}'):g} ms"
+    if value < 99.5:
+        return f"{float(f'{value:.2g}'):g} s"
+    whole = 10 * round(value / 10)
+    return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
+
+
 def rate(value: float | None) -> str:
     """Tokens a second, or a dash when nothing was generated."""
     if value is None:

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from playground.ui import quantities
-from xla_backend import CacheOutcome, FirstCall, Timing
+from playground.ui.prediction_line import expected
+from playground.ui.quantities import elapsed, seconds
+from xla_backend import CacheOutcome, FirstCall, Prediction, Timing
 from xla_backend.interface.timing import PHASES, RESTORING
 
 _MAX_CELLS = 160
@@ -30,6 +32,8 @@ _RESTORING_HINTS = {
     "compile": "machine code is read from disk",
 }
 _SHARED_TRACE = "Trace, shared"
+_LEAST_WAITING_S, _LEAST_WAITING = 0.1, 0.1
+"""Waiting is worth telling when it is so long, and such a part of the whole."""
 _LEAST_TRACE_S = 0.001
 """Tracing takes longer than that: a graph that is there in less had been traced before."""
 
@@ -42,14 +46,16 @@ def frame(badge_html: str, verdict: str, body: str, busy: bool = False) -> str:
     )
 
 
-def waiting(outcome: CacheOutcome | None, ahead: int, body: str = "") -> str:
+def waiting(prediction: Prediction | None, ahead: int, clicked_s: float, body: str = "") -> str:
     """The report while the request waits, compiles or runs.
 
     Args:
-        outcome: what was predicted; None where nothing can be.
+        prediction: None where nothing can be predicted.
         ahead: how many other runs come first.
-        body: HTML to show below the moving bar.
+        clicked_s: seconds since the click; the page's script goes on from there.
+        body: HTML to show below the bar.
     """
+    outcome = prediction.outcome if prediction else None
     if ahead:
         what = waiting_for_others()
     elif outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
@@ -60,13 +66,50 @@ def waiting(outcome: CacheOutcome | None, ahead: int, body: str = "") -> str:
         )
     else:
         what = "Making the function for this shape. The line at the top says how far it is."
-    running = '<span class="badge outcome-none">RUNNING</span>'
-    return frame(running, what, f'<div class="bar working"></div>{body}', busy=True)
+    running = f'<span class="badge outcome-none">{"WAITS" if ahead else "RUNNING"}</span>'
+    named = [("Since the click", f'<span data-spent="{clicked_s:.1f}">{elapsed(clicked_s)}</span>')]
+    bar = '<div class="bar working"></div>'
+    if prediction and prediction.expected_s:
+        named.append(("Work expected", expected(prediction)))
+        if not ahead and outcome in (CacheOutcome.MISS, CacheOutcome.DISK):
+            bar = _timed_bar(prediction.high_s or prediction.expected_s)
+    return frame(running, what, f"{figures(named)}{bar}{body}", busy=True)
+
+
+def _timed_bar(expected_s: float) -> str:
+    """A bar that the page's script fills in the expected time."""
+    return (
+        '<div class="progress" role="progressbar" aria-label="Expected" aria-valuemin="0" '
+        f'aria-valuemax="100" data-spent="0" data-expected="{expected_s:.2f}"><i></i></div>'
+    )
+
+
+def work_and_waiting(timing: Timing) -> list[tuple[str, str]]:
+    """The headline's first figures: end to end, or, where others came first, work and waiting."""
+    if not has_waited(timing):
+        return [("End to end", seconds(timing.total_s))]
+    return [("Work", seconds(timing.total_s - timing.queue_s)), ("Waited", seconds(timing.queue_s))]
+
+
+def waited(timing: Timing, ttft_s: float | None = None) -> str:
+    """The figures with waiting in them; empty where nobody came first."""
+    if not has_waited(timing):
+        return ""
+    total, queue = seconds(timing.total_s), seconds(timing.queue_s)
+    both = f"End to end {total} includes"
+    if ttft_s is not None:
+        both = f"End to end {total} and TTFT {seconds(ttft_s)} include"
+    return f'<p class="remarks">{both} {queue} of waiting for others.</p>'
+
+
+def has_waited(timing: Timing) -> bool:
+    """Whether waiting for others is told apart from work."""
+    return timing.queue_s >= max(_LEAST_WAITING_S, _LEAST_WAITING * timing.total_s)
 
 
 def waiting_for_others() -> str:
     """What a visitor reads whose turn has not come."""
-    return "Waiting for others. The line at the top says how many come before you."
+    return "Waiting for others. The line at the top says what runs now, and who comes before you."
 
 
 def progress_bar(label: str, share: float) -> str:

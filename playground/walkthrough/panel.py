@@ -6,6 +6,7 @@ anything is measured.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ class WalkthroughPanel:
 
     def __init__(self, page: PageContext) -> None:
         self._page = page
+        self._took_s: dict[str, float] = {}  # the last one of each model
 
     def build_button(self) -> None:
         """Builds the button where it is called."""
@@ -104,11 +106,16 @@ class WalkthroughPanel:
             yield {self._notice: gr.skip()}
             return
         stopped = False
+        began = time.perf_counter()
+        if run.model in self._took_s:
+            run.ends_at = began + self._took_s[run.model]
         with self._page.runs.carrying_out(session) as ending:
             yield {self._notice: ""}
             for _ in run.steps(self._page.backend):
                 yield {self._panel: walkthrough_report(run, is_busy=True)}
             stopped = run.stopped  # before the turn ends, since that stops the run
+            if not stopped:
+                self._took_s[run.model] = time.perf_counter() - began
         remark = "Stopped. What was measured stays." if stopped else ""
         is_empty = not run.results  # then the result comes back
         yield {

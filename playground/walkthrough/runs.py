@@ -73,6 +73,8 @@ class Walkthrough(MeasuringRun):
         status: what the process at work does.
     """
 
+    activity = "Showing what XLA does"
+
     def __init__(
         self,
         model: str,

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from playground.compare.baselines_report import all_values, baselines_report
+from playground.compare.runs import Variant, VariantRow
+from playground.compare.variants_report import variants_report
+from playground.context.runs import Occupation, Shown
+from playground.context.status_line import runs_now, status_line
+from playground.generate.result_panel import report, waiting_report
 from playground.ui.languages import LANGUAGES, Language
+from playground.ui.prediction_line import prediction_line
 from tests.browser.visit import Visit
+from tests.playground.samples import KEY, result
 from tests.playground.served import Site
+from xla_backend import CacheOutcome, EngineStatus, GenerationOptions, Prediction, Timing
+from xla_backend.baselines.comparison import (
+    CACHED_CALLS,
+    Baseline,
+    BaselineComparison,
+    BaselineProgress,
+    BaselineResult,
+)
 
 Open = Callable[..., Visit]
 OTHERS = [language for language in LANGUAGES if language.code != "en"]
@@ -89,6 +107,63 @@ def test_every_tab_speaks_the_language_of_the_browser(
         assert window.overflow() == 0
         assert window.page.evaluate(NOTHING_CHOSEN) == []
     assert left == {}
+
+
+def compared() -> BaselineComparison:
+    """A comparison that is over: eager is slower, the guide's function as fast."""
+    comparison = BaselineComparison("gpt2-stories", "Once")
+    for way in Baseline:
+        cached_s = (2.7,) * 5 if way is Baseline.EAGER else (0.017,) * CACHED_CALLS
+        comparison.results[way] = BaselineResult(
+            way, 4.0, 0.6, 3.1, 1.0, 2.0, 12.0, 4, 16, (5, 6), " 1 2", None, cached_s
+        )
+    comparison.is_over = True
+    return comparison
+
+
+def variants() -> list[VariantRow]:
+    rows = [VariantRow(Variant(label, "gpt2-stories", GenerationOptions())) for label in "123"]
+    for row, decode_s in zip(rows, (0.1, 0.1, 0.3), strict=True):
+        timing = Timing(decode_s=decode_s, total_s=decode_s)
+        row.first, row.later = result(text="1"), [result(timing=timing)] * CACHED_CALLS
+    return rows
+
+
+def measured() -> list[str]:
+    """What stands there only while something is measured, or afterwards."""
+    held = Occupation("Comparing", time.perf_counter(), left_s=65.0)
+    late = Occupation("Showing what XLA does", time.perf_counter(), left_s=-1.0)
+    missing = Prediction(CacheOutcome.MISS, KEY, KEY, 5, 6.0, 4.0, 130.0)
+    timing = Timing(queue_s=3.5, decode_s=0.1, total_s=3.6)
+    comparison = compared()
+    later = BaselineProgress(Baseline.EAGER, "cached", 0.0, 1.0, 3)
+    return [
+        baselines_report(comparison, None, "Measured just now on this machine."),
+        baselines_report(comparison, later, "Later calls, in turn. About 2 min 40 s left."),
+        all_values(comparison.results),
+        variants_report(variants(), None, is_over=True),
+        variants_report(variants(), None, "Later calls, round 3 of 9."),
+        status_line(EngineStatus("ready"), before=2, occupation=held),
+        runs_now(EngineStatus("ready"), held),
+        runs_now(EngineStatus("ready"), late),
+        waiting_report(missing, ahead=0),
+        waiting_report(missing, ahead=1),
+        prediction_line(replace(missing, high_s=7.0)),
+        report(Shown("1", result(timing=timing, text="2"))),
+    ]
+
+
+@pytest.mark.parametrize("language", OTHERS, ids=lambda language: language.code)
+def test_what_was_measured_is_told_in_the_language_too(visit: Open, language: Language) -> None:
+    window = visit(locale=language.code)
+    own = set(window.at("#model input").input_value().split(" · ")) | {"whisper", "gpt2", "t5-"}
+    for part in measured():
+        window.page.evaluate("html => document.querySelector('#report').innerHTML = html", part)
+        window.page.evaluate(
+            "document.querySelectorAll('#report details').forEach(e => e.open = 1)"
+        )
+        window.page.wait_for_timeout(300)
+        assert english(window, own) == set(), window.text("#report")
 
 
 def test_the_switch_works_at_once_and_is_remembered(visit: Open) -> None:

@@ -13,7 +13,6 @@ from xla_backend import (
     FunctionRequest,
     GenerationOptions,
     GenerationResult,
-    Statistics,
     Timing,
     Token,
     TranscribedWindow,
@@ -21,6 +20,7 @@ from xla_backend import (
     Way,
 )
 from xla_backend.interface.function_comparison import CallPhases, WayResult
+from xla_backend.interface.timing import summarize
 
 KEY = CacheKey(padded_length=16, num_beams=1, max_new_tokens=32)
 FIRST_CALL = FirstCall(CacheOutcome.MISS, trace_s=1.0, compile_s=2.0, run_s=0.2, made_at=1.764e9)
@@ -76,7 +76,7 @@ def entry(**changes: Any) -> CacheEntry:
         "key": KEY,
         "first_call": FIRST_CALL,
         "hits": 3,
-        "cached": Statistics(n=3, min_s=0.09, p50_s=0.1, mean_s=0.1, p95_s=None, p99_s=None),
+        "cached": summarize([0.09, 0.1, 0.11]),
     }
     return CacheEntry(**{**values, **changes})
 
@@ -122,9 +122,8 @@ def comparison(
     """Eager at 1 ms a call, tf.function at 0.5 ms; first calls of 2 ms, 50 ms and 0.5 s."""
 
     def result(way: Way, first: CallPhases, later_s: float, differs: float = 0.0) -> WayResult:
-        cached = Statistics(
-            n=200, min_s=later_s, p50_s=later_s, mean_s=later_s, p95_s=None, p99_s=None
-        )
+        cached = summarize([later_s] * 200)
+        assert cached is not None
         return WayResult(way, None if way is Way.EAGER else cache, first, cached, differs)
 
     results = (

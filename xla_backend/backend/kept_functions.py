@@ -85,12 +85,14 @@ class KeptFunctions:
         self, engine: Engine, prompt_tokens: int, options: GenerationOptions, exact_key: bool
     ) -> Prediction:
         """What `serve` would answer, and how long the request should take."""
+        in_memory = self._cache.keys(engine.info.name)
+        holds = self._store.holds if self._store else _holds_nothing
         return prediction.predict(
             wanted=self.key(engine, prompt_tokens, options),
             prompt_tokens=prompt_tokens,
             entries=self._cache.cached_functions(engine.info.name),
             past=self._history.past().get(engine.info.name, {}),
-            is_stored=lambda key: self._is_stored(engine, key),
+            missing=lambda key: naming.missing(engine.identity, key, in_memory, holds),
             exact_key=exact_key,
         )
 
@@ -101,18 +103,25 @@ class KeptFunctions:
         choice: Choice,
         wanted: CacheKey,
         timing: Timing,
+        is_complete: bool = True,
     ) -> FirstCall:
         """Keeps what a request took that the functions in `slot` have served.
+
+        Args:
+            is_complete: whether it ended by itself. What ran until somebody stopped it says nothing
+                of other requests; what making the functions took does.
 
         Returns:
             Their first call, as `GenerationResult.first_call`.
         """
         name = engine.info.name
-        self._cache.record(slot, timing.run_s)
+        if is_complete:
+            self._cache.record(slot, timing.run_s)
         self._history.record_request(name, wanted)
         if slot.built.function.batch_size > 1:
             return slot.first_call  # the history is what predictions are made of: of requests alone
-        self._history.record_run(name, choice.key, timing.run_s)
+        if is_complete:
+            self._history.record_run(name, choice.key, timing.run_s)
         if choice.outcome in (CacheOutcome.MISS, CacheOutcome.DISK):
             self._history.record_first_call(name, choice.key, slot.first_call)
         if slot.built.outcome is CacheOutcome.DISK:
@@ -124,4 +133,8 @@ class KeptFunctions:
         if self._store is None:
             return False
         in_memory = self._cache.keys(engine.info.name)
-        return naming.is_stored(engine.identity, key, in_memory, self._store.holds)
+        return not naming.missing(engine.identity, key, in_memory, self._store.holds)
+
+
+def _holds_nothing(entry: str) -> bool:
+    return False

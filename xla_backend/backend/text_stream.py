@@ -152,7 +152,12 @@ class TextStream(AnyTextStream):
         timing = self._watch.read()
         since_first_token_s = self._watch.since_first_token_s()
         first_call = self._functions.record(
-            engine, request.slot, request.choice, request.wanted, timing
+            engine,
+            request.slot,
+            request.choice,
+            request.wanted,
+            timing,
+            is_complete or stops.is_found,
         )
         self.result = GenerationResult(
             model=self._model,

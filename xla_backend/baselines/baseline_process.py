@@ -1,8 +1,9 @@
 """The process of one baseline: answers a request again and again, and tells what it took.
 
 Knows how Transformers and this engine are called and timed. Must not know other baselines, nor who
-asks. Run by `comparison`: the first message is its job; it sends a "chunk" (stage, repeated
-calls) at each step, then a `BaselineResult` as its "result", or an "error".
+asks. Run by `comparison`: the first message is its job; it sends a "chunk" (stage) at each step,
+then a `BaselineResult` of its first call as its "result", or an "error". From then on it answers
+each "call" with a "result": the seconds that repeating the request took.
 
 The baselines are called as the Hugging Face documentation calls them ("XLA integration for
 TensorFlow models"), in a process that sees the overlay (see `overlay`). Only the loading differs,
@@ -12,8 +13,7 @@ padding token, since "</s>" is not in GPT-2's vocabulary.
 
 from __future__ import annotations
 
-import contextlib
-import statistics
+import queue
 import threading
 import time
 from collections.abc import Callable
@@ -38,19 +38,32 @@ if TYPE_CHECKING:
     from xla_backend.checkpoints.models import ModelFiles
     from xla_backend.interface.results import EngineStatus
 
-Tell = Callable[..., None]
+Tell = Callable[["Stage"], None]
+Repeat = Callable[[], float]
+"""Repeats the request; returns the seconds that it took."""
 
 
 def main() -> None:
-    """Does the job that the parent sends."""
+    """Does the job that the parent sends, then what it asks for."""
     channel, job = connect()
-    threading.Thread(target=_end_with_parent, args=(channel,), daemon=True).start()
+    asked: queue.SimpleQueue[None] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(channel, asked), daemon=True).start()
 
-    def tell(stage: Stage, calls: int = 0) -> None:
-        channel.send(("chunk", None, (stage, calls)))
+    def tell(stage: Stage) -> None:
+        channel.send(("chunk", None, stage))
 
     try:
-        channel.send(("result", None, _done(job, tell)))
+        if isinstance(job, MistralJob):
+            tell("loading")
+            mistral_folder.write(job.registry.locate(job.model), job.folder)
+            channel.send(("result", None, None))
+        else:
+            measure = _transformers if job.baseline in OF_TRANSFORMERS else _engine
+            first, repeat = measure(job, tell)
+            channel.send(("result", None, first))
+            while True:
+                asked.get()
+                channel.send(("result", None, repeat()))
     except BackendError as error:
         channel.send(("error", None, error))
     except Exception as error:
@@ -59,15 +72,7 @@ def main() -> None:
     end(channel)
 
 
-def _done(job: BaselineJob | MistralJob, tell: Tell) -> BaselineResult | None:
-    if isinstance(job, MistralJob):
-        tell("loading")
-        mistral_folder.write(job.registry.locate(job.model), job.folder)
-        return None
-    return (_transformers if job.baseline in OF_TRANSFORMERS else _engine)(job, tell)
-
-
-def _engine(job: BaselineJob, tell: Tell) -> BaselineResult:
+def _engine(job: BaselineJob, tell: Tell) -> tuple[BaselineResult, Repeat]:
     """This engine, as this project's programs start it. Each call is a request by its exact key."""
     tell("importing")
     start = time.perf_counter()
@@ -95,18 +100,13 @@ def _engine(job: BaselineJob, tell: Tell) -> BaselineResult:
     tell("running")
     first = call()
     is_first = False
-    cached_s = []
-    for number in range(job.cached_calls):
-        tell("cached", number)
-        cached_s.append(call().timing.total_s)
-    return BaselineResult(
+    result = BaselineResult(
         baseline=job.baseline,
         import_s=import_s,
         load_s=load_s,
         first_s=first.timing.total_s,
         trace_s=first.timing.trace_s,
         compile_s=first.timing.compile_s,
-        cached_s=tuple(cached_s),
         wall_s=time.perf_counter() - job.started,
         prompt_tokens=first.prompt_tokens,
         padded_length=first.key.padded_length,
@@ -114,9 +114,10 @@ def _engine(job: BaselineJob, tell: Tell) -> BaselineResult:
         text=first.text,
         cache=first.cache,
     )
+    return result, lambda: call().timing.total_s
 
 
-def _transformers(job: BaselineJob, tell: Tell) -> BaselineResult:
+def _transformers(job: BaselineJob, tell: Tell) -> tuple[BaselineResult, Repeat]:
     """Transformers' `generate`, eager or compiled."""
     tell("importing")
     start = time.perf_counter()
@@ -179,21 +180,18 @@ def _transformers(job: BaselineJob, tell: Tell) -> BaselineResult:
     tokens, text = answer(inputs)
     first_s = time.perf_counter() - start
 
-    cached_s = []
-    for number in range(job.cached_calls):
-        tell("cached", number)
+    def repeat() -> float:
         start = time.perf_counter()
         answer(tokenize())
-        cached_s.append(time.perf_counter() - start)
-    rest_s = max(0.0, first_s - trace_s - statistics.median(cached_s))
-    return BaselineResult(
+        return time.perf_counter() - start
+
+    result = BaselineResult(
         baseline=job.baseline,
         import_s=import_s,
         load_s=load_s,
         first_s=first_s,
         trace_s=trace_s,
-        compile_s=rest_s if is_compiled else 0.0,
-        cached_s=tuple(cached_s),
+        compile_s=first_s - trace_s if is_compiled else 0.0,
         wall_s=time.perf_counter() - job.started,
         prompt_tokens=prompt_tokens,
         padded_length=padded_length if is_compiled else prompt_tokens,
@@ -201,6 +199,7 @@ def _transformers(job: BaselineJob, tell: Tell) -> BaselineResult:
         text=text,
         cache=None,
     )
+    return result, repeat
 
 
 def _lengths(job: BaselineJob, files: ModelFiles) -> tuple[int, int]:
@@ -267,11 +266,14 @@ def _without_end(ids: list[int], model: Any) -> list[int]:
     return ids[: stops[0] + 1] if stops else ids
 
 
-def _end_with_parent(channel: Channel) -> None:
-    """Nothing follows the job but the end of the channel, when the parent has ended."""
-    with contextlib.suppress(EOFError, OSError):
-        channel.receive()
-    end(channel, 1)
+def _listen(channel: Channel, asked: queue.SimpleQueue[None]) -> None:
+    """Passes on what the parent asks for; when that ends, so does this process, at once."""
+    try:
+        while True:
+            channel.receive()
+            asked.put(None)
+    except (EOFError, OSError):
+        end(channel, 1)
 
 
 if __name__ == "__main__":

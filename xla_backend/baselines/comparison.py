@@ -3,8 +3,9 @@
 Knows which baselines there are, and how a baseline's process is followed. Must not import
 TensorFlow, nor know how one is measured: that is `baseline_process`, which runs inside the process.
 
-Baselines run one after the other, so that none disturbs another, and a fresh process makes each
-first call a true one. Importing TensorFlow and loading the model are counted apart.
+First calls run one after the other, so that none disturbs another, and a fresh process makes each
+a true one. Importing TensorFlow and loading the model are counted apart. The processes stay: later
+calls go in turn (A B C D A B C D ...), so that whatever slows the machine for a while slows all.
 """
 
 from __future__ import annotations
@@ -30,9 +31,16 @@ from xla_backend.interface.buckets import BucketRules
 from xla_backend.interface.errors import EngineStopped, InvalidRequest, ModelUnavailable
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import CacheOutcome
+from xla_backend.interface.timing import MIN_FOR_QUARTILES, Spread, spread
 
-CACHED_CALLS = 5
+CACHED_CALLS = MIN_FOR_QUARTILES
 MAX_CACHED_CALLS = 50
+CALLS_BUDGET_S = 40.0
+"""A baseline's repeated calls, after the first of them, must fit into that time: nobody should wait
+minutes to learn more exactly how slow it is."""
+SETTLE_S = 0.2
+"""Seconds before each round of repeated calls: whoever reads may draw what was told, often on this
+very machine."""
 TICK_S = 0.5
 """How often progress is told while nothing else happens."""
 
@@ -63,7 +71,6 @@ class BaselineJob:
     """What a baseline's process shall do.
 
     Attributes:
-        cached_calls: how many times the request is repeated after its first call.
         store: folder that keeps compiled functions; counts for the engine's baselines only.
         started: `time.perf_counter()` in the parent; processes of a machine share that clock.
     """
@@ -72,7 +79,6 @@ class BaselineJob:
     model: str
     prompt: str
     options: GenerationOptions
-    cached_calls: int
     registry: Registry
     rules: BucketRules
     store: str
@@ -116,12 +122,12 @@ class BaselineResult:
         trace_s: of it, TensorFlow recording the graph; for this engine from disk, restoring it.
         compile_s: of it, XLA compiling (from disk: loading the code). Transformers does not tell
             compiling from running: there, it is what is left of the first call without tracing and
-            without the median of the repeated ones.
-        cached_s: each repeated call.
-        wall_s: from starting the process to its last answer.
+            without the median of the repeated ones, once there are any.
+        wall_s: from starting the process to its first answer.
         padded_length: prompt slots that were computed on; for eager, the prompt's own tokens.
         tokens: ids of the new tokens, up to the end of the text.
         cache: where this engine's functions came from; None for Transformers.
+        cached_s: each repeated call so far, in turn with those of the other baselines.
     """
 
     baseline: Baseline
@@ -130,13 +136,21 @@ class BaselineResult:
     first_s: float
     trace_s: float
     compile_s: float
-    cached_s: tuple[float, ...]
     wall_s: float
     prompt_tokens: int
     padded_length: int
     tokens: tuple[int, ...]
     text: str
     cache: CacheOutcome | None
+    cached_s: tuple[float, ...] = ()
+
+    def with_call(self, seconds: float) -> BaselineResult:
+        """The result with one repeated call more."""
+        result = replace(self, cached_s=(*self.cached_s, seconds))
+        if self.baseline is not Baseline.GUIDE:
+            return result
+        rest_s = self.first_s - self.trace_s - statistics.median(result.cached_s)
+        return replace(result, compile_s=max(0.0, rest_s))
 
     @property
     def run_s(self) -> float:
@@ -144,14 +158,14 @@ class BaselineResult:
         return max(0.0, self.first_s - self.trace_s - self.compile_s)
 
     @property
-    def median_s(self) -> float:
-        """The median of the repeated calls."""
-        return statistics.median(self.cached_s)
+    def later(self) -> Spread | None:
+        """Where the repeated calls lie; None before there is one."""
+        return spread(self.cached_s)
 
     @property
-    def tokens_per_second(self) -> float:
+    def tokens_per_second(self) -> float | None:
         """New tokens over the median of the repeated calls."""
-        return len(self.tokens) / self.median_s
+        return len(self.tokens) / self.later.median_s if self.later else None
 
     def to_json(self) -> dict[str, Any]:
         """JSON values: all that was measured, and what is derived from it."""
@@ -159,18 +173,31 @@ class BaselineResult:
         return {
             "lane": values.pop("baseline").value,  # as programs that call the endpoint know it
             **values,
-            "median_s": self.median_s,
+            "median_s": self.later and self.later.median_s,
+            "spread_s": self.later and [self.later.low_s, self.later.high_s],
             "tokens_per_second": self.tokens_per_second,
             "cache": None if self.cache is None else self.cache.value,
         }
+
+
+def calls_left(made_s: Sequence[float], wanted: int) -> bool:
+    """Whether a baseline repeats its request once more.
+
+    Args:
+        made_s: seconds of each repeated call so far.
+        wanted: how many there shall be, if they fit into `CALLS_BUDGET_S`.
+    """
+    made = len(made_s)
+    return not made or (made < wanted and sum(made_s) * (made + 1) / made <= CALLS_BUDGET_S)
 
 
 class BaselineComparison:
     """One request through several baselines: an iterator of `BaselineProgress`, whose results stay.
 
     Attributes:
-        results: what each baseline measured, as far as it came to an end.
-        failures: one sentence for each baseline that did not.
+        results: what each baseline measured, from its first call on.
+        failures: one sentence for each baseline that did not come to its end.
+        is_over: whether nothing more is measured.
 
     Example:
         >>> comparison = BaselineComparison("gpt2-stories", "Once upon a time")
@@ -198,7 +225,8 @@ class BaselineComparison:
             prompt: the text to continue.
             options: how; without sampling, which draws other noise in Transformers than here.
             baselines: in the order in which they run. `ENGINE_FROM_DISK` needs `ENGINE` before it.
-            cached_calls: how many times each baseline repeats the request after its first call.
+            cached_calls: how many times each baseline repeats the request after its first call, if
+                it does so within `CALLS_BUDGET_S`.
             registry: the models that may be loaded; None for the default ones.
             rules: how lengths are rounded up, for this engine and for the guide's padding alike.
 
@@ -231,11 +259,13 @@ class BaselineComparison:
         self.cached_calls = cached_calls
         self.results: dict[Baseline, BaselineResult] = {}
         self.failures: dict[Baseline, str] = {}
+        self.is_over = False
         self._registry = Registry() if registry is None else registry
         self._rules = rules
         self._lock = threading.Lock()
-        self._process: ChildProcess | None = None
+        self._processes: dict[Baseline, ChildProcess] = {}
         self._stopped = False
+        self._since = time.perf_counter()
 
     @property
     def stopped(self) -> bool:
@@ -260,14 +290,11 @@ class BaselineComparison:
         }
 
     def stop(self) -> None:
-        """Ends the baseline under way by ending its process; what others measured is kept.
-
-        May be called from any thread.
-        """
+        """Ends all processes; what was measured is kept. May be called from any thread."""
         with self._lock:
             self._stopped = True
-            if self._process is not None:
-                self._process.kill()
+            for process in self._processes.values():
+                process.kill()
 
     def __iter__(self) -> Iterator[BaselineProgress]:
         """Runs the baselines; tells where they are every `TICK_S` seconds and at every step.
@@ -276,56 +303,87 @@ class BaselineComparison:
             InvalidRequest, ModelUnavailable: the request cannot be served in any baseline.
         """
         with tempfile.TemporaryDirectory(prefix="xla-backend-baselines-") as folder:
-            for baseline in self.baselines:
-                if self._stopped:
-                    return
-                job = self._job(baseline, str(Path(folder, "store")))
-                try:
-                    variables = variables_for(baseline)
-                    if baseline in OF_TRANSFORMERS and self._is_rotary():
-                        mistral = Path(folder, "mistral")
-                        job = replace(job, model=str(mistral), registry=Registry(hub_models=()))
-                        if not mistral.exists():
-                            files = MistralJob(self.model, self._registry, mistral)
-                            yield from self._run(baseline, files, ENVIRONMENT)
-                    self.results[baseline] = yield from self._run(baseline, job, variables)
-                except (BaselineMissing, EngineStopped) as error:
-                    if not self._stopped:
-                        self.failures[baseline] = str(error)
-                except ModelUnavailable as error:
-                    if job.model == self.model:  # the request itself cannot be served
-                        raise
-                    self.failures[baseline] = str(error)
+            try:
+                for baseline in self.baselines:
+                    yield from self._noted(baseline, self._first_call(baseline, folder))
+                yield from self._rounds()
+            finally:
+                self.is_over = True
+                self._end_processes()  # also when nobody reads on
+
+    def _noted(
+        self, baseline: Baseline, work: Iterator[BaselineProgress]
+    ) -> Iterator[BaselineProgress]:
+        """A baseline's work; where it fails, the others go on."""
+        try:
+            yield from work
+        except (BaselineMissing, EngineStopped) as error:
+            if not self._stopped:
+                self.failures[baseline] = str(error)
+
+    def _first_call(self, baseline: Baseline, folder: str) -> Iterator[BaselineProgress]:
+        job = self._job(baseline, str(Path(folder, "store")))
+        variables = variables_for(baseline)
+        try:
+            if baseline in OF_TRANSFORMERS and self._is_rotary():
+                mistral = Path(folder, "mistral")
+                job = replace(job, model=str(mistral), registry=Registry(hub_models=()))
+                if not mistral.exists():
+                    files = MistralJob(self.model, self._registry, mistral)
+                    self._start(baseline, files, ENVIRONMENT)
+                    yield from self._answer(baseline, "importing")
+                    with self._lock:
+                        self._processes.pop(baseline).end(CLOSE_S)
+            self._start(baseline, job, variables)
+            self.results[baseline] = yield from self._answer(baseline, "importing")
+        except ModelUnavailable as error:
+            if job.model == self.model:  # the request itself cannot be served
+                raise
+            self.failures[baseline] = str(error)
+
+    def _rounds(self) -> Iterator[BaselineProgress]:
+        """Repeated calls in turn, until each baseline has made all or has used up its time."""
+        for number in range(self.cached_calls):
+            now = time.perf_counter()
+            if due := [each for each in self.results if self._is_due(each)]:
+                yield BaselineProgress(due[0], "cached", 0.0, now - self._since, number)
+                time.sleep(SETTLE_S)
+            for baseline in due:
+                yield from self._noted(baseline, self._repeat(baseline, number))
+
+    def _is_due(self, baseline: Baseline) -> bool:
+        is_asked = calls_left(self.results[baseline].cached_s, self.cached_calls)
+        return is_asked and baseline not in self.failures and not self._stopped
+
+    def _repeat(self, baseline: Baseline, calls: int) -> Iterator[BaselineProgress]:
+        self._processes[baseline].send("call", None)
+        seconds = yield from self._answer(baseline, "cached", calls)
+        self.results[baseline] = self.results[baseline].with_call(seconds)
 
     def _is_rotary(self) -> bool:
         listed = {info.name: info for info in self._registry.list()}
         info = listed.get(self.model) or folder_info(self.model)
         return info.model_type in rotary_form.MODEL_TYPES
 
-    def _run(
+    def _start(
         self, baseline: Baseline, job: BaselineJob | MistralJob, variables: dict[str, str]
+    ) -> None:
+        with self._lock:
+            if self._stopped:
+                raise EngineStopped("It was stopped.")
+            self._processes[baseline] = ChildProcess(MODULE, job, variables)
+        self._since = time.perf_counter()
+
+    def _answer(
+        self, baseline: Baseline, stage: Stage, calls: int = 0
     ) -> Generator[BaselineProgress, None, Any]:
-        """Has a process of its own do a job; tells where it is, and returns the result.
+        """What a baseline's process answers next; tells where it is meanwhile.
 
         Raises:
             InvalidRequest, ModelUnavailable: the request cannot be served.
             EngineStopped: it failed, or its process was ended.
         """
-        with self._lock:
-            if self._stopped:
-                raise EngineStopped("It was stopped.")
-            self._process = process = ChildProcess(MODULE, job, variables)
-        try:
-            return (yield from self._follow(baseline, process))
-        finally:
-            process.end()  # also when nobody reads on
-
-    def _follow(
-        self, baseline: Baseline, process: ChildProcess
-    ) -> Generator[BaselineProgress, None, Any]:
-        stage: Stage = "importing"
-        calls, since = 0, time.perf_counter()
-        started = since
+        process, since = self._processes[baseline], time.perf_counter()
         while True:
             try:
                 kind, _, value = process.receive(TICK_S)
@@ -339,9 +397,15 @@ class BaselineComparison:
                     raise value
                 if kind == "result":
                     return value
-                (stage, calls), since = value, time.perf_counter()
+                stage, since = value, time.perf_counter()
             now = time.perf_counter()
-            yield BaselineProgress(baseline, stage, now - since, now - started, calls)
+            yield BaselineProgress(baseline, stage, now - since, now - self._since, calls)
+
+    def _end_processes(self) -> None:
+        with self._lock:
+            for process in self._processes.values():
+                process.end()
+            self._processes.clear()
 
     def _job(self, baseline: Baseline, store: str) -> BaselineJob:
         return BaselineJob(
@@ -349,7 +413,6 @@ class BaselineComparison:
             self.model,
             self.prompt,
             self.options,
-            self.cached_calls,
             self._registry,
             self._rules,
             store,

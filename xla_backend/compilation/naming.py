@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from xla_backend.interface.buckets import CacheKey
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PretrainedConfig
+
+Part = Literal["prefill trace", "decode trace", "prefill", "decode"]
+"""What the functions of a key are made of: two graphs, and the machine code of each."""
 
 
 def identity(config: PretrainedConfig, generation_config: GenerationConfig, sample: bytes) -> str:
@@ -58,13 +61,13 @@ def decode_code_entry(model_identity: str, key: CacheKey, batch_size: int = 1) -
     return f"{function}.{key.padded_length}x{key.max_new_tokens}"
 
 
-def is_stored(
+def missing(
     model_identity: str,
     key: CacheKey,
     in_memory: Collection[CacheKey],
     holds: Callable[[str], bool],
-) -> bool:
-    """Whether a cache key's functions can be restored without tracing or compiling.
+) -> Collection[Part]:
+    """What must be traced or compiled for a cache key; empty where all of it can be restored.
 
     Args:
         model_identity: from `identity`.
@@ -72,11 +75,12 @@ def is_stored(
         in_memory: the model's keys that are compiled; they may share functions with this one.
         holds: tells whether the store has an entry of a name.
     """
-    needed = [decode_code_entry(model_identity, key)]
+    decode = decode_function(model_identity, key.num_beams)
+    needed: dict[Part, str] = {"decode": decode_code_entry(model_identity, key)}
     if not in_memory:
-        needed.append(trace_entry(prefill_function(model_identity)))
+        needed["prefill trace"] = trace_entry(prefill_function(model_identity))
     if all(other.num_beams != key.num_beams for other in in_memory):
-        needed.append(trace_entry(decode_function(model_identity, key.num_beams)))
+        needed["decode trace"] = trace_entry(decode)
     if all(other.padded_length != key.padded_length for other in in_memory):
-        needed.append(prefill_code_entry(model_identity, key.padded_length))
-    return all(holds(entry) for entry in needed)
+        needed["prefill"] = prefill_code_entry(model_identity, key.padded_length)
+    return [part for part, entry in needed.items() if not holds(entry)]

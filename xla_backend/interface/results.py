@@ -309,6 +309,7 @@ class Prediction:
         prompt_tokens: tokens of the prompt, without padding.
         expected_s: seconds, from earlier times of this key (on a miss, of the most similar one);
             None if nothing comparable was measured yet.
+        low_s, high_s: between which it should lie, by how those times scatter; None likewise.
     """
 
     outcome: CacheOutcome
@@ -316,6 +317,8 @@ class Prediction:
     requested_key: CacheKey
     prompt_tokens: int
     expected_s: float | None
+    low_s: float | None = None
+    high_s: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of the API."""
@@ -325,6 +328,8 @@ class Prediction:
             "requested_key": self.requested_key.to_dict(),
             "prompt_tokens": self.prompt_tokens,
             "expected_s": self.expected_s,
+            "low_s": self.low_s,
+            "high_s": self.high_s,
         }
 
 

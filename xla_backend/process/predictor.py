@@ -18,6 +18,10 @@ from xla_backend.scheduling import prediction
 from xla_backend.scheduling.vocabulary import Vocabulary
 
 
+def _holds_nothing(entry: str) -> bool:
+    return False
+
+
 class Predictor:
     """Reads vocabularies once, and predicts from them. Thread-safe.
 
@@ -63,19 +67,14 @@ class Predictor:
         """See `RemoteBackend.predict_key`; `entries` and `past` are the engine's."""
         model, store = vocabulary.info.name, self._store
         entries = [entry for entry in entries if entry.model == model]
-        in_memory = {
-            entry.key
-            for entry in entries
-            if entry.batch_size == 1 and isinstance(entry.key, CacheKey)
-        }
+        in_memory = prediction.keys_of(entries)
         return prediction.predict(
             wanted=wanted,
             prompt_tokens=prompt_tokens,
             entries=entries,
             past=past.get(model, {}),
-            is_stored=lambda key: (
-                store is not None
-                and naming.is_stored(vocabulary.identity, key, in_memory, store.holds)
+            missing=lambda key: naming.missing(
+                vocabulary.identity, key, in_memory, store.holds if store else _holds_nothing
             ),
             exact_key=exact_key,
         )

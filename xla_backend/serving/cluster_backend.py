@@ -24,6 +24,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException, RequestCancelledError
 
 from xla_backend.checkpoints import audio
+from xla_backend.compilation import naming
 from xla_backend.interface import errors
 from xla_backend.interface.backend import Piece, Result
 from xla_backend.interface.buckets import BucketRules, CacheKey
@@ -302,12 +303,14 @@ class ClusterBackend(RemoteBackend):
         self, model: str, wanted: CacheKey, prompt_tokens: int, exact_key: bool
     ) -> Prediction:
         """What the functions in memory promise; a MISS may be a DISK."""
+        entries = [entry for entry in self.cached_functions() if entry.model == model]
+        in_memory = prediction.keys_of(entries)
         return prediction.predict(
             wanted=wanted,
             prompt_tokens=prompt_tokens,
-            entries=[entry for entry in self.cached_functions() if entry.model == model],
+            entries=entries,
             past=self.past().get(model, {}),
-            is_stored=lambda key: False,
+            missing=lambda key: naming.missing("", key, in_memory, lambda entry: False),
             exact_key=exact_key,
         )
 

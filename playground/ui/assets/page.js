@@ -132,6 +132,22 @@ new MutationObserver(() => {
   for (const box of document.querySelectorAll('.cm-scroller[tabindex="-1"]')) box.tabIndex = 0;
 }).observe(document.documentElement, { childList: true, subtree: true });
 
+// Clocks and bars of what is under way go on between two answers of the server.
+const begun = new WeakMap();
+setInterval(() => {
+  for (const shown of document.querySelectorAll("[data-spent]")) {
+    if (!begun.has(shown)) begun.set(shown, performance.now() - 1000 * shown.dataset.spent);
+    const spent = (performance.now() - begun.get(shown)) / 1000;
+    const whole = Math.floor(spent);
+    const { expected } = shown.dataset;
+    // A bar is never full before what it stands for is over.
+    const share = Math.min(97, (100 * spent) / expected);
+    if (expected) shown.firstElementChild.style.width = `${share}%`;
+    if (expected) shown.ariaValueNow = share.toFixed();
+    else shown.textContent = whole < 120 ? `${whole} s` : `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  }
+}, 250);
+
 // Looks once a second, while the page is in sight, whether there is anything new to show; only then
 // do Gradio's events ask for it. They are dear: each costs the browser a tenth of a second.
 const seen = {};

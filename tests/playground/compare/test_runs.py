@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from playground.compare.choice import OPTION_SETS, of_beams, of_models, of_option_sets
-from playground.compare.runs import REPEATS, BaselinesRun, Variant, VariantsRun
+from playground.compare.runs import BaselinesRun, Variant, VariantRow, VariantsRun
 from playground.compare.variants_report import variants_report
 from tests import small_package
 from tests.playground.fake_backend import FakeBackend
 from tests.playground.samples import INJECTIONS, KEY, result
 from xla_backend import GenerationOptions, InvalidRequest
 from xla_backend.baselines import overlay
-from xla_backend.baselines.comparison import Baseline, BaselineProgress
+from xla_backend.baselines.comparison import CACHED_CALLS, Baseline, BaselineProgress
+from xla_backend.interface.timing import spread
 
 GREEDY = GenerationOptions()
 
@@ -44,11 +45,12 @@ def test_each_variant_is_made_ready_and_then_measured() -> None:
     engine = FakeBackend()
     run = VariantsRun("Once", variants(GREEDY, GREEDY.replace(num_beams=4)))
     list(run.steps(engine))
-    assert len(engine.asked) == 2 * (1 + REPEATS)
+    beams = [options.num_beams for _, _, options, _ in engine.asked]
+    assert beams == [1, 4] * (1 + CACHED_CALLS), "later calls go in turn"
     assert all(exact_key for *_, exact_key in engine.asked), "a larger function would serve one"
     assert [row.first.cache.value for row in run.rows if row.first] == ["miss", "miss"]
     assert all(row.is_done for row in run.rows)
-    assert run.rows[0].total_s == result().timing.total_s
+    assert run.rows[0].spread == spread([result().timing.total_s] * CACHED_CALLS)
     assert run.current is None
 
 
@@ -163,13 +165,33 @@ def test_beams_and_models_make_a_variant_each() -> None:
 
 
 def test_the_fastest_is_named_once_all_are_measured() -> None:
-    run = VariantsRun("Once", variants(GREEDY, GREEDY.replace(num_beams=4)))
-    assert "fastest" not in variants_report(run.rows)
+    run = VariantsRun("Once", variants(*(GREEDY.replace(num_beams=n) for n in (1, 2, 4))))
     list(run.steps(FakeBackend()))
-    assert "All are equally fast." in variants_report(run.rows)
-    slower = result(timing=run.rows[0].later[0].timing.__class__(decode_s=0.3, total_s=0.306))
-    run.rows[1].later = [slower] * REPEATS
-    assert "set 0 is fastest: 102 ms. set 1: 3.0× as long." in variants_report(run.rows)
+    assert "noise" not in variants_report(run.rows)
+    assert "No difference within noise." in variants_report(run.rows, is_over=True)
+
+    def take(row: int, seconds: float) -> None:
+        timing = run.rows[0].later[0].timing.__class__(decode_s=seconds, total_s=seconds)
+        run.rows[row].later = [result(timing=timing)] * CACHED_CALLS
+
+    take(2, 0.306)
+    said = variants_report(run.rows, is_over=True)
+    assert "set 2: 3.0× as long as set 0, which takes 102 ms." in said
+    assert said.count(" fastest") == 2, "two that nobody can tell apart"
+    take(1, 0.2)
+    assert "set 0 is fastest: 102 ms. set 2: 3.0× as long." in variants_report(
+        run.rows, is_over=True
+    )
+
+
+def test_a_variant_that_takes_long_makes_fewer_calls() -> None:
+    row = VariantRow(variants(GREEDY)[0], first=result())
+    timing = row.first.timing.__class__(decode_s=15.0, total_s=15.0)
+    for _ in range(2):
+        assert not row.is_done
+        row.later.append(result(timing=timing))
+    assert row.is_done, "a third one would end after more than 40 s"
+    assert "2 calls, all within 15.0 s to 15.0 s" in variants_report([row])
 
 
 @pytest.mark.parametrize("text", INJECTIONS)

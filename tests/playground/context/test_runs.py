@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from playground.context.measuring import MeasuringRun
 from playground.context.runs import Run, Runs, VisitorRun
 from tests.playground.fake_backend import FakeBackend
 from xla_backend import EngineStatus, GenerationOptions, InvalidRequest
@@ -195,3 +197,42 @@ def test_stopping_says_whether_there_was_a_run() -> None:
     runs.begin("visitor", run)
     assert runs.stop("visitor")
     assert run.stopped
+
+
+def test_a_run_keeps_the_engine_while_its_function_is_made_and_says_how_long() -> None:
+    engine, run, runs = FakeBackend(), a_run(), Runs()
+    runs.begin("me", run)
+    run.prediction = engine.predict(run.model, run.prompt, run.options)
+    run.prediction = replace(run.prediction, expected_s=5.0)
+    making = EngineStatus("compiling", str(run.prediction.key))
+    assert runs.occupation(making) is None, "it has not begun"
+    assert runs.take("me", Run) is run
+    texts = run.texts(engine, waited_s=0.0)
+    next(texts)
+    occupation = runs.occupation(making)
+    assert occupation is not None
+    assert occupation.activity == "", "the engine itself says what it does"
+    assert occupation.left_s == pytest.approx(5.0, abs=1.0)
+    assert 0 <= occupation.share() < 0.2
+    assert runs.occupation(EngineStatus("compiling", "another key")) is None
+    assert runs.occupation(EngineStatus("generating", making.detail)) is None
+
+
+class Measurement(MeasuringRun):
+    activity = "Measuring"
+
+
+def test_a_measurement_keeps_the_engine_from_its_turn_to_its_end() -> None:
+    runs, run = Runs(), Measurement()
+    runs.begin("me", run)
+    assert runs.occupation(EngineStatus("ready")) is None
+    runs.take("me", Measurement)
+    occupation = runs.occupation(EngineStatus("ready"))
+    assert occupation is not None
+    assert (occupation.activity, occupation.left_s) == ("Measuring", None)
+    run.ends_at = time.perf_counter() + 30.0
+    occupation = runs.occupation(EngineStatus("generating"))
+    assert occupation is not None
+    assert occupation.left_s == pytest.approx(30.0, abs=1.0)
+    runs.end("me")
+    assert runs.occupation(EngineStatus("ready")) is None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import get_args, get_type_hints
 
 import pytest
 
-from playground.context.status_line import status_line, stopping_note
+from playground.context.runs import Occupation
+from playground.context.status_line import runs_now, status_line, stopping_note
 from tests.playground.reader import words
 from xla_backend import EngineStatus
 
@@ -62,3 +64,32 @@ def test_a_restart_is_told_until_there_is_something_else_to_tell() -> None:
     assert note not in status_line(EngineStatus("compiling", "padded 16", note=note))
     waiting = status_line(EngineStatus("starting", "to free memory", since=1.0), now=3.0)
     assert words(waiting).startswith("Restarting the engine to free memory")
+
+
+def test_an_engine_that_a_comparison_holds_is_not_called_ready() -> None:
+    began = time.perf_counter() - 20.0
+    held = Occupation("Comparing", began, left_s=41.7)
+    line = status_line(EngineStatus("ready"), prefetching=1, before=2, occupation=held)
+    assert words(line) == "Comparing 20 s about 42 s left 2 requests before yours"
+    unknown = status_line(EngineStatus("ready"), occupation=Occupation("Comparing", began, None))
+    assert words(unknown) == "Comparing 20 s"
+
+
+def test_a_compile_says_how_long_it_should_still_take() -> None:
+    status = EngineStatus("compiling", "padded 16", since=time.perf_counter() - 1.0)
+    making = Occupation("", time.perf_counter() - 2.0, left_s=4.04)
+    assert words(status_line(status, occupation=making)) == "Compiling padded 16 1 s about 4 s left"
+    late = Occupation("", time.perf_counter() - 9.0, left_s=-3.0)
+    line = status_line(status, occupation=late)
+    assert words(line).endswith("longer than expected")
+    assert 'aria-valuenow="100"' in runs_now(status, late)
+
+
+def test_whoever_waits_reads_what_runs_now() -> None:
+    began = time.perf_counter()
+    note = runs_now(EngineStatus("ready"), Occupation("Comparing", began, 65.2))
+    assert words(note) == "Runs now: Comparing · about 65 s left"
+    assert 'aria-valuenow="0"' in note
+    note = runs_now(EngineStatus("tracing"), Occupation("", began, None))
+    assert words(note) == "Runs now: Tracing"
+    assert "progress" not in note

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -180,6 +181,29 @@ def test_the_box_says_that_it_is_being_written() -> None:
 def test_before_the_first_run_the_page_explains_itself() -> None:
     assert "The first time a shape is used, XLA must compile it." in words(empty_report())
     assert "The text appears here" in words(empty_story())
+
+
+def test_a_clock_and_what_is_expected_stand_there_from_the_click_on() -> None:
+    missing = replace(HIT, outcome=CacheOutcome.MISS, expected_s=6.2, low_s=4.0, high_s=7.1)
+    page = waiting_report(missing, ahead=0, clicked_s=3.4)
+    assert "Since the click 3 s Work expected 4 s to 7.1 s" in words(page)
+    assert 'data-spent="3.4"' in page
+    assert 'data-expected="7.10"' in page, "a bar for compiling, which fills in that time"
+    waits = waiting_report(missing, ahead=1)
+    assert words(waits).startswith("WAITS Waiting for others.")
+    assert "data-expected" not in waits, "nothing is made yet"
+    assert "data-expected" not in waiting_report(HIT, ahead=0)
+    assert "Work expected" not in words(waiting_report(None, ahead=0))
+
+
+def test_waiting_for_others_is_told_apart_from_work() -> None:
+    timing = replace(result().timing, queue_s=3.5, total_s=3.5 + result().timing.total_s)
+    page = words(report(Shown("Once", result(timing=timing))))
+    assert "This call only had to run. Work 102 ms Waited 3.50 s TPOT 40 ms" in page
+    assert "End to end 3.60 s and TTFT 3.52 s include 3.50 s of waiting for others." in page
+    at_once = words(report(Shown("Once", result(timing=replace(timing, queue_s=0.02)))))
+    assert "Waited" not in at_once
+    assert "End to end 3.60 s TTFT" in at_once
 
 
 def test_while_waiting_the_page_says_for_what() -> None:

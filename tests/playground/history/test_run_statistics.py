@@ -22,6 +22,7 @@ def test_only_runs_of_functions_that_were_there_are_cached() -> None:
         record(0.2, cache=CacheOutcome.REUSED),
         record(0.3, cache=CacheOutcome.DISK),
         record(0.4, batch_size=2),
+        record(0.01, finish="stopped"),
         records.add([], Shown("Once", miss()))[0],
     ]
     assert [run["cache"] for run in cached(runs)] == ["hit", "reused"]

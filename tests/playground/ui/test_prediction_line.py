@@ -22,10 +22,10 @@ from xla_backend import CacheKey, CacheOutcome, Prediction
         (
             CacheOutcome.MISS,
             6.0,
-            "MISS New shape, must be compiled first: about 6.00 s, judging by the last one.",
+            "MISS New shape, must be compiled first: about 6 s, judging by earlier ones.",
         ),
         (CacheOutcome.MISS, None, "MISS New shape, must be compiled first; not measured yet."),
-        (CacheOutcome.DISK, 1.0, "DISK On disk, will be restored: about 1.00 s."),
+        (CacheOutcome.DISK, 1.0, "DISK On disk, will be restored: about 1 s."),
         (CacheOutcome.REUSED, 0.4, "REUSED A larger compiled function fits: about 400 ms."),
     ],
 )
@@ -33,6 +33,22 @@ def test_the_sentence(outcome: CacheOutcome, expected_s: float | None, sentence:
     line = words(prediction_line(Prediction(outcome, KEY, KEY, 5, expected_s)))
     assert line.startswith(sentence)
     assert line.endswith("5 prompt + 11 padding = 16 slots · 1 beam · 32 new")
+
+
+@pytest.mark.parametrize(
+    ("low_s", "high_s", "said"),
+    [
+        (0.21, 0.64, "about 210 ms to 640 ms."),
+        (0.29, 0.41, "about 310 ms."),
+        (None, None, "about 310 ms."),
+        (0.0004, 0.31, "about 1 ms to 310 ms."),
+    ],
+)
+def test_a_range_where_earlier_times_scatter(
+    low_s: float | None, high_s: float | None, said: str
+) -> None:
+    prediction = Prediction(CacheOutcome.HIT, KEY, KEY, 5, 0.3123, low_s, high_s)
+    assert said in words(prediction_line(prediction))
 
 
 def test_a_larger_function_is_named_beside_the_shape_that_was_asked_for() -> None:

@@ -6,7 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from playground.ui.quantities import count, elapsed, fine_seconds, of_calls, rate, seconds, times
+from playground.ui.quantities import (
+    about,
+    count,
+    elapsed,
+    fine_seconds,
+    of_calls,
+    rate,
+    seconds,
+    times,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,3 +53,22 @@ def test_a_number_is_written_with_its_unit(
     write: Callable[[float | None], str], texts: dict[float | None, str]
 ) -> None:
     assert {value: write(value) for value in texts} == texts
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0.0123, "12 ms"),
+        (0.00021, "1 ms"),
+        (0.0041, "4.1 ms"),
+        (0.996, "1 s"),
+        (4.213, "4.2 s"),
+        (6.0, "6 s"),
+        (67.8, "68 s"),
+        (99.7, "1 min 40 s"),
+        (119.9, "2 min"),
+        (167.0, "2 min 50 s"),
+    ],
+)
+def test_an_estimate_has_two_digits(value: float, said: str) -> None:
+    assert about(value) == said

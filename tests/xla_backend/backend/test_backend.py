@@ -590,6 +590,25 @@ def test_a_prediction_comes_true(tiny: Path) -> None:
     assert backend.cached_functions()[0].hits == 0, "asking is not using"
 
 
+def test_a_run_that_was_stopped_is_not_counted(model: str) -> None:
+    backend, options = Backend(), GenerationOptions(max_new_tokens=700)
+    backend.generate(model, "Once", options)
+    backend.generate(model, "Once", options)
+    before, past = backend.cached_functions()[0], backend.past()[model]
+    stream = backend.stream(model, "Once", options)
+    next(iter(stream))
+    stream.stop()
+    list(stream)
+    assert stream.result is not None
+    assert stream.result.finish == "stopped"
+    after, key = backend.cached_functions()[0], stream.result.key
+    assert (after.hits, after.cached) == (before.hits + 1, before.cached)
+    assert backend.past()[model][key].run_s == past[key].run_s
+    expected_s = backend.predict(model, "Once", options).expected_s
+    assert before.cached is not None
+    assert expected_s == before.cached.p50_s
+
+
 def test_loaded_folders_are_listed_with_the_others(tiny: Path) -> None:
     backend = Backend()
     before = {info.name: info.loaded for info in backend.models()}

@@ -18,7 +18,6 @@ from xla_backend import (
     FunctionComparison,
     FunctionRequest,
     InvalidRequest,
-    Statistics,
     StoredKey,
     Way,
 )
@@ -28,6 +27,7 @@ from xla_backend.interface.function_comparison import (
     CallPhases,
     WayResult,
 )
+from xla_backend.interface.timing import summarize
 
 MISS, HIT = CacheOutcome.MISS, CacheOutcome.HIT
 
@@ -163,8 +163,9 @@ def a_comparison(eager_s: float, first_s: float, later_s: float) -> FunctionComp
     """Eager calls of one length; one XLA call that compiles, and later ones."""
 
     def result(way: Way, first: float, later: float) -> WayResult:
-        statistics = Statistics(n=3, min_s=later, p50_s=later, mean_s=later, p95_s=None, p99_s=None)
-        return WayResult(way, None, CallPhases(0.0, first, 0.0), statistics, 0.0)
+        cached = summarize([later] * 3)
+        assert cached is not None
+        return WayResult(way, None, CallPhases(0.0, first, 0.0), cached, 0.0)
 
     results = (result(Way.EAGER, eager_s, eager_s), result(Way.XLA, first_s, later_s))
     return FunctionComparison(FunctionRequest("dense", 1), results)

@@ -65,10 +65,10 @@ def test_no_two_names_are_alike() -> None:
 
 
 ENTRIES = {
-    "prefill": naming.trace_entry(naming.prefill_function("m")),
-    "decode": naming.trace_entry(naming.decode_function("m", 1)),
-    "prefill code": naming.prefill_code_entry("m", 16),
-    "decode code": naming.decode_code_entry("m", KEY),
+    "prefill trace": naming.trace_entry(naming.prefill_function("m")),
+    "decode trace": naming.trace_entry(naming.decode_function("m", 1)),
+    "prefill": naming.prefill_code_entry("m", 16),
+    "decode": naming.decode_code_entry("m", KEY),
 }
 
 
@@ -78,18 +78,18 @@ ENTRIES = {
         pytest.param([], ENTRIES.keys(), id="nothing in memory"),
         pytest.param(
             [CacheKey(32, 4, 32)],
-            {"decode", "prefill code", "decode code"},
+            {"decode trace", "prefill", "decode"},
             id="another key of the model",
         ),
-        pytest.param([CacheKey(32, 1, 32)], {"prefill code", "decode code"}, id="the same beams"),
-        pytest.param([CacheKey(16, 4, 32)], {"decode", "decode code"}, id="the same padding"),
-        pytest.param([CacheKey(16, 1, 64)], {"decode code"}, id="the same beams and padding"),
+        pytest.param([CacheKey(32, 1, 32)], {"prefill", "decode"}, id="the same beams"),
+        pytest.param([CacheKey(16, 4, 32)], {"decode trace", "decode"}, id="the same padding"),
+        pytest.param([CacheKey(16, 1, 64)], {"decode"}, id="the same beams and padding"),
     ],
 )
 def test_a_key_is_stored_when_all_that_memory_lacks_is(
     in_memory: list[CacheKey], needed: set[str]
 ) -> None:
-    assert naming.is_stored("m", KEY, in_memory, lambda name: name in ENTRIES.values())
+    assert naming.missing("m", KEY, in_memory, lambda name: name in ENTRIES.values()) == []
     for kind, entry in ENTRIES.items():
-        without = naming.is_stored("m", KEY, in_memory, lambda name, entry=entry: name != entry)
-        assert without == (kind not in needed), kind
+        lacks = naming.missing("m", KEY, in_memory, lambda name, entry=entry: name != entry)
+        assert lacks == [kind] * (kind in needed), kind

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from xla_backend import Timing
-from xla_backend.interface.timing import PHASES, Stopwatch, summarize
+from xla_backend.interface.timing import PHASES, Spread, Stopwatch, spread, summarize
 
 
 class Clock:
@@ -114,5 +114,22 @@ def test_statistics_of_few_values_leave_high_percentiles_open() -> None:
 
 def test_statistics_of_many_values() -> None:
     values = [float(i) for i in range(101)]
-    assert dataclasses.astuple(summarize(values[::-1])) == pytest.approx((101, 0, 50, 50, 95, 99))
+    assert dataclasses.astuple(summarize(values[::-1])) == pytest.approx(
+        (101, 0, 50, 50, 95, 99, 25, 75)
+    )
     assert summarize([1.0] * 19 + [100.0]).p95_s == pytest.approx(1.0 + 0.05 * 99)
+
+
+def test_a_spread_is_the_middle_half_of_many_values_and_all_of_few() -> None:
+    assert spread([]) is None
+    assert spread([0.3]) == Spread(1, 0.3, 0.3, 0.3)
+    assert spread([0.3, 0.1, 0.9]) == Spread(3, 0.3, 0.1, 0.9)
+    assert spread([9.0, *(float(i) for i in range(1, 9))]) == Spread(9, 5.0, 3.0, 7.0)
+
+
+def test_spreads_that_touch_overlap() -> None:
+    one = Spread(9, 0.2, 0.1, 0.3)
+    assert one.overlaps(one)
+    assert one.overlaps(Spread(9, 0.4, 0.3, 0.5))
+    assert not one.overlaps(Spread(9, 0.4, 0.31, 0.5))
+    assert not Spread(9, 0.4, 0.31, 0.5).overlaps(one)

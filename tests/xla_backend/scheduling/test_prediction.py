@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from xla_backend import CacheEntry, CacheKey, CacheOutcome, FirstCall
+from xla_backend import CacheEntry, CacheKey, CacheOutcome, FirstCall, Prediction
+from xla_backend.compilation.naming import Part
 from xla_backend.interface.results import KeyHistory
 from xla_backend.interface.timing import summarize
 from xla_backend.scheduling.prediction import choose, predict, reusable
@@ -19,14 +20,23 @@ def entry(key: CacheKey, first_s: float, cached: list[float] | None = None) -> C
     return CacheEntry("model", key, first_call, hits=0, cached=summarize(cached or []))
 
 
-def nothing_stored(key: CacheKey) -> bool:
-    return False
+def nothing_stored(key: CacheKey) -> list[Part]:
+    return ["prefill trace", "decode trace", "prefill", "decode"]
+
+
+def all_stored(key: CacheKey) -> list[Part]:
+    return []
+
+
+def lies(found: Prediction) -> tuple[float | None, float | None, float | None]:
+    return found.expected_s, found.low_s, found.high_s
 
 
 def test_hit_expects_the_median_of_the_cached_calls() -> None:
     found = predict(WANTED, 5, [entry(WANTED, 4.0, cached=[0.1, 0.2, 0.9])], {}, nothing_stored)
     assert (found.outcome, found.key, found.requested_key) == (CacheOutcome.HIT, WANTED, WANTED)
-    assert (found.prompt_tokens, found.expected_s) == (5, 0.2)
+    assert found.prompt_tokens == 5
+    assert lies(found) == (0.2, 0.1, 0.9), "of few calls, all"
 
 
 def test_hit_without_a_cached_call_expects_the_first_run() -> None:
@@ -52,6 +62,39 @@ def test_miss_expects_what_the_most_similar_key_took() -> None:
     assert (found.outcome, found.expected_s) == (CacheOutcome.MISS, 3.0)
 
 
+def compiled(made_at: float, trace_s: float, compile_s: float, run_s: float) -> KeyHistory:
+    first_call = FirstCall(CacheOutcome.MISS, trace_s, compile_s, run_s, made_at)
+    return KeyHistory(miss_s=first_call.total_s, compiled=first_call)
+
+
+MADE = {
+    CacheKey(16, 1, 32): compiled(1.0, 9.0, 30.0, 0.1),
+    CacheKey(32, 1, 32): compiled(2.0, 2.0, 4.0, 0.1),
+    CacheKey(64, 4, 32): compiled(3.0, 1.0, 5.0, 0.3),
+    CacheKey(16, 4, 32): compiled(4.0, 1.2, 3.5, 0.3),
+    CacheKey(512, 8, 1024): compiled(5.0, 0.0, 50.0, 9.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("missing", "estimate"),
+    [
+        (["decode"], (4.2, 4.1, 5.6)),
+        (["decode trace", "decode"], (5.4, 5.3, 6.8)),
+        (["prefill trace", "decode trace", "prefill", "decode"], (6.0, 5.9, 7.4)),
+    ],
+    ids=["graphs are there", "other beams", "new process"],
+)
+def test_a_miss_adds_up_what_must_be_made(
+    missing: list[Part], estimate: tuple[float, float, float]
+) -> None:
+    """The last three took 4.2 s in the middle; a machine that was busy before, or a shape of quite
+    another size, says nothing."""
+    found = predict(CacheKey(32, 1, 64), 30, [], MADE, lambda key: missing)
+    assert found.outcome is CacheOutcome.MISS
+    assert lies(found) == pytest.approx(estimate)
+
+
 def test_miss_of_the_first_function_expects_nothing() -> None:
     found = predict(WANTED, 3, [], {}, nothing_stored)
     assert (found.outcome, found.expected_s) == (CacheOutcome.MISS, None)
@@ -59,16 +102,16 @@ def test_miss_of_the_first_function_expects_nothing() -> None:
 
 def test_disk_expects_what_restoring_took() -> None:
     past = {WANTED: KeyHistory(miss_s=6.0, disk_s=0.9)}
-    found = predict(WANTED, 3, [], past, lambda key: key == WANTED)
+    found = predict(WANTED, 3, [], past, lambda key: [] if key == WANTED else ["decode"])
     assert (found.outcome, found.expected_s) == (CacheOutcome.DISK, 0.9)
 
 
 def test_a_larger_function_in_memory_is_reused_rather_than_waiting_for_the_disk() -> None:
     larger = CacheKey(64, 1, 64)
-    found = predict(WANTED, 3, [entry(larger, 4.0, cached=[0.2])], {}, lambda key: True)
+    found = predict(WANTED, 3, [entry(larger, 4.0, cached=[0.2])], {}, all_stored)
     assert (found.outcome, found.key, found.requested_key) == (CacheOutcome.REUSED, larger, WANTED)
     assert found.expected_s == 0.2
-    exact = predict(WANTED, 3, [entry(larger, 4.0)], {}, lambda key: True, exact_key=True)
+    exact = predict(WANTED, 3, [entry(larger, 4.0)], {}, all_stored, exact_key=True)
     assert (exact.outcome, exact.key) == (CacheOutcome.DISK, WANTED)
 
 
@@ -84,7 +127,7 @@ def test_a_larger_function_in_memory_is_reused_rather_than_waiting_for_the_disk(
 )
 def test_functions_that_do_not_fit_are_not_reused(other: CacheKey) -> None:
     assert reusable([other], WANTED) is None
-    assert choose(WANTED, {other}, nothing_stored, exact_key=False).outcome is CacheOutcome.MISS
+    assert choose(WANTED, {other}, lambda key: False, exact_key=False).outcome is CacheOutcome.MISS
 
 
 def test_of_several_larger_functions_the_one_with_the_least_padding_serves() -> None:
