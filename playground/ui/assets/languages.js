@@ -5,6 +5,7 @@
   const kept = "xla-playground-language";
   // What visitors and models have written is marked as of any direction; code is no language.
   const foreign = "[dir=auto], [translate=no], script, style, textarea, pre, code, kbd, .cm-editor, #language";
+  const headings = "h3, summary";
   const inline = new Set(["A", "B", "BR", "CODE", "EM", "I", "KBD", "SMALL", "STRONG"]);
   const attributes = ["placeholder", "title", "aria-label", "data-label"];
   const html = /<\w/;
@@ -170,13 +171,19 @@
     delete input.value;
     input.value = source;
   };
+  // What the page says inside of what is not its own.
+  const translateHeadings = (node) => {
+    if (node.nodeType !== Node.ELEMENT_NODE) return;
+    const within = node.matches(headings) ? [node] : node.querySelectorAll(headings);
+    for (const heading of within) heading.childNodes.forEach(translate);
+  };
   const translate = (node) => {
     if (node.nodeType === Node.TEXT_NODE) return translateText(node);
     if (node.nodeType !== Node.ELEMENT_NODE) return;
     if (node.matches("input[role=combobox]")) translateChoice(node);
     for (const name of attributes) if (node.hasAttribute(name)) translateAttribute(node, name);
     if (node.matches(foreign)) {
-      for (const heading of node.querySelectorAll("h3, summary")) heading.childNodes.forEach(translate);
+      translateHeadings(node);
     } else if (!translateUnit(node)) {
       for (const child of [...node.childNodes]) translate(child);
     }
@@ -197,7 +204,7 @@
   };
   const isForeign = (node) => {
     const element = node.nodeType === Node.ELEMENT_NODE ? node : node.parentElement;
-    return !element || (element.closest(foreign) && !element.closest("h3, summary"));
+    return !element || (element.closest(foreign) && !element.closest(headings));
   };
   // What was added inside a sentence changes the sentence.
   const around = (node) => {
@@ -207,7 +214,7 @@
   const observer = new MutationObserver((changes) => {
     for (const { type, target, addedNodes, attributeName } of changes) {
       if (type === "attributes") translateAttribute(target, attributeName);
-      else if (isForeign(target)) continue;
+      else if (isForeign(target)) addedNodes.forEach(translateHeadings);
       else if (type === "characterData") translate(around(target));
       else addedNodes.forEach((node) => node.isConnected && translate(around(node)));
     }
