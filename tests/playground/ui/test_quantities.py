@@ -6,7 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from playground.ui.quantities import count, elapsed, fine_seconds, of_calls, rate, seconds, times
+from playground.ui.quantities import (
+    count,
+    elapsed,
+    file_size,
+    fine_seconds,
+    of_calls,
+    rate,
+    seconds,
+    times,
+)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +45,7 @@ from playground.ui.quantities import count, elapsed, fine_seconds, of_calls, rat
         (elapsed, {-0.2: "0 s", 3.9: "3 s", 119.9: "119 s", 125: "2 min 5 s"}),
         (rate, {None: "–", 7.26: "7.3", 9.96: "10", 24.6: "25", 3570.2: "3,570"}),
         (times, {1.04: "1.0×", 2.24: "2.2×", 28.4: "28×", 1234.5: "1,234×"}),
+        (file_size, {400_000: "0.4 MB", 551_000_000: "551 MB", 1_519_000_000: "1.5 GB"}),
         (of_calls, {1: "one call", 2: "median of 2"}),
         (lambda n: count(n, "token"), {0: "0 tokens", 1: "1 token", 1200: "1,200 tokens"}),
     ],
