@@ -23,6 +23,7 @@ from xla_backend import BackendError
 
 if TYPE_CHECKING:
     from xla_backend import BackendProcess, ServedBackend
+    from xla_backend.checkpoints.added_models import AddedModels
     from xla_backend.process.request_log import RequestLog
 
 ENDS_WITHIN_S = 3.0
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Some Spaces switch it on: a downloader that the Hub's client has no more, and warns about.
     os.environ["HF_HUB_ENABLE_HF_TRANSFER"] = "0"
     backend: ServedBackend | None = None
+    added: AddedModels | None = None
     try:
         check_port(flags.host, flags.port)
         if flags.backend == "ray":
@@ -48,8 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             backend = ClusterBackend.connect(flags.ray_address)
         else:
             log = opened_log(flags.log_requests)
-            backend = start_engine(flags.models, flags.store, flags.memory_limit, log)
-        serve(backend, flags)
+            added = added_models(flags)
+            backend = start_engine(flags.models, flags.store, flags.memory_limit, log, added)
+        serve(backend, flags, added)
     except KeyboardInterrupt:
         return 0
     except BackendError as error:
@@ -98,6 +101,7 @@ def start_engine(
     store: str | None,
     memory_limit: str = "",
     log: RequestLog | None = None,
+    added: AddedModels | None = None,
 ) -> BackendProcess:
     """Starts the engine's process, without waiting for it.
 
@@ -108,6 +112,7 @@ def start_engine(
         memory_limit: what the engine's process may hold, as `process.memory.limit_from` takes it;
             empty for the default.
         log: is told of each request that has ended.
+        added: what may be used besides.
     """
     from playground import examples_for
     from xla_backend.checkpoints.models import folder_info
@@ -115,7 +120,7 @@ def start_engine(
     from xla_backend.process.memory import DEFAULT_LIMIT
     from xla_backend.serving.settings import first_model, open_registry
 
-    registry, first = open_registry(tuple(models)), first_model(models)
+    registry, first = open_registry(tuple(models), added), first_model(models)
     info = next((model for model in registry.list() if model.name == first), None)
     return BackendProcess(
         registry,
@@ -127,7 +132,20 @@ def start_engine(
     )
 
 
-def serve(backend: ServedBackend, flags: argparse.Namespace) -> None:
+def added_models(flags: argparse.Namespace) -> AddedModels | None:
+    """What was added to the list on the page, beside the store; None where strangers come, where
+    the list is fixed, and where engines run elsewhere."""
+    from xla_backend.checkpoints.added_models import FILE_NAME, AddedModels
+    from xla_backend.compilation.store import chosen_folder, default_folder
+
+    if not flags.admin or flags.is_public or flags.models or flags.backend != "process":
+        return None
+    return AddedModels((chosen_folder(flags.store) or default_folder()) / FILE_NAME)
+
+
+def serve(
+    backend: ServedBackend, flags: argparse.Namespace, added: AddedModels | None = None
+) -> None:
     """Builds the page, serves it and waits."""
     from playground import create_app, launch_options
 
@@ -140,6 +158,7 @@ def serve(backend: ServedBackend, flags: argparse.Namespace) -> None:
         admin=flags.admin,
         limits=flags.limits,
         behind_proxy=flags.on_spaces,
+        added=added,
     )
     try:
         app.launch(

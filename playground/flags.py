@@ -174,8 +174,8 @@ FLAGS = (
 def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The flags, with what the environment says in place of those that are not given.
 
-    `admin` and `limits` (what each visitor may ask for) are narrow where strangers come, on Spaces
-    and through a public link, as far as nothing else is said expressly.
+    `is_public` is whether strangers come, on Spaces and through a public link. There `admin` and
+    `limits` (what each visitor may ask for) are narrow, as far as nothing else is said expressly.
 
     Raises:
         SystemExit: they cannot be understood, or do not go together; stderr has the sentence.
@@ -189,12 +189,12 @@ def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     flags = parser.parse_args(arguments, argparse.Namespace(on_spaces=on_spaces))
     if problem := _problem(flags):
         parser.error(problem)
-    is_public = on_spaces or flags.share
+    flags.is_public = on_spaces or flags.share
     if flags.admin is None:
-        flags.admin = not is_public
+        flags.admin = not flags.is_public
     bounds = {bound.name: getattr(flags, bound.name) for bound in fields(Limits)}
     given = {name: value for name, value in bounds.items() if value is not None}
-    flags.limits = replace(PUBLIC_LIMITS if is_public else Limits(), **given)
+    flags.limits = replace(PUBLIC_LIMITS if flags.is_public else Limits(), **given)
     return flags
 
 

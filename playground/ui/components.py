@@ -71,16 +71,21 @@ def model_dropdown(
         elem_id: the element's id.
         is_described: whether a line says what the chosen model does.
     """
-    architectures = list(dict.fromkeys(map(architecture, models)))
-    grouped = sorted(models, key=lambda model: architectures.index(architecture(model)))
     return gr.Dropdown(
-        [(_model_label(model, len(architectures) > 1), model.name) for model in grouped],
+        model_choices(models),
         value=models[0].name if models else None,
         label="Model",
         info=model_description(models[0]) if models and is_described else None,
         elem_id=elem_id,
         elem_classes="model-choice",
     )
+
+
+def model_choices(models: Sequence[ModelInfo]) -> list[tuple[str, str]]:
+    """Label and name of each model, beside others of its architecture."""
+    architectures = list(dict.fromkeys(map(architecture, models)))
+    grouped = sorted(models, key=lambda model: architectures.index(architecture(model)))
+    return [(_model_label(model, len(architectures) > 1), model.name) for model in grouped]
 
 
 def empty_on_change(notice: gr.HTML, events: Sequence[Any]) -> None:

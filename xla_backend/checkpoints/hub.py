@@ -131,8 +131,8 @@ def look(name: str, alternatives: Iterable[str] = ()) -> Repository:
     else:
         wanted = [file for file in (*CONFIG_FILES, *TOKENIZER_FILES) if file in files]
         wanted += _weights_of_repository(name, list(files))
-    card = found.card_data or {}
-    license_name = card.get("license_name") or card.get("license") or ""
+    card = found.card_data
+    license_name = (card.get("license_name") or card.get("license") or "") if card else ""
     return Repository(
         name,
         tuple(files[file] for file in wanted),
