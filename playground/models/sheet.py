@@ -12,6 +12,7 @@ from playground.ui.components import notice
 from playground.ui.families import architecture, model_name
 from playground.ui.markup import escape
 from playground.ui.quantities import file_size, seconds
+from playground.ui.report_parts import progress_bar
 from xla_backend import CacheKey, ModelInfo
 from xla_backend.interface.results import KeyHistory, Past
 
@@ -49,10 +50,10 @@ def progress_line(progress: AddingProgress | None) -> str:
     if progress.state == "added":
         return notice(f"Added: {model_name(progress.name)} is in the lists of models.", "calm")
     done = f"{file_size(progress.done)} of {file_size(progress.total)}"
+    share = progress.done / progress.total if progress.total else 0.0
     return (
-        f'<p class="caption">Downloading <strong>{name}</strong>: {done}</p>'
-        f'<progress class="adding" max="{max(progress.total, 1)}" value="{progress.done}" '
-        f'aria-label="Downloading {name}"></progress>'
+        '<div class="download"><p>Downloading from the Hugging Face Hub, once. '
+        f"<b>{name}: {done}</b></p>{progress_bar('Download', share)}</div>"
     )
 
 
