@@ -150,7 +150,7 @@ FLAGS = (
     ),
     Flag(
         "--admin",
-        "whether visitors may compile and clear shapes, for everybody "
+        "whether visitors may compile and clear shapes and add models, for everybody "
         "(PLAYGROUND_ADMIN=1 or 0; default: yes, but not on Spaces and not with --share)",
         None,
         how={"action": argparse.BooleanOptionalAction},

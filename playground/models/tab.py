@@ -44,7 +44,7 @@ class ModelsTab:
         self.sent = gr.State(None)
         looked_at = [self.sheet, self.sent]
         if page.added is not None:
-            looked_at += [self.progress, self.cancel, self.names]
+            looked_at += [self.progress, self.cancel]
             self._connect_adding()
         gr.on(
             [page.load, page.engine_is_new.click],
@@ -80,7 +80,7 @@ class ModelsTab:
             self.found = gr.HTML("", elem_id="add_found", apply_default_css=False)
             self.progress = gr.HTML("", elem_id="adding", apply_default_css=False)
             self.candidate = gr.State(None)
-            self.names = gr.State(())
+            self.names = gr.State(tuple(added.read()))  # that are in the lists of the other tabs
 
     def _connect_adding(self) -> None:
         found = [self.found, self.candidate, self.add]
@@ -94,16 +94,32 @@ class ModelsTab:
 
     def offer_added(self, pickers: Sequence[gr.Dropdown]) -> None:
         """Has the other tabs' lists of models follow what is added here."""
+        if self._page.added is None:
+            return
+        added = self._page.added
 
-        def choices() -> list[Any]:
-            texts, speech = self._page.models(), self._page.speech_models()
+        def follow(offered: tuple[str, ...]) -> list[Any]:
+            names = tuple(added.read())
+            if names == offered:
+                return [names, *(gr.skip() for _ in pickers)]
+            text, speech = self._page.models(), self._page.speech_models()
             return [
-                gr.update(choices=model_choices(speech if "speech" in str(each.elem_id) else texts))
-                for each in pickers
+                names,
+                *(
+                    gr.update(choices=model_choices(speech if each in of_speech else text))
+                    for each in pickers
+                ),
             ]
 
-        if self._page.added is not None:
-            self.names.change(choices, None, list(pickers), **QUIET)
+        of_speech = [each for each in pickers if each.elem_id == "speech_model"]
+        gr.on(
+            [self._page.load, self._page.engine_is_new.click],
+            follow,
+            self.names,
+            [self.names, *pickers],
+            trigger_mode="always_last",
+            **QUIET,
+        )
 
     def _look(self, sent: int | None) -> Updates | dict[Any, Any]:
         """The list and the progress, sent only if something changed."""
@@ -117,7 +133,6 @@ class ModelsTab:
         if self._page.added is not None:
             updates[self.progress] = progress_line(progress)
             updates[self.cancel] = gr.update(interactive=self._adding.is_under_way)
-            updates[self.names] = tuple(self._page.added.read())
         return updates
 
     def _look_up(self, name: str) -> tuple[str, ModelInfo | None, Any]:
