@@ -61,7 +61,6 @@ def visit(browser: Browser) -> Iterator[Callable[[Served], Visit]]:
 
     def open_tab(served: Served) -> Visit:
         visits.append(Visit(browser, served.url, 1280, 900))
-        visits[-1].page.set_default_timeout(30_000)
         if visits[-1].page.get_by_role("tab", name="Models").count():
             visits[-1].open_tab("Models")
         return visits[-1]
@@ -122,6 +121,7 @@ def test_what_was_added_can_be_chosen_at_once_and_after_the_next_start(
         assert NAME in later.text("#models_sheet")
         later.open_tab("Playground")
         later.choose_model("small-gpt2")
+        later.at("#model", has_text="On this computer").wait_for()
         later.write("Once")
         later.generate()
         assert later.text("#report .badge") == "DISK"
