@@ -366,6 +366,8 @@ def candidate(name: str) -> ModelInfo:
             f"{shown(name, 80)} is neither a folder here nor a model of the Hub. Write OWNER/REPO, "
             "OWNER/REPO:Q8_0 for a GGUF file, or the path of a folder."
         )
+    if (local := _cached(name)) is not None:
+        return _open(_hub_info(name), local).info
     repository = hub.look(name)
     info = dataclasses.replace(
         _hub_info(name), license=repository.license, download_bytes=repository.download_bytes
@@ -383,9 +385,8 @@ def candidate(name: str) -> ModelInfo:
         config = read_config(folder).to_dict()
     except ModelUnavailable as error:
         raise ModelUnavailable(str(error).replace(str(folder), name)) from error
-    is_instruct = info.is_instruct or has_chat_template(folder)
-    info = _with_config(info, folder, config)
-    return dataclasses.replace(info, is_instruct=is_instruct, on_disk=_cached(name) is not None)
+    described = _with_config(info, folder, config)
+    return dataclasses.replace(described, is_instruct=info.is_instruct, on_disk=False)
 
 
 def _of_folder(name: str, folder: Path) -> ModelInfo:
