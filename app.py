@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from playground.flags import flags_from
 from xla_backend import BackendError
+from xla_backend.checkpoints.rotary_form import CONTEXT_VARIABLE
 
 if TYPE_CHECKING:
     from xla_backend import BackendProcess, ServedBackend
@@ -50,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             backend = ClusterBackend.connect(flags.ray_address)
         else:
             log = opened_log(flags.log_requests)
+            if flags.max_context:
+                os.environ[CONTEXT_VARIABLE] = flags.max_context  # the engine's process has it, too
             added = added_models(flags)
             backend = start_engine(flags.models, flags.store, flags.memory_limit, log, added)
         serve(backend, flags, added)

@@ -73,7 +73,7 @@ def _gpt2(made: Path, **shape: int) -> Path:
     config = GPT2Config(
         architectures=["GPT2LMHeadModel"], bos_token_id=50256, eos_token_id=50256, **shape
     )
-    _save_tokenizer(made, config.vocab_size)
+    save_tokenizer(made, config.vocab_size)
     save_file(_gpt2_weights(config), made / "model.safetensors", metadata={"format": "pt"})
     config.save_pretrained(made)
     return made
@@ -126,7 +126,7 @@ def _build(name: str, folder: Path) -> None:
         generation = {"eos_token_id": config.eos_token_id, "pad_token_id": config.pad_token_id}
         if architecture == "T5":
             generation["decoder_start_token_id"] = 0
-        _save_tokenizer(folder, config.vocab_size, special)
+        save_tokenizer(folder, config.vocab_size, special)
     model = getattr(transformers, _generating_class(architecture))(config)
     with torch.no_grad():
         for label, tensor in model.named_parameters():
@@ -211,7 +211,7 @@ def _byte_level(vocabulary_size: int, special: list[str]):
     return tokenizer
 
 
-def _save_tokenizer(folder: Path, vocabulary_size: int, special: list[str] | None = None) -> None:
+def save_tokenizer(folder: Path, vocabulary_size: int, special: list[str] | None = None) -> None:
     """Saves a byte-level tokenizer. GPT-2's special token comes last; other models' come first."""
     from transformers import GPT2TokenizerFast
 

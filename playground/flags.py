@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from playground.context.limits import PUBLIC_LIMITS, Limits
+from xla_backend.checkpoints.rotary_form import DEFAULT_CONTEXT, LONGEST_CONTEXT
 from xla_backend.process.memory import DEFAULT_LIMIT, limit_from
 
 BACKENDS = ("process", "ray")
@@ -129,6 +130,13 @@ FLAGS = (
         "machine (PLAYGROUND_RAY_ADDRESS; default: auto)",
         "auto",
         how={"metavar": "ADDRESS"},
+    ),
+    Flag(
+        "--max-context",
+        f"most tokens of prompt and text for models that have room for more, up to "
+        f"{LONGEST_CONTEXT} (PLAYGROUND_MAX_CONTEXT; default: XLA_BACKEND_MAX_CONTEXT, or else "
+        f"{DEFAULT_CONTEXT})",
+        how={"metavar": "TOKENS"},
     ),
     Flag(
         "--memory-limit",

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from playground.context.runs import Shown
 from playground.ui import quantities, report_parts
 from playground.ui.families import CONTINUING, Family, model_name
-from playground.ui.markup import escape, markdown, quoted
+from playground.ui.markup import answer, escape, quoted
 from playground.ui.option_controls import LABELS, relevant
 from playground.ui.outcomes import MEANING, badge
 from playground.ui.report_parts import PHASE_NAMES
@@ -37,7 +37,7 @@ def story(prompt: Prompt, text: str, writing: bool = False, family: Family = CON
     given = f'<span class="story-prompt">{escape(last_text(prompt))}</span>'
     new = f'<span class="story-new">{escape(text)}</span>{caret}'
     if not isinstance(prompt, str) and not writing:
-        new = f'<div class="story-new markdown" data-text="{escape(text)}">{markdown(text)}</div>'
+        new = f'<div class="story-new markdown" data-text="{escape(text)}">{answer(text)}</div>'
     if family.is_apart:
         given = f'<div class="story-part" dir="auto"><h3>{family.input_label}</h3>{given}</div>'
         new = (

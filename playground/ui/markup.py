@@ -7,6 +7,7 @@ passes all that came from outside (prompts, generated text, model names, message
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,9 @@ _MARKDOWN = (
     .disable(["image", "link", "autolink", "reference", "html_block", "html_inline"])
 )
 
+# An answer that was cut while the model thought has no end of it.
+_THOUGHT = re.compile(r"\s*<think>(.*?)(?:</think>|\Z)", re.DOTALL)
+
 
 def markdown(text: object) -> str:
     """A model's Markdown as HTML: no tag, picture or link of the text's own survives in it.
@@ -30,6 +34,17 @@ def markdown(text: object) -> str:
     The page's script has the button of a block of code copy it.
     """
     return _MARKDOWN.render(clean(text))
+
+
+def answer(text: str) -> str:
+    """A model's answer as HTML; what it thought before, as Qwen3 marks it, is folded."""
+    found = _THOUGHT.match(text)
+    if found is None:
+        return markdown(text)
+    thought, said = found[1].strip(), markdown(text[found.end() :])
+    if not thought:
+        return said
+    return f"<details><summary>Thinking</summary>{markdown(thought)}</details>{said}"
 
 
 def _code(self: RendererHTML, tokens: Sequence[Token], place: int, *_: object) -> str:

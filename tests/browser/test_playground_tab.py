@@ -410,8 +410,11 @@ def test_an_example_fills_in_prompt_and_options(visit: Open) -> None:
     assert window.at('#top_k input[type="range"]').is_disabled()
 
 
-def test_on_a_phone_text_badge_and_button_are_in_sight(visit: Open) -> None:
-    window = visit(390, 844)
+@pytest.mark.parametrize("size", [(390, 844), (853, 533)], ids=["phone", "at 150%"])
+def test_on_a_small_screen_text_badge_and_button_are_in_sight(
+    visit: Open, size: tuple[int, int]
+) -> None:
+    window = visit(*size)
     window.generate()
     window.page.wait_for_function(
         """() => {
@@ -424,7 +427,7 @@ def test_on_a_phone_text_badge_and_button_are_in_sight(visit: Open) -> None:
     window.at("#history").scroll_into_view_if_needed()
     for button in ("#generate", "#stop", "#walkthrough_show"):
         box = window.at(button).bounding_box()
-        assert box is not None and box["y"] > 0 and box["y"] + box["height"] <= 844, button
+        assert box is not None and box["y"] > 0 and box["y"] + box["height"] <= size[1], button
     assert window.overflow() == 0
     # The bar covers nothing that could not be scrolled above it.
     window.page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")

@@ -413,7 +413,7 @@ def _usable(model_type: str, context_length: object) -> int | None:
     if not isinstance(context_length, int):
         return None
     is_bounded = model_type in rotary_form.MODEL_TYPES
-    return min(context_length, rotary_form.MAX_CONTEXT) if is_bounded else context_length
+    return min(context_length, rotary_form.most_context()) if is_bounded else context_length
 
 
 def _hub_info(name: str) -> ModelInfo:

@@ -8,14 +8,17 @@ is described here.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from xla_backend.interface.errors import ModelUnavailable
+from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
 
-MAX_CONTEXT = 2048
-"""The most tokens of prompt and output, where a configuration has room for more."""
+CONTEXT_VARIABLE = "XLA_BACKEND_MAX_CONTEXT"
+DEFAULT_CONTEXT = 2048
+LONGEST_CONTEXT = 8192
+"""A prompt's keys and values grow with its slots, and what a prompt of 8,192 takes is seconds."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,7 @@ def describe(config: Any) -> RotaryForm:
         "activation": getattr(config, "hidden_act", ""),
         "epsilon": config.rms_norm_eps,
         "score_scale": head_size**-0.5,
-        "context_length": min(config.max_position_embeddings, MAX_CONTEXT),
+        "context_length": min(config.max_position_embeddings, most_context()),
         "is_tied": config.tie_word_embeddings,
     }
     layers = tuple(_layer(config, place, head_size) for place in range(config.num_hidden_layers))
@@ -186,6 +189,21 @@ def _layer(config: Any, place: int, head_size: int) -> LayerForm:
     if rotated and not rotated[place]:
         frequencies = (0.0,) * len(frequencies)
     return LayerForm(frequencies, window if kind == "sliding_attention" else None)
+
+
+def most_context() -> int:
+    """The most tokens of prompt and output, where a configuration has room for more.
+
+    Raises:
+        InvalidRequest: `CONTEXT_VARIABLE` is no such number.
+    """
+    given = os.environ.get(CONTEXT_VARIABLE) or str(DEFAULT_CONTEXT)
+    if not given.isdecimal() or not 1 <= int(given) <= LONGEST_CONTEXT:
+        raise InvalidRequest(
+            f"{CONTEXT_VARIABLE}, or --max-context, must be a whole number from 1 to "
+            f"{LONGEST_CONTEXT}, not {given!r}."
+        )
+    return int(given)
 
 
 def inverse_frequencies(rope: dict[str, Any], head_size: int) -> tuple[float, ...]:

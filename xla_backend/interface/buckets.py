@@ -49,7 +49,10 @@ class BucketRules:
         max_new_tokens: ascending sizes for new tokens, likewise.
     """
 
-    padded_lengths: tuple[int, ...] = (16, 32, 64, *range(128, 513, 64), *range(640, 1025, 128))
+    padded_lengths: tuple[int, ...] = (
+        *(16, 32, 64, *range(128, 513, 64), *range(640, 1025, 128)),
+        *(1536, 2048, 3072, 4096, 6144, 8192),
+    )
     max_new_tokens: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
 
     def __post_init__(self) -> None:

@@ -176,7 +176,7 @@
     if (node.matches("input[role=combobox]")) translateChoice(node);
     for (const name of attributes) if (node.hasAttribute(name)) translateAttribute(node, name);
     if (node.matches(foreign)) {
-      for (const heading of node.querySelectorAll("h3")) heading.childNodes.forEach(translate);
+      for (const heading of node.querySelectorAll("h3, summary")) heading.childNodes.forEach(translate);
     } else if (!translateUnit(node)) {
       for (const child of [...node.childNodes]) translate(child);
     }
@@ -197,7 +197,7 @@
   };
   const isForeign = (node) => {
     const element = node.nodeType === Node.ELEMENT_NODE ? node : node.parentElement;
-    return !element || (element.closest(foreign) && !element.closest("h3"));
+    return !element || (element.closest(foreign) && !element.closest("h3, summary"));
   };
   // What was added inside a sentence changes the sentence.
   const around = (node) => {

@@ -89,8 +89,9 @@ async function copied(text) {
   }
 }
 
-// On a narrow screen the result begins below the fold: bring it into sight, on a phone its card from
-// the top, unless the request was refused, for then the reason beside the button is what matters.
+// On a narrow screen the result begins below the fold: bring it into sight, its card from the top
+// where all cards stand below each other, unless the request was refused, for then the reason
+// beside the button is what matters.
 document.addEventListener("click", (event) => {
   const button = event.target.closest(Object.keys(RESULTS).map((id) => "#" + id).join());
   if (!button) return;
@@ -99,7 +100,7 @@ document.addEventListener("click", (event) => {
     if (document.querySelector(`${notice} .problem`)) return;
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const shown = document.querySelector(result);
-    const card = matchMedia("(max-width: 640px)").matches && shown.closest(".area-result");
+    const card = matchMedia("(max-width: 860px)").matches && shown.closest(".area-result");
     const block = card ? "start" : "nearest";
     (card || shown).scrollIntoView({ block, behavior: calm ? "auto" : "smooth" });
   }, 400);

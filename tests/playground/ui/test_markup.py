@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from playground.ui.markup import clean, escape, markdown
+from playground.ui.markup import answer, clean, escape, markdown
 from tests.playground.samples import INJECTIONS
 
 
@@ -65,3 +65,29 @@ def test_characters_that_cannot_be_sent_are_replaced() -> None:
 
 def test_anything_can_be_escaped() -> None:
     assert escape(16) == "16"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Paris.", "<p>Paris.</p>\n"),
+        ("<think>\n\n</think>\n\nParis.", "<p>Paris.</p>\n"),
+        (
+            "<think>\nA **city**.\n</think>\n\nParis.",
+            "<details><summary>Thinking</summary><p>A <strong>city</strong>.</p>\n</details>"
+            "<p>Paris.</p>\n",
+        ),
+        (
+            "<think>I was cut",
+            "<details><summary>Thinking</summary><p>I was cut</p>\n</details>",
+        ),
+        ("Say <think> so", "<p>Say &lt;think&gt; so</p>\n"),
+        (
+            "<think></details><script>x</script></think>",
+            "<details><summary>Thinking</summary><p>&lt;/details&gt;&lt;script&gt;x&lt;/script&gt;"
+            "</p>\n</details>",
+        ),
+    ],
+)
+def test_what_a_model_thought_is_folded(text: str, expected: str) -> None:
+    assert answer(text) == expected

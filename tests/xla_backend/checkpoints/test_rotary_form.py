@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 
 from tests import checkpoints
-from xla_backend import ModelUnavailable
+from xla_backend import InvalidRequest, ModelUnavailable
 from xla_backend.checkpoints.models import folder_info
-from xla_backend.checkpoints.rotary_form import MAX_CONTEXT, MODEL_TYPES, describe
+from xla_backend.checkpoints.rotary_form import (
+    CONTEXT_VARIABLE,
+    DEFAULT_CONTEXT,
+    LONGEST_CONTEXT,
+    MODEL_TYPES,
+    describe,
+)
 from xla_backend.checkpoints.weights import read_config, read_weights
 
 
@@ -57,7 +63,15 @@ def test_what_is_not_here_is_refused_by_name(
         read_config(folder)
 
 
-def test_a_long_context_is_cut_where_a_page_can_hold_it(tmp_path: Path) -> None:
-    folder = checkpoints.rotary(tmp_path, "qwen3", max_position_embeddings=40_960)
-    assert folder_info(str(folder)).context_length == MAX_CONTEXT
-    assert describe(read_config(folder)).context_length == MAX_CONTEXT
+def test_a_long_context_is_cut_where_a_page_can_hold_it_and_a_flag_moves_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = checkpoints.rotary(tmp_path, "llama", max_position_embeddings=131072)
+    for given, context in (("", DEFAULT_CONTEXT), ("4096", 4096), (str(LONGEST_CONTEXT), 8192)):
+        monkeypatch.setenv(CONTEXT_VARIABLE, given)
+        assert describe(read_config(folder)).context_length == context
+        assert folder_info(str(folder)).context_length == context
+    for given in ("8193", "0", "-1", "many", "2e3"):
+        monkeypatch.setenv(CONTEXT_VARIABLE, given)
+        with pytest.raises(InvalidRequest, match=f"from 1 to {LONGEST_CONTEXT}, not '{given}'"):
+            describe(read_config(folder))

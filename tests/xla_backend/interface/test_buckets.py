@@ -40,8 +40,9 @@ def test_every_prompt_fits_its_key_and_default_keys_are_few() -> None:
     rules = BucketRules()
     keys = {rules.key_for(tokens, 1, 32, 1024) for tokens in range(1, 1025)}
     assert len(keys) == 14
+    assert len({rules.key_for(tokens, 1, 32, 8192) for tokens in range(1, 8193)}) == 20
     assert rules.key_for(448, 1, 32).padded_length == 448
-    for tokens in range(1, 1025):
+    for tokens in (*range(1, 1025), *range(1025, 8193, 7)):
         key = rules.key_for(tokens, 3, tokens)
         assert tokens <= key.padded_length < max((1.5 if tokens > 128 else 2) * tokens, 17)
         assert tokens <= key.max_new_tokens < max(2 * tokens, 17)

@@ -190,6 +190,21 @@ def test_long_prompts_whose_halves_attend_apart(
             assert (result.prompt_tokens, result.key.padded_length) == (tokens, padded_length)
 
 
+def test_longer_prompts_that_attend_piece_by_piece(tmp_path: Path) -> None:
+    folder = checkpoints.gpt2(tmp_path / "longer", n_positions=1400)
+    with contextlib.closing(Backend(rules=BucketRules(padded_lengths=(1345,)))) as backend:
+        pair = DecoderOnlyPair(backend, folder, load_oracle(folder))
+        words = 4 * checkpoints.TEXT.split()
+        for share in (0.5, 0.9, 1.0):  # less than the first half, and more
+            prompt = " ".join(
+                words[
+                    : int(share * 1345 * len(words) / len(pair.tokenizer.encode(" ".join(words))))
+                ]
+            )
+            result = pair.assert_same_text(prompt)
+            assert 0.4 * 1345 < result.prompt_tokens <= result.key.padded_length == 1345
+
+
 # 8, 4 and 2 parts; the smallest such kernel has more than a megabyte.
 @pytest.mark.parametrize("width", [640, 636, 634])
 def test_kernels_that_are_cut_for_a_single_row(

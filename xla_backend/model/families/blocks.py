@@ -46,6 +46,10 @@ _LINES = 16
 
 HALVED_FROM = 256
 """From this number of positions on, `attend_causally` works in halves."""
+PIECES_FROM = 1025
+"""From this number of positions on, it works in pieces."""
+PIECE = 256
+"""Positions of a piece: for 32 heads and 8,192 keys, scores of 268 MB."""
 
 
 class Linear(NamedTuple):
@@ -238,29 +242,70 @@ def attend_all(
     return tf.reshape(tf.transpose(attended, [1, 0, 2]), [queries, heads * size])
 
 
+class CausalMask(NamedTuple):
+    """Which positions of a prompt look at which: at none after them, and at no padding.
+
+    Attributes:
+        padding: the number of slots in front that hold no token, int32.
+        window: each looks at so many, itself included; None: at all before it.
+    """
+
+    padding: tf.Tensor
+    window: int | None = None
+
+    def bias(self, queries: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+        """The bias of scores, `[Q, S]`, of queries at the positions `[Q]` and the first S keys."""
+        keys = tf.range(length)
+        distances = queries[:, None] - keys
+        is_visible = (distances >= 0) & (keys >= self.padding)
+        if self.window is not None:
+            is_visible &= distances < self.window
+        return tf.where(is_visible, 0.0, MASKED)
+
+
 def attend_causally(
-    q: tf.Tensor, kv: KeysValues, bias: tf.Tensor, score_cap: float | None = None
+    q: tf.Tensor, kv: KeysValues, mask: CausalMask, score_cap: float | None = None
 ) -> tf.Tensor:
     """`attend_all` where no position looks at a later one, with `[H, S, D]` queries and keys.
 
     From some length on, the first half of the positions skips the keys of the second half, a
     quarter of all scores. More parts than two would skip more scores, but take longer to compile
-    and make the products too small.
+    and make the products too small. From a greater length on, each half goes piece by piece: a
+    loop, so that all scores, which grow with the square of the length, never exist at once.
     """
     length = tf.shape(q)[1]
+    middle = length // 2
 
-    def whole() -> tf.Tensor:
-        return attend_all(q, kv, bias, score_cap)
+    def attend(first: tf.Tensor | int, last: tf.Tensor) -> tf.Tensor:
+        """Of the positions from the first up to the last, which is the number of keys."""
+        keys_values = KeysValues(kv.keys[:, :last], kv.values[:, :last])
+        bias = mask.bias(tf.range(first, last), last)
+        return attend_all(q[:, first:last], keys_values, bias, score_cap)
 
-    def in_halves() -> tf.Tensor:
-        middle = length // 2
-        first_kv = KeysValues(kv.keys[:, :middle], kv.values[:, :middle])
-        first = attend_all(q[:, :middle], first_kv, bias[:middle, :middle], score_cap)
-        second = attend_all(q[:, middle:], kv, bias[middle:], score_cap)
-        return tf.concat([first, second], axis=0)
+    def attend_in_pieces(first: tf.Tensor | int, last: tf.Tensor) -> tf.Tensor:
+        keys_values = KeysValues(kv.keys[:, :last], kv.values[:, :last])
+        pieces = -(-(last - first) // PIECE)
+        # The last piece may go beyond the last position: what is there is thrown away.
+        rest = tf.zeros([q.shape[0], PIECE, q.shape[2]])
+        queries = tf.concat([q[:, first:last], rest], axis=1)
+
+        def piece(place: tf.Tensor) -> tf.Tensor:
+            begin = place * PIECE
+            own = tf.slice(queries, [0, begin, 0], [q.shape[0], PIECE, q.shape[2]])
+            bias = mask.bias(first + begin + tf.range(PIECE), last)
+            return attend_all(own, keys_values, bias, score_cap)
+
+        attended = tf.map_fn(piece, tf.range(pieces), fn_output_signature=tf.float32)
+        return tf.reshape(attended, [-1, q.shape[0] * q.shape[2]])[: last - first]
+
+    def in_halves(part: Callable[[tf.Tensor | int, tf.Tensor], tf.Tensor]) -> tf.Tensor:
+        return tf.concat([part(0, middle), part(middle, length)], axis=0)
 
     # XLA knows the length when it compiles, and compiles only one of the branches.
-    attended = tf.switch_case(tf.cast(length >= HALVED_FROM, tf.int32), [whole, in_halves])
+    attended = tf.switch_case(
+        tf.cast(length >= HALVED_FROM, tf.int32) + tf.cast(length >= PIECES_FROM, tf.int32),
+        [lambda: attend(0, length), lambda: in_halves(attend), lambda: in_halves(attend_in_pieces)],
+    )
     return tf.ensure_shape(attended, [None, q.shape[0] * q.shape[2]])
 
 

@@ -19,6 +19,7 @@ from transformers import GPT2Config, OPTConfig, PretrainedConfig
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (
     MASKED,
+    CausalMask,
     KeysValues,
     Linear,
     Norm,
@@ -126,27 +127,29 @@ class DecoderOnly(LeftPadded):
         length = tf.shape(token_ids)[0]
         slots = tf.range(length)
         x = self._embed(token_ids, tf.maximum(slots - padding, 0))
-        visible = (slots[None, :] <= slots[:, None]) & (slots[None, :] >= padding)
-        bias = tf.where(visible, 0.0, MASKED)
 
         def block(
-            layer: Layer, x: tf.Tensor, bias: tf.Tensor, only_last_position: bool = False
+            layer: Layer, x: tf.Tensor, padding: tf.Tensor, only_last_position: bool = False
         ) -> tuple[tf.Tensor, KeysValues]:
+            mask = CausalMask(padding)
+
             def attention(q: tf.Tensor, kv: KeysValues) -> tuple[tf.Tensor, KeysValues]:
                 q, k, v = (blocks.split_heads(x, self.heads) for x in (q, *kv))
-                attend = blocks.attend_all if only_last_position else blocks.attend_causally
-                return attend(q, KeysValues(k, v), bias), KeysValues(k, v)
+                kv = KeysValues(k, v)
+                if only_last_position:
+                    return blocks.attend_all(q, kv, mask.bias(slots[-1:], length)), kv
+                return blocks.attend_causally(q, kv, mask), kv
 
             return self._block(layer, x, attention, only_last_position)
 
         each = Repeated(block)
         prompt = []
         for layer in self.layers[:-1]:
-            x, kv = each(layer, x, bias)
+            x, kv = each(layer, x, padding)
             prompt.append(kv)
         # Only the logits of the last position are needed. So the last layer needs the other
         # positions only as keys and values, and the head, the largest matrix, not at all.
-        x, kv = block(self.layers[-1], x, bias[-1, None], only_last_position=True)
+        x, kv = block(self.layers[-1], x, padding, only_last_position=True)
         prompt.append(kv)
         return Prefilled(
             logits=self._logits(x),

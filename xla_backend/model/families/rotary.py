@@ -20,6 +20,7 @@ from xla_backend.checkpoints.rotary_form import LayerForm, RotaryForm, describe
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (
     MASKED,
+    CausalMask,
     FeedForward,
     KeysValues,
     Linear,
@@ -124,41 +125,37 @@ class Rotary(LeftPadded):
 
     def prefill(self, token_ids: tf.Tensor, padding: tf.Tensor) -> Prefilled:
         """Runs the whole prompt; see `Model.prefill`."""
-        slots = tf.range(tf.shape(token_ids)[0])
-        distances = slots[:, None] - slots[None, :]
-        is_visible = (distances >= 0) & (slots[None, :] >= padding)
+        length = tf.shape(token_ids)[0]
+        slots = tf.range(length)
         rotations = self._rotations(tf.maximum(slots - padding, 0))
-        biases = {
-            window: tf.where(is_visible & _is_within(distances, window), 0.0, MASKED)
-            for window in self._windows
-        }
 
         def block(
             layer: Layer,
             x: tf.Tensor,
             rotation: Rotation,
-            bias: tf.Tensor,
+            mask: CausalMask,
             only_last_position: bool = False,
         ) -> tuple[tf.Tensor, KeysValues]:
             # Keys and values `[H, S, D]`, queries `[H * R, S, D]`.
             q, k, v = (_swap(y) for y in self._attention_inputs(layer, x, rotation))
             kv = KeysValues(k, v)
-            attend = blocks.attend_causally
-            if only_last_position:
-                q, x, attend = q[:, -1, None], x[-1, None], blocks.attend_all
-            attended = attend(q, kv, bias, self.form.score_cap)
-            return self._finish(layer, x, attended), kv
+            if not only_last_position:
+                attended = blocks.attend_causally(q, kv, mask, self.form.score_cap)
+                return self._finish(layer, x, attended), kv
+            bias = mask.bias(slots[-1:], length)
+            attended = blocks.attend_all(q[:, -1, None], kv, bias, self.form.score_cap)
+            return self._finish(layer, x[-1, None], attended), kv
 
         each = Repeated(block)
         x, prompt = self._embed(token_ids), []
         for layer, form in zip(self.layers[:-1], self.form.layers, strict=False):
             rotation = rotations[form.inverse_frequencies]
-            x, kv = each(layer, x, rotation, biases[form.window])
+            x, kv = each(layer, x, rotation, CausalMask(padding, form.window))
             prompt.append(kv)
         # Only the logits of the last position are needed: see `DecoderOnly.prefill`.
         last = self.form.layers[-1]
-        rotation, bias = rotations[last.inverse_frequencies], biases[last.window][-1, None]
-        x, kv = block(self.layers[-1], x, rotation, bias, only_last_position=True)
+        rotation, mask = rotations[last.inverse_frequencies], CausalMask(padding, last.window)
+        x, kv = block(self.layers[-1], x, rotation, mask, only_last_position=True)
         prompt.append(kv)
         return Prefilled(
             logits=self._logits(x),
