@@ -25,6 +25,7 @@ from xla_backend.checkpoints.rotary_form import CONTEXT_VARIABLE
 if TYPE_CHECKING:
     from playground.server.metrics import Metrics
     from xla_backend import BackendProcess, ServedBackend
+    from xla_backend.checkpoints.added_models import AddedModels
     from xla_backend.process.request_log import FinishedRequest, RequestLog
 
 ENDS_WITHIN_S = 3.0
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ["HF_HUB_ENABLE_HF_TRANSFER"] = "0"
     backend: ServedBackend | None = None
     metrics: Metrics | None = None
+    added: AddedModels | None = None
     try:
         check_port(flags.host, flags.port)
         if flags.metrics:
@@ -60,8 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 watchers.append(metrics.observe)
             if flags.max_context:
                 os.environ[CONTEXT_VARIABLE] = flags.max_context  # the engine's process has it, too
-            backend = start_engine(flags.models, flags.store, flags.memory_limit, watchers)
-        serve(backend, flags, metrics)
+            added = added_models(flags)
+            backend = start_engine(flags.models, flags.store, flags.memory_limit, watchers, added)
+        serve(backend, flags, metrics, added)
     except KeyboardInterrupt:
         return 0
     except BackendError as error:
@@ -110,6 +113,7 @@ def start_engine(
     store: str | None,
     memory_limit: str = "",
     watchers: Sequence[Callable[[FinishedRequest], None]] = (),
+    added: AddedModels | None = None,
 ) -> BackendProcess:
     """Starts the engine's process, without waiting for it.
 
@@ -120,6 +124,7 @@ def start_engine(
         memory_limit: what the engine's process may hold, as `process.memory.limit_from` takes it;
             empty for the default.
         watchers: are told of each request that has ended.
+        added: what may be used besides.
     """
     from playground import examples_for
     from xla_backend.checkpoints.models import folder_info
@@ -131,7 +136,7 @@ def start_engine(
         for watcher in watchers:
             watcher(finished)
 
-    registry, first = open_registry(tuple(models)), first_model(models)
+    registry, first = open_registry(tuple(models), added), first_model(models)
     info = next((model for model in registry.list() if model.name == first), None)
     return BackendProcess(
         registry,
@@ -143,7 +148,23 @@ def start_engine(
     )
 
 
-def serve(backend: ServedBackend, flags: argparse.Namespace, metrics: Metrics | None) -> None:
+def added_models(flags: argparse.Namespace) -> AddedModels | None:
+    """What was added to the list on the page, beside the store; None where strangers come, where
+    the list is fixed, and where engines run elsewhere."""
+    from xla_backend.checkpoints.added_models import FILE_NAME, AddedModels
+    from xla_backend.compilation.store import chosen_folder, default_folder
+
+    if not flags.admin or flags.is_public or flags.models or flags.backend != "process":
+        return None
+    return AddedModels((chosen_folder(flags.store) or default_folder()) / FILE_NAME)
+
+
+def serve(
+    backend: ServedBackend,
+    flags: argparse.Namespace,
+    metrics: Metrics | None,
+    added: AddedModels | None,
+) -> None:
     """Builds the page, serves it and waits."""
     from playground import create_app, launch_options
 
@@ -156,6 +177,7 @@ def serve(backend: ServedBackend, flags: argparse.Namespace, metrics: Metrics | 
         admin=flags.admin,
         limits=flags.limits,
         behind_proxy=flags.on_spaces,
+        added=added,
     )
     try:
         app.launch(

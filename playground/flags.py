@@ -165,7 +165,7 @@ FLAGS = (
     ),
     Flag(
         "--admin",
-        "whether visitors may compile and clear shapes, for everybody "
+        "whether visitors may compile and clear shapes and add models, for everybody "
         "(PLAYGROUND_ADMIN=1 or 0; default: yes, but not on Spaces and not with --share)",
         None,
         how={"action": argparse.BooleanOptionalAction},
@@ -196,8 +196,8 @@ FLAGS = (
 def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The flags, with what the environment says in place of those that are not given.
 
-    `admin` and `limits` (what each visitor may ask for) are narrow where strangers come, on Spaces
-    and through a public link, as far as nothing else is said expressly.
+    `is_public` is whether strangers come, on Spaces and through a public link. There `admin` and
+    `limits` (what each visitor may ask for) are narrow, as far as nothing else is said expressly.
 
     Raises:
         SystemExit: they cannot be understood, or do not go together; stderr has the sentence.
@@ -211,12 +211,12 @@ def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     flags = parser.parse_args(arguments, argparse.Namespace(on_spaces=on_spaces))
     if problem := _problem(flags):
         parser.error(problem)
-    is_public = on_spaces or flags.share
+    flags.is_public = on_spaces or flags.share
     if flags.admin is None:
-        flags.admin = not is_public
+        flags.admin = not flags.is_public
     bounds = {bound.name: getattr(flags, bound.name) for bound in fields(Limits)}
     given = {name: value for name, value in bounds.items() if value is not None}
-    flags.limits = replace(PUBLIC_LIMITS if is_public else Limits(), **given)
+    flags.limits = replace(PUBLIC_LIMITS if flags.is_public else Limits(), **given)
     return flags
 
 

@@ -31,6 +31,7 @@ from playground.context.waiting_line import WaitingLine
 from playground.functions.tab import FunctionsTab
 from playground.generate.tab import PlaygroundTab
 from playground.history.statistics_tab import StatisticsTab
+from playground.models.tab import ModelsTab
 from playground.server.changes import changes_route
 from playground.server.gate import Gate
 from playground.server.health import health_route
@@ -45,6 +46,7 @@ from xla_backend.openai_api.outside import PATH, Outside
 
 if TYPE_CHECKING:
     from xla_backend import ServedBackend
+    from xla_backend.checkpoints.added_models import AddedModels
 
 TABS = {
     "playground": PlaygroundTab,
@@ -53,11 +55,12 @@ TABS = {
     "batch": BatchTab,
     "shapes": ShapesTab,
     "compare": CompareTab,
+    "models": ModelsTab,
     "statistics": StatisticsTab,
     "about": AboutTab,
 }
 """The tabs by their names in addresses; the first is shown where an address names none."""
-ADMIN_TABS = (ShapesTab,)
+ADMIN_TABS = (ShapesTab, ModelsTab)
 """Tabs that change the engine for everybody."""
 TITLE = "XLA Playground"
 FILES_KEPT_S = (3600, 24 * 3600)
@@ -92,6 +95,7 @@ def create_app(
     admin: bool = False,
     limits: Limits = Limits(),  # noqa: B008 (immutable)
     behind_proxy: bool = False,
+    added: AddedModels | None = None,
 ) -> Page:
     """Builds the page without serving it; `page.launch(**launch_options(page))` serves it.
 
@@ -101,6 +105,8 @@ def create_app(
         admin: also builds what changes the engine for everybody who uses the page.
         limits: what each visitor may ask for.
         behind_proxy: whether a proxy that can be trusted says in X-Forwarded-For who asks.
+        added: remembers the models that are added on the page; None where none can be. Whoever
+            uses the page can then name folders of this computer, so never where strangers come.
     """
     with Page(
         title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=FILES_KEPT_S
@@ -135,15 +141,25 @@ def create_app(
                 offered=tuple(models),
                 admin=admin,
                 limits=limits,
+                added=added,
             )
             address_is_new = gr.Button(visible="hidden", elem_id="address_is_new")
+            built: dict[str, Any] = {}
             with gr.Tabs(elem_id="tabs") as shown:
                 gr.on([app.load, address_is_new.click], None, None, shown, js=_SHOW_TAB, **QUIET)
                 for address, tab in tabs(admin).items():
                     with gr.Tab(tab.name, id=address) as item:
-                        tab(page)
+                        built[address] = tab(page)
                     tell = f"() => tellAddress({json.dumps(address)})"
                     item.select(None, None, None, js=tell, **QUIET)
+        if admin:
+            built["models"].offer_added(
+                [
+                    block
+                    for block in app.blocks.values()
+                    if isinstance(block, gr.Dropdown) and "model-choice" in block.elem_classes
+                ]
+            )
         add_endpoints(page)
 
         def leave(request: gr.Request) -> None:

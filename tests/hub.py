@@ -25,6 +25,9 @@ class Hub(BaseHTTPRequestHandler):
         folder: what is in the repository.
         repository: its name.
         status: every answer's status; only 200 comes with anything.
+        is_gated: whether files are for those only who have accepted the license.
+        card: the front matter of its README.
+        gguf: what the Hub has read in the GGUF files.
         hidden: files that are not in the list.
         requested: files that were fetched.
         bytes_per_s: how fast files are sent; 0 for at once.
@@ -35,6 +38,9 @@ class Hub(BaseHTTPRequestHandler):
     folder: Path
     repository: str = HUB_MODEL
     status: int = 200
+    is_gated: bool = False
+    card: dict[str, str] = {}  # noqa: RUF012 (replaced, never changed)
+    gguf: dict[str, str] = {}  # noqa: RUF012
     hidden: frozenset[str] = frozenset()
     requested: list[str]
     bytes_per_s: int = 0
@@ -70,10 +76,17 @@ class Hub(BaseHTTPRequestHandler):
                 }
                 for file in files
             ]
-            answer = listed if is_tree else {"id": self.repository, "sha": SHA, "siblings": listed}
+            about = {"cardData": self.card, "gguf": self.gguf}
+            whole = {"id": self.repository, "sha": SHA, "siblings": listed, **about}
+            answer = listed if is_tree else whole
             self._send(json.dumps(answer).encode(), with_body)
         elif "/resolve/" not in path:
             self.send_error(404)  # what the client asks beside a repository's files
+        elif self.is_gated:
+            self.send_response(401)
+            self.send_header("X-Error-Code", "GatedRepo")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
         else:
             name = path.rsplit("/", 1)[-1]
             if with_body:

@@ -29,7 +29,8 @@ from packaging.utils import canonicalize_name
 from playground.flags import FLAGS
 from tests.hub import HUB_MODEL, hub_with
 from tests.playground.served import ROOT, Served, free_port, start
-from xla_backend.checkpoints.models import HUB_MODELS, REPOSITORIES
+from xla_backend.checkpoints import hub
+from xla_backend.checkpoints.models import HUB_MODELS, PACKAGED_MODEL, REPOSITORIES
 
 NOT_PUSHED = shutil.ignore_patterns(
     ".*", "__pycache__", "tests", "benchmarks", "docs", "shared", "work"
@@ -77,7 +78,7 @@ def space(tmp_path_factory: pytest.TempPathFactory, small_gpt2: Path) -> Iterato
     absent = place / "absent.json"
     absent.write_text(json.dumps(not_required()))
     port = free_port()
-    with hub_with(small_gpt2) as hub:
+    with hub_with(small_gpt2) as served_hub:
         new = Space(
             project,
             home,
@@ -98,7 +99,7 @@ def space(tmp_path_factory: pytest.TempPathFactory, small_gpt2: Path) -> Iterato
                 "GRADIO_NUM_PORTS": "1",
                 "GRADIO_ALLOW_FLAGGING": "never",
                 "HF_HUB_ENABLE_HF_TRANSFER": "1",
-                "HF_ENDPOINT": hub.url,
+                "HF_ENDPOINT": served_hub.url,
                 "PLAYGROUND_MODELS": f"gpt2-stories,{HUB_MODEL}",
             },
             before=contents(project),
@@ -291,6 +292,11 @@ def test_the_front_matter_names_what_exists() -> None:
     front = yaml.safe_load((ROOT / "README.md").read_text(encoding="utf-8").split("---\n", 2)[1])
     # The model of a package has a name without its owner on the Hub.
     assert tuple(front["models"]) == tuple(REPOSITORIES.get(name, name) for name in HUB_MODELS)
+    [preloaded] = front["preload_from_hub"]
+    repository, files = preloaded.split(" ")
+    assert repository == REPOSITORIES[PACKAGED_MODEL]
+    wanted = {*hub.CONFIG_FILES, *hub.TOKENIZER_FILES, "model.safetensors"}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(files.split(",")) <= wanted
     address, _, path = front["thumbnail"].partition("/resolve/main/")
     assert address == "https://huggingface.co/spaces/OWNER/xla-playground"
     assert "spaces/OWNER/" in (ROOT / "DEPLOY.md").read_text(encoding="utf-8"), "who replaces it?"

@@ -476,7 +476,12 @@ def _describe_sizes(result: GenerationResult) -> str:
 
 
 def _describe_model(info: ModelInfo) -> str:
-    return f"{info.name}  [{info.family}, {info.source}]  {info.description}"
+    size = f", {info.download_bytes / 1e9:.2f} GB" if info.download_bytes else ""
+    place = "on this computer" if info.on_disk else f"to download{size}"
+    about = [info.family, info.source, place]
+    about += [f"license {info.license}"] if info.license else []
+    about += [f"context {info.context_length}"] if info.context_length else []
+    return f"{info.name}  [{', '.join(about)}]  {info.description}"
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from xla_backend.scheduling.batch import MAX_AT_ONCE
 
 if TYPE_CHECKING:
     from xla_backend import ServedBackend
+    from xla_backend.checkpoints.added_models import AddedModels
 
 ENGINE_QUEUE = "engine"
 """The `concurrency_id` of the events that run the engine."""
@@ -51,6 +52,7 @@ class PageContext:
         times_cleared: how often compiled functions were cleared on this page.
         admin: whether visitors may change the engine for everybody.
         limits: each visitor's limits.
+        added: the file of models that are added on this page; None where none can be.
     """
 
     backend: ServedBackend
@@ -66,6 +68,7 @@ class PageContext:
     times_cleared: int = 0
     admin: bool = False
     limits: Limits = field(default_factory=Limits)
+    added: AddedModels | None = None
 
     @property
     def beside_others(self) -> dict[str, Any]:

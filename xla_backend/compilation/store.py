@@ -206,6 +206,12 @@ class Store:
             total -= size
 
 
+def chosen_folder(folder: Path | str | None = None) -> Path | None:
+    """The folder that `open_store` opens; None if the store is switched off."""
+    chosen = folder if folder is not None else os.environ.get(FOLDER_VARIABLE) or default_folder()
+    return None if str(chosen) == "off" else Path(chosen)
+
+
 def open_store(folder: Path | str | None = None, size_bound: int = SIZE_BOUND) -> Store | None:
     """Opens the store in a folder; None if it is switched off or the folder cannot be written.
 
@@ -213,10 +219,10 @@ def open_store(folder: Path | str | None = None, size_bound: int = SIZE_BOUND) -
         folder: "off" for no store; None for the environment variable's or else the default folder.
         size_bound: see `Store`.
     """
-    chosen = folder if folder is not None else os.environ.get(FOLDER_VARIABLE) or default_folder()
-    if str(chosen) == "off":
+    chosen = chosen_folder(folder)
+    if chosen is None:
         return None
-    store = Store(Path(chosen), size_bound)
+    store = Store(chosen, size_bound)
     try:
         store.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=store.folder) as probe:

@@ -346,6 +346,9 @@ class ModelInfo:
         is_multilingual: whether it is a speech model for several languages.
         is_instruct: whether it has a chat template, so that it answers messages; before the
             download its name tells.
+        on_disk: whether its files are on this computer.
+        license: as its card names it; empty if it is unknown.
+        download_bytes: what its download takes, about; None if there is none, or it is unknown.
     """
 
     name: str
@@ -357,6 +360,9 @@ class ModelInfo:
     is_multilingual: bool = False
     model_type: str = ""
     is_instruct: bool = False
+    on_disk: bool = False
+    license: str = ""
+    download_bytes: int | None = None
 
 
 @dataclass(frozen=True)

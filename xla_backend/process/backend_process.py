@@ -160,8 +160,12 @@ class BackendProcess(RemoteBackend):
         return self._supervisor.health()
 
     def models(self) -> list[ModelInfo]:
-        mirrored = self._supervisor.engine.models
-        return self._predictor.registry.list() if mirrored is None else list(mirrored)
+        mirrored, registry = self._supervisor.engine.models, self._predictor.registry
+        if mirrored is None:
+            return registry.list()
+        # What was added meanwhile, the engine tells only after its next request.
+        known = {info.name for info in mirrored}
+        return [*mirrored, *(i for i in registry.additions().values() if i.name not in known)]
 
     def cached_functions(self) -> list[CacheEntry]:
         """See `AnyBackend`; as of the last request."""

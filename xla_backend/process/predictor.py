@@ -43,9 +43,12 @@ class Predictor:
     def vocabulary(self, model: str, models: Collection[ModelInfo]) -> Vocabulary:
         """See `RemoteBackend.vocabulary`; `models` are those that the engine knows."""
         if model not in self._vocabularies:
-            if any(
-                info.source == "hub" and not info.loaded for info in models if info.name == model
-            ):
+            is_away = [
+                info.source == "hub" and not (info.loaded or info.on_disk)
+                for info in models
+                if info.name == model
+            ]
+            if any(is_away):
                 # Locating it could start a download, and a prediction must not wait for one.
                 raise ModelUnavailable(
                     f"{model} is not loaded yet. Its first request downloads it if need be and "

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.checkpoints.models import HUB_MODELS, Registry
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.process.memory import DEFAULT_LIMIT, limit_from
@@ -121,13 +122,13 @@ def first_model(models: Sequence[str]) -> str:
     return models[0] if models else Registry().list()[0].name
 
 
-def open_registry(models: tuple[str, ...]) -> Registry:
+def open_registry(models: tuple[str, ...], added: AddedModels | None = None) -> Registry:
     """The registry of a service that offers these models, or all that are known if there are none.
 
-    Bundled names are always in it; Hub ids and folders only if they are named.
+    Bundled names are always in it; Hub ids and folders only if they are named, or were added.
     """
     folders = [name for name in models if Path(name).exists()]  # or GGUF files
     hub_models = [
         name for name in models if ("/" in name and name not in folders) or name in HUB_MODELS
     ]
-    return Registry(hub_models if models else HUB_MODELS, allow_folders=bool(folders))
+    return Registry(hub_models if models else HUB_MODELS, allow_folders=bool(folders), added=added)

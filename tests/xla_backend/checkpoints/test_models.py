@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
 import shutil
 import socket
 import subprocess
@@ -13,16 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from tests import checkpoints
+from tests import checkpoints, gguf_files
 from tests.hub import HUB_MODEL, Hub, hub_with
+from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.checkpoints.models import (
     DEFAULT_MODEL,
     HUB_MODELS,
     PACKAGED_MODEL,
     Download,
     Registry,
+    candidate,
     folder_info,
 )
+from xla_backend.checkpoints.weights import MODEL_TYPES
 from xla_backend.interface.errors import ModelUnavailable
 
 
@@ -95,7 +99,7 @@ def test_list_of_an_own_allow_list():
 def test_importing_and_listing_is_light():
     code = (
         "import sys; from xla_backend.checkpoints.models import Registry; Registry().list()\n"
-        "heavy = {'transformers', 'huggingface_hub', 'tensorflow', 'keras', 'h5py'}\n"
+        "heavy = {'transformers', 'httpx2', 'tensorflow', 'keras', 'h5py'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     root = Path(__file__).resolve().parents[3]
@@ -309,6 +313,169 @@ def test_the_hub_has_the_model_of_a_package_that_is_not_there(
     assert "models--HuggingFaceTB--SmolLM2-135M-Instruct" in files.folder.parts
 
 
+def test_the_model_of_a_package_comes_first_where_the_hub_s_cache_has_it(
+    bundled: Path, hub: type[Hub]
+) -> None:
+    """As on a Space, whose cache is filled beforehand."""
+    hub.repository = "HuggingFaceTB/SmolLM2-135M-Instruct"
+    registry = Registry(bundled_folder=bundled)
+    assert registry.list()[0].name == DEFAULT_MODEL
+    registry.locate(PACKAGED_MODEL)
+    first = registry.list()[0]
+    assert (first.name, first.source, first.on_disk) == (PACKAGED_MODEL, "hub", True)
+    assert [info.name for info in registry.list() if info.source == "hub" and info.on_disk] == [
+        PACKAGED_MODEL
+    ]
+
+
+def test_a_gated_model_says_how_to_get_it(bundled: Path, hub: type[Hub]) -> None:
+    hub.repository, hub.is_gated = "meta-llama/Llama-3.2-1B-Instruct", True
+    with pytest.raises(ModelUnavailable) as caught:
+        Registry(bundled_folder=bundled).locate(hub.repository)
+    for step in (
+        f"Accept it at https://huggingface.co/{hub.repository}",
+        "https://huggingface.co/settings/tokens",
+        "HF_TOKEN",
+        "`hf auth login`",
+    ):
+        assert step in str(caught.value)
+    assert not hub.requested
+
+
+@pytest.mark.parametrize("name", HUB_MODELS)
+def test_a_listed_model_says_what_it_takes(name: str) -> None:
+    [info] = Registry([name], bundled_folder=Path("/nowhere")).list()
+    assert info.model_type in MODEL_TYPES
+    assert info.license
+    assert 100e6 < (info.download_bytes or 0) < 3e9
+
+
+def test_a_gguf_file_of_the_hub_is_found_by_its_quantization(
+    hub: type[Hub], tmp_path: Path
+) -> None:
+    for name in ("small-Q4_0.gguf", "small-Q8_0.gguf", "mmproj-small-Q8_0.gguf"):
+        (hub.folder / name).write_bytes(b"another")
+    gguf_files.write(hub.folder / "small-Q8_0.gguf", "llama")
+    name = f"{HUB_MODEL}:Q8_0"
+    registry = Registry([name], bundled_folder=Path("/nowhere"))
+    [listed] = registry.list()
+    assert not listed.on_disk
+    said: list[Download] = []
+    files = registry.locate(name, said.append)
+    assert hub.requested == ["small-Q8_0.gguf"]
+    assert files.folder.name == "small-Q8_0.gguf"
+    assert (files.info.name, files.info.source, files.info.model_type) == (name, "hub", "llama")
+    assert said[-1].total == (hub.folder / "small-Q8_0.gguf").stat().st_size
+    hub.status = 500  # From here on the cache must do.
+    assert registry.locate(name).folder == files.folder
+    assert registry.list()[0].on_disk
+    with pytest.raises(ModelUnavailable, match="status 500"):
+        Registry([f"{HUB_MODEL}:Q4_0"]).locate(f"{HUB_MODEL}:Q4_0")
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (("a-Q4_0.gguf",), r"no GGUF file of that quantization. Its GGUF files are a-Q4_0.gguf"),
+        (("a-Q8_0.gguf", "b-q8_0.gguf"), r"has 2 GGUF files of that quantization"),
+        ((), "It has no GGUF files; leave the : out"),
+    ],
+)
+def test_a_gguf_file_that_cannot_be_told_is_not_downloaded(
+    hub: type[Hub], files: tuple[str, ...], message: str
+) -> None:
+    for name in files:
+        (hub.folder / name).write_bytes(b"GGUF")
+    with pytest.raises(ModelUnavailable, match=message):
+        Registry([f"{HUB_MODEL}:Q8_0"]).locate(f"{HUB_MODEL}:Q8_0")
+    assert not hub.requested
+
+
+# Models that are added
+
+
+def test_a_candidate_is_looked_at_before_its_weights_are_fetched(hub: type[Hub]) -> None:
+    hub.card = {"license": "other", "license_name": "their-own"}
+    info = candidate(f" {HUB_MODEL} ")
+    assert (info.name, info.source, info.model_type) == (HUB_MODEL, "hub", "gpt2")
+    assert (info.license, info.context_length, info.on_disk) == ("their-own", 128, False)
+    weights = (hub.folder / "model.safetensors").stat().st_size
+    assert weights < (info.download_bytes or 0) < weights + 2_000_000
+    assert hub.requested == ["config.json"]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ('{"model_type": "mixtral"}', f"{HUB_MODEL} holds an architecture that is .* 'mixtral'"),
+        ("{", HUB_MODEL),
+    ],
+)
+def test_a_candidate_that_is_not_supported_is_refused_by_name(
+    hub: type[Hub], config: str, message: str
+) -> None:
+    (hub.folder / "config.json").write_text(config)
+    with pytest.raises(ModelUnavailable, match=message) as caught:
+        candidate(HUB_MODEL)
+    assert "snapshots" not in str(caught.value)
+    assert hub.requested == ["config.json"]
+
+
+def test_a_candidate_in_a_gguf_file_is_told_by_the_hub(hub: type[Hub]) -> None:
+    (hub.folder / "a-Q8_0.gguf").write_bytes(bytes(12345))
+    hub.gguf = {"architecture": "qwen3"}
+    info = candidate(f"{HUB_MODEL}:Q8_0")
+    assert (info.model_type, info.download_bytes) == ("qwen3", 12345)
+    hub.gguf = {"architecture": "mamba"}
+    with pytest.raises(ModelUnavailable, match="architecture 'mamba', which is not supported"):
+        candidate(f"{HUB_MODEL}:Q8_0")
+    assert not hub.requested
+
+
+@pytest.mark.parametrize("name", ["", "thing", "a/b/c", "a/b:", "https://huggingface.co/a/b", "\0"])
+def test_a_candidate_that_is_no_name_says_what_to_write(name: str) -> None:
+    with pytest.raises(ModelUnavailable, match="Write OWNER/REPO"):
+        candidate(name)
+
+
+def test_what_was_added_is_listed_and_found_by_others(
+    made: Path, hub: type[Hub], tmp_path: Path
+) -> None:
+    added = AddedModels(tmp_path / "store" / "added_models.json")
+    registry = Registry([], allow_folders=False, bundled_folder=Path("/nowhere"), added=added)
+    assert registry.list() == []
+    folder = str(made / "t5")
+    for name in (folder, HUB_MODEL):
+        with pytest.raises(ModelUnavailable):
+            registry.locate(name)
+        added.add(candidate(name))
+    copy = pickle.loads(pickle.dumps(registry))
+    assert [(info.name, info.source, info.on_disk) for info in copy.list()] == [
+        (folder, "folder", True),
+        (HUB_MODEL, "hub", False),
+    ]
+    assert copy.locate(folder).info.family == "encoder-decoder"
+    assert copy.locate(HUB_MODEL).config.model_type == "gpt2"
+    assert [info.on_disk for info in registry.list()] == [True, True]
+    hub.status = 500  # What is here can be looked at without the Hub.
+    assert candidate(HUB_MODEL).on_disk
+    added.remove(folder)
+    assert [info.name for info in copy.list()] == [HUB_MODEL]
+    with pytest.raises(ModelUnavailable, match="there is no model"):
+        registry.locate(folder)
+
+
+@pytest.mark.parametrize("content", ["", "[", "{}", "[1]", '[{"name": "a/b"}]', "null"])
+def test_a_damaged_file_of_added_models_is_as_none(
+    tmp_path: Path, content: str, made: Path
+) -> None:
+    added = AddedModels(tmp_path / "added_models.json")
+    added.path.write_text(content)
+    assert added.read() == {}
+    added.add(candidate(str(made / "gpt2")))
+    assert list(added.read()) == [str(made / "gpt2")]
+
+
 def test_a_hub_model_is_downloaded_once(
     registry: Registry, hub: type[Hub], capfd: pytest.CaptureFixture[str]
 ):
@@ -408,7 +575,12 @@ def test_a_repository_of_pickles_is_refused_before_anything_is_fetched(
 
 @pytest.mark.parametrize(
     ("status", "message"),
-    [(401, "private"), (403, "gated"), (404, "does not exist"), (503, "status 503; try again")],
+    [
+        (401, "private"),
+        (403, "token may not read it"),
+        (404, "does not exist"),
+        (503, "status 503; try again"),
+    ],
 )
 def test_the_hub_s_refusal_is_passed_on(
     registry: Registry, hub: type[Hub], status: int, message: str

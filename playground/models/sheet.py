@@ -1,0 +1,88 @@
+"""Models as tables: the list with what each takes, and the one that might be added; progress.
+
+Knows how `ModelInfo` and runs of the past read. Must not know the engine or components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from playground.models.adding import AddingProgress
+from playground.ui.components import notice
+from playground.ui.families import architecture, model_name
+from playground.ui.markup import escape
+from playground.ui.quantities import file_size, seconds
+from playground.ui.report_parts import progress_bar
+from xla_backend import CacheKey, ModelInfo
+from xla_backend.interface.results import KeyHistory, Past
+
+_HEADINGS = ("Model", "Architecture", "Download", "License", "Context", "Last run here")
+_DASH = "–"
+
+
+def models_sheet(models: Sequence[ModelInfo], past: Past) -> str:
+    """All models as an HTML table."""
+    rows = "".join(_row(_values(model) | _last_run(past.get(model.name, {}))) for model in models)
+    head = "".join(f'<th scope="col">{name}</th>' for name in _HEADINGS)
+    return f'<table class="sheet"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+
+
+def candidate_sheet(model: ModelInfo) -> str:
+    """What was found about a model, before it is downloaded, as an HTML table."""
+    values = _values(model)
+    if model.source == "hub" and not model.model_type:
+        values["Architecture"] = "in the file, which must be downloaded first"
+    head = "".join(f'<th scope="col">{name}</th>' for name in values)
+    return (
+        f'<table class="sheet"><thead><tr>{head}</tr></thead><tbody>{_row(values)}</tbody></table>'
+    )
+
+
+def progress_line(progress: AddingProgress | None) -> str:
+    """How far the last addition has come; empty before the first."""
+    if progress is None:
+        return ""
+    name = escape(model_name(progress.name))
+    if progress.state == "failed":
+        return notice(progress.problem)
+    if progress.state == "cancelled":
+        return notice(f"Cancelled: {model_name(progress.name)} was not added.", "calm")
+    if progress.state == "added":
+        return notice(f"Added: {model_name(progress.name)} is in the lists of models.", "calm")
+    done = f"{file_size(progress.done)} of {file_size(progress.total)}"
+    share = progress.done / progress.total if progress.total else 0.0
+    return (
+        '<div class="download"><p>Downloading from the Hugging Face Hub, once. '
+        f"<b>{name}: {done}</b></p>{progress_bar('Download', share)}</div>"
+    )
+
+
+def _values(model: ModelInfo) -> dict[str, str]:
+    size = file_size(model.download_bytes) if model.download_bytes else ""
+    if model.on_disk or model.source != "hub":
+        size = "on this computer"
+    return {
+        "Model": escape(model_name(model.name)),
+        "Architecture": architecture(model),
+        "Download": size or _DASH,
+        "License": escape(model.license) or _DASH,
+        "Context": f"{model.context_length:,} tokens" if model.context_length else _DASH,
+    }
+
+
+def _last_run(past: dict[CacheKey, KeyHistory]) -> dict[str, str]:
+    """The last call of the shape that was used most; nothing is made up where none ran."""
+    ran = [(key, each) for key, each in past.items() if each.run_s is not None]
+    if not ran:
+        return {"Last run here": _DASH}
+    key, history = max(ran, key=lambda each: each[1].times)
+    assert history.run_s is not None
+    shape = f"{key.padded_length} + {key.max_new_tokens} slots"
+    return {"Last run here": f"{seconds(history.run_s)} <small>{shape}</small>"}
+
+
+def _row(values: dict[str, str]) -> str:
+    cells = "".join(
+        f'<td data-label="{name}"><div>{value}</div></td>' for name, value in values.items()
+    )
+    return f"<tr>{cells}</tr>"

@@ -1,0 +1,82 @@
+"""`AddedModels`: models that somebody added on this computer, remembered in a small file.
+
+Knows the file. Must not know what may be added, nor where a model's files are. Every process that
+reads it sees at once what another one wrote.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import logging
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from xla_backend.interface.results import ModelInfo
+
+FILE_NAME = "added_models.json"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AddedModels:
+    """The models of a file, which need not exist.
+
+    Attributes:
+        path: of the file.
+    """
+
+    path: Path
+
+    def read(self) -> dict[str, ModelInfo]:
+        """The models by name, in the order in which they were added."""
+        try:
+            values = json.loads(self.path.read_text(encoding="utf-8"))
+            infos = [ModelInfo(**value) for value in values]
+            return {info.name: info for info in infos}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, TypeError) as error:
+            _warn(f"{self.path} cannot be read: {error}. Delete it, and add the models anew.")
+            return {}
+
+    def add(self, info: ModelInfo) -> None:
+        """Adds a model, or replaces what was known of it.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self._write([*(i for i in self.read().values() if i.name != info.name), info])
+
+    def remove(self, name: str) -> None:
+        """Forgets a model; its files stay.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self._write([info for info in self.read().values() if info.name != name])
+
+    def _write(self, infos: list[ModelInfo]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps([dataclasses.asdict(info) for info in infos], indent=1)
+        # Written aside and renamed: another process may be reading.
+        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{FILE_NAME}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(name).replace(self.path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(name).unlink()
+            raise
+
+
+@functools.cache
+def _warn(message: str) -> None:
+    """Once: the file is read again and again."""
+    logger.warning("%s", message)

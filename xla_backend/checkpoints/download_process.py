@@ -1,0 +1,97 @@
+"""`DownloadProcess`: a download from the Hub in a process of its own, so that it can be cancelled.
+
+Knows how it is started, told of and ended. Must not know who asks, nor what is in the files. The
+Hub's client cannot be stopped inside a process: parts of it are not Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+
+from xla_backend.checkpoints.hub import Download
+from xla_backend.checkpoints.models import Registry
+from xla_backend.child_process.channel import Channel
+from xla_backend.child_process.child_side import connect, end, first_line
+from xla_backend.child_process.parent_side import ChildProcess
+from xla_backend.interface.errors import ModelUnavailable
+from xla_backend.interface.results import ModelInfo
+
+
+class DownloadProcess:
+    """One download: iterate over its progress once, then read `info`.
+
+    Attributes:
+        info: the model as its files say; None before the end, and where it was cancelled.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Starts it.
+
+        Raises:
+            EngineStopped: the process cannot be started.
+        """
+        self.info: ModelInfo | None = None
+        self._name = name
+        self._is_cancelled = False
+        self._process = ChildProcess("xla_backend.checkpoints.download_process", name, {})
+
+    def __iter__(self) -> Iterator[Download]:
+        """Its progress, twice a second.
+
+        Raises:
+            ModelUnavailable: what `Registry.locate` raises, or the process died.
+        """
+        try:
+            while True:
+                kind, _, value = self._process.receive()
+                if kind == "chunk":
+                    yield value
+                elif kind == "error":
+                    raise value
+                else:
+                    self.info = value
+                    return
+        except (EOFError, OSError) as error:
+            if not self._is_cancelled:
+                raise ModelUnavailable(
+                    f"The download of {self._name} ended unexpectedly. Try again: files that are "
+                    "whole are not fetched anew."
+                ) from error
+        finally:
+            self._process.end()
+
+    def cancel(self) -> None:
+        """Ends it now; files that are whole stay in the Hub's cache. Any thread may call it."""
+        self._is_cancelled = True
+        self._process.kill()
+
+
+def main() -> None:
+    """The process: downloads the model whose name comes first."""
+    channel, name = connect()
+    threading.Thread(target=_end_with_parent, args=(channel,), daemon=True).start()
+    try:
+        files = Registry([name], allow_folders=False).locate(
+            name, lambda download: channel.send(("chunk", None, download))
+        )
+        channel.send(("result", None, files.info))
+    except ModelUnavailable as error:
+        channel.send(("error", None, error))
+    except Exception as error:
+        sentence = f"{name} cannot be downloaded: {first_line(error)}"
+        channel.send(("error", None, ModelUnavailable(sentence)))
+    end(channel)
+
+
+def _end_with_parent(channel: Channel) -> None:
+    """A download that nobody waits for any more may not go on for hours."""
+    with contextlib.suppress(EOFError, OSError):
+        channel.receive()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,352 @@
+"""The Hugging Face Hub: what a repository holds, its download, and what the local cache has of it.
+
+Knows the Hub's client, its cache and its errors. Must not know which models may be loaded, nor what
+is in their files. A name is `OWNER/REPO`, or `OWNER/REPO:Q8_0` for the GGUF file of a repository
+that is quantized so. Imports the client only where it is needed: a list of models does not wait.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import fnmatch
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xla_backend.checkpoints import gguf_file
+from xla_backend.checkpoints.weights import KERAS_H5, SAFETENSORS, SAFETENSORS_INDEX
+from xla_backend.interface.errors import ModelUnavailable
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import RepoSibling
+
+CONFIG_FILES = ("config.json", "generation_config.json", "preprocessor_config.json")
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "normalizer.json",
+    "spiece.model",
+)
+_ID = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+")
+_QUANTIZATION = re.compile(r"[A-Za-z0-9_]+")
+
+
+@dataclass(frozen=True)
+class Download:
+    """Progress of a download; `str()` gives it in megabytes.
+
+    Attributes:
+        name: of the model.
+        done, total: bytes.
+    """
+
+    name: str
+    done: int
+    total: int
+
+    @property
+    def share(self) -> float:
+        """The downloaded part, 0 to 1."""
+        return self.done / self.total if self.total else 0.0
+
+    def __str__(self) -> str:
+        return f"{self.name}: {_megabytes(self.done)} of {_megabytes(self.total)} MB"
+
+
+@dataclass(frozen=True)
+class Repository:
+    """What a repository of the Hub holds of a model, before any of it is downloaded.
+
+    Attributes:
+        name: as it was asked for.
+        files: those that are needed, with their sizes.
+        license: what its card says; empty where it says nothing.
+        gguf_architecture: what llama.cpp calls the architecture of its GGUF files; empty where the
+            Hub does not tell.
+    """
+
+    name: str
+    files: tuple[RepoSibling, ...]
+    license: str
+    gguf_architecture: str
+
+    @property
+    def download_bytes(self) -> int:
+        """The sizes of all files."""
+        return sum(file.size or 0 for file in self.files)
+
+
+def is_name(name: str) -> bool:
+    """Whether a repository of the Hub, or a GGUF file of one, could have this name."""
+    repository, colon, quantization = name.partition(":")
+    return (
+        len(name) <= 96
+        and _ID.fullmatch(repository) is not None
+        and (not colon or _QUANTIZATION.fullmatch(quantization) is not None)
+    )
+
+
+def cached(name: str) -> Path | None:
+    """The folder or GGUF file of a model in the local cache, whole or not; uses no network."""
+    from huggingface_hub import constants
+
+    repository, _, quantization = name.partition(":")
+    place = Path(constants.HF_HUB_CACHE) / "--".join(["models", *repository.split("/")])
+    try:
+        folder = place / "snapshots" / (place / "refs" / "main").read_text().strip()
+        if not quantization:
+            return folder if folder.is_dir() else None
+        return folder / _gguf_of(name, [path.name for path in folder.iterdir()])
+    except (OSError, ValueError, ModelUnavailable):
+        return None
+
+
+def look(name: str, alternatives: Iterable[str] = ()) -> Repository:
+    """What the Hub says about a model; downloads nothing.
+
+    Args:
+        name: of the model.
+        alternatives: what can be chosen where the Hub cannot be reached.
+
+    Raises:
+        ModelUnavailable: the Hub cannot be reached, refuses, or has no readable weights.
+    """
+    from huggingface_hub import HfApi
+
+    repository, _, quantization = name.partition(":")
+    with _errors_told(name, alternatives):
+        found = HfApi().model_info(repository, files_metadata=True, timeout=10)
+    files = {file.rfilename: file for file in found.siblings or ()}
+    if quantization:
+        wanted = [_gguf_of(name, list(files))]
+    else:
+        wanted = [file for file in (*CONFIG_FILES, *TOKENIZER_FILES) if file in files]
+        wanted += _weights_of_repository(name, list(files))
+    card = found.card_data
+    license_name = (card.get("license_name") or card.get("license") or "") if card else ""
+    return Repository(
+        name,
+        tuple(files[file] for file in wanted),
+        license_name if isinstance(license_name, str) else ", ".join(map(str, license_name)),
+        str((found.gguf or {}).get("architecture") or ""),
+    )
+
+
+def fetch_config(name: str) -> Path:
+    """Downloads config.json alone; returns its folder.
+
+    Raises:
+        ModelUnavailable: as for `look`.
+    """
+    from huggingface_hub import hf_hub_download
+
+    with _errors_told(name), _quiet_progress_bars():
+        return Path(hf_hub_download(name, "config.json")).parent
+
+
+def download(
+    name: str,
+    on_progress: Callable[[Download], None] | None = None,
+    alternatives: Iterable[str] = (),
+) -> Path:
+    """Downloads the needed files, in one weight format, into the Hub's own cache.
+
+    Args:
+        name: of the model.
+        on_progress: called twice a second.
+        alternatives: as for `look`.
+
+    Returns:
+        The folder, or the GGUF file.
+
+    Raises:
+        ModelUnavailable: as for `look`; or the download broke off, or the cache cannot be written.
+    """
+    repository = look(name, alternatives)
+    with _errors_told(name, alternatives):
+        folder = _fetch(repository, on_progress)
+    is_file = ":" in name
+    return folder / repository.files[0].rfilename if is_file else folder
+
+
+@contextlib.contextmanager
+def _errors_told(name: str, alternatives: Iterable[str] = ()) -> Iterator[None]:
+    """Puts the errors of the Hub's client into sentences that say what to do."""
+    import httpx2
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+    )
+
+    repository = name.partition(":")[0]
+    try:
+        yield
+    except (
+        httpx2.ConnectError,
+        httpx2.ProxyError,
+        httpx2.TimeoutException,
+        OfflineModeIsEnabled,
+        LocalEntryNotFoundError,
+    ) as error:
+        why = (
+            "this computer is set to work offline (HF_HUB_OFFLINE)"
+            if isinstance(error, OfflineModeIsEnabled)
+            else "the Hugging Face Hub cannot be reached"
+        )
+        offer = (
+            f"choose a model that is here: {', '.join(alternatives)}"
+            if alternatives
+            else f"fetch it elsewhere with `hf download {repository}` and give its folder"
+        )
+        raise ModelUnavailable(
+            f"{name} is not on this computer, and {why}. Check the connection and try again, or "
+            f"{offer}."
+        ) from error
+    except GatedRepoError as error:
+        raise ModelUnavailable(
+            f"{name} is gated, and the Hugging Face Hub gives it only to who has accepted its "
+            f"license. Accept it at https://huggingface.co/{repository}, make a token that may "
+            "read at https://huggingface.co/settings/tokens, and give it in the variable HF_TOKEN "
+            "or with `hf auth login`; then start again."
+        ) from error
+    except HfHubHTTPError as error:
+        code: int | None = getattr(error.response, "status_code", None)
+        reasons: dict[int | None, str] = {
+            401: "it does not exist, or it is private and needs `hf auth login`",
+            403: "this computer's token may not read it; `hf auth login` takes another",
+            404: "it does not exist",
+            429: "too many requests were sent; wait a few minutes",
+        }
+        why = reasons.get(code, f"it answered with status {code}; try again later")
+        raise ModelUnavailable(
+            f"{name} cannot be downloaded, the Hugging Face Hub says: {why}."
+        ) from error
+    except (httpx2.HTTPError, RuntimeError) as error:
+        raise ModelUnavailable(_broke_off(name)) from error
+    except OSError as error:
+        if error.errno is None:  # This is how the client reports a file that came too short.
+            raise ModelUnavailable(_broke_off(name)) from error
+        raise ModelUnavailable(
+            f"{name} cannot be stored in the local cache: {error.strerror or error}. Make room "
+            "or check that the cache folder can be written to (HF_HOME moves it)."
+        ) from error
+
+
+def _broke_off(name: str) -> str:
+    return (
+        f"The download of {name} broke off. Try again: files that are whole are not fetched anew."
+    )
+
+
+def _gguf_of(name: str, files: list[str]) -> str:
+    """The GGUF file of a quantization, which stands at the end of its name."""
+    quantization = name.partition(":")[2].lower()
+    ggufs = [file for file in files if file.lower().endswith(gguf_file.SUFFIX)]
+    # Not the part of a model that sees pictures, which llama.cpp keeps in a file of its own.
+    ggufs = [file for file in ggufs if "mmproj" not in file.lower()]
+    ends = tuple(f"{mark}{quantization}{gguf_file.SUFFIX}" for mark in "-._/")
+    found = [file for file in ggufs if f"/{file.lower()}".endswith(ends)]
+    if len(found) == 1:
+        return found[0]
+    problem = "no GGUF file" if not found else f"{len(found)} GGUF files"
+    here = ", ".join(sorted(ggufs)[:12])
+    raise ModelUnavailable(
+        f"{name} cannot be loaded: the repository has {problem} of that quantization. "
+        + (f"Its GGUF files are {here}." if here else "It has no GGUF files; leave the : out.")
+    )
+
+
+def _weights_of_repository(name: str, files: list[str]) -> list[str]:
+    """The weight files to download: one of the repository's formats."""
+    if SAFETENSORS in files:
+        return [SAFETENSORS]
+    if SAFETENSORS_INDEX in files:
+        return [SAFETENSORS_INDEX, *fnmatch.filter(files, "model-*-of-*.safetensors")]
+    if KERAS_H5 in files:
+        return [KERAS_H5]
+    if any(file.lower().endswith(gguf_file.SUFFIX) for file in files):
+        raise ModelUnavailable(
+            f"{name} has GGUF files only: choose one by its quantization, {name}:Q8_0 for example."
+        )
+    raise ModelUnavailable(
+        f"{name} has no weights in a format that is read here ({SAFETENSORS} or {KERAS_H5}). "
+        "Pickles (*.bin) are never opened, because they can run code."
+    )
+
+
+def _fetch(repository: Repository, on_progress: Callable[[Download], None] | None) -> Path:
+    """Downloads files in another thread; reports progress in the caller's thread."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.constants import HF_HUB_CACHE
+    from huggingface_hub.file_download import repo_folder_name
+
+    repo_id, files = repository.name.partition(":")[0], repository.files
+    blobs = Path(HF_HUB_CACHE) / repo_folder_name(repo_id=repo_id, repo_type="model") / "blobs"
+    # The cache names files by the hashes of their contents.
+    contents = {file.lfs.sha256 if file.lfs else file.blob_id for file in files}
+    total = repository.download_bytes
+    with (
+        _quiet_progress_bars(),
+        concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="download") as pool,
+    ):
+        # By branch, not by commit: only then can the client find the files without a network.
+        work = pool.submit(
+            snapshot_download, repo_id, allow_patterns=[file.rfilename for file in files]
+        )
+        while True:
+            if on_progress is not None:
+                # The Hub's client reports bytes only to a terminal, so we measure the files.
+                done = sum(_bytes_of(blobs, content) for content in contents)
+                on_progress(Download(repository.name, min(done, total), total))
+            if concurrent.futures.wait([work], timeout=0.5).done:
+                return Path(work.result())
+
+
+def _bytes_of(folder: Path, content: str | None) -> int:
+    """Bytes of a file that are in the Hub's cache."""
+    found = [(0, 0)]
+    # Incomplete files first: one may be completed and renamed between the two look-ups.
+    for path in (*folder.glob(f"{content}.*.incomplete"), folder / f"{content}"):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        # A file may be written in several places at once; its holes take no blocks.
+        written = getattr(status, "st_blocks", math.inf) * 512
+        is_whole = path.suffix != ".incomplete"
+        size = status.st_size if is_whole else int(min(status.st_size, written))
+        found.append((status.st_mtime_ns, size))
+    # Only the newest counts: a killed process leaves its incomplete file behind.
+    return max(found)[1]
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.0f}" if size >= 10e6 else f"{size / 1e6:.1f}"
+
+
+class _quiet_progress_bars:
+    """Hides the Hub client's progress bars during a download."""
+
+    def __enter__(self) -> None:
+        from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
+
+        self._were_on = not are_progress_bars_disabled()
+        if self._were_on:
+            disable_progress_bars()
+
+    def __exit__(self, *error: object) -> None:
+        from huggingface_hub.utils import enable_progress_bars
+
+        if self._were_on:
+            enable_progress_bars()
