@@ -40,9 +40,11 @@ class ViewCode:
         with gr.Accordion(
             "View code", open=False, elem_id="view_code", elem_classes="more-options"
         ):
+            models = page.models()
+            asks_messages = bool(models) and models[0].is_instruct
             self.form = gr.Radio(
                 list(FORMS),
-                value=next(iter(FORMS)),
+                value="openai" if asks_messages else next(iter(FORMS)),
                 label="Code for",
                 show_label=False,
                 container=False,

@@ -53,14 +53,6 @@ class AddedModels:
         """
         self._write([*(i for i in self.read().values() if i.name != info.name), info])
 
-    def remove(self, name: str) -> None:
-        """Forgets a model; its files stay.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
-        self._write([info for info in self.read().values() if info.name != name])
-
     def _write(self, infos: list[ModelInfo]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps([dataclasses.asdict(info) for info in infos], indent=1)
