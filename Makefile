@@ -2,7 +2,7 @@
 # make check  lint, and the tests that start no engine and no browser: two minutes
 # make test  runs every test          make screenshots  takes the README's pictures
 # make bench  measures beside peers, the quick set; make bench-full  everything
-# make soak   500 requests over 200 shapes under a memory limit: half an hour
+# make soak   500 requests over 200 shapes, half an hour    make bench-api  GuideLLM at /v1
 # make load   50 visitors for 5 minutes    make fuzz    requests of any shape
 # make parity   asks PyTorch again what the tests of newer architectures expect
 # make audit  known vulnerabilities of what is installed
@@ -14,13 +14,14 @@ VENV := .venv
 BASELINE := $(VENV)-baseline
 PEERS := .venv-bench
 TOOLS := .venv-tools
+LOAD := .venv-load
 PYTHON ?=
 ARGS ?=
 IN_VENV := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
 .PHONY: help run baseline check test lint wheel screenshots bench bench-full \
-  parity soak load fuzz audit
+  bench-api parity soak load fuzz audit
 .DELETE_ON_ERROR:
 
 help:
@@ -80,6 +81,9 @@ soak: $(VENV)/.runtime
 load: $(VENV)/.runtime
 	@$(IN_VENV) -m benchmarks.load $(ARGS)
 
+bench-api: $(VENV)/.runtime $(LOAD)/.installed
+	@$(IN_VENV) -m benchmarks.outside_load --guidellm $(LOAD)/bin/guidellm $(ARGS)
+
 fuzz: $(VENV)/.development $(TOOLS)/.installed
 	@$(IN_VENV) -m tests.fuzz $(ARGS)
 
@@ -110,6 +114,11 @@ $(BASELINE)/installed.txt: xla_backend/baselines/requirements.txt | $(VENV)/.run
 $(PEERS)/.installed: benchmarks/requirements.txt | $(VENV)/.created
 	@test -x $(PEERS)/bin/python || $(IN_VENV) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --disable-pip-version-check -r $<
+	@touch $@
+
+$(LOAD)/.installed: benchmarks/requirements-load.txt | $(VENV)/.created
+	@test -x $(LOAD)/bin/python || $(IN_VENV) -m venv $(LOAD)
+	$(LOAD)/bin/python -m pip install --disable-pip-version-check -r $<
 	@touch $@
 
 $(TOOLS)/.installed: requirements-tools.txt | $(VENV)/.created

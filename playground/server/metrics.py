@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 from starlette.routing import Route
 
+from xla_backend.interface.prompt import TokenIds
 from xla_backend.interface.results import GenerationResult
 from xla_backend.process import memory
 from xla_backend.process.backend_process import BackendProcess
@@ -146,5 +147,6 @@ class _Now(Collector):
 def _operation(finished: FinishedRequest) -> str:
     request = finished.request
     if request.kind in ("generate", "stream"):
-        return "text_completion" if isinstance(request.prompt, str) else "chat"
+        is_text = isinstance(request.prompt, str | TokenIds)
+        return "text_completion" if is_text else "chat"
     return request.kind

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from playground.server.metrics import Metrics
 from tests.playground.api_page import api_page
 from tests.playground.samples import miss, result, transcription
-from xla_backend import InvalidRequest, Prompt, question
+from xla_backend import InvalidRequest, Prompt, TokenIds, question
 from xla_backend.process.messages import Request
 from xla_backend.process.request_log import FinishedRequest
 
@@ -51,7 +51,7 @@ def samples() -> Samples:
     for each in (
         finished(value=miss()),
         finished(value=result(), prompt=question("Where?")),
-        finished(value=result(cut_tokens=2)),
+        finished(value=result(cut_tokens=2), prompt=TokenIds((1, 2))),
         finished("error", InvalidRequest("no")),
         finished("abandoned"),
         FinishedRequest(
