@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
 from xla_backend import __version__
+from xla_backend.checkpoints.prompts import check_prompt
 from xla_backend.interface.errors import BackendError, ModelUnavailable
 from xla_backend.interface.results import (
     GenerationResult,
@@ -153,9 +154,12 @@ def create_api(host: Host) -> FastAPI:
         return Response(transcript.model_dump_json(exclude_unset=True), media_type=_JSON)
 
     async def complete(request: Request, body: Generation, writer: Any) -> Response:
-        asked = body.runs(_default_tokens(host, body.model))
+        info = next((info for info in host.models() if info.name == body.model), None)
+        asked = body.runs(_default_tokens(host, info))
         for prompt, options in asked:
             host.check(body.model, prompt, options)
+            if info is not None:
+                check_prompt(prompt, info)  # or it would be refused only at its turn
         opens = [
             partial(
                 host.backend.stream,
@@ -270,10 +274,9 @@ def _streamed(what: str) -> dict[int | str, dict[str, Any]]:
     return {200: {"description": f"The answer, or {what} as events.", "content": content}}
 
 
-def _default_tokens(host: Host, model: str) -> int:
+def _default_tokens(host: Host, info: ModelInfo | None) -> int:
     """Most tokens of a run where a request says nothing: half of what the model has room for."""
-    contexts = (info.context_length for info in host.models() if info.name == model)
-    context = next(contexts, None)
+    context = info and info.context_length
     return min(host.new_tokens, context // 2) if context else host.new_tokens
 
 

@@ -367,6 +367,8 @@ def test_who_reads_slowly_holds_up_nobody(page: ApiPage, client: openai.OpenAI) 
         ({"messages": [{"role": "cook", "content": "a"}]}, "messages", "'system', 'developer'"),
         ({"logit_bias": {"one": 1}}, None, "a token id of logit_bias"),
         ({"seed": -1}, "seed", "greater than or equal to 0"),
+        ({"messages": []}, None, "The last message must be the user's"),
+        ({"messages": [{"role": "user", "content": " "}]}, None, "The prompt is empty"),
         ({"stream": "yes"}, "stream", "valid boolean"),
     ],
 )
@@ -387,6 +389,7 @@ def test_what_is_wrong_is_said_and_where(
     ("changes", "told"),
     [
         ({"prompt": []}, "empty list"),
+        ({"prompt": " "}, "The prompt is empty"),
         ({"prompt": {}}, "prompt must be a text, a list of texts"),
         ({"prompt": [1, "a"]}, "prompt must be"),
         ({"prompt": ["a", "b", "c"], "n": 3}, "more than the 8 texts"),
