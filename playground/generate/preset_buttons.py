@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import gradio as gr
-
 from playground.generate.presets import PRESETS, first_call
-from playground.ui.components import QUIET, Field
+from playground.ui.components import QUIET, Field, name_buttons
 from playground.ui.option_controls import options_from, values_for
 from xla_backend import BackendError, GenerationOptions
 
@@ -23,15 +21,7 @@ class PresetButtons:
 
     def __init__(self, page: PageContext) -> None:
         self._page = page
-        self._buttons = gr.Dataset(
-            components=[gr.Textbox(visible=False)],
-            samples=[[preset.name] for preset in PRESETS],
-            sample_labels=[preset.name for preset in PRESETS],
-            type="index",
-            label="Presets",
-            elem_id="presets",
-            elem_classes="examples",
-        )
+        self._buttons = name_buttons([preset.name for preset in PRESETS], "Presets", "presets")
 
     def connect(self, request: list[Field]) -> None:
         """Connects the buttons to the fields: model, those of the prompt, exact key, options."""

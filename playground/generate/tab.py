@@ -41,6 +41,7 @@ from playground.ui.components import (
     empty_on_change,
     model_description,
     model_dropdown,
+    name_buttons,
     notice,
 )
 from playground.ui.families import Family, family_of
@@ -127,15 +128,7 @@ class PlaygroundTab:
             apply_default_css=False,
         )
         self.notice = gr.HTML("", elem_id="notice", apply_default_css=False)
-        self.examples = gr.Dataset(
-            components=[gr.Textbox(visible=False)],
-            samples=[[example.prompt] for example in examples],
-            sample_labels=[example.name for example in examples],
-            type="index",
-            label="Examples",
-            elem_id="examples",
-            elem_classes="examples",
-        )
+        self.examples = name_buttons([example.name for example in examples], "Examples", "examples")
 
     def _build_result(self) -> None:
         family = family_of(self._first)
@@ -325,7 +318,7 @@ class PlaygroundTab:
             self.model: gr.update(info=model_description(model)),
             **self.prompt.of_model(model),
             self.examples: gr.Dataset(
-                samples=[[example.prompt] for example in examples],
+                samples=[[example.name] for example in examples],
                 sample_labels=[example.name for example in examples],
             ),
         }

@@ -31,6 +31,7 @@ from playground.ui.components import (
     Field,
     empty_on_change,
     model_dropdown,
+    name_buttons,
     notice,
     without_validation,
 )
@@ -134,15 +135,10 @@ class SpeechTab:
             elem_id="recording",
         )
         examples = speech_examples()
-        self.examples = gr.Dataset(
-            components=[gr.Textbox(visible=False)],
-            samples=[[example.name] for example in examples],
-            sample_labels=[example.name for example in examples],
-            type="index",
-            label="Examples, held out from training",
-            elem_id="speech_examples",
-            elem_classes="examples",
-            visible=bool(examples),
+        self.examples = name_buttons(
+            [example.name for example in examples],
+            "Examples, held out from training",
+            "speech_examples",
         )
         with gr.Row(elem_classes="actions"):
             self.transcribe = gr.Button("Transcribe", variant="primary", elem_id="transcribe")

@@ -88,6 +88,20 @@ def model_choices(models: Sequence[ModelInfo]) -> list[tuple[str, str]]:
     return [(_model_label(model, len(architectures) > 1), model.name) for model in grouped]
 
 
+def name_buttons(names: Sequence[str], label: str, elem_id: str) -> gr.Dataset:
+    """A button for each name; its click gets the place of the one that was pressed."""
+    return gr.Dataset(
+        components=[gr.Textbox(visible=False)],
+        samples=[[name] for name in names],
+        sample_labels=list(names),
+        type="index",
+        label=label,
+        elem_id=elem_id,
+        elem_classes="examples",
+        visible=bool(names),
+    )
+
+
 def empty_on_change(notice: gr.HTML, events: Sequence[Any]) -> None:
     """Empties a notice in the browser alone: what was wrong need not be with the next request.
 

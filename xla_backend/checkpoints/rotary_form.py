@@ -18,7 +18,7 @@ from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
 CONTEXT_VARIABLE = "XLA_BACKEND_MAX_CONTEXT"
 DEFAULT_CONTEXT = 2048
 LONGEST_CONTEXT = 8192
-"""A prompt's keys and values grow with its slots, and what a prompt of 8,192 takes is seconds."""
+"""On two cores SmolLM2-135M takes 53 s for a prompt of so many slots."""
 
 
 @dataclass(frozen=True)
