@@ -91,7 +91,7 @@ def test_a_bad_link_is_told_and_the_rest_is_used(visit: Open, site: Site) -> Non
     assert "<img src=x onerror=alert(1)>" in told
     assert "Nothing was run" in told
     assert window.at("#link_notice img").count() == 0
-    window.page.wait_for_function("document.querySelector('#prompt textarea').value === 'The fox'")
+    window.page.wait_for_function("document.querySelector('#prompt textarea')?.value === 'The fox'")
     assert window.at("#report .figures").count() == 0
     window.generate()
     assert window.text("#link_notice").strip() == ""
@@ -150,7 +150,7 @@ def test_what_was_written_survives_a_reload(visit: Open, site: Site) -> None:
     def is_as_written() -> None:
         window.settle()
         window.page.wait_for_function(
-            "document.querySelector('#prompt textarea').value === 'Half a thought'"
+            "document.querySelector('#prompt textarea')?.value === 'Half a thought'"
         )
         assert "slow" in window.at("#model input").input_value()
         assert window.at('#max_new_tokens input[type="number"]').input_value() == "11"
@@ -166,7 +166,7 @@ def test_what_was_written_survives_a_reload(visit: Open, site: Site) -> None:
     window.go(f"{address}?prompt=Of+a+link")
     window.settle()
     window.page.wait_for_function(
-        "document.querySelector('#prompt textarea').value === 'Of a link'"
+        "document.querySelector('#prompt textarea')?.value === 'Of a link'"
     )
     window.write("Of a link, changed")
     window.page.wait_for_function(
@@ -174,7 +174,7 @@ def test_what_was_written_survives_a_reload(visit: Open, site: Site) -> None:
     )
     window.go()
     window.page.wait_for_function(
-        "document.querySelector('#prompt textarea').value === 'Of a link, changed'"
+        "document.querySelector('#prompt textarea')?.value === 'Of a link, changed'"
     )
     assert visit().at("#prompt textarea").input_value() != "Half a thought", "by window"
 

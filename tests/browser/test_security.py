@@ -145,7 +145,7 @@ def test_a_link_and_a_batch_stay_text(visit: Open, site: Site, tmp_path: Path) -
     dialogs = watched(window)
     shows(window, "#link_notice", "<img src=x onerror=window.hit=1>")
     window.page.wait_for_function(
-        "text => document.querySelector('#prompt textarea').value === text", arg=ALL
+        "text => document.querySelector('#prompt textarea')?.value === text", arg=ALL
     )
     is_innocent(window.page)
 
