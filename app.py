@@ -58,6 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             log = opened_log(flags.log_requests)
             watchers = [log.write] if log else []
+            if flags.trace_file:
+                from xla_backend.process.trace_log import TraceLog
+
+                watchers.append(TraceLog(Path(flags.trace_file)).write)
             if metrics:
                 watchers.append(metrics.observe)
             if flags.max_context:

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from benchmarks import contenders as c
+from xla_backend.checkpoints.models import PACKAGED_MODEL
 
 FEW, MANY = 2, 64
 SHORT_PROMPT, LONG_PROMPT = 16, 448
 PUBLISHED = "124m"
 BUNDLED = ("gpt2-stories", "opt-stories")
+MODERN = (PACKAGED_MODEL, "Qwen2.5-0.5B")
 LAYERS = (2, 4, 8, 16, 32, 48)
 
 
@@ -104,6 +106,15 @@ _RIVALS = (c.ENGINE, c.CTRANSLATE2, c.COMPILED_GENERATE, c.PYTORCH)
 _MORE = (c.CTRANSLATE2_INT8, c.ONNX_RUNTIME, c.PYTORCH_COMPILED)
 
 
+_MODERN_RIVALS = {
+    model: (
+        *(c.LIMIT, c.ENGINE, c.PYTORCH, c.CTRANSLATE2, c.CTRANSLATE2_INT8, c.KERAS_HUB),
+        *(c.LLAMA_CPP.values() if model == PACKAGED_MODEL else ()),
+    )
+    for model in MODERN
+}
+
+
 def _engine(model: str, setting: str, **values) -> Call:
     return Call(c.ENGINE, model, setting=setting, **values)
 
@@ -149,6 +160,21 @@ MEASURES = (
             same_tokens=model != "whisper-tiny",
         )
         for model in ("opt-125m", "t5-small", "whisper-tiny")
+    ),
+    *(
+        Measure(
+            name,
+            f"{model}, {prompt}",
+            model,
+            _pair(_MODERN_RIVALS[model], model, prompt_tokens),
+            same_tokens=name == "greedy",
+            is_quick=model == PACKAGED_MODEL,
+        )
+        for model in MODERN
+        for name, prompt, prompt_tokens in (
+            ("greedy", "short prompt", SHORT_PROMPT),
+            ("context", "after a prompt of 400 tokens", 400),
+        )
     ),
     *(
         Measure(
@@ -249,6 +275,28 @@ BARS = (
     Bar(
         *("context", "prompt of 448, first token, over CTranslate2"),
         *(c.ENGINE, c.CTRANSLATE2, 1.1, 1.0, "first token"),
+    ),
+    *(
+        bar
+        for model in MODERN
+        for bar in (
+            Bar(
+                *("greedy", f"{model}, a token, over the limit", c.ENGINE, c.LIMIT, 1.4, 1.1),
+                model=model,
+            ),
+            Bar(
+                *("greedy", f"{model}, a token, against PyTorch eager"),
+                *(c.PYTORCH, c.ENGINE, 1.5, 2.5, "token", model),
+            ),
+            Bar(
+                *("greedy", f"{model}, a token, against keras-hub"),
+                *(c.KERAS_HUB, c.ENGINE, 1.3, 2.0, "token", model),
+            ),
+        )
+    ),
+    Bar(
+        *("context", f"{PACKAGED_MODEL}, prompt of 400, first token, over llama.cpp Q4_1"),
+        *(c.ENGINE, c.LLAMA_CPP["Q4_1"], 0.45, 0.3, "first token", PACKAGED_MODEL),
     ),
     *(
         Bar(

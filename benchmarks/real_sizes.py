@@ -3,8 +3,8 @@
     python -m benchmarks.real_sizes [--sizes NAME,NAME] [--rounds 5]
 
 For each size: the first call, a prompt of 400 tokens, and a token when greedy, sampled and with a
-repetition penalty, called in turn; beside them the time that reading the weights takes. Knows the
-published configurations. The checkpoints are built in a temporary folder, without a network.
+repetition penalty, called in turn; beside them the time that reading the weights takes. The
+checkpoints are built in a temporary folder, without a network.
 """
 
 from __future__ import annotations
@@ -15,70 +15,12 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from safetensors.numpy import save_file
 
 from benchmarks import machine
-from benchmarks.checkpoints import save_tokenizer
 from benchmarks.contenders import Request, memory_reader
+from benchmarks.modern_checkpoints import SIZES, real_size
 from xla_backend import Backend, GenerationOptions
-from xla_backend.checkpoints import rotary_form
 
-SIZES: dict[str, dict[str, Any]] = {
-    "Qwen2.5-0.5B": {
-        "model_type": "qwen2",
-        "vocab_size": 151936,
-        "hidden_size": 896,
-        "intermediate_size": 4864,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 14,
-        "num_key_value_heads": 2,
-        "rope_theta": 1e6,
-        "max_position_embeddings": 32768,
-        "tie_word_embeddings": True,
-    },
-    "Qwen3-0.6B": {
-        "model_type": "qwen3",
-        "vocab_size": 151936,
-        "hidden_size": 1024,
-        "intermediate_size": 3072,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "rope_theta": 1e6,
-        "max_position_embeddings": 40960,
-        "tie_word_embeddings": True,
-    },
-    "gemma-3-270m": {
-        "model_type": "gemma3_text",
-        "vocab_size": 262144,
-        "hidden_size": 640,
-        "intermediate_size": 2048,
-        "num_hidden_layers": 18,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 1,
-        "head_dim": 256,
-        "sliding_window": 512,
-        "query_pre_attn_scalar": 256,
-        "max_position_embeddings": 32768,
-    },
-    "Llama-3.2-1B": {
-        "model_type": "llama",
-        "vocab_size": 128256,
-        "hidden_size": 2048,
-        "intermediate_size": 8192,
-        "num_hidden_layers": 16,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "head_dim": 64,
-        "rope_theta": 5e5,
-        "max_position_embeddings": 131072,
-        "tie_word_embeddings": True,
-    },
-}
 PROMPT = "x" * 400  # of the byte-level tokenizer: a token each
 NEW_TOKENS = 32
 WAYS = {
@@ -90,30 +32,9 @@ WAYS = {
 }
 
 
-def build(name: str, folder: Path) -> Path:
-    """Writes a checkpoint of that size in float16."""
-    from transformers import AutoConfig
-
-    values = dict(SIZES[name])
-    config = AutoConfig.for_model(values.pop("model_type"), **values)
-    made = folder / name
-    made.mkdir()
-    save_tokenizer(made, config.vocab_size)
-    config.architectures = [f"{type(config).__name__.removesuffix('Config')}ForCausalLM"]
-    config.eos_token_id = config.vocab_size - 1
-    config.save_pretrained(made)
-    draw = np.random.default_rng(0)
-    tensors = {
-        tensor: (0.02 * draw.standard_normal(shape, np.float32)).astype(np.float16)
-        for tensor, shape in rotary_form.shapes(config)
-    }
-    save_file(tensors, made / "model.safetensors")
-    return made
-
-
 def measure(name: str, folder: Path, rounds: int) -> str:
     """One line of the table."""
-    model = str(build(name, folder))
+    model = str(real_size(name, folder))
     reader = memory_reader.Model(Path(model), folder, "")
     backend = Backend(store="off")
     try:

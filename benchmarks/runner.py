@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks import checkpoints, machine
+from benchmarks import checkpoints, machine, modern_checkpoints
 from benchmarks.contenders import (
     CONTENDERS,
     ENGINE,
@@ -27,6 +27,7 @@ from benchmarks.contenders import (
     Running,
 )
 from benchmarks.measures import Call, Measure
+from xla_backend.checkpoints.models import PACKAGED_MODEL
 
 WORDS = "once upon a time there was a little fox who lived near the river and went home "
 
@@ -35,6 +36,10 @@ def checkpoint(model: str, work: Path) -> Path:
     """A model's folder: one with random weights built in `work`, or a bundled one."""
     if model == "124m":
         return checkpoints.gpt2_124m(work)
+    if model == PACKAGED_MODEL:
+        return modern_checkpoints.packaged(work)
+    if model in modern_checkpoints.SIZES:
+        return modern_checkpoints.real_size(model, work)
     if model in checkpoints.SHAPES:
         return checkpoints.published_shape(model, work, PEERS_PYTHON)
     if model.endswith("-layers"):

@@ -151,6 +151,12 @@ FLAGS = (
         how={"metavar": "FILE"},
     ),
     Flag(
+        "--trace-file",
+        "file that gets what each request did when, as a trace for ui.perfetto.dev, without its "
+        "text; an earlier one is replaced (PLAYGROUND_TRACE_FILE; default: none)",
+        how={"metavar": "FILE"},
+    ),
+    Flag(
         "--metrics",
         "offer /metrics to Prometheus, behind the password if there is one (PLAYGROUND_METRICS=1; "
         "default: no)",
@@ -231,8 +237,11 @@ def _problem(flags: argparse.Namespace) -> str:
                 f"{flag} needs more packages: pip install -r requirements-{package}.txt, "
                 f"or xla-playground[{package}]"
             )
-    if on_ray and flags.log_requests:
-        return "--log-requests works with --backend process: Ray Serve logs requests itself."
+    if on_ray and (flags.log_requests or flags.trace_file):
+        return (
+            "--log-requests and --trace-file work with --backend process: Ray Serve logs requests "
+            "itself."
+        )
     if flags.mcp and flags.password:
         return "--mcp cannot have a --password: Gradio's tools for agents do not send one on"
     try:

@@ -56,6 +56,7 @@ CTRANSLATE2 = "CTranslate2"
 CTRANSLATE2_INT8 = "CTranslate2 int8"
 ONNX_RUNTIME = "ONNX Runtime"
 KERAS_HUB = "keras-hub"
+LLAMA_CPP = {kind: f"llama.cpp {kind}" for kind in ("Q4_1", "Q8_0", "F16")}
 
 CONTENDERS = {
     contender.name: contender
@@ -72,6 +73,10 @@ CONTENDERS = {
         ),
         Contender(ONNX_RUNTIME, "onnx_generate", PEERS_PYTHON),
         Contender(KERAS_HUB, "keras_hub_generate", PEERS_PYTHON),
+        *(
+            Contender(name, "llama_cpp_generate", PEERS_PYTHON, is_float32=False, variant=kind)
+            for kind, name in LLAMA_CPP.items()
+        ),
     )
 }
 

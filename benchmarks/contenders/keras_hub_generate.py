@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import keras_hub
@@ -9,16 +10,24 @@ import numpy as np
 
 from benchmarks.contenders import Request
 
+_CLASSES = {"gpt2": "GPT2", "llama": "Llama3", "qwen2": "Qwen"}
+"""Its names of the architectures that a measure has it run, by Hugging Face's."""
+
 
 class Model:
-    """A GPT-2; no measure uses other models."""
+    """A decoder; its float32 weights are tied to the head where the checkpoint's are."""
 
     libraries = ("keras-hub", "keras", "jax")
 
     def __init__(self, folder: Path, work: Path, variant: str) -> None:
         """Loads the checkpoint with keras-hub's own reader of the Hub's layout."""
-        backbone = keras_hub.models.GPT2Backbone.from_preset(str(folder))
-        self._model = keras_hub.models.GPT2CausalLM(backbone=backbone, preprocessor=None)
+        name = _CLASSES[json.loads((folder / "config.json").read_text())["model_type"]]
+        backbone = getattr(keras_hub.models, f"{name}Backbone").from_preset(
+            str(folder), dtype="float32"
+        )
+        self._model = getattr(keras_hub.models, f"{name}CausalLM")(
+            backbone=backbone, preprocessor=None
+        )
         self._model.compile(sampler="greedy")
 
     def generate(self, request: Request) -> list[int]:

@@ -5,13 +5,11 @@ Knows how results read side by side. Must not know components, events or the eng
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 from playground.batch.runs import Batch, BatchRow
 from playground.ui import quantities
 from playground.ui.markup import escape
 from playground.ui.outcomes import badge
-from playground.ui.report_parts import progress_bar
+from playground.ui.report_parts import file_link, progress_bar, trace_link
 from xla_backend import CacheOutcome
 
 _HEADINGS = ("Line", "Outcome", "Prompt and text", "Shape", "End to end", "Tokens/s")
@@ -68,15 +66,9 @@ def report(batch: Batch) -> str:
 
 def files(batch: Batch) -> str:
     """Links to the results as files. They are in the page itself: the server keeps nothing."""
-    csv = _link("batch.csv", "text/csv", "\ufeff" + batch.to_csv(), "Results as CSV")
-    return csv + _link("batch.json", "application/json", batch.to_json(), "Results as JSON")
-
-
-def _link(name: str, kind: str, content: str, label: str) -> str:
-    return (
-        f'<a class="file" download="{name}" href="data:{kind};charset=utf-8,{quote(content)}">'
-        f"{label}</a>"
-    )
+    csv = file_link("batch.csv", "text/csv", "\ufeff" + batch.to_csv(), "Results as CSV")
+    json = file_link("batch.json", "application/json", batch.to_json(), "Results as JSON")
+    return csv + json + trace_link(batch.traced())
 
 
 def _row(row: BatchRow, is_current: bool) -> str:

@@ -23,7 +23,8 @@ from xla_backend import (
     ModelUnavailable,
     Prompt,
 )
-from xla_backend.interface.timing import PHASES
+from xla_backend.interface.timing import PHASES, Span
+from xla_backend.interface.trace import TracedRequest
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
@@ -45,6 +46,7 @@ class BatchRow:
         asked: what the model is asked; messages where it is an instruct model.
         text: the text so far.
         result: the answer; None until it is there.
+        spans: what the page did meanwhile.
         problem: why it failed.
     """
 
@@ -52,6 +54,7 @@ class BatchRow:
     asked: Prompt
     text: str = ""
     result: GenerationResult | None = None
+    spans: tuple[Span, ...] = ()
     problem: str = ""
 
     @property
@@ -118,6 +121,7 @@ class Batch:
         row.problem = ending.problem
         if (result := run.result) is not None and not row.problem:
             row.result, row.text = result, result.text
+            row.spans = tuple(run.spans)
         elif not row.problem and self.stopped:
             row.text = ""
         self._enter_next()
@@ -140,6 +144,10 @@ class Batch:
             indent=1,
             ensure_ascii=False,
         )
+
+    def traced(self) -> list[TracedRequest]:
+        """What took how long, of each prompt that has a result."""
+        return [TracedRequest(row.result, row.spans) for row in self.rows if row.result]
 
     def to_csv(self) -> str:
         """All finished results as a table that is safe to open in a spreadsheet."""

@@ -25,6 +25,7 @@ from xla_backend import (
     Prompt,
 )
 from xla_backend.interface.backend import Piece, Result
+from xla_backend.interface.timing import Span
 
 if TYPE_CHECKING:
     from xla_backend import AnyBackend
@@ -92,6 +93,7 @@ class Shown:
         other_s: seconds that the visitor waited for the engine's start, which `result.timing`
             and `result.load_s` do not include.
         exact_key: whether only the exact cache key was allowed.
+        spans: what the page did meanwhile.
         ended_s: when it ended, seconds since 1970.
     """
 
@@ -99,6 +101,7 @@ class Shown:
     result: GenerationResult
     other_s: float = 0.0
     exact_key: bool = False
+    spans: tuple[Span, ...] = ()
     ended_s: float = field(default_factory=time.time)
 
 
@@ -110,10 +113,12 @@ class VisitorRun(Generic[Piece, Result]):
         waited_for: whether others were ahead when it was entered.
         other_s: seconds that the visitor waited for the engine's start; set at the end.
         prediction: what was said before the click; None where nothing was.
+        spans: what the page did: its line, waiting for the engine's chunks, passing them on.
     """
 
     def __init__(self) -> None:
         self._pressed = time.perf_counter()
+        self.spans: list[Span] = []
         self.taken_at: float | None = None
         self.waited_for = False
         self.other_s = 0.0
@@ -170,8 +175,16 @@ class VisitorRun(Generic[Piece, Result]):
             self._stream = stream
             if self._stopped:
                 stream.stop()
-        self._begun = time.perf_counter()
-        yield from self._read(stream)
+        self._begun = reached = time.perf_counter()
+        self.spans.append(Span("waiting line", self._pressed, reached - self._pressed))
+        for piece in self._read(stream):
+            came = time.perf_counter()
+            yield piece
+            passed_on = time.perf_counter()
+            self.spans.append(Span("engine", reached, came - reached))
+            self.spans.append(Span("to the browser", came, passed_on - came))
+            reached = passed_on
+        self.spans.append(Span("engine", reached, time.perf_counter() - reached))
         if engine_was_starting and (result := self.result) is not None:
             self.other_s = max(0.0, self.clicked_s - result.timing.total_s - result.load_s)
 
@@ -238,7 +251,7 @@ class Run(VisitorRun[str, GenerationResult]):
         result = self.result
         if result is None:
             return None
-        return Shown(self.prompt, result, self.other_s, self.exact_key)
+        return Shown(self.prompt, result, self.other_s, self.exact_key, tuple(self.spans))
 
 
 @dataclass

@@ -14,9 +14,10 @@ from playground.ui.families import CONTINUING, Family, model_name
 from playground.ui.markup import answer, escape, quoted
 from playground.ui.option_controls import LABELS, relevant
 from playground.ui.outcomes import MEANING, badge
-from playground.ui.report_parts import PHASE_NAMES
+from playground.ui.report_parts import PHASE_NAMES, trace_link
 from xla_backend import CacheKey, EngineStatus, GenerationResult, Prediction, Prompt
 from xla_backend.interface.prompt import last_text, system_text
+from xla_backend.interface.trace import TracedRequest
 
 _PHASE_HINTS = {  # that of prefill is the family's
     "queue": "waiting for other requests",
@@ -159,6 +160,7 @@ def report(shown: Shown, family: Family = CONTINUING) -> str:
             result.timing.run_s,
         )
         + report_parts.phases(timing, result.cache, PHASE_NAMES, hints)
+        + f'<p class="files">{trace_link([TracedRequest(result, shown.spans)])}</p>'
         + _result_slots(result, family)
         + report_parts.waited(timing, result.ttft_s)
         + _remarks(shown, family),

@@ -105,11 +105,11 @@ def name_buttons(names: Sequence[str], label: str, elem_id: str) -> gr.Dataset:
 def empty_on_change(notice: gr.HTML, events: Sequence[Any]) -> None:
     """Empties a notice in the browser alone: what was wrong need not be with the next request.
 
-    To be called before anything else is connected to these events. Gradio carries out what is
-    connected to one event in that order, each after the answer to the one before: later, it would
-    empty a notice that has come meanwhile.
+    To be called before anything else is connected to these events: Gradio carries out what is
+    connected to one event in that order, each after the answer to the one before. Even so it may
+    come after the answer to a press that followed the change; that answer's notice is kept.
     """
-    gr.on(events, None, None, notice, js="() => ''", **QUIET)
+    gr.on(events, None, notice, notice, js="(shown) => keptNotice(shown)", **QUIET)
 
 
 def notice(message: str, kind: str = "problem") -> str:

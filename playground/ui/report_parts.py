@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from urllib.parse import quote
 
 from playground.ui import quantities
+from playground.ui.markup import escape
 from playground.ui.prediction_line import expected
 from playground.ui.quantities import elapsed, seconds
 from xla_backend import CacheOutcome, FirstCall, Prediction, Timing
+from xla_backend.interface import trace
 from xla_backend.interface.timing import PHASES, RESTORING
+from xla_backend.interface.trace import TracedRequest
 
 _MAX_CELLS = 160
 
@@ -296,3 +300,19 @@ def not_in_total(load_s: float, other_s: float) -> str:
     if other_s > 0.5:
         outside.append(f"waiting for the engine to start ({quantities.seconds(other_s)})")
     return f" Not in the total: {' and '.join(outside)}." if outside else ""
+
+
+def file_link(name: str, kind: str, content: str, label: str, hint: str = "") -> str:
+    """A link that saves a file, whose content is in the page itself: the server keeps nothing."""
+    title = f' title="{escape(hint)}"' if hint else ""
+    return (
+        f'<a class="file" download="{name}"{title}'
+        f' href="data:{kind};charset=utf-8,{quote(content)}">{label}</a>'
+    )
+
+
+def trace_link(requests: Sequence[TracedRequest]) -> str:
+    """A link that saves a trace of requests."""
+    hint = "Opens in ui.perfetto.dev or chrome://tracing"
+    content = trace.document(requests)
+    return file_link("trace.json", "application/json", content, "Save as a trace", hint)

@@ -121,6 +121,20 @@ def test_a_problem_is_in_sight_and_the_result_is_the_earlier_run_s(visit: Open, 
     earlier.wait_for(state="hidden")
 
 
+def test_a_notice_stays_when_a_change_from_before_the_press_is_told_late(visit: Open) -> None:
+    window = visit()
+    # How the event of a change, whenever Gradio carries it out, asks what to leave of a notice.
+    left = "keptNotice('what the press was answered')"
+    window.write(" ")
+    assert window.page.evaluate(left) == ""
+    window.page.keyboard.press("Control+Enter")
+    window.at("#notice .problem").wait_for()
+    assert window.page.evaluate(left) != ""
+    window.write("The old owl")
+    window.at("#notice .problem").wait_for(state="detached")
+    assert window.page.evaluate(left) == ""
+
+
 # A model of which a chunk holds far less than the text: the small ones' whole text is one chunk.
 def test_the_text_comes_in_pieces_that_only_grow(visit: Open) -> None:
     window = visit()

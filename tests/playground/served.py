@@ -141,7 +141,7 @@ class Site:
     Attributes:
         fast, slow: model names. The slow one takes seconds to write what a browser test stops.
         multilingual: the name of a speech model.
-        log: the file with a line about each request.
+        log: the file with a line about each request. trace: what each did when.
     """
 
     served: Served
@@ -149,6 +149,7 @@ class Site:
     slow: str
     multilingual: str
     log: Path
+    trace: Path
 
     @property
     def url(self) -> str:
@@ -196,7 +197,9 @@ def the_site(config: pytest.Config, fast: Path, tmp_path_factory: pytest.TempPat
         multilingual = whisper(tmp_path_factory.mktemp("models") / "multilingual")
         log = tmp_path_factory.mktemp("log") / "requests.jsonl"
         models = f"{fast},{slow},whisper-commands,{multilingual}"
-        served = serve("--models", models, "--log-requests", str(log))
+        trace = log.with_name("trace.json")
+        files = "--log-requests", str(log), "--trace-file", str(trace)
+        served = serve("--models", models, *files)
         config.add_cleanup(lambda: served.process.poll() is None and served.end())
-        _sites.append(Site(served, str(fast), str(slow), str(multilingual), log))
+        _sites.append(Site(served, str(fast), str(slow), str(multilingual), log, trace))
     return _sites[0]

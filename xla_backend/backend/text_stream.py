@@ -105,6 +105,7 @@ class TextStream(AnyTextStream):
                 loading = time.perf_counter()
                 engine = self._models.load(self._model)
                 load_s = time.perf_counter() - loading
+                self._watch.pause_for("load", load_s)
         request.enter("tokenize")
         request.prompt_ids = encode_prompt(
             engine.tokenizer, self._prompt, options.max_new_tokens, engine.info
@@ -149,7 +150,7 @@ class TextStream(AnyTextStream):
         text, generated = "".join(chunks), len(tokens)
         if stops.is_found:
             tokens = _tokens_of(text, tokens, engine)
-        timing = self._watch.read()
+        timing, spans = self._watch.read(), self._watch.spans()
         since_first_token_s = self._watch.since_first_token_s()
         first_call = self._functions.record(
             engine,
@@ -176,6 +177,7 @@ class TextStream(AnyTextStream):
             load_s=load_s,
             batch_size=batch.size,
             cut_tokens=generated - len(tokens),
+            spans=spans,
         )
         if last := rest if self._in_chunks else text:
             yield last

@@ -103,6 +103,7 @@ class WindowStream(AnyStream[TranscribedWindow, Transcription]):
             loading = time.perf_counter()
             engine = self._models.load(self._model)
             load_s = time.perf_counter() - loading
+            watch.pause_for("load", load_s)
             self._access.tell(READY)
         watch.enter("tokenize")
         speech = engine.speech
@@ -164,6 +165,7 @@ class WindowStream(AnyStream[TranscribedWindow, Transcription]):
             cache=heard[0].choice.outcome,
             finish=_finish(heard, is_whole=windows[-1].end_s * speech.rate >= len(samples) - 1),
             timing=watch.read(),
+            spans=watch.spans(),
             since_first_token_s=watch.since_first_token_s(),
             first_call=first_calls[0],
             options=options,
@@ -199,9 +201,11 @@ class WindowStream(AnyStream[TranscribedWindow, Transcription]):
                     heard = SpeechPrompt(features, found)
                     run = engine.start(slot.built.function, key, [heard], [options])
             run.advance(1)
+            watch.count(first := run.length())
             if not run.is_done.all():
                 watch.enter("decode")
                 run.advance(options.max_new_tokens)
+                watch.count(run.length() - first)
             self._access.tell(READY)
         watch.enter("detokenize")
         tokens = engine.tokens(run)

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.options import GenerationOptions
-from xla_backend.interface.timing import Statistics, Timing
+from xla_backend.interface.timing import Span, Statistics, Timing
 
 
 class CacheOutcome(str, Enum):
@@ -150,6 +150,8 @@ class GenerationResult:
             processor, so `timing` and `tokens_per_second` are this request's share.
         cut_tokens: number of tokens that were generated beyond `tokens`, until a stop string was
             found.
+        spans: the phases in the order in which they happened, each call of a compiled function
+            with the tokens that it brought; of all phases they add up to `timing`.
     """
 
     model: str
@@ -168,6 +170,7 @@ class GenerationResult:
     prompt_texts: tuple[str, ...] = ()
     batch_size: int = 1
     cut_tokens: int = 0
+    spans: tuple[Span, ...] = ()
 
     @property
     def new_tokens(self) -> int:

@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 MIN_FOR_QUARTILES = 9
 PHASES = ("queue", "tokenize", "trace", "compile", "prefill", "decode", "detokenize")
@@ -59,6 +60,22 @@ class Timing:
         return dataclasses.asdict(self)
 
 
+class Span(NamedTuple):
+    """A stretch of a request's time.
+
+    Attributes:
+        name: what happened: a phase, or another name that its maker gives.
+        started: when, as `time.perf_counter()` reads: one clock for all processes of a machine.
+        duration_s: how long.
+        tokens: how many new tokens it brought.
+    """
+
+    name: str
+    started: float
+    duration_s: float
+    tokens: int = 0
+
+
 class Stopwatch:
     """Splits a request's time into phases; every moment belongs to exactly one.
 
@@ -76,6 +93,9 @@ class Stopwatch:
         """Starts in a phase, now or at an earlier `time.perf_counter()` reading."""
         now = time.perf_counter()
         self._started = self._entered = now if started is None else min(started, now)
+        self._spans: list[Span] = []
+        self._span_started = self._entered
+        self._tokens = 0
         self._phase: str | None = phase
         self._seconds = dict.fromkeys(PHASES, 0.0)
         self._paused = 0.0
@@ -90,7 +110,30 @@ class Stopwatch:
             self._seconds[self._phase] += now - self._entered
         if self._phase == "prefill" != phase and self._first_token_s is None:
             self._first_token_s = now - self._started - self._paused
-        self._phase, self._entered = phase, now
+        self._entered = now
+        if phase != self._phase:
+            self._end_span()
+        self._phase = phase
+
+    def count(self, tokens: int) -> None:
+        """Counts new tokens, which the current phase brought."""
+        self._tokens += tokens
+
+    def pause_for(self, name: str, seconds: float) -> None:
+        """Names the last seconds of a pause."""
+        self._spans.append(Span(name, time.perf_counter() - seconds, seconds))
+
+    def spans(self) -> tuple[Span, ...]:
+        """What happened up to the last reading, to whose phases these durations add up."""
+        self._end_span()
+        return tuple(self._spans)
+
+    def _end_span(self) -> None:
+        """Keeps what went on until the phase was last entered or read."""
+        seconds = self._entered - self._span_started
+        if self._phase is not None and seconds > 0:
+            self._spans.append(Span(self._phase, self._span_started, seconds, self._tokens))
+        self._span_started, self._tokens = self._entered, 0
 
     def since_first_token_s(self) -> float:
         """Seconds since the first prefill ended, without the pauses; 0 before it has."""

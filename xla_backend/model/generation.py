@@ -42,6 +42,7 @@ class Generation:
         )
         self._limits = np.array([each.max_new_tokens for each in options])
         self._steps = 0
+        self._lengths = np.zeros(functions.batch_size, np.int32)
         self.is_done = np.arange(functions.batch_size) >= len(prefilled)
         if missing:
             self._state = self._state._replace(done=tf.constant(self.is_done))
@@ -49,7 +50,7 @@ class Generation:
     def advance(self, steps: int) -> None:
         """Adds up to `steps` tokens to each text that has not ended, and waits for them."""
         state = self._decode(tf.constant(steps), *self._options, self.prefilled, self._state)
-        self.is_done = state.done.numpy()
+        self.is_done, self._lengths = state.done.numpy(), state.lengths.numpy()
         self._state = state
         self._steps += steps
 
@@ -62,6 +63,10 @@ class Generation:
         """Adds nothing more to a text; must not be called during `advance`."""
         self.is_done = self.is_done | (np.arange(len(self.is_done)) == index)
         self._state = self._state._replace(done=tf.constant(self.is_done))
+
+    def length(self, index: int = 0) -> int:
+        """The number of a text's tokens so far."""
+        return int(self._lengths[index])
 
     def output(self, index: int = 0) -> Output:
         """The output of a text so far; with beams, the best."""

@@ -53,7 +53,7 @@ class RequestSlot(Ticket):
         self._scheduler = scheduler
         self._watch = watch
         self._phase: str | None = "queue"
-        self._read = 0
+        self._read = self._tokens = 0
         self._stopped = threading.Event()
         self.run: Batch | None = None
         self.text = 0
@@ -83,6 +83,11 @@ class RequestSlot(Ticket):
     def work(self, phase: str | None) -> None:
         """The phase of the batch at work; None once it pauses."""
         self._watch.enter(self._phase if phase is None else phase)
+
+    def count(self, tokens: int) -> None:
+        """How many tokens its text has by now."""
+        self._watch.count(tokens - self._tokens)
+        self._tokens = tokens
 
     def has_news(self) -> bool:
         """Whether its batch has written (or failed) since `look`, or the end was asked for."""
@@ -203,6 +208,8 @@ class Batch:
             with self._scheduler.changed:
                 self._phase = None
                 for request in self._live:
+                    if self.run is not None:
+                        request.count(self.run.length(request.text))
                     request.work(None)
                 if self.run is not None:
                     self._live = [request for request in self._live if not self.has_ended(request)]

@@ -89,6 +89,15 @@ async function copied(text) {
   }
 }
 
+// A change may be told after the answer to the press that followed it: what that answer says stays.
+let wasPressed = false;
+for (const kind of ["input", "keydown", "click"]) {
+  document.addEventListener(kind, (event) => {
+    wasPressed = kind === "click" && event.target.closest?.("button.primary") != null;
+  }, true);
+}
+const keptNotice = (shown) => (wasPressed ? shown : "");
+
 // On a narrow screen the result begins below the fold: bring it into sight, its card from the top
 // where all cards stand below each other, unless the request was refused, for then the reason
 // beside the button is what matters.

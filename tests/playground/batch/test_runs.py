@@ -99,7 +99,7 @@ def test_the_files_hold_every_value_and_no_formula(page: PageContext) -> None:
     for _ in PROMPTS:
         turn(batch, page)
     html = batch_panel.files(batch)
-    table, objects = (
+    table, objects, traced = (
         unquote(part.partition('"')[0].partition(",")[2]) for part in html.split('href="')[1:]
     )
     rows = list(csv.DictReader(io.StringIO(table.removeprefix("\ufeff"), newline="")))
@@ -108,6 +108,9 @@ def test_the_files_hold_every_value_and_no_formula(page: PageContext) -> None:
     assert rows[1]["problem"] == "The engine <ended>."
     assert float(rows[0]["compile_s"]) == 2.0
     assert float(rows[2]["tokens_per_second"]) == pytest.approx(12.5)
+    assert {event["tid"] for event in json.loads(traced)["traceEvents"]} == {0, 1, 2}, (
+        "no failed one"
+    )
     written = json.loads(objects)
     assert written["model"] == MODEL
     assert [each["line"] for each in written["results"]] == [1, 3, 4]

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from xla_backend import Timing
-from xla_backend.interface.timing import PHASES, Spread, Stopwatch, spread, summarize
+from xla_backend.interface.timing import PHASES, Span, Spread, Stopwatch, spread, summarize
 
 
 class Clock:
@@ -133,3 +133,33 @@ def test_spreads_that_touch_overlap() -> None:
     assert one.overlaps(Spread(9, 0.4, 0.3, 0.5))
     assert not one.overlaps(Spread(9, 0.4, 0.31, 0.5))
     assert not Spread(9, 0.4, 0.31, 0.5).overlaps(one)
+
+
+def test_spans_say_what_happened_when_and_what_it_brought(clock: Clock) -> None:
+    watch = Stopwatch("queue", started=99.0)
+    clock.now += 2
+    watch.enter(None)
+    clock.now += 4
+    watch.pause_for("load", 3)
+    watch.enter("prefill")
+    clock.now += 1
+    watch.count(1)
+    watch.read()
+    clock.now += 1
+    watch.enter("decode")
+    watch.enter("decode")
+    clock.now += 8
+    watch.count(5)
+    watch.enter("detokenize")
+    watch.enter("queue")
+    clock.now += 16
+    timing, spans = watch.read(), watch.spans()
+    clock.now += 32
+    assert spans == (
+        Span("queue", 99, 3),
+        Span("load", 103, 3),
+        Span("prefill", 106, 2, 1),
+        Span("decode", 108, 8, 5),
+        Span("queue", 116, 16),
+    )
+    assert timing == Timing(queue_s=19, prefill_s=2, decode_s=8, total_s=29)

@@ -1,0 +1,51 @@
+"""`TraceLog`: all requests of a program as one trace, written as they end.
+
+Knows the file and which requests have something to show. Must not know the format's events.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from xla_backend.interface import trace
+from xla_backend.interface.results import GenerationResult
+from xla_backend.interface.timing import Span
+from xla_backend.process.request_log import FinishedRequest
+
+
+class TraceLog:
+    """Writes each request's events at once: what was written is a trace at any moment.
+
+    The format allows for an array that nothing closes, for programs that end unexpectedly.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Begins a new file.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._file = path.open("w", encoding="utf-8")
+        self._lock = threading.Lock()
+        self._row = 0
+        self._file.write("[\n")
+        self._write(trace.process_events())
+
+    def write(self, finished: FinishedRequest) -> None:
+        """Writes a request that has a result; of others nothing is known that took time."""
+        if not isinstance(finished.value, GenerationResult):
+            return
+        sent = time.perf_counter() - finished.wall_s
+        page = [Span("engine", sent, finished.wall_s)]
+        with self._lock:
+            self._row += 1
+            self._write(trace.request_events(trace.TracedRequest(finished.value, page), self._row))
+
+    def _write(self, events: Iterable[dict[str, Any]]) -> None:
+        self._file.writelines(f"{json.dumps(event)},\n" for event in events)
+        self._file.flush()
