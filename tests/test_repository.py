@@ -53,6 +53,7 @@ ROOMS = {
         "scheduling",
         "backend",
         "process baselines",
+        "retracing",
         "openai_api",
         "serving",
         "",

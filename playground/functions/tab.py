@@ -12,6 +12,7 @@ import gradio as gr
 
 from playground.functions import panel
 from playground.functions.code import code
+from playground.functions.doctor import RetraceDoctor
 from playground.ui.components import (
     FOLLOWING,
     PAGE_EVENT,
@@ -55,6 +56,8 @@ class FunctionsTab:
                     self.shown = gr.State(None)
                 with gr.Column(elem_classes="card"):
                     self._build_kept()
+        with gr.Column(elem_classes="card"):
+            RetraceDoctor(page)
         self._connect()
 
     # ---- what is on the tab

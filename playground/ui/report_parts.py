@@ -313,6 +313,6 @@ def file_link(name: str, kind: str, content: str, label: str, hint: str = "") ->
 
 def trace_link(requests: Sequence[TracedRequest]) -> str:
     """A link that saves a trace of requests."""
-    hint = "Opens in ui.perfetto.dev or chrome://tracing"
+    hint = "For Perfetto and the trace viewer of Chrome"
     content = trace.document(requests)
     return file_link("trace.json", "application/json", content, "Save as a trace", hint)

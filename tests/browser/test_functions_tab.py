@@ -130,3 +130,29 @@ def test_the_convolution_with_the_keyboard(window: Visit) -> None:
     assert "Small convolution network: batch of 5" in report
     assert "Same output in all three ways" in report
     wait_for_text(window, "#functions_kept", "float32[5, 64, 64, 3]")
+
+
+@pytest.mark.parametrize("window", [1280], indirect=True)
+def test_the_retrace_doctor_says_which_difference_traced(window: Visit, tmp_path: Path) -> None:
+    window.at("#doctor_weighted_2_2 label", has_text="3.0").click()
+    window.at("#doctor_code", has_text="factor=3.0").wait_for()
+    window.at("#doctor_run").click()
+    window.at(".doctor-verdict", has_text="traced and compiled again").wait_for()
+    row = window.at("#doctor_report tbody tr")
+    assert row.count() == 1
+    for said in ("factor", "2.0", "3.0", "Traced and compiled again", "constant of the graph"):
+        assert said in row.inner_text()
+    window.at("#doctor_any_rows input").check()
+    window.at("#doctor_run:enabled").click()
+    window.at("#doctor_notice .problem", has_text="pass it as a tensor").wait_for()
+    window.at("#doctor_function label", has_text="generate").click()
+    window.at("#doctor_code", has_text="tf.function(model.generate").wait_for()
+    window.at("#doctor_notice .problem").wait_for(state="detached")
+    window.at("#doctor_function label", has_text="A file of yours").click()
+    file = tmp_path / "mine.py"
+    window.at("#doctor_file textarea, #doctor_file input").fill(str(file))
+    window.at("#doctor_run:enabled").click()
+    window.at("#doctor_notice .problem", has_text="no such file").wait_for()
+    file.write_text("def function(x): return x\ncalls = [{'x': 1.0}, {'x': 1.0}]\n")
+    window.at("#doctor_run:enabled").click()
+    window.at("#doctor_report", has_text="Nothing differs").wait_for()

@@ -35,8 +35,9 @@ OTHERS = [language for language in LANGUAGES if language.code != "en"]
 
 NAMES = set(
     """XLA Playground TensorFlow Transformers Python Gradio Hugging Face Hub GenerationConfig
-    GPT OPT Whisper CSV JSON API UTC WAV FLAC OGG MP3 Enter Ctrl Cmd Esc Mac Shift
-    TTFT TPOT token Token eager Eager temperature Top Min jit compile True function float prompt run
+    GPT OPT Whisper Perfetto Chrome None CSV JSON API UTC WAV FLAC OGG MP3 Enter Ctrl Cmd Esc Mac
+    Shift TTFT TPOT token Token eager Eager temperature Top Min jit compile True function float
+    prompt run
     """.split()
 )
 """Names, and words that engineers leave as they are in every language."""

@@ -131,7 +131,7 @@ def _transformers(job: BaselineJob, tell: Tell) -> tuple[BaselineResult, Repeat]
     files = job.registry.locate(job.model)
     is_decoder_only = files.info.family == "decoder-only"
     prompt_tokens, padded_length = _lengths(job, files)
-    model = _load(files)
+    model = load_model(files)
     tokenizer: Any = AutoTokenizer.from_pretrained(
         str(files.folder),
         local_files_only=True,
@@ -218,7 +218,7 @@ def _lengths(job: BaselineJob, files: ModelFiles) -> tuple[int, int]:
     return tokens, key.padded_length
 
 
-def _load(files: ModelFiles) -> Any:
+def load_model(files: ModelFiles) -> Any:
     """Transformers' TensorFlow model.
 
     Raises:

@@ -89,6 +89,23 @@ class ChildProcess:
         """The next message; see `Channel.receive`, which also says how a death is noticed."""
         return self._channel.receive(timeout_s)
 
+    def answer(self) -> Any:
+        """The answer of a process that gives one and ends.
+
+        Raises:
+            BackendError: the process says so.
+            EngineStopped: it died before.
+        """
+        try:
+            kind, _, value = self.receive()
+        except (EOFError, OSError):
+            self.end(CLOSE_S)
+            raise EngineStopped(f"It failed: {self.cause()}.") from None
+        self.end(CLOSE_S)
+        if kind == "error":
+            raise value
+        return value
+
     def has_ended(self) -> bool:
         """Whether the process is gone."""
         return self._process.poll() is not None

@@ -1,0 +1,152 @@
+"""What the retrace doctor shows, as HTML: the two calls as code, and what each change did.
+
+Knows how `Findings` read, and `tf.function`'s rules in words. Must not know components or events.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from playground.ui import quantities
+from playground.ui.markup import escape
+from xla_backend.retracing.question import (
+    GENERATE,
+    Argument,
+    Attempt,
+    Change,
+    Findings,
+    Kind,
+    Question,
+)
+
+_RULES: dict[Kind, str] = {
+    "shape": "A tensor’s shape is part of what a graph is made for. Pad to a few sizes, as this "
+    "page does. A function declared for any number of rows is traced once, and XLA still compiles "
+    "it for each number.",
+    "dtype": "A tensor’s dtype is part of what a graph is made for. Cast it before the call.",
+    "value": "A Python value becomes a constant of the graph, so each value has a graph of its "
+    "own. Pass a tensor; where the value sets a size, round it up to a few.",
+    "none": "With None the function takes another path than with a tensor. Always pass a tensor: a "
+    "mask of ones hides nothing.",
+    "type": "A tensor is an input of the graph, a Python value a constant in it. Choose one.",
+}
+_DEFINED = """\
+def weighted(x, factor, mask=None):
+    y = x * tf.cast(factor, x.dtype)
+    return y if mask is None else tf.where(mask, y, tf.zeros_like(y))
+
+"""
+_HEADINGS = ("Argument", "First call", "Second call", "This change alone", "Why")
+
+
+def code(question: Question) -> str:
+    """The two calls as a program would make them."""
+    jit = "jit_compile=True" if question.jit_compile else "jit_compile=False"
+    if question.function == GENERATE:
+        name, defined = "generate", ""
+        made = f"generate = tf.function(model.generate, {jit})\n"
+    else:
+        name, defined = "weighted", _DEFINED
+        specs = ", ".join(
+            f"tf.TensorSpec({[None, *each.shape[1:]] if each.shape else []}, tf.{each.dtype})"
+            for each in question.first
+        )
+        signature = f", input_signature=[{specs}]" if question.any_rows else ""
+        made = f"weighted = tf.function(weighted{signature}, {jit})\n"
+    calls = "".join(
+        f"{name}({', '.join(f'{each.name}={_written(each)}' for each in call)})\n"
+        for call in (question.first, question.second)
+    )
+    return f'<pre class="doctor-code" tabindex="0">{escape(defined + made + calls)}</pre>'
+
+
+def _written(argument: Argument) -> str:
+    if argument.dtype:
+        return f"tf.ones({list(argument.shape)}, tf.{argument.dtype})"
+    return str(argument)
+
+
+def empty() -> str:
+    """Before the first question."""
+    return (
+        '<p class="nothing">Choose what differs between two calls and press Try: both are made on '
+        "a fresh function, and so is each change alone.</p>" + _flags()
+    )
+
+
+def working(question: Question) -> str:
+    """While it is tried."""
+    how_long = "a minute" if question.function == GENERATE else "some seconds"
+    return (
+        f'<p role="status">Trying both calls in a process of its own: {how_long}.</p>'
+        '<div class="bar working"></div>'
+    )
+
+
+def report(findings: Findings) -> str:
+    """The verdict on the second call, and each change."""
+    first, second = findings.first, findings.second
+    took = (
+        f"First call {quantities.fine_seconds(first.seconds)}, second "
+        f"{quantities.fine_seconds(second.seconds)}."
+    )
+    problems = "".join(
+        f'<p class="notice problem">The {which} call failed: {escape(each.problem)}</p>'
+        for which, each in (("first", first), ("second", second))
+        if each.problem
+    )
+    return (
+        f'<p class="doctor-verdict"><strong>{_verdict(second)}</strong> {took}</p>{problems}'
+        + (_table(findings.changes) if findings.changes else "<p>Nothing differs.</p>")
+        + _flags()
+    )
+
+
+def _verdict(attempt: Attempt) -> str:
+    if attempt.problem:
+        return "The second call failed."
+    if attempt.traced:
+        and_compiled = " and compiled" if attempt.compiled else ""
+        return f"The second call was traced{and_compiled} again."
+    if attempt.compiled:
+        return "The second call was not traced again, but compiled again."
+    return "The second call ran what was there."
+
+
+def _table(changes: Sequence[Change]) -> str:
+    head = "".join(f'<th scope="col">{name}</th>' for name in _HEADINGS)
+    rows = "".join(_row(change) for change in changes)
+    return f'<table class="sheet"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+
+
+def _row(change: Change) -> str:
+    values = (
+        f"<code>{escape(change.name)}</code>",
+        f'<span class="signature">{escape(change.was)}</span>',
+        f'<span class="signature">{escape(change.now)}</span>',
+        _alone(change.alone),
+        " ".join(_RULES[kind] for kind in change.kinds),
+    )
+    cells = "".join(
+        f'<td data-label="{name}"><div>{value}</div></td>'
+        for name, value in zip(_HEADINGS, values, strict=True)
+    )
+    return f"<tr>{cells}</tr>"
+
+
+def _alone(attempt: Attempt) -> str:
+    if attempt.problem:
+        return f"Not possible alone: {escape(attempt.problem)}"
+    made = [name for name in ("traced", "compiled") if getattr(attempt, name)]
+    said = f"{' and '.join(made).capitalize()} again" if made else "Ran what was there"
+    return f"{said}<br><small>{quantities.fine_seconds(attempt.seconds)}</small>"
+
+
+def _flags() -> str:
+    """What the environment says to TensorFlow and XLA."""
+    said = " ".join(
+        f"<code>{name}={escape(os.environ.get(name) or '')}</code>"
+        for name in ("XLA_FLAGS", "TF_XLA_FLAGS")
+    )
+    return f'<p class="remarks">In force here: {said}</p>'
