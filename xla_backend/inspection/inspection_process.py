@@ -1,0 +1,62 @@
+"""The process that looks inside: does one job and ends.
+
+Knows which module does which job. Must not know who asks. Run by `inspector`: the first message is
+the job; its answer is a "result" or an "error". It has the lowest priority, so that the engine
+keeps the processor, and it never touches the engine.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from xla_backend.child_process.child_side import connect, end, first_line
+from xla_backend.inspection.jobs import Job, MakeJob, MeasureJob, ReadJob
+from xla_backend.interface.errors import BackendError, EngineStopped
+
+LOWEST_PRIORITY = 19
+
+
+def main() -> None:
+    """Does the job that the parent sends."""
+    channel, job = connect()
+    os.nice(LOWEST_PRIORITY)
+    try:
+        channel.send(("result", None, _answer(job)))
+    except BackendError as error:
+        channel.send(("error", None, error))
+    except Exception as error:
+        sentence = f"It failed ({type(error).__name__}: {first_line(error)})."
+        channel.send(("error", None, EngineStopped(sentence)))
+    end(channel)
+
+
+def _answer(job: Job) -> Any:
+    if isinstance(job, ReadJob):
+        from xla_backend.compilation.store import Store
+        from xla_backend.inspection.inspection import Inspection
+        from xla_backend.inspection.reading import read
+
+        start = time.perf_counter()
+        prefill, decode = read(Store(job.store), job.identity, job.key)
+        took_s = time.perf_counter() - start
+        return Inspection(job.model, job.key, prefill, decode, took_s)
+    from xla_backend.backend.importing import import_engine
+
+    import_engine()
+    if isinstance(job, MakeJob):
+        from xla_backend.inspection.making import make
+
+        return make(job)
+    if isinstance(job, MeasureJob):
+        from xla_backend.inspection.measuring import measure
+
+        return measure(job)
+    from xla_backend.inspection.texts import write
+
+    return write(job)
+
+
+if __name__ == "__main__":
+    main()
