@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from xla_backend.inspection.inspection import FunctionInside, Inspection, KernelInside, sums
 from xla_backend.inspection.measurement import Measurement
 
+_PREFIXES = ("k", "M", "G", "T")
 LARGEST = 8
 """Kernels that are listed of each function."""
 
@@ -19,18 +20,15 @@ def lines(seen: Inspection, measured: Measurement | None) -> list[str]:
     told = [f"{seen.model} · {seen.key} · looked into in {seen.took_s:.2f} s"]
     for name, inside in (("Prefill, one call", seen.prefill), ("Decode, one token", seen.decode)):
         told += ["", name, *_counts(inside), *_parts(inside), *_kernels(inside.kernels)]
-    return told + ([""] + _measured(seen.decode, measured) if measured else [])
+    return [*told, "", *_measured(seen.decode, measured)] if measured else told
 
 
 def amount(count: float, unit: str) -> str:
     """A number with a prefix: `494.2 MB`."""
-    for prefix in ("", "k", "M", "G"):
-        if count < 1000:
-            break
-        count /= 1000
-    else:
-        prefix = "T"
-    return f"{count:.0f} {unit}" if not prefix else f"{count:.1f} {prefix}{unit}"
+    steps = 0
+    while count >= 1000 and steps < len(_PREFIXES):
+        count, steps = count / 1000, steps + 1
+    return f"{count:.1f} {_PREFIXES[steps - 1]}{unit}" if steps else f"{count:.0f} {unit}"
 
 
 def _counts(inside: FunctionInside) -> list[str]:
