@@ -35,8 +35,8 @@ def main() -> None:
 def _answer(job: Job) -> Any:
     if isinstance(job, ReadJob):
         from xla_backend.compilation.store import Store
+        from xla_backend.inspection.hlo.reading import read
         from xla_backend.inspection.inspection import Inspection
-        from xla_backend.inspection.reading import read
 
         start = time.perf_counter()
         prefill, decode = read(Store(job.store), job.identity, job.key)

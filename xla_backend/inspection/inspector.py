@@ -122,16 +122,20 @@ class Inspector:
             InvalidRequest, ModelUnavailable: the model or the key is at fault.
             EngineStopped: the process failed.
         """
-        folder = self._file(identity, key, "texts").with_suffix("")
-        files = [folder / name for name in TEXTS]
-        if not all(file.exists() for file in files):
+        if not self.made_texts(identity, key):
+            folder = self._texts(identity, key)
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder.parent) as aside:
                 job = TextsJob(Path(aside), self._store.root, model, self._registry, identity, key)
                 self._ask(job)
-                for file in files:
-                    (Path(aside) / file.name).replace(file)
-        return files
+                for name in TEXTS:
+                    (Path(aside) / name).replace(folder / name)
+        return self.made_texts(identity, key)
+
+    def made_texts(self, identity: str, key: CacheKey) -> list[Path]:
+        """The files that `texts` has written; none before."""
+        files = [self._texts(identity, key) / name for name in TEXTS]
+        return files if all(file.exists() for file in files) else []
 
     def _ask(self, job: Job) -> Any:
         with self._one_at_a_time:
@@ -145,6 +149,9 @@ class Inspector:
         if kind == "error":
             raise value
         return value
+
+    def _texts(self, identity: str, key: CacheKey) -> Path:
+        return self._folder / f"{naming.decode_code_entry(identity, key)}.texts"
 
     def _file(self, identity: str, key: CacheKey, what: str) -> Path:
         return self._folder / f"{naming.decode_code_entry(identity, key)}.{what}.json"

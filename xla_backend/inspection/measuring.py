@@ -18,7 +18,8 @@ import tensorflow as tf
 
 from xla_backend.compilation.compiler import Compiler
 from xla_backend.compilation.store import Store
-from xla_backend.inspection import layer_ways, machine_limits, reading
+from xla_backend.inspection import layer_ways, machine_limits
+from xla_backend.inspection.hlo import reading
 from xla_backend.inspection.jobs import MeasureJob
 from xla_backend.inspection.measurement import Measurement
 from xla_backend.interface.buckets import CacheKey

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from xla_backend.inspection import protos
+from xla_backend.inspection.hlo import protos
 
 EMBEDDING, ATTENTION, FEED_FORWARD, NORM = "embedding", "attention", "feed-forward", "norm"
 HEAD, CACHE, CHOICE, OTHER = "head", "KV cache", "token choice", "other"

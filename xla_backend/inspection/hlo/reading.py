@@ -11,10 +11,10 @@ from typing import Any
 
 from xla_backend.compilation import naming, xla_files
 from xla_backend.compilation.store import Store
-from xla_backend.inspection import costs, operations, origin, protos
-from xla_backend.inspection.costs import Module
+from xla_backend.inspection.hlo import costs, operations, origin, protos
+from xla_backend.inspection.hlo.costs import Module
+from xla_backend.inspection.hlo.kernels import Kernel, Walk
 from xla_backend.inspection.inspection import FunctionInside, KernelInside
-from xla_backend.inspection.kernels import Kernel, Walk
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
 

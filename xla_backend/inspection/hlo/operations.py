@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from xla_backend.inspection import protos
+from xla_backend.inspection.hlo import protos
 
 Branch = Literal["then_branch", "else_branch"]
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from xla_backend.inspection import costs
-from xla_backend.inspection.costs import Module
+from xla_backend.inspection.hlo import costs
+from xla_backend.inspection.hlo.costs import Module
 
 _VIEWS = frozenset(
     {"bitcast", "copy", "reshape", "transpose", "convert", "copy-start", "copy-done"}
