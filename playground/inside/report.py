@@ -200,7 +200,8 @@ def _roofline(seen: Inspection, measured: Measurement) -> str:
     )
     return (
         '<figure class="chart" id="inside_roofline"><figcaption>Roofline: FLOPs a second over '
-        f'FLOPs a byte</figcaption><div class="plot" role="img" aria-label="{escape(summary)}">{grid}'
+        "FLOPs a byte</figcaption>"
+        f'<div class="plot" role="img" aria-label="{escape(summary)}">{grid}'
         '<svg viewBox="0 0 100 100" preserveAspectRatio="none" aria-hidden="true">'
         f'<polyline points="{roof}"/></svg><div class="marks">{marks}</div></div>'
         f'<div class="inside-axis" aria-hidden="true">{axis}</div>'
