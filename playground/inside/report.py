@@ -11,15 +11,24 @@ from collections.abc import Iterable, Sequence
 from playground.ui import charts, quantities, report_parts
 from playground.ui.charts import Bar
 from playground.ui.markup import escape
+from xla_backend.inspection.hlo import origin
 from xla_backend.inspection.inspection import FunctionInside, Inspection, KernelInside, Sums, sums
 from xla_backend.inspection.measurement import Measurement
 from xla_backend.inspection.table import amount
 
 LISTED = 12
 """Kernels in the list of the largest."""
-_STYLES = ("hit", "disk", "miss")
+_PARTS = {
+    origin.EMBEDDING: "Embedding",
+    origin.NORM: "Norm",
+    origin.ATTENTION: "Attention",
+    origin.FEED_FORWARD: "Feed-forward",
+    origin.HEAD: "Head",
+    origin.CACHE: "KV cache",
+    origin.CHOICE: "Token choice",
+    origin.OTHER: "Other",
+}
 _WAYS = {"eager": "Eager", "graph": "tf.function", "xla": "jit_compile=True"}
-_LAYER, _AROUND = "Layer {}", "Around the layers"
 
 
 def empty_report(sentence: str) -> str:
@@ -89,11 +98,7 @@ def _stages(inside: FunctionInside) -> str:
 
 def _bytes_by_part(parts: dict[str, Sums]) -> str:
     rows = sorted(parts.items(), key=lambda one: -one[1].bytes)
-    bars = [
-        Bar(part.capitalize() if part[0].islower() else part, found.bytes, "disk")
-        for part, found in rows
-        if found.bytes
-    ]
+    bars = [Bar(_PARTS[part], found.bytes, "disk") for part, found in rows if found.bytes]
     longest = max(bar.value for bar in bars)
     return (
         '<figure class="inside-parts"><figcaption>Bytes by part of the model</figcaption>'
@@ -108,7 +113,7 @@ def _measured(decode: FunctionInside, measured: Measurement) -> str:
         took_s = measured.kernel_s.get(kernel.name, 0.0)
         seconds[kernel.part] = seconds.get(kernel.part, 0.0) + took_s
     bars = [
-        Bar(part.capitalize() if part[0].islower() else part, took_s, "hit")
+        Bar(_PARTS[part], took_s, "hit")
         for part, took_s in sorted(seconds.items(), key=lambda one: -one[1])
         if took_s
     ]
@@ -119,7 +124,7 @@ def _measured(decode: FunctionInside, measured: Measurement) -> str:
             [
                 ("A token", quantities.fine_seconds(measured.token_s)),
                 ("In kernels", quantities.fine_seconds(measured.kernels_s)),
-                ("Of the machine’s limit", quantities.times(measured.distance(decode))),
+                ("Times the limit", quantities.times(measured.distance(decode))),
             ]
         )
         + charts.bars(bars, max(max(bar.value for bar in bars), 1e-9), quantities.fine_seconds)
@@ -203,9 +208,10 @@ def _roofline(seen: Inspection, measured: Measurement) -> str:
         "FLOPs a byte</figcaption>"
         f'<div class="plot" role="img" aria-label="{escape(summary)}">{grid}'
         '<svg viewBox="0 0 100 100" preserveAspectRatio="none" aria-hidden="true">'
-        f'<polyline points="{roof}"/></svg><div class="marks">{marks}</div></div>'
+        f'<polyline points="{roof}"/></svg><div class="marks" translate="no">{marks}</div></div>'
         f'<div class="inside-axis" aria-hidden="true">{axis}</div>'
-        f'<p class="remarks">{summary} {_verdict(decode, measured)}</p></figure>'
+        f'<p class="remarks">{summary}</p>'
+        f'<p class="remarks">{_verdict(decode, measured)}</p></figure>'
     )
 
 
@@ -220,11 +226,11 @@ def _graph(inside: FunctionInside) -> str:
     """Layers as boxes, in the order in which a token passes them; each opens to its kernels."""
     layers = sums(inside.kernels, lambda kernel: kernel.layer)
     numbered = sorted(number for number in layers if number is not None)
-    first = [k for k in inside.kernels if k.layer is None and k.part == "embedding"]
-    last = [k for k in inside.kernels if k.layer is None and k.part != "embedding"]
+    first = [k for k in inside.kernels if k.layer is None and k.part == origin.EMBEDDING]
+    last = [k for k in inside.kernels if k.layer is None and k.part != origin.EMBEDDING]
     boxes = [_box("Embedding", first)] if first else []
     boxes += [
-        _box(_LAYER.format(number), [k for k in inside.kernels if k.layer == number])
+        _box(f"Layer {number}", [k for k in inside.kernels if k.layer == number])
         for number in numbered
     ]
     boxes += [_box("Head and token choice", last)] if last else []
@@ -237,7 +243,7 @@ def _graph(inside: FunctionInside) -> str:
 
 def _box(name: str, kernels: Sequence[KernelInside]) -> str:
     parts = "".join(
-        f"<details><summary><span>{part.capitalize() if part[0].islower() else part}</span>"
+        f"<details><summary><span>{_PARTS[part]}</span>"
         f"<small>{_short(of_part)}</small></summary>{_kernel_list(of_part)}</details>"
         for part in dict.fromkeys(kernel.part for kernel in kernels)
         if (of_part := [kernel for kernel in kernels if kernel.part == part])
@@ -250,7 +256,7 @@ def _box(name: str, kernels: Sequence[KernelInside]) -> str:
 
 def _short(kernels: Sequence[KernelInside]) -> str:
     moved = amount(sum(kernel.bytes for kernel in kernels), "B")
-    return f'{quantities.count(len(kernels), "kernel")} · <span translate="no">{moved}</span>'
+    return f'{quantities.count(len(kernels), "kernel")} <span translate="no">· {moved}</span>'
 
 
 def _kernel_list(kernels: Iterable[KernelInside]) -> str:

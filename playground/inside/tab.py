@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from playground.inside import report
-from playground.inside.functions import NO_STORE, choices, key_of
+from playground.inside.functions import BESIDE_THE_ENGINE, NO_STORE, choices, key_of
 from playground.inside.texts_route import links
-from playground.ui.components import FOLLOWING, PAGE_EVENT, QUIET, model_dropdown, notice
+from playground.ui.components import (
+    FOLLOWING,
+    PAGE_EVENT,
+    QUIET,
+    empty_on_change,
+    model_dropdown,
+    notice,
+)
 from xla_backend import BackendError, InvalidRequest
 
 if TYPE_CHECKING:
@@ -68,6 +75,8 @@ class InsideTab:
 
     def _connect(self) -> None:
         page = self._page
+        for element in (self.notice, self.files):
+            empty_on_change(element, [self.model.change, self.function.change])
         gr.on(
             [page.load, page.engine_is_new.click, self.model.change],
             self._offer,
@@ -77,13 +86,6 @@ class InsideTab:
             **QUIET,
         )
         chosen = [self.model, self.function]
-        gr.on(
-            [self.model.change, self.function.change],
-            lambda: ("", ""),
-            None,
-            [self.notice, self.files],
-            **QUIET,
-        )
         for button, said, work in (
             (self.look, "Looking into the function.", self._look),
             (
@@ -101,17 +103,16 @@ class InsideTab:
                 work,
                 chosen,
                 [self.notice, self.report, self.files],
-                concurrency_id="inside",
-                concurrency_limit=1,
+                **BESIDE_THE_ENGINE,
                 **PAGE_EVENT,
                 **FOLLOWING,
             )
 
-    def _offer(self, model: str | None, chosen: str | None) -> Any:
+    def _offer(self, model: str | None, chosen: str | None) -> Updates:
         offered = choices(self._page, model)
         words = [word for _, word in offered]
         kept = chosen if chosen in words else (words[0] if words else None)
-        return gr.update(choices=offered, value=kept)
+        return {self.function: gr.update(choices=offered, value=kept)}
 
     def _inspector(self) -> Inspector:
         if self._page.inspector is None:

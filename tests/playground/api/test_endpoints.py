@@ -41,6 +41,7 @@ ENDPOINTS = (
     "transcribe",
     "models",
     "entries",
+    "inspect",
     "warm",
 )
 GENERATED = (
@@ -422,3 +423,14 @@ def test_a_megabyte_of_text_is_refused_in_words(site: Site) -> None:
     event, data = over_http(site, "generate", prompt="word " * 210_000, max_new_tokens=7)
     assert event == "error"
     assert "The prompt has 1,050,000 bytes, and at most 65,536 are taken" in json.dumps(data)
+
+
+def test_a_function_in_the_store_is_looked_into(client: Client, site: Site) -> None:
+    made = client.predict(prompt="The wind", model=site.fast, api_name="/generate")
+    seen = client.predict(model=site.fast, **made["key"], api_name="/inspect")
+    assert set(seen) == {"prefill", "decode"}
+    for function in seen.values():
+        assert function["kernels"] == len(function["kernel_list"])
+        assert 0 < function["weight_bytes"] < function["bytes"]
+    with pytest.raises(AppError, match="generate a text with it first"):
+        client.predict(model=site.fast, num_beams=7, api_name="/inspect")

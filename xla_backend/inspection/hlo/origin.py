@@ -56,8 +56,8 @@ def layer_of(weight: str) -> int | None:
 
 
 def is_shared(weight: str) -> bool:
-    """Whether a weight is the head or an embedding: what follows it belongs to no layer."""
-    return layer_of(weight) is None and part_of_weight(weight) in (HEAD, EMBEDDING)
+    """Whether no layer has a weight, so that what follows it belongs to none either: the head."""
+    return layer_of(weight) is None
 
 
 def part_of_weight(name: str) -> str:
