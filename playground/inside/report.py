@@ -65,7 +65,10 @@ def _function(name: str, inside: FunctionInside, element: str) -> str:
         )
         + _bytes_by_part(parts)
         + '<dl class="inside-facts">'
-        + "".join(f"<div><dt>{said}</dt><dd>{value}</dd></div>" for said, value in _facts(inside))
+        + "".join(
+            f"<div><dt>{said}</dt><dd><bdi>{value}</bdi></dd></div>"
+            for said, value in _facts(inside)
+        )
         + "</dl></section>"
     )
 
@@ -209,7 +212,7 @@ def _roofline(seen: Inspection, measured: Measurement) -> str:
         f'<div class="plot" role="img" aria-label="{escape(summary)}">{grid}'
         '<svg viewBox="0 0 100 100" preserveAspectRatio="none" aria-hidden="true">'
         f'<polyline points="{roof}"/></svg><div class="marks" translate="no">{marks}</div></div>'
-        f'<div class="inside-axis" aria-hidden="true">{axis}</div>'
+        f'<div class="inside-axis" dir="ltr" aria-hidden="true">{axis}</div>'
         f'<p class="remarks">{summary}</p>'
         f'<p class="remarks">{_verdict(decode, measured)}</p></figure>'
     )
@@ -256,7 +259,7 @@ def _box(name: str, kernels: Sequence[KernelInside]) -> str:
 
 def _short(kernels: Sequence[KernelInside]) -> str:
     moved = amount(sum(kernel.bytes for kernel in kernels), "B")
-    return f'{quantities.count(len(kernels), "kernel")} <span translate="no">· {moved}</span>'
+    return f'{quantities.count(len(kernels), "kernel")} <bdi translate="no">· {moved}</bdi>'
 
 
 def _kernel_list(kernels: Iterable[KernelInside]) -> str:
@@ -300,4 +303,4 @@ def _largest(inside: FunctionInside, measured: Measurement | None) -> str:
 
 
 def _amount(count: float, unit: str) -> str:
-    return f'<span translate="no">{amount(count, unit)}</span>'
+    return f'<bdi translate="no" dir="ltr">{amount(count, unit)}</bdi>'

@@ -1,37 +1,65 @@
-"""The Inside tab: a function that was just compiled, looked into, measured and taken home."""
+"""The Inside tab: a function that was just compiled, looked into, measured and taken home.
+
+An app of its own, with a store: the other one keeps none.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
 
 from tests.browser.visit import Visit
-from tests.playground.served import Site
+from tests.playground.served import serve
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 Open = Callable[..., Visit]
 
 
-def looked(visit: Open, site: Site, **options: object) -> Visit:
-    """The tab with a function of the fast model looked into."""
-    window = visit(**options)
-    window.choose_model(site.fast)
-    window.write("Once upon a time")
-    window.generate()
-    window.open_tab("Inside")
-    window.page.wait_for_function(
-        "() => document.querySelector('#inside_function input')?.value.includes('padded')"
-    )
-    window.at("#inside_look").click()
-    window.at("#inside_decode").wait_for()
-    return window
+@pytest.fixture(scope="module")
+def url(small_gpt2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The app with a small model, one of whose functions is in the store."""
+    served = serve("--models", str(small_gpt2), "--store", str(tmp_path_factory.mktemp("store")))
+    asks = Client(served.url, verbose=False)
+    asks.predict(prompt="Once upon a time", max_new_tokens=8, api_name="/generate")
+    yield served.url
+    served.end()
+
+
+@pytest.fixture
+def looked(url: str, browser: Browser) -> Iterator[Open]:
+    """Opens the tab as a new visitor, who looks into the function."""
+    visits: list[Visit] = []
+
+    def open_page(width: int = 1280) -> Visit:
+        window = Visit(browser, url, width, 900)
+        visits.append(window)
+        window.open_tab("Inside")
+        window.page.wait_for_function(
+            "() => document.querySelector('#inside_function input')?.value.includes('padded')"
+        )
+        window.at("#inside_look").click()
+        window.at("#inside_decode").wait_for()
+        return window
+
+    yield open_page
+    complaints = [complaint for each in visits for complaint in each.complaints]
+    for each in visits:
+        each.close()
+    assert complaints == []
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_boxes_open_to_kernels_and_their_lines(visit: Open, site: Site, width: int) -> None:
-    window = looked(visit, site, width=width)
+def test_boxes_open_to_kernels_and_their_lines(looked: Open, width: int) -> None:
+    window = looked(width=width)
     assert window.overflow() == 0
     layer = window.at("#inside_graph .inside-box").nth(1)
     assert layer.locator("summary").first.inner_text().startswith("Layer 0")
@@ -43,8 +71,8 @@ def test_boxes_open_to_kernels_and_their_lines(visit: Open, site: Site, width: i
     assert window.overflow() == 0
 
 
-def test_a_token_is_measured_and_the_files_come(visit: Open, site: Site) -> None:
-    window = looked(visit, site)
+def test_a_token_is_measured_and_the_files_come(looked: Open, url: str) -> None:
+    window = looked()
     window.at("#inside_measure").click()
     window.at("#inside_measured").wait_for()
     chart = window.at("#inside_roofline .plot")
@@ -54,7 +82,19 @@ def test_a_token_is_measured_and_the_files_come(visit: Open, site: Site) -> None
     window.at("#inside_texts").click()
     link = window.at("#inside_files a").filter(has_text="decode.hlo.txt")
     link.wait_for()
-    address = f"{site.url.rstrip('/')}/{link.get_attribute('href')}"
+    address = f"{url.rstrip('/')}/{link.get_attribute('href')}"
     assert httpx.get(address).text.startswith("HloModule")
     other = httpx.get(address.replace("file=decode.hlo.txt", "file=../machine.json"))
     assert other.status_code == 404
+
+
+def test_the_endpoint_says_the_same(url: str, small_gpt2: Path) -> None:
+    asks = Client(url, verbose=False)
+    entry, *_ = [one for one in asks.predict(api_name="/entries") if one["key"]["num_beams"] == 1]
+    seen = asks.predict(**entry["key"], api_name="/inspect")
+    assert set(seen) == {"prefill", "decode"}
+    for function in seen.values():
+        assert function["kernels"] == len(function["kernel_list"])
+        assert 0 < function["weight_bytes"] < function["bytes"]
+    with pytest.raises(AppError, match="generate a text with it first"):
+        asks.predict(model=str(small_gpt2), num_beams=7, api_name="/inspect")

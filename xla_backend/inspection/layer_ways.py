@@ -34,7 +34,7 @@ def compare(
     the kernels of that layer as they were compiled and measured.
     """
     model: Any = engine.functions.model
-    if not dataclasses.is_dataclass(model) or len(getattr(model, "layers", ())) < 2:
+    if len(getattr(model, "layers", ())) < 2:
         return {}
     one, two = (_Step(dataclasses.replace(model, layers=model.layers[:n]), key) for n in (1, 2))
     kernels = [kernel for kernel in decode.kernels if kernel.layer == 1]

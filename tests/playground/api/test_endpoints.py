@@ -425,12 +425,6 @@ def test_a_megabyte_of_text_is_refused_in_words(site: Site) -> None:
     assert "The prompt has 1,050,000 bytes, and at most 65,536 are taken" in json.dumps(data)
 
 
-def test_a_function_in_the_store_is_looked_into(client: Client, site: Site) -> None:
-    made = client.predict(prompt="The wind", model=site.fast, api_name="/generate")
-    seen = client.predict(model=site.fast, **made["key"], api_name="/inspect")
-    assert set(seen) == {"prefill", "decode"}
-    for function in seen.values():
-        assert function["kernels"] == len(function["kernel_list"])
-        assert 0 < function["weight_bytes"] < function["bytes"]
-    with pytest.raises(AppError, match="generate a text with it first"):
-        client.predict(model=site.fast, num_beams=7, api_name="/inspect")
+def test_without_a_store_nothing_can_be_looked_into(client: Client, site: Site) -> None:
+    with pytest.raises(AppError, match="this page has none: start it with --store"):
+        client.predict(model=site.fast, api_name="/inspect")

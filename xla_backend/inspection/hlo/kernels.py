@@ -158,7 +158,8 @@ class Walk:
         That is the one of a token that is not the first, and is not drawn at random: see
         `model.decoding`.
         """
-        before, found = self.kernels, []
+        before = self.kernels
+        found: list[tuple[int, int, Value, list[Kernel]]] = []
         for branch, operand in zip(self.module.called(each), operands[1:], strict=True):
             self.kernels = []
             value = self._computation(branch, [operand], calls, loops)
