@@ -216,7 +216,7 @@ def inspect(parsed: argparse.Namespace, out: IO[str]) -> int:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="xla-backend-inspect-"))
         if (store := open_store(folder)) is None:
             raise InvalidRequest(_NO_STORE_TO_FILL)
-        inspector = Inspector(store, registry)
+        inspector = Inspector(store, registry, gives_way=False)
         if key not in inspector.keys(identity):
             inspector.make(parsed.model, key)
         seen = inspector.inspect(parsed.model, identity, key)

@@ -1,8 +1,8 @@
 """The process that looks inside: does one job and ends.
 
 Knows which module does which job. Must not know who asks. Run by `inspector`: the first message is
-the job; its answer is a "result" or an "error". It has the lowest priority, so that the engine
-keeps the processor, and it never touches the engine.
+the job, and whether it gives way to all other processes, as beside an engine that serves. Its
+answer is a "result" or an "error". It never touches that engine.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ LOWEST_PRIORITY = 19
 
 def main() -> None:
     """Does the job that the parent sends."""
-    channel, job = connect()
-    os.nice(LOWEST_PRIORITY)
+    channel, (job, gives_way) = connect()
+    if gives_way:
+        os.nice(LOWEST_PRIORITY)
     try:
         channel.send(("result", None, _answer(job)))
     except BackendError as error:

@@ -39,15 +39,18 @@ TEXTS = tuple(
 class Inspector:
     """Looks inside the functions in a store. Thread-safe; one process at a time."""
 
-    def __init__(self, store: Store, registry: Registry) -> None:
+    def __init__(self, store: Store, registry: Registry, gives_way: bool = True) -> None:
         """Looks at nothing yet.
 
         Args:
             store: where the functions are.
             registry: the models that may be loaded, to measure them.
+            gives_way: whether its processes leave the processor to all others, as beside an engine
+                that serves.
         """
         self._store = store
         self._registry = registry
+        self._gives_way = gives_way
         self._folder = store.folder / "inside"
         self._one_at_a_time = threading.Lock()
         self._seen: dict[tuple[str, int], Inspection] = {}
@@ -139,7 +142,7 @@ class Inspector:
 
     def _ask(self, job: Job) -> Any:
         with self._one_at_a_time:
-            process = ChildProcess(MODULE, job, ENVIRONMENT)
+            process = ChildProcess(MODULE, (job, self._gives_way), ENVIRONMENT)
             try:
                 kind, _, value = process.receive()
             except (EOFError, OSError):
