@@ -221,8 +221,9 @@ def _roofline(seen: Inspection, measured: Measurement) -> str:
 def _verdict(decode: FunctionInside, measured: Measurement) -> str:
     limits = measured.limits
     shortest = quantities.fine_seconds(limits.shortest_s(decode.flops, decode.bytes))
-    what = "Memory" if decode.intensity < limits.ridge else "The processor"
-    return f"{what} is the limit: no token could take less than {shortest} here."
+    if decode.intensity < limits.ridge:
+        return f"Memory is the limit: read from main memory, a token takes {shortest} at least."
+    return f"The processor is the limit: a token takes {shortest} at least."
 
 
 def _graph(inside: FunctionInside) -> str:

@@ -37,7 +37,11 @@ TEXTS = tuple(
 
 
 class Inspector:
-    """Looks inside the functions in a store. Thread-safe; one process at a time."""
+    """Looks inside the functions in a store. Thread-safe; one process at a time.
+
+    Attributes:
+        store: where the functions are.
+    """
 
     def __init__(self, store: Store, registry: Registry, gives_way: bool = True) -> None:
         """Looks at nothing yet.
@@ -48,7 +52,7 @@ class Inspector:
             gives_way: whether its processes leave the processor to all others, as beside an engine
                 that serves.
         """
-        self._store = store
+        self.store = store
         self._registry = registry
         self._gives_way = gives_way
         self._folder = store.folder / "inside"
@@ -58,7 +62,7 @@ class Inspector:
     def keys(self, identity: str) -> list[CacheKey]:
         """The cache keys of a model whose functions the store holds, for single requests."""
         found = []
-        held = set(self._store.names())
+        held = set(self.store.names())
         for name in held:
             function, _, sizes = name.rpartition(".")
             beams = function.removesuffix(identity).removeprefix("xla_backend_decode_").rstrip("_")
@@ -77,14 +81,14 @@ class Inspector:
             EngineStopped: the process failed.
         """
         entry = naming.decode_code_entry(identity, key)
-        if not self._store.holds(entry):
+        if not self.store.holds(entry):
             raise InvalidRequest(
                 f"{key} of {model} is not in the store, so there is nothing to look into: generate "
                 "a text with it first."
             )
-        made = self._store.inode(entry)
+        made = self.store.inode(entry)
         if (entry, made) not in self._seen:
-            seen = self._ask(ReadJob(self._store.root, model, identity, key))
+            seen = self._ask(ReadJob(self.store.root, model, identity, key))
             while len(self._seen) >= REMEMBERED:
                 self._seen.pop(next(iter(self._seen)), None)
             self._seen[entry, made] = seen
@@ -97,7 +101,7 @@ class Inspector:
             InvalidRequest, ModelUnavailable: the model or the key is at fault.
             EngineStopped: the process failed.
         """
-        self._ask(MakeJob(self._store.root, model, self._registry, key))
+        self._ask(MakeJob(self.store.root, model, self._registry, key))
 
     def measured(self, identity: str, key: CacheKey) -> Measurement | None:
         """What `measure` found before; None where nothing was measured."""
@@ -113,7 +117,7 @@ class Inspector:
             InvalidRequest, ModelUnavailable: the model or the key is at fault.
             EngineStopped: the process failed.
         """
-        job = MeasureJob(self._store.root, model, self._registry, identity, key)
+        job = MeasureJob(self.store.root, model, self._registry, identity, key)
         found: Measurement = self._ask(job)
         self._keep(self._file(identity, key, "measurement"), found.to_json())
         return found
@@ -129,7 +133,7 @@ class Inspector:
             folder = self._texts(identity, key)
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder.parent) as aside:
-                job = TextsJob(Path(aside), self._store.root, model, self._registry, identity, key)
+                job = TextsJob(Path(aside), self.store.root, model, self._registry, identity, key)
                 self._ask(job)
                 for name in TEXTS:
                     (Path(aside) / name).replace(folder / name)

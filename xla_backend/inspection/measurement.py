@@ -55,8 +55,8 @@ class Measurement:
     """A token of one function, measured.
 
     Attributes:
-        token_s: a token without the profiler, in seconds; of some calls before and after, the
-            quickest. profiled_token_s: a token with it.
+        token_s: a token without the profiler, in seconds: the median before or after, whichever is
+            shorter. profiled_token_s: a token with it, the median.
         kernel_s: of a token, by the kernel's name; measured by XLA's profiler.
         prefill_s: a prompt, without the profiler.
         limits: of the machine.

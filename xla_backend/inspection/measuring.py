@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Collection
+from itertools import pairwise
 from pathlib import Path
 
 import tensorflow as tf
@@ -30,9 +31,6 @@ from xla_backend.model.engine import Engine
 from xla_backend.model.families.model import Model
 from xla_backend.model.functions import KeyFunctions
 
-ROUNDS = 3
-"""Calls without the profiler before it and after it."""
-
 
 def measure(job: MeasureJob) -> Measurement:
     """Measures; takes some seconds, most of them to load the model.
@@ -45,10 +43,13 @@ def measure(job: MeasureJob) -> Measurement:
     store = Store(job.store)
     _, inside = reading.read(store, job.identity, job.key)
     engine = Engine(job.registry.locate(job.model), Compiler(store))
-    functions = engine.functions.build(job.key, lambda step: None).function
-    model = engine.functions.model
-    _decode(model, functions, job.key)  # first runs take longer
-    before = [_decode(model, functions, job.key) for _ in range(ROUNDS)]
+    run = _Run(
+        engine.functions.model,
+        engine.functions.build(job.key, lambda step: None).function,
+        job.key,
+    )
+    run.token_s()  # first runs take longer
+    before = run.token_s()
     with tempfile.TemporaryDirectory() as folder:
         tf.profiler.experimental.start(
             folder,
@@ -56,17 +57,17 @@ def measure(job: MeasureJob) -> Measurement:
             tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0),
         )
         try:
-            profiled = _decode(model, functions, job.key)
+            run.all_tokens()
         finally:
             tf.profiler.experimental.stop()
-        kernel_s = _kernels(Path(folder), {kernel.name for kernel in inside.kernels}, profiled[1])
-    after = [_decode(model, functions, job.key) for _ in range(ROUNDS)]
-    times = [seconds / tokens for seconds, tokens, _ in before + after]
+        names = {kernel.name for kernel in inside.kernels}
+        profiled_token_s, kernel_s = _kernels(Path(folder), names, job.key.max_new_tokens - 1)
+    after = run.token_s()
     return Measurement(
-        token_s=min(times),  # whatever else ran only made others longer
-        profiled_token_s=profiled[0] / profiled[1],
+        token_s=min(before, after),
+        profiled_token_s=profiled_token_s,
         kernel_s=kernel_s,
-        prefill_s=min(prefill_s for _, _, prefill_s in before + after),
+        prefill_s=run.prefill_s,
         limits=machine_limits.measure(job.store),
         ways=layer_ways.compare(engine, job.key, inside, kernel_s),
         load=os.getloadavg()[0],
@@ -74,30 +75,57 @@ def measure(job: MeasureJob) -> Measurement:
     )
 
 
-def _decode(model: Model, functions: KeyFunctions, key: CacheKey) -> tuple[float, int, float]:
-    """Seconds of all tokens after the first, how many they were, and the seconds of prefill."""
-    options = sampling.pack(
-        [GenerationOptions(num_beams=key.num_beams, max_new_tokens=key.max_new_tokens)],
-        model.vocabulary_size,
-    )
+class _Run:
+    """A prompt that was run, and the tokens after it, again and again.
 
-    def advance(state: State, steps: int) -> State:
-        after = functions.decode(tf.constant(steps), *options, prefilled, state)
+    Attributes:
+        prefill_s: seconds that the prompt took.
+    """
+
+    def __init__(self, model: Model, functions: KeyFunctions, key: CacheKey) -> None:
+        self._options = sampling.pack(
+            [GenerationOptions(num_beams=key.num_beams, max_new_tokens=key.max_new_tokens)],
+            model.vocabulary_size,
+        )
+        self._decode, self._tokens = functions.decode, key.max_new_tokens - 1
+        prompt = [tf.constant(True), *model.example(key.padded_length)]
+        functions.prefill(*prompt).logits.numpy()  # a first run takes longer
+        start = time.perf_counter()
+        self._prefilled = functions.prefill(*prompt)
+        self._prefilled.logits.numpy()
+        self.prefill_s = time.perf_counter() - start
+        self._first = self._advance(functions.state, 1)
+
+    def token_s(self) -> float:
+        """Seconds of a token: the median call for one less the median call for none.
+
+        Medians of short calls, because other programs stop whatever runs long.
+        """
+        one, none = [], []
+        state = self._first
+        for _ in range(self._tokens):
+            start = time.perf_counter()
+            self._advance(state, 0)
+            between = time.perf_counter()
+            state = self._advance(state, 1)
+            one.append(time.perf_counter() - between)
+            none.append(between - start)
+        return max(statistics.median(one) - statistics.median(none), 1e-9)
+
+    def all_tokens(self) -> None:
+        """All of them, in as few calls as the texts' ends allow."""
+        state = self._first
+        while (left := self._tokens + 1 - int(state.count.numpy())) > 0:
+            state = self._advance(state, left)
+
+    def _advance(self, state: State, steps: int) -> State:
+        after = self._decode(tf.constant(steps), *self._options, self._prefilled, state)
         after.count.numpy()
         return after._replace(done=tf.zeros_like(after.done))  # what ends a text goes on here
 
-    start = time.perf_counter()
-    prefilled = functions.prefill(tf.constant(True), *model.example(key.padded_length))
-    state = advance(functions.state, 1)
-    prefill_s = time.perf_counter() - start
-    start = time.perf_counter()
-    while (left := key.max_new_tokens - int(state.count.numpy())) > 0:
-        state = advance(state, left)
-    return time.perf_counter() - start, key.max_new_tokens - 1, prefill_s
 
-
-def _kernels(folder: Path, names: Collection[str], tokens: int) -> dict[str, float]:
-    """Seconds of each kernel of a token.
+def _kernels(folder: Path, names: Collection[str], tokens: int) -> tuple[float, dict[str, float]]:
+    """Seconds of a token, and of each kernel of it, as the profiler saw them.
 
     Whatever stops a kernel once, the system or another program, must not count for all: of each,
     the median of its runs counts.
@@ -105,14 +133,21 @@ def _kernels(folder: Path, names: Collection[str], tokens: int) -> dict[str, flo
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     (file,) = folder.rglob("*.xplane.pb")
-    runs: defaultdict[str, list[float]] = defaultdict(list)
+    runs: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for plane in xplane_pb2.XSpace.FromString(file.read_bytes()).planes:
         wanted = {id: of.name for id, of in plane.event_metadata.items() if of.name in names}
         for line in plane.lines:
             for event in line.events:
                 if event.metadata_id in wanted:
-                    runs[wanted[event.metadata_id]].append(event.duration_ps / 1e12)
-    return {
-        name: statistics.median(seconds) * max(1, round(len(seconds) / tokens))
-        for name, seconds in runs.items()
+                    began = line.timestamp_ns / 1e9 + event.offset_ps / 1e12
+                    runs[wanted[event.metadata_id]].append((began, event.duration_ps / 1e12))
+    kernel_s = {
+        name: statistics.median(seconds for _, seconds in found)
+        * max(1, round(len(found) / tokens))
+        for name, found in runs.items()
     }
+    # From one run of the longest kernel to its next one, a token has passed.
+    longest = max(kernel_s, key=kernel_s.__getitem__)
+    starts = sorted(began for began, _ in runs[longest])
+    rounds = [later - earlier for earlier, later in pairwise(starts)]
+    return statistics.median(rounds), kernel_s

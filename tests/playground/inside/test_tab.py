@@ -114,7 +114,7 @@ def test_measuring_adds_times_roofline_and_ways(visitor: Visitor) -> None:
     assert "Where the time of a token goes" in shown
     assert "100 µs" in shown, "what the kernels leave of the token"
     assert "1.4×" in shown, "14 MB at 20 GB/s are 0.7 ms"
-    assert "Memory is the limit" in shown
+    assert "Memory is the limit: read from main memory" in shown
     assert 'id="inside_ways"' in shown
 
 
