@@ -15,14 +15,15 @@ from xla_backend.child_process.child_side import connect, end, first_line
 from xla_backend.inspection.jobs import Job, MakeJob, MeasureJob, ReadJob
 from xla_backend.interface.errors import BackendError, EngineStopped
 
-LOWEST_PRIORITY = 19
+SHORT_WORK, LONG_WORK = 5, 19
+"""How far a job gives way. Reading takes half a second of one core, and somebody waits for it."""
 
 
 def main() -> None:
     """Does the job that the parent sends."""
     channel, (job, gives_way) = connect()
     if gives_way:
-        os.nice(LOWEST_PRIORITY)
+        os.nice(SHORT_WORK if isinstance(job, ReadJob) else LONG_WORK)
     try:
         channel.send(("result", None, _answer(job)))
     except BackendError as error:
