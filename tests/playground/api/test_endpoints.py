@@ -426,5 +426,5 @@ def test_a_megabyte_of_text_is_refused_in_words(site: Site) -> None:
 
 
 def test_without_a_store_nothing_can_be_looked_into(client: Client, site: Site) -> None:
-    with pytest.raises(AppError, match="this page has none: start it with --store"):
+    with pytest.raises(AppError, match="this page was started without one"):
         client.predict(model=site.fast, api_name="/inspect")
