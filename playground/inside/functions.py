@@ -17,8 +17,8 @@ BESIDE_THE_ENGINE: dict[str, Any] = {"concurrency_id": "inside", "concurrency_li
 """Settings of an event that looks inside: not in the engine's line, and one at a time."""
 
 NO_STORE = (
-    "Compiled functions are looked at in the store, and this page was started without one: start it "
-    "with one."
+    "Compiled functions are looked at in the store, and this page was started without one: start "
+    "it with one."
 )
 
 
