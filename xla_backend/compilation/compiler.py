@@ -111,7 +111,7 @@ class Compiler:
         description, blobs = stored
         try:
             name, file = description["hlo_stub"], description["file"]
-            definition, code, _ = blobs
+            definition, code, *_ = blobs
             if file in _stored_here:
                 function(*arguments)
                 return function
