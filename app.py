@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from playground.server.metrics import Metrics
     from xla_backend import BackendProcess, ServedBackend
     from xla_backend.checkpoints.added_models import AddedModels
+    from xla_backend.inspection.inspector import Inspector
     from xla_backend.process.request_log import FinishedRequest, RequestLog
 
 ENDS_WITHIN_S = 3.0
@@ -45,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     backend: ServedBackend | None = None
     metrics: Metrics | None = None
     added: AddedModels | None = None
+    inspector: Inspector | None = None
     try:
         check_port(flags.host, flags.port)
         if flags.metrics:
@@ -68,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 os.environ[CONTEXT_VARIABLE] = flags.max_context  # the engine's process has it, too
             added = added_models(flags)
             backend = start_engine(flags.models, flags.store, flags.memory_limit, watchers, added)
-        serve(backend, flags, metrics, added)
+            inspector = backend.inspector
+        serve(backend, flags, metrics, added, inspector)
     except KeyboardInterrupt:
         return 0
     except BackendError as error:
@@ -168,6 +171,7 @@ def serve(
     flags: argparse.Namespace,
     metrics: Metrics | None,
     added: AddedModels | None,
+    inspector: Inspector | None,
 ) -> None:
     """Builds the page, serves it and waits."""
     from playground import create_app, launch_options
@@ -182,6 +186,7 @@ def serve(
         limits=flags.limits,
         behind_proxy=flags.on_spaces,
         added=added,
+        inspector=inspector,
     )
     try:
         app.launch(

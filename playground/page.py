@@ -31,6 +31,8 @@ from playground.context.waiting_line import WaitingLine
 from playground.functions.tab import FunctionsTab
 from playground.generate.tab import PlaygroundTab
 from playground.history.statistics_tab import StatisticsTab
+from playground.inside.tab import InsideTab
+from playground.inside.texts_route import texts_route
 from playground.models.tab import ModelsTab
 from playground.server.changes import changes_route
 from playground.server.gate import Gate
@@ -47,6 +49,7 @@ from xla_backend.openai_api.outside import PATH, Outside
 if TYPE_CHECKING:
     from xla_backend import ServedBackend
     from xla_backend.checkpoints.added_models import AddedModels
+    from xla_backend.inspection.inspector import Inspector
 
 TABS = {
     "playground": PlaygroundTab,
@@ -55,6 +58,7 @@ TABS = {
     "batch": BatchTab,
     "shapes": ShapesTab,
     "compare": CompareTab,
+    "inside": InsideTab,
     "models": ModelsTab,
     "statistics": StatisticsTab,
     "about": AboutTab,
@@ -96,6 +100,7 @@ def create_app(
     limits: Limits = Limits(),  # noqa: B008 (immutable)
     behind_proxy: bool = False,
     added: AddedModels | None = None,
+    inspector: Inspector | None = None,
 ) -> Page:
     """Builds the page without serving it; `page.launch(**launch_options(page))` serves it.
 
@@ -107,6 +112,7 @@ def create_app(
         behind_proxy: whether a proxy that can be trusted says in X-Forwarded-For who asks.
         added: remembers the models that are added on the page; None where none can be. Whoever
             uses the page can then name folders of this computer, so never where strangers come.
+        inspector: looks inside compiled functions; None where there is no store here.
     """
     with Page(
         title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=FILES_KEPT_S
@@ -142,6 +148,7 @@ def create_app(
                 admin=admin,
                 limits=limits,
                 added=added,
+                inspector=inspector,
             )
             address_is_new = gr.Button(visible="hidden", elem_id="address_is_new")
             built: dict[str, Any] = {}
@@ -227,6 +234,7 @@ def launch_options(
             "routes": [
                 health_route(context.backend, context.line),
                 changes_route(context),
+                texts_route(context),
                 Mount(PATH, api),
                 *([metrics.route(context.backend, context.line)] if metrics else []),
             ],

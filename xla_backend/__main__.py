@@ -1,5 +1,5 @@
 """The command line: `python -m xla_backend generate PROMPT ...`, `transcribe FILE ...`, `warm`,
-`models`, `baseline`.
+`inspect`, `models`, `baseline`.
 
 Knows arguments, output and exit statuses. Must not know how text is generated. Results go to
 stdout, everything else to stderr. Exit status: 0 if all requests succeeded, 2 if a request was
@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, NoReturn
@@ -31,6 +32,8 @@ from xla_backend.compilation.startup import (
     prepare_environment,
 )
 from xla_backend.compilation.store import FOLDER_VARIABLE, open_store
+from xla_backend.inspection import table
+from xla_backend.inspection.inspector import Inspector
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import BackendError, InvalidRequest
 from xla_backend.interface.options import WINDOW_TOKENS, GenerationOptions
@@ -38,11 +41,17 @@ from xla_backend.interface.prompt import question
 from xla_backend.interface.results import CacheOutcome, GenerationResult, ModelInfo, Transcription
 from xla_backend.interface.timing import PHASES, RESTORING
 from xla_backend.scheduling.batch import BATCH_SIZES
+from xla_backend.scheduling.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from xla_backend.backend.backend import Backend
 
 OK, PROGRAM_FAULT, REQUEST_FAULT, INTERRUPTED = 0, 1, 2, 130
+
+_NO_STORE_TO_FILL = (
+    "There is no store to fill. Name a folder that can be written with --store or in "
+    f"{FOLDER_VARIABLE}."
+)
 
 NUMBERS = {
     "num_beams": ("N", "beams to search side by side, 1 to 8 (default: 1)"),
@@ -160,10 +169,7 @@ def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
     if is_speech and batch_sizes != [1]:
         raise InvalidRequest("Recordings run one at a time: leave batch_sizes out.")
     if open_store(parsed.store) is None:
-        raise InvalidRequest(
-            f"There is no store to fill. Name a folder that can be written with --store or in "
-            f"{FOLDER_VARIABLE}."
-        )
+        raise InvalidRequest(_NO_STORE_TO_FILL)
     backend = _open_backend(parsed)
     keys = _keys(backend, parsed.model, lengths, options)
     from tqdm import tqdm
@@ -185,6 +191,43 @@ def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
         for size in batch_sizes:
             backend.warm(parsed.model, keys, partial(tell, size), size)
     backend.close()
+    return OK
+
+
+def inspect(parsed: argparse.Namespace, out: IO[str]) -> int:
+    """Looks into the compiled functions of a key; makes them first where the store has none.
+
+    Raises:
+        BackendError: the sizes or the model are wrong, or there is no store.
+    """
+    sizes = {
+        name: _numbers(name, getattr(parsed, name))
+        for name in ("padded_length", "num_beams", "max_new_tokens")
+    }
+    for name, numbers in sizes.items():
+        if len(numbers) != 1 or numbers[0] < 1:
+            raise InvalidRequest(f"{name} must be one whole number, at least 1.")
+    key = CacheKey(**{name: numbers[0] for name, numbers in sizes.items()})
+    registry = Registry()
+    identity = Vocabulary.load(registry.locate(parsed.model)).identity
+    with contextlib.ExitStack() as stack:
+        folder = parsed.store
+        if folder == "off":
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="xla-backend-inspect-"))
+        if (store := open_store(folder)) is None:
+            raise InvalidRequest(_NO_STORE_TO_FILL)
+        inspector = Inspector(store, registry, gives_way=False)
+        if key not in inspector.keys(identity):
+            inspector.make(parsed.model, key)
+        seen = inspector.inspect(parsed.model, identity, key)
+        measured = inspector.measure(parsed.model, identity, key) if parsed.measure else None
+    if parsed.json:
+        values = {"prefill": seen.prefill.to_json(), "decode": seen.decode.to_json()}
+        if measured:
+            values["decode"]["measured"] = measured.to_json()
+        print(json.dumps(values), file=out)
+    else:
+        print("\n".join(table.lines(seen, measured)), file=out)
     return OK
 
 
@@ -356,6 +399,19 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
             )
         }
         | _STORE
+        | _OUTPUT,
+    ),
+    "inspect": (
+        inspect,
+        "show what XLA made of a function: kernels, FLOPs, bytes, where a token's time goes",
+        {"--model": _MODEL | {"default": DEFAULT_MODEL}}
+        | {
+            "--padded-length": _takes("N", "slots of the prompt (default: 16)", default="16"),
+            "--num-beams": _takes("N", "beams (default: 1)", default="1"),
+            "--max-new-tokens": _takes("N", "slots of new tokens (default: 32)", default="32"),
+            "--measure": _switch("run a token with XLA's profiler too, and measure this machine"),
+        }
+        | _ANY_STORE
         | _OUTPUT,
     ),
     "models": (models, "list the models", _OUTPUT),

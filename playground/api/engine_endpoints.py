@@ -17,7 +17,8 @@ import gradio as gr
 
 from playground.cache.shapes import survey
 from playground.context.runs import UNEXPECTED
-from xla_backend import BackendError, BucketRules, InvalidRequest
+from playground.inside.functions import BESIDE_THE_ENGINE, NO_STORE
+from xla_backend import BackendError, BucketRules, CacheKey, InvalidRequest
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
@@ -118,7 +119,44 @@ def add_engine_endpoints(page: "PageContext") -> None:
             for shape in shapes
         ]
 
+    def inspect(
+        model: str = names[0] if names else "",
+        padded_length: int = 16,
+        num_beams: int = 1,
+        max_new_tokens: int = 32,
+        measure: bool = False,
+    ) -> dict[str, Any]:
+        """Look into the compiled functions of a shape: kernels, FLOPs, bytes, where they come from.
+
+        They must be in the store: generate a text of that shape first. Nothing is compiled, and the
+        engine is not asked.
+
+        Parameters:
+            model: name of a model that the page offers.
+            padded_length: prompt slots, as entries lists them.
+            num_beams: beams, likewise.
+            max_new_tokens: new slots, likewise.
+            measure: also run a token with XLA's profiler, which takes ten seconds.
+        Returns:
+            An object with prefill (one call) and decode (one token), each with operations,
+            hlo_instructions, optimized_instructions, kernels, flops, bytes, weight_bytes,
+            constants_bytes, code_bytes, trace_s, compile_s, memory in bytes and kernel_list; with
+            measure, decode has measured.
+        """
+        page.check_model(model)
+        if page.inspector is None:
+            raise InvalidRequest(NO_STORE)
+        key = CacheKey(padded_length, num_beams, max_new_tokens)
+        identity = backend.identity(model)
+        seen = page.inspector.inspect(model, identity, key)
+        answer = {"prefill": seen.prefill.to_json(), "decode": seen.decode.to_json()}
+        if measure:
+            measured = page.inspector.measure(model, identity, key)
+            answer["decode"]["measured"] = measured.to_json()
+        return answer
+
     gr.api(published(models), api_name="models", queue=False)
+    gr.api(published(inspect), api_name="inspect", **BESIDE_THE_ENGINE)
     gr.api(published(entries), api_name="entries", queue=False)
     if page.admin:
         gr.api(published(warm), api_name="warm", **page.alone)

@@ -25,6 +25,7 @@ from xla_backend.scheduling.batch import MAX_AT_ONCE
 if TYPE_CHECKING:
     from xla_backend import ServedBackend
     from xla_backend.checkpoints.added_models import AddedModels
+    from xla_backend.inspection.inspector import Inspector
 
 ENGINE_QUEUE = "engine"
 """The `concurrency_id` of the events that run the engine."""
@@ -53,6 +54,7 @@ class PageContext:
         admin: whether visitors may change the engine for everybody.
         limits: each visitor's limits.
         added: the file of models that are added on this page; None where none can be.
+        inspector: looks inside compiled functions; None without a store.
     """
 
     backend: ServedBackend
@@ -69,6 +71,7 @@ class PageContext:
     admin: bool = False
     limits: Limits = field(default_factory=Limits)
     added: AddedModels | None = None
+    inspector: Inspector | None = None
 
     @property
     def beside_others(self) -> dict[str, Any]:

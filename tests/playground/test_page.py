@@ -58,6 +58,7 @@ def test_only_what_programs_may_call_is_public(admin: bool) -> None:
     page = a_page(admin=admin)
     public = {fn.api_name for fn in page.fns.values() if fn.api_visibility == "public"}
     always = {"generate", "stream", "predict", "compare", "transcribe", "models", "entries"}
+    always |= {"inspect"}
     assert public == (always | {"warm"} if admin else always)
     assert {fn.api_visibility for fn in page.fns.values()} == {"public", "private"}
 
@@ -68,7 +69,9 @@ def test_events_that_run_the_engine_share_one_queue_and_no_other_waits_in_it(adm
     # refused must not wait for that.
     others = ("leave", "_refuse")
     running = [fn for fn in a_page(admin=admin).fns.values() if fn.queue and fn.name not in others]
-    assert {fn.concurrency_id for fn in running} == {"engine"}
+    assert {fn.concurrency_id for fn in running} == {"engine", "inside"}
+    looking = {fn.name for fn in running if fn.concurrency_id == "inside"}
+    assert looking == {"_look", "_measure", "_texts", "inspect"}, "they leave the engine alone"
     beside_others = [fn for fn in running if fn.concurrency_limit == 16]
     names = {fn.fn.__qualname__.replace("add_endpoints.<locals>.", "") for fn in beside_others}
     assert names == {"generate", "stream", "PlaygroundTab._run", "BatchTab._take_turn"}

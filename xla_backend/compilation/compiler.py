@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+import time
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +21,7 @@ from xla_backend.compilation import hlo_stub, xla_folder
 from xla_backend.compilation.naming import trace_entry
 from xla_backend.compilation.store import Store
 from xla_backend.compilation.traced_function import Definition, TracedFunction
+from xla_backend.compilation.xla_files import hlo_of
 
 logger = logging.getLogger(__name__)
 
@@ -40,10 +43,14 @@ class Compiler:
         with self._locks[function.name]:
             if function.is_traced or self._adopt(function):
                 return True
+            start = time.perf_counter()
             function.trace()
+            seconds = time.perf_counter() - start
             if self._store is not None and (definition := function.definition) is not None:
                 self._store.save(
-                    trace_entry(function.name), definition.describe(), definition.functions
+                    trace_entry(function.name),
+                    {**definition.describe(), "trace_s": seconds},
+                    [*definition.functions, *definition.sources],
                 )
             return False
 
@@ -67,15 +74,17 @@ class Compiler:
         with self._locks[function.name]:
             if (restored := self._restore(function, entry, arguments)) is not None:
                 return restored, True
+            start = time.perf_counter()
             try:
                 results = function(*arguments)
             except Exception:
                 xla_folder.clear()  # the disk may be full
                 logger.warning("Compiling failed; trying once more.", exc_info=True)
                 results = function(*arguments)
+            seconds = time.perf_counter() - start
             code = list(xla_folder.collect(function.name).values())
             if code:
-                self._keep(function, entry, code, arguments, results)
+                self._keep(function, entry, code, arguments, results, seconds)
             return function, False
 
     def _adopt(self, function: TracedFunction) -> bool:
@@ -102,7 +111,7 @@ class Compiler:
         description, blobs = stored
         try:
             name, file = description["hlo_stub"], description["file"]
-            definition, code = blobs
+            definition, code, *_ = blobs
             if file in _stored_here:
                 function(*arguments)
                 return function
@@ -130,6 +139,7 @@ class Compiler:
         code: Sequence[bytes],
         arguments: Sequence[Any],
         results: Any,
+        compile_s: float,
     ) -> None:
         """Stores the machine code of a function under the name of an HLO stub.
 
@@ -153,7 +163,10 @@ class Compiler:
             logger.warning("%s cannot be stored; each start compiles anew.", entry, exc_info=True)
         else:
             _stored_here.add(file)
-            self._store.save(entry, {"hlo_stub": name, "file": file}, [definition, whole])
+            # What XLA made the code from is kept for whoever looks inside (`inspection`).
+            hlo = zlib.compress(hlo_of(own))
+            description = {"hlo_stub": name, "file": file, "compile_s": compile_s}
+            self._store.save(entry, description, [definition, whole, hlo])
 
 
 def _first_line(error: Exception) -> str:

@@ -1,7 +1,6 @@
 """HLO stubs: tiny functions under which XLA's persistent cache finds another function's code.
 
-Knows how that cache looks code up, and the format of its files. Must not know the store, nor what
-the functions compute.
+Knows how that cache looks code up. Must not know the store, nor what the functions compute.
 
 XLA looks code up by its HLO. To get that, TensorFlow lowers the whole graph, which took more than
 half of the time of restoring. An HLO stub has the same arguments and results as the function and
@@ -14,14 +13,13 @@ which we notice.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
+
+from xla_backend.compilation.xla_files import file_messages
 
 MARK = -31_415
 """A function that is called without work to do never returns a tensor of this number only."""
@@ -97,30 +95,3 @@ def _marked(results: Sequence[tf.Tensor]) -> int:
         if x.dtype != tf.bool and x.shape.num_elements() > 0:
             return i
     raise ValueError("none of its results is a number")
-
-
-@functools.cache
-def file_messages() -> tuple[Any, Any]:
-    """Message classes with the fields of `XlaSerializedCacheEntry` and `HloModuleProto` used here.
-
-    Source: tensorflow/compiler/jit/xla_compilation_cache.proto, xla/service/hlo.proto. TensorFlow's
-    package has no Python class for the first.
-    """
-    fields = {
-        "Entry": {"key": 1, "hlo_module": 2, "executable": 3},
-        "Hlo": {"host_program_shape": 4},
-    }
-    file = descriptor_pb2.FileDescriptorProto(name="xla_backend/hlo_stub.proto", syntax="proto3")
-    for name, numbers in fields.items():
-        message = file.message_type.add(name=name)
-        for field, number in numbers.items():
-            message.field.add(
-                name=field,
-                number=number,
-                type=descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
-                label=descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL,
-            )
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    entry, hlo = (pool.FindMessageTypeByName(name) for name in fields)
-    return message_factory.GetMessageClass(entry), message_factory.GetMessageClass(hlo)

@@ -92,6 +92,12 @@ class Store:
         """Whether there is an entry of this name; does not read it."""
         return self._path(name).is_file()
 
+    def inode(self, name: str) -> int:
+        """A number that changes when an entry is written anew; 0 where there is none."""
+        with contextlib.suppress(OSError):
+            return self._path(name).stat().st_ino
+        return 0
+
     def names(self) -> list[str]:
         """Names of all entries of this fingerprint."""
         with contextlib.suppress(OSError):

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import tensorflow as tf
 
@@ -24,7 +24,7 @@ from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import CacheOutcome
 from xla_backend.model import sampling
 from xla_backend.model.decoding import Decoder, State
-from xla_backend.model.families.model import Prefilled
+from xla_backend.model.families.model import Model, Prefilled
 
 MAX_WARM_UP_LENGTH = 64
 """The longest padded prompt that prefill runs once while decode is still compiled or restored."""
@@ -73,6 +73,11 @@ class FunctionBuilder:
         self._compiled_prefills: dict[int, Callable[..., Prefilled]] = {}
         self._warm_prefills: set[int] = set()
         self._building = threading.Lock()
+
+    @property
+    def model(self) -> Model:
+        """Whose functions these are."""
+        return self._decoder.model
 
     def trace(self, key: CacheKey, batch_size: int = 1) -> tuple[float, bool]:
         """The first half of `build`, for work that is done in steps.
@@ -124,6 +129,16 @@ class FunctionBuilder:
             compile_s = time.perf_counter() - start
         outcome = CacheOutcome.DISK if all(is_restored) else CacheOutcome.MISS
         return Built(KeyFunctions(run_prefill, run_decode, state), outcome, trace_s, compile_s)
+
+    def examples(self, key: CacheKey) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
+        """The functions of a key before they are traced, and arguments of the right sizes."""
+        self._compiler.trace(self._prefill)  # whose results decode takes
+        state = self._decoder.initial_state(key.num_beams, key.max_new_tokens)
+        prompt = [tf.constant(True), *self._decoder.model.example(key.padded_length)]
+        return {
+            "prefill": (self._decoder.prefill, prompt),
+            "decode": (self._decoder.decode, self._decode_example(1, key, state)),
+        }
 
     def warm_up(self, functions: KeyFunctions, key: CacheKey) -> None:
         """Runs the functions of a key once, decode for one step, because first runs take longer.

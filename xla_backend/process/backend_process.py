@@ -23,6 +23,7 @@ from xla_backend.checkpoints.models import DEFAULT_MODEL, Registry
 from xla_backend.child_process.parent_side import CLOSE_S
 from xla_backend.compilation import naming
 from xla_backend.compilation.store import open_store
+from xla_backend.inspection.inspector import Inspector
 from xla_backend.interface.backend import Piece, Result
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.errors import BackendError
@@ -104,6 +105,7 @@ class BackendProcess(RemoteBackend):
         registry = Registry() if registry is None else registry
         self._store = open_store(store)
         self._predictor = Predictor(registry, self._store)
+        self._inspector = Inspector(self._store, registry) if self._store else None
         self._supervisor = Supervisor(
             Settings(
                 registry=registry,
@@ -149,6 +151,11 @@ class BackendProcess(RemoteBackend):
     def status(self) -> EngineStatus:
         """What the engine is doing right now, and whether it was just replaced."""
         return self._supervisor.status
+
+    @property
+    def inspector(self) -> Inspector | None:
+        """Looks inside what the engine has compiled; None without a store."""
+        return self._inspector
 
     @property
     def pid(self) -> int:

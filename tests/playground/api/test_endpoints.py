@@ -41,6 +41,7 @@ ENDPOINTS = (
     "transcribe",
     "models",
     "entries",
+    "inspect",
     "warm",
 )
 GENERATED = (
@@ -422,3 +423,8 @@ def test_a_megabyte_of_text_is_refused_in_words(site: Site) -> None:
     event, data = over_http(site, "generate", prompt="word " * 210_000, max_new_tokens=7)
     assert event == "error"
     assert "The prompt has 1,050,000 bytes, and at most 65,536 are taken" in json.dumps(data)
+
+
+def test_without_a_store_nothing_can_be_looked_into(client: Client, site: Site) -> None:
+    with pytest.raises(AppError, match="this page was started without one"):
+        client.predict(model=site.fast, api_name="/inspect")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 import tensorflow as tf
 
-from xla_backend.compilation import hlo_stub, xla_folder
+from xla_backend.compilation import hlo_stub, xla_files, xla_folder
 from xla_backend.compilation.traced_function import TracedFunction
 
 SCALE = {"scale": tf.Variable([2.0, 3.0])}
@@ -52,7 +52,7 @@ def test_a_hlo_stub_returns_the_same_shapes_and_returns_the_mark() -> None:
     assert set(left[1].numpy().ravel().tolist()) == {hlo_stub.MARK}
     assert left[2].numpy().tolist() == [[1.0, 1.0]] * 3, "what was given, where it fits"
     assert set(left[0].numpy().ravel().tolist()) == {False}
-    entry, _ = hlo_stub.file_messages()
+    entry, _ = xla_files.file_messages()
     whole = entry.FromString(hlo_stub.with_code_of(own, others))
     assert whole.executable == entry.FromString(own).executable
     assert whole.executable != entry.FromString(others).executable

@@ -1,0 +1,46 @@
+"""The functions that can be looked into: those that the store holds.
+
+Knows cache keys as words of a list and of an address. Must not know components.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from playground.ui.markup import quoted
+from xla_backend import BackendError, CacheKey, InvalidRequest
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+
+BESIDE_THE_ENGINE: dict[str, Any] = {"concurrency_id": "inside", "concurrency_limit": 1}
+"""Settings of an event that looks inside: not in the engine's line, and one at a time."""
+
+NO_STORE = (
+    "Compiled functions are looked at in the store, and this page was started without one: start "
+    "it with one."
+)
+
+
+def key_of(text: str) -> CacheKey:
+    """The key of a word of the list: `16x1x32`.
+
+    Raises:
+        InvalidRequest: it is none.
+    """
+    sizes = text.split("x")
+    if len(sizes) != 3 or not all(size.isdecimal() and len(size) < 7 for size in sizes):
+        raise InvalidRequest(f"Choose a function: {quoted(text)} is none.")
+    return CacheKey(*map(int, sizes))
+
+
+def choices(page: PageContext, model: str | None) -> list[tuple[str, str]]:
+    """Label and word of each function of a model; none where nothing can be known of it."""
+    if page.inspector is None or not model:
+        return []
+    try:
+        page.check_model(model)
+        keys = page.inspector.keys(page.backend.identity(model))
+    except BackendError:  # it is not downloaded, so nothing was compiled for it
+        return []
+    return [(str(key), f"{key.padded_length}x{key.num_beams}x{key.max_new_tokens}") for key in keys]

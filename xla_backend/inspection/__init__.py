@@ -1,0 +1,1 @@
+"""Inside compiled functions: what XLA made, what it costs, where a token's time goes."""

@@ -1,0 +1,1 @@
+"""Reads compiled functions as XLA wrote them: messages, costs, control flow, origin."""

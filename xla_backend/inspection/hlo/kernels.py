@@ -1,0 +1,218 @@
+"""`walk`: the kernels that run when a compiled function is called, or one round of its loop.
+
+Knows control flow in HLO (loops, branches, calls) and follows weights through it, from the
+function's arguments to the kernels that read them. Must not know what weights are called.
+
+A kernel is one instruction of the optimised program that computes or copies: a fusion, a product, a
+library call, a copy. XLA on a CPU runs each as a piece of machine code of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from xla_backend.inspection.hlo import costs
+from xla_backend.inspection.hlo.costs import Module
+
+_VIEWS = frozenset(
+    {"bitcast", "copy", "reshape", "transpose", "convert", "copy-start", "copy-done"}
+)
+"""Opcodes whose result is their operand in another form, so a weight stays a weight."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """What is known of a value.
+
+    Attributes:
+        arguments: numbers of the arguments of the function; empty for a computed value.
+        depth: of the layer that a value comes from; None before the first.
+        parts: of a tuple.
+    """
+
+    arguments: frozenset[int] = frozenset()
+    depth: int | None = None
+    parts: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel at work.
+
+    Attributes:
+        instruction: the `HloInstructionProto`.
+        flops, transcendentals: operations on numbers. bytes: read and written.
+        reads: of each argument of the function that it reads, the bytes.
+        depth: the number of the layer.
+        calls: how often it runs: more than once in an inner loop.
+        instructions: the optimised instructions that it is made of.
+    """
+
+    instruction: Any
+    flops: int
+    transcendentals: int
+    bytes: int
+    reads: dict[int, int]
+    depth: int | None
+    calls: int
+    instructions: int
+
+
+@dataclass
+class Walk:
+    """A walk through a module.
+
+    Attributes:
+        module: whose kernels are listed.
+        depth_of: the layer of an argument of the function, None where it has none.
+        ends_layers: arguments after which a value belongs to no layer any more: the head.
+        body_only: whether one round of the outermost loop is listed, and not what is around it.
+    """
+
+    module: Module
+    depth_of: Callable[[int], int | None]
+    ends_layers: Collection[int]
+    body_only: bool
+    kernels: list[Kernel] = field(default_factory=list)
+
+    def run(self) -> list[Kernel]:
+        """The kernels, in the order in which the program lists them."""
+        arguments = [Value(frozenset([number])) for number in range(self._number_of_arguments())]
+        if not self.body_only:
+            self._computation(self.module.entry, arguments, 1)
+            return self.kernels
+        loops: list[list[Kernel]] = []
+        self._computation(self.module.entry, arguments, 1, loops)
+        # The loop that reads most is the one over tokens.
+        return max(loops, key=lambda found: sum(sum(k.reads.values()) for k in found), default=[])
+
+    def _number_of_arguments(self) -> int:
+        return sum(each.opcode == "parameter" for each in self.module.entry.instructions)
+
+    def _computation(
+        self,
+        computation: Any,
+        arguments: Sequence[Value],
+        calls: int,
+        loops: list[list[Kernel]] | None = None,
+    ) -> Value:
+        values: dict[int, Value] = {}
+        # Before optimisation the instructions stand in any order.
+        todo = [each.id for each in reversed(computation.instructions)]
+        while todo:
+            each = self.module.instructions[todo[-1]]
+            if missing := [id for id in each.operand_ids if id not in values]:
+                todo += missing
+                continue
+            todo.pop()
+            if each.id not in values:
+                operands = [values[id] for id in each.operand_ids]
+                values[each.id] = self._instruction(each, operands, arguments, calls, loops)
+        return values[computation.root_id]
+
+    def _instruction(
+        self,
+        each: Any,
+        operands: list[Value],
+        arguments: Sequence[Value],
+        calls: int,
+        loops: list[list[Kernel]] | None,
+    ) -> Value:
+        opcode = each.opcode
+        if opcode == "parameter":
+            return arguments[each.parameter_number]
+        if opcode == "tuple":
+            return Value(parts=tuple(operands))
+        if opcode == "get-tuple-element":
+            parts = operands[0].parts
+            return parts[each.tuple_index] if parts else Value(depth=operands[0].depth)
+        if opcode == "call":
+            return self._computation(self.module.called(each)[0], operands, calls, loops)
+        if opcode == "while":
+            return self._while(each, operands, calls, loops)
+        if opcode == "conditional":
+            return self._conditional(each, operands, calls, loops)
+        return self._kernel(each, operands, calls)
+
+    def _while(
+        self, each: Any, operands: list[Value], calls: int, loops: list[list[Kernel]] | None
+    ) -> Value:
+        body = self.module.called(each)[0]
+        before, self.kernels = self.kernels, []
+        # In a walk along one round of an outermost loop, that loop counts once.
+        times = 1 if loops is not None else _trip_count(each)
+        value = self._computation(body, operands, calls * times)
+        if loops is not None:
+            loops.append(self.kernels)
+        self.kernels = before + self.kernels
+        return value
+
+    def _conditional(
+        self, each: Any, operands: list[Value], calls: int, loops: list[list[Kernel]] | None
+    ) -> Value:
+        """Of the branches the one that reads weights; where none does, the last.
+
+        That is the one of a token that is not the first, and is not drawn at random: see
+        `model.decoding`.
+        """
+        before = self.kernels
+        found: list[tuple[int, int, Value, list[Kernel]]] = []
+        for branch, operand in zip(self.module.called(each), operands[1:], strict=True):
+            self.kernels = []
+            value = self._computation(branch, [operand], calls, loops)
+            weight = sum(sum(k.reads.values()) for k in self.kernels if k.depth is not None)
+            found.append((weight, len(found), value, self.kernels))
+        _, _, value, kernels = max(found, key=lambda one: one[:2])
+        self.kernels = before + kernels
+        return value
+
+    def _kernel(self, each: Any, operands: list[Value], calls: int) -> Value:
+        read, written = costs.traffic(self.module, each)
+        reads: dict[int, int] = {}
+        for place, count in read.items():
+            for number in operands[place].arguments:
+                reads[number] = reads.get(number, 0) + count * calls
+        depths = [d for number in reads if (d := self.depth_of(number)) is not None]
+        depths = depths or [d for value in operands if (d := _depth(value)) is not None]
+        depth = max(depths, default=None)
+        if any(number in self.ends_layers for number in reads):
+            depth = None
+        if not costs.is_free(each):
+            plain, special = costs.flops(self.module, each)
+            self.kernels.append(
+                Kernel(
+                    instruction=each,
+                    flops=plain * calls,
+                    transcendentals=special * calls,
+                    bytes=(sum(read.values()) + written) * calls,
+                    reads=reads,
+                    depth=depth,
+                    calls=calls,
+                    instructions=self._size(each),
+                )
+            )
+        is_view = each.opcode in _VIEWS
+        value = Value(operands[0].arguments if is_view and operands else frozenset(), depth)
+        parts = each.shape.tuple_shapes
+        return Value(depth=depth, parts=(value,) * len(parts)) if parts else value
+
+    def _size(self, each: Any) -> int:
+        if each.opcode != "fusion":
+            return 1
+        return sum(not costs.is_free(one) for one in self.module.called(each)[0].instructions)
+
+
+def _trip_count(loop: Any) -> int:
+    """How often a loop goes round, where XLA knows it; else 1."""
+    try:
+        return int(json.loads(loop.backend_config)["known_trip_count"]["n"])
+    except (ValueError, KeyError, TypeError):
+        return 1
+
+
+def _depth(value: Value) -> int | None:
+    depths = [value.depth, *map(_depth, value.parts)]
+    return max((depth for depth in depths if depth is not None), default=None)

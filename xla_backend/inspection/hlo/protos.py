@@ -1,0 +1,89 @@
+"""XLA's and TensorFlow's messages, without TensorFlow.
+
+Knows where TensorFlow's package keeps their Python classes. Must not know what they are read for.
+TensorFlow takes seconds to import; these files of its package need nothing of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+_BYTES = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
+_ONE = descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL
+_MANY = descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
+
+_EXECUTABLE = {"hlo": (1, _ONE), "buffers": (2, _ONE), "object_files": (8, _MANY)}
+"""The fields of XLA's `CompilationResultProto` (xla/service/cpu/executable.proto) used here;
+TensorFlow's package has no Python class for it."""
+_FIRST = {"value": (1, _ONE)}
+"""Messages of which only the first field is read: a module with its configuration, an object file
+with its name."""
+
+
+@functools.cache
+def hlo() -> Any:
+    """The module with `HloModuleProto` and `BufferAssignmentProto`."""
+    with _package_alone():
+        from tensorflow.compiler.xla.service import hlo_pb2
+    return hlo_pb2
+
+
+@functools.cache
+def shapes() -> Any:
+    """The module with `PrimitiveType`."""
+    with _package_alone():
+        from tensorflow.compiler.xla import xla_data_pb2
+    return xla_data_pb2
+
+
+@functools.cache
+def graphs() -> tuple[Any, Any]:
+    """The classes `FunctionDef` and `GraphDebugInfo`."""
+    with _package_alone():
+        from tensorflow.core.framework import function_pb2, graph_debug_info_pb2
+    return function_pb2.FunctionDef, graph_debug_info_pb2.GraphDebugInfo
+
+
+@functools.cache
+def executable() -> tuple[Any, Any]:
+    """Classes for XLA's serialized machine code, and for messages of which the first field counts.
+
+    All their fields are bytes.
+    """
+    file = descriptor_pb2.FileDescriptorProto(name="xla_backend/executable.proto", syntax="proto3")
+    for name, fields in (("Executable", _EXECUTABLE), ("First", _FIRST)):
+        message = file.message_type.add(name=name)
+        for field, (number, label) in fields.items():
+            message.field.add(name=field, number=number, type=_BYTES, label=label)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    whole, first = (
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+        for name in ("Executable", "First")
+    )
+    return whole, first
+
+
+@contextlib.contextmanager
+def _package_alone() -> Iterator[None]:
+    """Lets modules below `tensorflow` be imported without the package itself."""
+    if "tensorflow" in sys.modules:
+        yield
+        return
+    found = importlib.util.find_spec("tensorflow")
+    assert found is not None and found.submodule_search_locations is not None
+    package = types.ModuleType("tensorflow")
+    package.__path__ = list(found.submodule_search_locations)
+    sys.modules["tensorflow"] = package
+    try:
+        yield
+    finally:
+        del sys.modules["tensorflow"]

@@ -1,0 +1,64 @@
+"""The process that looks inside: does one job and ends.
+
+Knows which module does which job. Must not know who asks. Run by `inspector`: the first message is
+the job, and whether it gives way to all other processes, as beside an engine that serves. Its
+answer is a "result" or an "error". It never touches that engine.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from xla_backend.child_process.child_side import connect, end, first_line
+from xla_backend.inspection.jobs import Job, MakeJob, MeasureJob, ReadJob
+from xla_backend.interface.errors import BackendError, EngineStopped
+
+SHORT_WORK, LONG_WORK = 5, 19
+"""How far a job gives way. Reading takes half a second of one core, and somebody waits for it."""
+
+
+def main() -> None:
+    """Does the job that the parent sends."""
+    channel, (job, gives_way) = connect()
+    if gives_way:
+        os.nice(SHORT_WORK if isinstance(job, ReadJob) else LONG_WORK)
+    try:
+        channel.send(("result", None, _answer(job)))
+    except BackendError as error:
+        channel.send(("error", None, error))
+    except Exception as error:
+        sentence = f"It failed ({type(error).__name__}: {first_line(error)})."
+        channel.send(("error", None, EngineStopped(sentence)))
+    end(channel)
+
+
+def _answer(job: Job) -> Any:
+    if isinstance(job, ReadJob):
+        from xla_backend.compilation.store import Store
+        from xla_backend.inspection.hlo.reading import read
+        from xla_backend.inspection.inspection import Inspection
+
+        start = time.perf_counter()
+        prefill, decode = read(Store(job.store), job.identity, job.key)
+        took_s = time.perf_counter() - start
+        return Inspection(job.model, job.key, prefill, decode, took_s)
+    from xla_backend.backend.importing import import_engine
+
+    import_engine()
+    if isinstance(job, MakeJob):
+        from xla_backend.inspection.making import make
+
+        return make(job)
+    if isinstance(job, MeasureJob):
+        from xla_backend.inspection.measuring import measure
+
+        return measure(job)
+    from xla_backend.inspection.texts import write
+
+    return write(job)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""`measure`: runs a function with XLA's profiler and without, to see where a token's time goes.
+
+Knows TensorFlow's profiler, which XLA tells when each kernel begins and ends. Must not know how
+kernels are described (`reading`), nor who asks.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Collection
+from itertools import pairwise
+from pathlib import Path
+
+import tensorflow as tf
+
+from xla_backend.compilation.compiler import Compiler
+from xla_backend.compilation.store import Store
+from xla_backend.inspection import layer_ways, machine_limits
+from xla_backend.inspection.hlo import reading
+from xla_backend.inspection.jobs import MeasureJob
+from xla_backend.inspection.measurement import Measurement
+from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.options import GenerationOptions
+from xla_backend.model import sampling
+from xla_backend.model.decoding import State
+from xla_backend.model.engine import Engine
+from xla_backend.model.families.model import Model
+from xla_backend.model.functions import KeyFunctions
+
+
+def measure(job: MeasureJob) -> Measurement:
+    """Measures; takes some seconds, most of them to load the model.
+
+    Raises:
+        InvalidRequest: the store does not hold the functions.
+        ModelUnavailable: the model cannot be loaded.
+    """
+    start = time.perf_counter()
+    store = Store(job.store)
+    _, inside = reading.read(store, job.identity, job.key)
+    engine = Engine(job.registry.locate(job.model), Compiler(store))
+    run = _Run(
+        engine.functions.model,
+        engine.functions.build(job.key, lambda step: None).function,
+        job.key,
+    )
+    run.token_s()  # first runs take longer
+    before = run.token_s()
+    with tempfile.TemporaryDirectory() as folder:
+        tf.profiler.experimental.start(
+            folder,
+            # XLA tells of kernels from level 2 on; Python's own calls only take time.
+            tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0),
+        )
+        try:
+            run.all_tokens()
+        finally:
+            tf.profiler.experimental.stop()
+        names = {kernel.name for kernel in inside.kernels}
+        profiled_token_s, kernel_s = _kernels(Path(folder), names, job.key.max_new_tokens - 1)
+    after = run.token_s()
+    return Measurement(
+        token_s=min(before, after),
+        profiled_token_s=profiled_token_s,
+        kernel_s=kernel_s,
+        prefill_s=run.prefill_s,
+        limits=machine_limits.measure(job.store),
+        ways=layer_ways.compare(engine, job.key, inside, kernel_s),
+        load=os.getloadavg()[0],
+        took_s=time.perf_counter() - start,
+    )
+
+
+class _Run:
+    """A prompt that was run, and the tokens after it, again and again.
+
+    Attributes:
+        prefill_s: seconds that the prompt took.
+    """
+
+    def __init__(self, model: Model, functions: KeyFunctions, key: CacheKey) -> None:
+        self._options = sampling.pack(
+            [GenerationOptions(num_beams=key.num_beams, max_new_tokens=key.max_new_tokens)],
+            model.vocabulary_size,
+        )
+        self._decode, self._tokens = functions.decode, key.max_new_tokens - 1
+        prompt = [tf.constant(True), *model.example(key.padded_length)]
+        functions.prefill(*prompt).logits.numpy()  # a first run takes longer
+        start = time.perf_counter()
+        self._prefilled = functions.prefill(*prompt)
+        self._prefilled.logits.numpy()
+        self.prefill_s = time.perf_counter() - start
+        self._first = self._advance(functions.state, 1)
+
+    def token_s(self) -> float:
+        """Seconds of a token: the median call for one less the median call for none.
+
+        Medians of short calls, because other programs stop whatever runs long.
+        """
+        one, none = [], []
+        state = self._first
+        for _ in range(self._tokens):
+            start = time.perf_counter()
+            self._advance(state, 0)
+            between = time.perf_counter()
+            state = self._advance(state, 1)
+            one.append(time.perf_counter() - between)
+            none.append(between - start)
+        return max(statistics.median(one) - statistics.median(none), 1e-9)
+
+    def all_tokens(self) -> None:
+        """All of them, in as few calls as the texts' ends allow."""
+        state = self._first
+        while (left := self._tokens + 1 - int(state.count.numpy())) > 0:
+            state = self._advance(state, left)
+
+    def _advance(self, state: State, steps: int) -> State:
+        after = self._decode(tf.constant(steps), *self._options, self._prefilled, state)
+        after.count.numpy()
+        return after._replace(done=tf.zeros_like(after.done))  # what ends a text goes on here
+
+
+def _kernels(folder: Path, names: Collection[str], tokens: int) -> tuple[float, dict[str, float]]:
+    """Seconds of a token, and of each kernel of it, as the profiler saw them.
+
+    Whatever stops a kernel once, the system or another program, must not count for all: of each,
+    the median of its runs counts.
+    """
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    (file,) = folder.rglob("*.xplane.pb")
+    runs: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    for plane in xplane_pb2.XSpace.FromString(file.read_bytes()).planes:
+        wanted = {id: of.name for id, of in plane.event_metadata.items() if of.name in names}
+        for line in plane.lines:
+            for event in line.events:
+                if event.metadata_id in wanted:
+                    began = line.timestamp_ns / 1e9 + event.offset_ps / 1e12
+                    runs[wanted[event.metadata_id]].append((began, event.duration_ps / 1e12))
+    kernel_s = {
+        name: statistics.median(seconds for _, seconds in found)
+        * max(1, round(len(found) / tokens))
+        for name, found in runs.items()
+    }
+    # From one run of the longest kernel to its next one, a token has passed.
+    longest = max(kernel_s, key=kernel_s.__getitem__)
+    starts = sorted(began for began, _ in runs[longest])
+    rounds = [later - earlier for earlier, later in pairwise(starts)]
+    return statistics.median(rounds), kernel_s

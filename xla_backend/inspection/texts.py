@@ -1,0 +1,51 @@
+"""`write`: a key's functions as texts, in XLA's own words.
+
+Knows TensorFlow's way to ask for them, which traces and compiles once more. Must not know what the
+texts are read for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import tensorflow as tf
+
+from xla_backend.compilation.compiler import Compiler
+from xla_backend.inspection.jobs import TextsJob
+from xla_backend.model.engine import Engine
+
+STAGES = {
+    "stablehlo": "stablehlo.mlir",
+    "hlo": "hlo.txt",
+    "optimized_hlo": "optimized.hlo.txt",
+    "optimized_hlo_dot": "optimized.dot",
+}
+"""What TensorFlow calls each stage, and how the file's name ends."""
+
+
+def write(job: TextsJob) -> None:
+    """Writes the files into the job's folder: `prefill.hlo.txt` and so on.
+
+    Raises:
+        ModelUnavailable: the model cannot be loaded.
+    """
+    engine = Engine(job.registry.locate(job.model), Compiler(None))
+    for name, (function, arguments) in engine.functions.examples(job.key).items():
+        tell = _teller(function, arguments)
+        for stage, ending in STAGES.items():
+            text = tell(stage)
+            data = text if isinstance(text, bytes) else text.encode()
+            (job.folder / f"{name}.{ending}").write_bytes(data)
+
+
+def _teller(function: Callable[..., Any], arguments: list[Any]) -> Callable[[str], str | bytes]:
+    """What tells a function's text at a stage."""
+    flat = tf.nest.flatten(arguments)
+
+    def call(*given: tf.Tensor) -> list[tf.Tensor]:
+        return tf.nest.flatten(function(*tf.nest.pack_sequence_as(arguments, list(given))))
+
+    compiled = tf.function(call, jit_compile=True, autograph=False)
+    told = compiled.experimental_get_compiler_ir(*flat)
+    return lambda stage: cast("str | bytes", told(stage=stage))
