@@ -127,6 +127,7 @@ class Backend(AnyBackend):
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        cache_salt: str = "",
         arrival_time: float | None = None,
     ) -> GenerationResult:
         """See `AnyBackend`.
@@ -136,7 +137,13 @@ class Backend(AnyBackend):
                 time since then counts as queue.
         """
         stream = self.stream(
-            model, prompt, options, exact_key=exact_key, arrival_time=arrival_time, in_chunks=False
+            model,
+            prompt,
+            options,
+            exact_key=exact_key,
+            cache_salt=cache_salt,
+            arrival_time=arrival_time,
+            in_chunks=False,
         )
         for _ in stream:
             pass
@@ -150,6 +157,7 @@ class Backend(AnyBackend):
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        cache_salt: str = "",
         arrival_time: float | None = None,
         in_chunks: bool = True,
         should_start: Callable[[], bool] = lambda: True,
@@ -171,6 +179,7 @@ class Backend(AnyBackend):
             prompt,
             options,
             exact_key,
+            cache_salt,
             arrival_time,
             in_chunks,
             should_start,
@@ -230,6 +239,7 @@ class Backend(AnyBackend):
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        cache_salt: str = "",
     ) -> Prediction:
         """See `AnyBackend`; loads the model if need be."""
         engine = self._models.get(model)

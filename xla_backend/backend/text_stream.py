@@ -45,6 +45,7 @@ class TextStream(AnyTextStream):
         prompt: Prompt,
         options: GenerationOptions,
         exact_key: bool,
+        cache_salt: str,
         arrival_time: float | None,
         in_chunks: bool,
         should_start: Callable[[], bool],

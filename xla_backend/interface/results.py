@@ -150,6 +150,8 @@ class GenerationResult:
             processor, so `timing` and `tokens_per_second` are this request's share.
         cut_tokens: number of tokens that were generated beyond `tokens`, until a stop string was
             found.
+        cached_tokens: prompt tokens whose keys and values were kept from an earlier request and
+            not computed again.
     """
 
     model: str
@@ -168,6 +170,7 @@ class GenerationResult:
     prompt_texts: tuple[str, ...] = ()
     batch_size: int = 1
     cut_tokens: int = 0
+    cached_tokens: int = 0
 
     @property
     def new_tokens(self) -> int:
@@ -216,6 +219,7 @@ class GenerationResult:
             "model": self.model,
             "text": self.text,
             "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
             "new_tokens": self.new_tokens,
             "finish_reason": "stop" if self.finish == "eos" else self.finish,
             "key": self.key.to_dict(),

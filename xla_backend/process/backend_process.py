@@ -232,10 +232,17 @@ class BackendProcess(RemoteBackend):
         prompt: Prompt,
         options: GenerationOptions,
         exact_key: bool,
+        cache_salt: str,
         in_chunks: bool,
     ) -> ProcessStream[str, GenerationResult]:
         request = Request(
-            0, "stream" if in_chunks else "generate", model, prompt, options, exact_key=exact_key
+            number=0,
+            kind="stream" if in_chunks else "generate",
+            model=model,
+            prompt=prompt,
+            options=options,
+            exact_key=exact_key,
+            cache_salt=cache_salt,
         )
         return ProcessStream(self._supervisor.submit(request))
 

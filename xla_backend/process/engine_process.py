@@ -312,6 +312,7 @@ class EngineProcess:
             request.prompt,
             cast("GenerationOptions", request.options),  # None only where there is a recording
             exact_key=request.exact_key,
+            cache_salt=request.cache_salt,
             arrival_time=self._arrival_time(request),
             in_chunks=request.kind == "stream",
             should_start=lambda: self._should_start(active),

@@ -97,7 +97,7 @@ class Request:
         arrival_time: `time.perf_counter()` in the parent when its caller asked. That clock is the
             system's monotonic one, which all processes of a machine share, so the time in the
             queue counts from the caller's call.
-        exact_key: see `Backend.generate`.
+        exact_key, cache_salt: see `Backend.generate`.
         request_id: what the server calls the HTTP request; empty for others.
         is_moved: whether it waited in another child before, which ended without taking it up. The
             start of its successor is then part of the wait.
@@ -110,6 +110,7 @@ class Request:
     options: GenerationOptions | None = field(default_factory=GenerationOptions)
     arrival_time: float = 0.0
     exact_key: bool = False
+    cache_salt: str = ""
     recording: AudioInput = ""
     language: str | None = None
     max_seconds: float = DEFAULT_MAX_SECONDS

@@ -256,6 +256,7 @@ class ClusterBackend(RemoteBackend):
         prompt: Prompt,
         options: GenerationOptions,
         exact_key: bool,
+        cache_salt: str,
         in_chunks: bool,
     ) -> ClusterStream[str, GenerationResult]:
         try:
@@ -265,7 +266,13 @@ class ClusterBackend(RemoteBackend):
         else:
             route = self._route(model, self._predict_here(model, wanted, tokens, exact_key))
         work = Work(
-            uuid.uuid4().hex, model, prompt, options, is_streaming=in_chunks, exact_key=exact_key
+            uuid.uuid4().hex,
+            model,
+            prompt,
+            options,
+            is_streaming=in_chunks,
+            exact_key=exact_key,
+            cache_salt=cache_salt,
         )
         return ClusterStream(self, route, work)
 
