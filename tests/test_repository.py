@@ -62,7 +62,7 @@ ROOMS = {
         "context",
         "history walkthrough",
         "generate",
-        "speech functions batch compare cache models",
+        "chat speech functions batch compare cache models",
         "api server",
         "",
     ),
