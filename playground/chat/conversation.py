@@ -206,7 +206,8 @@ def _turn(values: Mapping[str, Any]) -> Turn:
     figures = values["figures"]
     return Turn(
         question=text(values["question"], MAX_JSON_CHARACTERS),
-        answer=text(values["answer"], MAX_JSON_CHARACTERS),
+        # A NUL that a model wrote stays: else its next turn would begin with other tokens.
+        answer="\0".join(text(each, MAX_JSON_CHARACTERS) for each in values["answer"].split("\0")),
         figures=None if figures is None else _figures(figures),
     )
 

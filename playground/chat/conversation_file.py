@@ -10,6 +10,7 @@ import json
 from playground.chat.conversation import Conversation, Figures, checked
 from playground.ui import quantities
 from playground.ui.families import model_name
+from playground.ui.markup import clean
 from xla_backend import InvalidRequest
 
 FORMAT = "xla-playground-chat"
@@ -26,7 +27,7 @@ def to_markdown(conversation: Conversation) -> str:
         parts += ["## User", turn.question, "## Assistant", turn.answer]
         if turn.figures:
             parts.append(f"*{_line(turn.figures)}*")
-    return "\n\n".join(parts) + "\n"
+    return clean("\n\n".join(parts) + "\n")
 
 
 def to_json(conversation: Conversation) -> str:

@@ -6,6 +6,7 @@ Knows how a turn reads. Must not know components or events.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,13 @@ element.addEventListener("click", (event) => {
   trigger("select", {});
 });
 """
+
+# Gradio escapes the tags of a question itself, so that it is edited and copied as it was written; not
+# what else a browser would read as markup. A character that nobody sees keeps it from that.
+_MARKUP = re.compile(r"<(?=[!?])|&(?=#|[a-zA-Z])")
+_UNSEEN = "\u2060"
+NO_TAGS = ["none"]
+"""The chatbot's `allow_tags` with which it escapes every tag."""
 
 Message = dict[str, Any]
 
@@ -150,8 +158,14 @@ def _summary(values: dict[str, Any]) -> tuple[float, str, str, int]:
     )
 
 
+def as_written(question: str) -> str:
+    """A question as the chatbot has it, as its visitor wrote it."""
+    return question.replace(f"<{_UNSEEN}", "<").replace(f"&{_UNSEEN}", "&")
+
+
 def _question(text: str) -> Message:
-    return {"role": "user", "content": {"type": "text", "text": text}}
+    shown = _MARKUP.sub(lambda found: found[0] + _UNSEEN, text)
+    return {"role": "user", "content": {"type": "text", "text": shown}}
 
 
 def _said(html: str) -> Message:

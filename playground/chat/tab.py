@@ -31,6 +31,7 @@ from playground.ui.components import (
     notice,
 )
 from playground.ui.families import CHATTING
+from playground.ui.markup import clean
 from playground.ui.option_controls import (
     OptionControls,
     labelled,
@@ -102,9 +103,8 @@ class ChatTab:
             editable="user",
             # Answers are our own HTML; a question stays as it was written.
             render_markdown=False,
-            sanitize_html=False,
             latex_delimiters=[],
-            allow_tags=False,
+            allow_tags=panel.NO_TAGS,
             buttons=["copy"],
             placeholder="Every answer says what it cost, and how much of the conversation was not "
             "computed again.",
@@ -395,7 +395,7 @@ class ChatTab:
     ) -> Updates:
         """Asks another question in a turn's place. Where turns followed, they stay: the
         conversation goes on in one of its own."""
-        asked = str(event.value)
+        asked = panel.as_written(str(event.value))
         place = event.index[0] if isinstance(event.index, list | tuple) else event.index
         try:
             last, salt = self._before(opened, salt, *settings)
@@ -420,6 +420,7 @@ class ChatTab:
         Raises:
             InvalidRequest, NoRoom, ModelUnavailable: it is refused.
         """
+        question = clean(question)
         left_out, prediction = fitted(self._page, before, question, salt)
         run = ChatRun(before, question, left_out, salt)
         run.prediction = prediction
