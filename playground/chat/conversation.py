@@ -114,10 +114,13 @@ class Conversation:
         )
 
     def before(self, turn: int) -> Conversation:
-        """As it was before a turn, counted from 0."""
+        """As it was before a turn, counted from 0; without the name that the first one gave it."""
         turns = self.turns[:turn]
+        is_named = bool(turns) or self.name != name_for(self.turns[0].question)
         return self._changed(
-            turns=turns, left_out=self.left_out if self.left_out < len(turns) else 0
+            turns=turns,
+            left_out=self.left_out if self.left_out < len(turns) else 0,
+            name=self.name if is_named else "",
         )
 
     def after(self, turn: Turn, left_out: int) -> Conversation:

@@ -31,12 +31,10 @@ element.addEventListener("click", (event) => {
 });
 """
 
-# Gradio escapes the tags of a question itself, so that it is edited and copied as it was written; not
-# what else a browser would read as markup. A character that nobody sees keeps it from that.
-_MARKUP = re.compile(r"<(?=[!?])|&(?=#|[a-zA-Z])")
+# The chatbot would show a question as HTML. A character that nobody sees keeps a browser from
+# reading it so; escaped, a question could not be edited as it was written.
+_MARKUP = re.compile(r"<(?=[a-zA-Z/!?])|&(?=[a-zA-Z#])")
 _UNSEEN = "\u2060"
-NO_TAGS = ["none"]
-"""The chatbot's `allow_tags` with which it escapes every tag."""
 
 Message = dict[str, Any]
 

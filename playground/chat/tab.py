@@ -104,7 +104,7 @@ class ChatTab:
             # Answers are our own HTML; a question stays as it was written.
             render_markdown=False,
             latex_delimiters=[],
-            allow_tags=panel.NO_TAGS,
+            allow_tags=False,
             buttons=["copy"],
             placeholder="Every answer says what it cost, and how much of the conversation was not "
             "computed again.",
@@ -205,10 +205,10 @@ class ChatTab:
             *(self.model, self.system, *self.controls.inputs),
         ]
         self.shelf.connect(self._show, self._set, shown)
-        kept, draft, is_reload = (gr.Textbox(visible=False) for _ in range(3))
+        kept, draft = gr.Textbox(visible=False), gr.Textbox(visible=False)
         restored = self._page.load(
             self._restore,
-            [kept, draft, is_reload],
+            [kept, draft, gr.Checkbox(visible=False)],
             [*shown, self.text, self.controls.hold, self.link_notice],
             js="chatBefore",
             **QUIET,
@@ -263,12 +263,16 @@ class ChatTab:
                 js="() => document.getElementById('runs_are_new').click()",
                 **QUIET,
             )
-        self.chatbot.undo(
+        undone = self.chatbot.undo(
             self._undo,
             [self.shelf.opened, self.text],
-            [self.shelf.opened, self.chatbot, self.strip, self.text, self.notice],
+            [
+                *(self.shelf.opened, self.shelf.name, self.chatbot, self.strip),
+                *(self.text, self.notice),
+            ],
             **QUIET,
         )
+        self.shelf.keep_after(undone)
         self.stop.click(self._stop, None, [self.stop, self.notice], **QUIET)
 
     def _show(self, conversation: Conversation) -> Updates:
@@ -475,10 +479,8 @@ class ChatTab:
         if self._page.runs.of(str(request.session_hash)) is not None:
             return {self.notice: notice("An answer is being written. Stop it first.")}
         *rest, last = conversation.turns
-        updates = self._show(conversation.before(len(rest)))
-        del updates[self.shelf.name]
         draft = "\n".join(filter(None, (last.question, text)))
-        return {**updates, self.text: draft, self.notice: ""}
+        return {**self._show(conversation.before(len(rest))), self.text: draft, self.notice: ""}
 
     def _stop(self, request: gr.Request) -> tuple[Any, Any]:
         run = self._page.runs.of(str(request.session_hash))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 NEW_TOKENS = 12
+MANY_TOKENS = 450
 FIRST, SECOND = "Where is the kite?", "Who has it?"
 
 Open = Callable[..., ChatWindow]
@@ -55,14 +56,32 @@ def chat(served: Served, browser: Browser) -> Iterator[Open]:
 
 
 @pytest.fixture(scope="module")
-def expected(folder: Path) -> tuple[str, str]:
-    """What the library answers to the two questions, as a page can show it."""
+def backend(folder: Path) -> Iterator[Backend]:
+    """The library, in this process."""
     backend = Backend(store="off")
+    yield backend
+    backend.close()
+
+
+@pytest.fixture(scope="module")
+def endless(backend: Backend, folder: Path) -> str:
+    """A question whose answer the model does not end by itself."""
+    options = GenerationOptions(max_new_tokens=MANY_TOKENS)
+    questions = [f"Tell story {number}." for number in range(20)]
+    return next(
+        each
+        for each in questions
+        if backend.generate(str(folder), question(each), options).finish == "length"
+    )
+
+
+@pytest.fixture(scope="module")
+def expected(backend: Backend, folder: Path) -> tuple[str, str]:
+    """What the library answers to the two questions, as a page can show it."""
     options = GenerationOptions(max_new_tokens=NEW_TOKENS)
     first = backend.generate(str(folder), question(FIRST), options).text
     talk = (*question(FIRST), Message("assistant", first), Message("user", SECOND))
     second = backend.generate(str(folder), talk, options).text
-    backend.close()
     return clean(first), clean(second)
 
 
@@ -123,19 +142,21 @@ def test_retry_undo_and_edit(chat: Open, expected: tuple[str, str]) -> None:
     window.listed_as(f"{FIRST}\n1 turn")
 
 
-def test_stop_keeps_what_was_written(chat: Open, served: Served) -> None:
-    window = chat(new_tokens=250)
+def test_stop_keeps_what_was_written(chat: Open, served: Served, endless: str) -> None:
+    window = chat(new_tokens=MANY_TOKENS)
     window.ask(FIRST)  # makes the function
+    window.at("#chat_new").click()
+    window.questions_are([])
     [engine] = children(served.process.pid)
     with slowed(engine):
-        window.write("Tell a long story.")
+        window.write(endless)
         window.page.keyboard.press("Enter")
-        window.at("#chat [data-text]").nth(1).wait_for()
+        window.at("#chat .caret").wait_for()
         window.page.keyboard.press("Escape")
-        window.wait_for_answer(2)
-    line = window.lines()[1]
+        window.wait_for_answer(1)
+    [line] = window.lines()
     assert "stopped" in line, line
-    assert window.answers()[1]
+    assert window.answers() != [""]
 
 
 def test_what_was_written_is_never_lost(chat: Open) -> None:

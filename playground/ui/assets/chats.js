@@ -23,10 +23,12 @@ function sending(values) {
   noteHere({ sent: values[0] });
   return values;
 }
-const chooseChat = (chat) => noteHere({ chat });
-const chosenChat = () => allowed(() => localStorage.getItem(CHAT + here.chat), null) ?? "";
+const keptChat = (chat) => allowed(() => localStorage.getItem(CHAT + chat), null) ?? "";
+let chosen = null; // in the list; the event that opens it cannot tell
+const chooseChat = (chat) => (chosen = chat);
+const chosenChat = () => keptChat(chosen);
 const chatBefore = () => [
-  chosenChat(),
+  keptChat(here.chat),
   [here.sent, here.draft].filter(Boolean).join("\n"),
   arrived === "reload" || arrived === "back_forward",
 ];
@@ -48,6 +50,7 @@ function keepChats(_, opened, removed) {
     noteHere({ chat: chat.id, sent: "" });
     if (removed) localStorage.removeItem(CHAT + JSON.parse(removed).id);
     if (chat.turns.length) localStorage.setItem(CHAT + chat.id, opened);
+    else localStorage.removeItem(CHAT + chat.id);
     return true;
   }, false);
   const names = allowed(() => Object.keys(localStorage), []).filter((name) => name.startsWith(CHAT));
@@ -66,4 +69,11 @@ document.addEventListener("click", async (event) => {
   if (!button) return;
   const said = button.closest("[data-testid]").querySelector("[data-text]").dataset.text;
   button.textContent = (await copied(said)) ? "Copied" : "The browser forbids it";
+});
+
+// Gradio copies a question with the characters that keep its browser from reading markup in it.
+document.addEventListener("click", (event) => {
+  const buttons = event.target.closest?.("#chat .message-buttons");
+  const shown = buttons?.previousElementSibling?.querySelector("[data-testid=user]")?.textContent;
+  if (shown?.includes("\u2060")) setTimeout(() => copied(shown.replaceAll("\u2060", "")), 100);
 });
