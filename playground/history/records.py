@@ -224,9 +224,8 @@ def _read(run: Mapping[str, Any]) -> Record:
 
 
 def _key(values: Mapping[str, object]) -> dict[str, int]:
-    return CacheKey(
-        **{name: _whole(values[name], 1) for name in CacheKey(1, 1, 1).to_dict()}
-    ).to_dict()
+    sizes = {name: _whole(values[name], 1) for name in CacheKey(1, 1, 1).to_dict()}
+    return CacheKey(**sizes, in_chunks=_truth(values.get("in_chunks", False))).to_dict()
 
 
 def _whole(value: object, low: int) -> int:

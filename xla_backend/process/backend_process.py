@@ -205,7 +205,7 @@ class BackendProcess(RemoteBackend):
         if disk and model is not None and key is not None:
             identity = self.vocabulary(model).identity
             names = [
-                naming.prefill_code_entry(identity, key.padded_length),
+                *naming.prompt_code_entries(identity, key),
                 *(naming.decode_code_entry(identity, key, size) for size in BATCH_SIZES),
             ]
 

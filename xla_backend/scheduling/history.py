@@ -84,7 +84,7 @@ class History:
 def _to_json(past: Past) -> dict[str, dict[str, dict[str, Any]]]:
     return {
         model: {
-            f"{key.padded_length} {key.num_beams} {key.max_new_tokens}": dataclasses.asdict(entry)
+            " ".join(str(int(size)) for size in key.to_dict().values()): dataclasses.asdict(entry)
             for key, entry in keys.items()
         }
         for model, keys in past.items()
@@ -99,7 +99,8 @@ def _from_json(values: object) -> Past:
     for model, keys in values.items():
         for text, entry in keys.items() if isinstance(keys, dict) else ():
             with contextlib.suppress(TypeError, ValueError, KeyError, OverflowError):
-                key = CacheKey(*(_at_least(1, int(part)) for part in text.split()))
+                padded, beams, new, *rest = (_at_least(1, int(part)) for part in text.split())
+                key = CacheKey(padded, beams, new, in_chunks=bool(rest))
                 seconds = {name: entry[name] for name in ("miss_s", "disk_s", "run_s")}
                 past.setdefault(str(model), {})[key] = KeyHistory(
                     times=_at_least(0, int(entry["times"])),
