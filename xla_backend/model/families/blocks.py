@@ -380,9 +380,17 @@ class ChunkMask(NamedTuple):
     def at(self, place: tf.Tensor) -> ChunkMask:
         """Of one position of the chunk alone."""
         return ChunkMask(
-            self.of_kept if self.of_kept.shape[0] == 1 else self.of_kept[place][None],
-            self.of_own[place][None],
+            self.of_kept if self.of_kept.shape[0] == 1 else row(self.of_kept, place),
+            row(self.of_own, place),
         )
+
+
+def row(x: tf.Tensor, place: tf.Tensor, axis: int = 0) -> tf.Tensor:
+    """One row, as an axis of length 1.
+
+    A slice would do, but TensorFlow compiles slices anew for every place where they begin.
+    """
+    return tf.gather(x, place[None], axis=axis)
 
 
 def attend_cross(q: tf.Tensor, cross: KeysValues, bias: tf.Tensor) -> tf.Tensor:

@@ -307,7 +307,7 @@ class DecoderOnly(GrowingPrompt):
         normed = layer.attention_norm(x) if self.pre_norm else x
         q, k, v = tf.split(layer.qkv(normed), 3, axis=-1)
         if only is not None:
-            q, x = q[only][None], x[only][None]
+            q, x = blocks.row(q, only), blocks.row(x, only)
         attended, kv = attention(q * layer.score_scale, KeysValues(k, v))
         x += layer.attention_out(attended)
         if not self.pre_norm:

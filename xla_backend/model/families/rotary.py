@@ -186,7 +186,7 @@ class Rotary(GrowingPrompt):
             q, k, v = (_swap(y) for y in self._attention_inputs(layer, x, rotation))
             kv = KeysValues(k, v)
             if last is not None:
-                q, x, mask = q[:, last][:, None], x[last][None], mask.at(last)
+                q, x, mask = blocks.row(q, last, axis=1), blocks.row(x, last), mask.at(last)
             attended = blocks.attend_chunk(q, prompt, kv, mask, self.form.score_cap)
             return self._finish(layer, x, attended), kv
 
