@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from xla_backend.model.kept_prompt import KeptPrompt
 
 DEFAULT_BYTES = 512 * 10**6
-"""Some ten thousand tokens of a model with 135 million weights."""
 
 
 @dataclass(frozen=True)

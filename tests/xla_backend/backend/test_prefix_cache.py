@@ -5,15 +5,21 @@ The oracle is this engine without a salt, which `model/test_parity*.py` compare 
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests import checkpoints
+from tests.waiting import wait_until
 from xla_backend import (
     Backend,
+    BackendProcess,
     BucketRules,
     CacheKey,
     CacheOutcome,
@@ -271,3 +277,65 @@ def test_the_least_recently_used_goes_first() -> None:
     assert cache.use.held_bytes == 2 * size
     assert cache.take("model", "b", [1, 2, 3, 4], 16) is None
     assert cache.take("model", "a", [1, 2, 3, 4], 16) is not None
+
+
+def test_rows_of_a_batch_reuse_each_their_own(engine: Backend, gpt2: str) -> None:
+    salts = ("row 0", "row 1")
+    prompts = [[30, 31, 32, 33], [40, 41]]
+    for salt, prompt in zip(salts, prompts, strict=True):
+        engine.generate(gpt2, TokenIds(tuple(prompt)), OPTIONS, cache_salt=salt)
+    engine.warm(gpt2, [CacheKey(48, 1, NEW, in_chunks=True)], batch_size=2)
+    with ThreadPoolExecutor(2) as threads:
+        with engine._access.scheduler.acquire():  # so that both wait for it together
+            answers = []
+            for salt, prompt in zip(salts, prompts, strict=True):
+                asked = TokenIds((*prompt, 50, 51))
+                answers.append(
+                    threads.submit(engine.generate, gpt2, asked, OPTIONS, cache_salt=salt)
+                )
+                waiting = len(answers)
+                wait_until(lambda: len(engine._access.scheduler.waiting()) == waiting)  # noqa: B023
+        results = [answer.result() for answer in answers]
+    assert [result.batch_size for result in results] == [2, 2]
+    assert [result.cached_tokens for result in results] == [4, 2]
+    for result, salt, prompt in zip(results, salts, prompts, strict=True):
+        alone = engine.generate(gpt2, TokenIds((*prompt, 50, 51)), OPTIONS)
+        assert [token.id for token in result.tokens] == [token.id for token in alone.tokens]
+        # What the batch has written is kept too, each row's its own.
+        text = [*prompt, 50, 51, *(token.id for token in result.tokens)]
+        assert Talk(engine, gpt2, salt, seed=0).ask([*text, 9]).cached_tokens == len(text) - 1
+
+
+def test_the_next_length_is_ready_before_a_talk_needs_it(gpt2: str) -> None:
+    engine = Backend(rules=RULES, store="off")
+    start = list(range(5, 45))
+    engine.generate(gpt2, TokenIds(tuple(start)), OPTIONS, cache_salt="long")
+    longer = CacheKey(CONTEXT, 1, NEW, in_chunks=True)
+    assert (gpt2, longer) in engine.prefetching()
+    wait_until(lambda: not engine.prefetching())
+    result = engine.generate(
+        gpt2, TokenIds((*start, *start, *start[:20])), OPTIONS, cache_salt="long"
+    )
+    assert (result.cache, result.key, result.cached_tokens) == (CacheOutcome.HIT, longer, 40)
+    engine.close()
+
+
+def test_a_killed_engine_reads_the_talk_once_more(gpt2: str, tmp_path: Path) -> None:
+    process = BackendProcess(
+        rules=RULES, default_model=gpt2, store=tmp_path, warm_up=None, prefix_cache="5MB"
+    )
+    prompt = (5, 6, 7, 8)
+    ask = partial(process.generate, gpt2, options=OPTIONS, cache_salt="mine")
+    first = ask(prompt=TokenIds(prompt))
+    text = prompt + tuple(token.id for token in first.tokens)
+    second = ask(prompt=TokenIds((*text, 9)))
+    assert second.cached_tokens == len(text) - 1
+    use = process.health().prefix_cache
+    assert (use.prompts, use.limit_bytes) == (1, 5_000_000)
+    assert 0 < use.held_bytes <= use.limit_bytes
+    os.kill(process.pid, signal.SIGKILL)
+    again = ask(prompt=TokenIds((*text, 9)))
+    assert (again.cached_tokens, again.cache) == (0, CacheOutcome.DISK)
+    assert again.text == second.text
+    assert ask(prompt=TokenIds((*text, 9, 10))).cached_tokens == len(text) + 1
+    process.close()
