@@ -233,6 +233,5 @@ def _read(run: Mapping[str, Any]) -> Record:
 
 
 def _key(values: Mapping[str, object]) -> dict[str, int]:
-    return CacheKey(
-        **{name: whole(values[name], 1) for name in CacheKey(1, 1, 1).to_dict()}
-    ).to_dict()
+    sizes = {name: whole(values[name], 1) for name in CacheKey(1, 1, 1).to_dict()}
+    return CacheKey(**sizes, in_chunks=truth(values.get("in_chunks", False))).to_dict()

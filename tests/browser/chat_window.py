@@ -36,6 +36,11 @@ class ChatWindow(Visit):
         field.fill(str(new_tokens))
         field.press("Tab")
 
+    def choose(self, model: str) -> None:
+        """Picks a model from the list."""
+        self.at("#chat_model input").click()
+        self.page.get_by_role("option", name=model).click()
+
     def reload(self) -> None:
         """Loads the page anew."""
         self.go()

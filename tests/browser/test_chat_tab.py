@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 NEW_TOKENS = 12
-MANY_TOKENS = 450
+MANY_TOKENS = 256
 FIRST, SECOND = "Where is the kite?", "Who has it?"
 
 Open = Callable[..., ChatWindow]
@@ -32,8 +32,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def served(folder: Path, small_gpt2: Path) -> Iterator[Served]:
-    served = serve("--models", f"{small_gpt2},{folder}", "--no-store")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that takes a second for an answer, to be stopped in."""
+    large = {"hidden_size": 512, "intermediate_size": 1536, "head_dim": 64}
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 8}
+    folder = tmp_path_factory.mktemp("models") / "slow-talker"
+    return checkpoints.instruct(folder, num_hidden_layers=6, **large, **heads)
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path, slow: Path, small_gpt2: Path) -> Iterator[Served]:
+    served = serve("--models", f"{small_gpt2},{folder},{slow}", "--no-store")
     yield served
     served.end()
 
@@ -56,7 +65,7 @@ def chat(served: Served, browser: Browser) -> Iterator[Open]:
 
 
 @pytest.fixture(scope="module")
-def backend(folder: Path) -> Iterator[Backend]:
+def backend() -> Iterator[Backend]:
     """The library, in this process."""
     backend = Backend(store="off")
     yield backend
@@ -64,14 +73,14 @@ def backend(folder: Path) -> Iterator[Backend]:
 
 
 @pytest.fixture(scope="module")
-def endless(backend: Backend, folder: Path) -> str:
+def endless(backend: Backend, slow: Path) -> str:
     """A question whose answer the model does not end by itself."""
     options = GenerationOptions(max_new_tokens=MANY_TOKENS)
     questions = [f"Tell story {number}." for number in range(20)]
     return next(
         each
         for each in questions
-        if backend.generate(str(folder), question(each), options).finish == "length"
+        if backend.generate(str(slow), question(each), options).finish == "length"
     )
 
 
@@ -139,11 +148,12 @@ def test_retry_undo_and_edit(chat: Open, expected: tuple[str, str]) -> None:
     window.press_message("Undo")
     window.draft_is(SECOND)
     assert window.questions() == [FIRST]
-    window.listed_as(f"{FIRST}\n1 turn")
+    window.listed_as(f"{FIRST}\n1 turn", "Another beginning\n1 turn")
 
 
 def test_stop_keeps_what_was_written(chat: Open, served: Served, endless: str) -> None:
     window = chat(new_tokens=MANY_TOKENS)
+    window.choose("slow-talker")
     window.ask(FIRST)  # makes the function
     window.at("#chat_new").click()
     window.questions_are([])
@@ -195,6 +205,7 @@ def test_conversations_are_renamed_deleted_and_brought_back(chat: Open) -> None:
     window.at("#chat_new").click()
     window.questions_are([])
     window.ask(SECOND)
+    window.listed_as(f"{SECOND}\n1 turn", "About a kite\n1 turn")
     window.open_listed("About a kite")
     assert window.questions() == [FIRST]
     window.at("#chat_delete").click()

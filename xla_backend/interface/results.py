@@ -421,5 +421,20 @@ class KeyHistory:
     compiled: FirstCall | None = None
 
 
+@dataclass(frozen=True)
+class PrefixCacheUse:
+    """What an engine keeps of earlier prompts and answers, for requests with a `cache_salt`.
+
+    Attributes:
+        prompts, tokens: how many texts, and their tokens.
+        held_bytes: memory of their keys and values. limit_bytes: the most that it may be.
+    """
+
+    prompts: int = 0
+    tokens: int = 0
+    held_bytes: int = 0
+    limit_bytes: int = 0
+
+
 Past = dict[str, dict[CacheKey, KeyHistory]]
 """Model -> cache key -> its history."""

@@ -21,6 +21,7 @@ To the parent: tuples (kind, number of the request or None, value):
 | "status" | an `EngineStatus` |
 | "models", "entries" | the engine's `ModelInfo`s and `CacheEntry`s, for the parent's mirrors |
 | "stored_keys" | what `Backend.stored_keys` returns, for the parent's mirror |
+| "prefix_cache" | what `Backend.prefix_cache` returns, for the parent's mirror |
 | "past" | the engine's `History.past`, for the parent's predictions |
 | "prefetching" | models and keys that are being made ready in the background |
 | "ready" | None: the engine takes requests, the default model was tried |
@@ -75,6 +76,7 @@ class Settings:
             those that earlier runs used most; None to make nothing ready.
         log_level: records of this package from this level on are sent to the parent.
         memory_limit: bytes that the process should not grow beyond; None for no bound.
+        prefix_cache_bytes: see `Backend`.
     """
 
     registry: Registry
@@ -84,6 +86,7 @@ class Settings:
     warm_up: GenerationOptions | None
     log_level: int
     memory_limit: int | None = None
+    prefix_cache_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -201,7 +201,7 @@ class RemoteBackend(ServedBackend):
         exact_key: bool = False,
         cache_salt: str = "",
     ) -> Prediction:
-        wanted, tokens = self.vocabulary(model).prompt_key(self._rules, prompt, options)
+        wanted, tokens = self.vocabulary(model).prompt_key(self._rules, prompt, options, cache_salt)
         return self.predict_key(model, wanted, tokens, exact_key)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:

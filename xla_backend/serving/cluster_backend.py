@@ -260,7 +260,9 @@ class ClusterBackend(RemoteBackend):
         in_chunks: bool,
     ) -> ClusterStream[str, GenerationResult]:
         try:
-            wanted, tokens = self.vocabulary(model).prompt_key(self._rules, prompt, options)
+            wanted, tokens = self.vocabulary(model).prompt_key(
+                self._rules, prompt, options, cache_salt
+            )
         except ModelUnavailable:  # unknown, which a replica will say, or to be downloaded there
             route = Route(function_id(model))
         else:

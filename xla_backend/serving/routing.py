@@ -41,7 +41,8 @@ def function_id(model: str, key: CacheKey | None = None) -> str:
     """What a compiled function (or, without a key, a loaded model) is called among replicas."""
     if key is None:
         return model
-    return f"{model} {key.padded_length}x{key.num_beams}x{key.max_new_tokens}"
+    sizes = "x".join(str(int(size)) for size in key.to_dict().values())
+    return f"{model} {sizes}"
 
 
 def spill_at(first_call_s: float | None, run_s: float | None) -> int:
