@@ -27,7 +27,7 @@ _FULL = (
     "you want to keep as a file; delete some."
 )
 _GONE = "That conversation is no longer kept in this browser."
-_BUSY = "An answer is being written. Wait for it, or press Stop and try again."
+BUSY = "An answer is being written. Wait for it, or press Stop and try again."
 
 
 class Shelf:
@@ -181,7 +181,7 @@ class Shelf:
     ) -> Updates:
         """Shows a conversation in place of the one that is open, unless that is being answered."""
         if self._page.runs.of(str(request.session_hash)) is not None:
-            return {self.notice: notice(_BUSY)}
+            return {self.notice: notice(BUSY)}
         more = self._settings(conversation) if with_settings else {}
         return {**self._show(conversation), **more, self.notice: ""}
 

@@ -15,7 +15,7 @@ from playground.chat import panel
 from playground.chat.conversation import MAX_JSON_CHARACTERS, MAX_TURNS, Conversation, readable
 from playground.chat.reading import fitted
 from playground.chat.runs import ChatRun
-from playground.chat.shelf import Shelf
+from playground.chat.shelf import BUSY, Shelf
 from playground.context.status_line import stopping_note
 from playground.generate import permalink
 from playground.generate.examples import INSTRUCT_DEFAULTS
@@ -74,7 +74,7 @@ class ChatTab:
         if not models:
             gr.HTML(
                 '<div class="card"><p class="nothing">This page offers no model with a chat '
-                "template. The Models tab says which there are.</p></div>",
+                "template.</p></div>",
                 apply_default_css=False,
             )
             return
@@ -477,7 +477,7 @@ class ChatTab:
         if conversation is None or not conversation.turns:
             return {self.notice: gr.skip()}
         if self._page.runs.of(str(request.session_hash)) is not None:
-            return {self.notice: notice("An answer is being written. Stop it first.")}
+            return {self.notice: notice(BUSY)}
         *rest, last = conversation.turns
         draft = "\n".join(filter(None, (last.question, text)))
         return {**self._show(conversation.before(len(rest))), self.text: draft, self.notice: ""}
