@@ -86,8 +86,8 @@ class ChatTab:
             with gr.Column(elem_classes="card area-options"):
                 self.shelf = Shelf(page, Conversation(models[0].name))
         self._salt = gr.Textbox(visible=False)
-        self.controls.connect()
         self._connect_request()
+        self.controls.connect()
         self._connect_runs()
 
     # ---- what is on the tab
@@ -191,7 +191,6 @@ class ChatTab:
         self.text.change(None, self.text, None, js="keepDraft", **QUIET)
         self.chatbot.example_select(self._take_example, None, self.text, **QUIET)
         self.model.change(self._describe, self.model, self.model, **QUIET)
-        self._page.load(None, None, self._salt, js="visitorSalt", **QUIET)
         gr.on(
             [self._page.load, self._page.engine_is_new.click, *changes],
             self._predict,
@@ -208,8 +207,8 @@ class ChatTab:
         kept, draft = gr.Textbox(visible=False), gr.Textbox(visible=False)
         restored = self._page.load(
             self._restore,
-            [kept, draft, gr.Checkbox(visible=False)],
-            [*shown, self.text, self.controls.hold, self.link_notice],
+            [kept, draft, gr.Checkbox(visible=False), self._salt],
+            [*shown, self.text, self.controls.hold, self.link_notice, self._salt],
             js="chatBefore",
             **QUIET,
         )
@@ -292,14 +291,16 @@ class ChatTab:
             **dict(zip(self.controls.inputs, values_for(conversation.options), strict=True)),
         }
 
-    def _restore(self, kept: str, draft: str, is_reload: bool, request: gr.Request) -> Updates:
+    def _restore(
+        self, kept: str, draft: str, is_reload: bool, salt: str, request: gr.Request
+    ) -> Updates:
         """What a link says, or else the conversation and the draft that this window had."""
         query = {name: str(text) for name, text in dict(request.query_params).items()}
         is_linked = query.get("tab") == ADDRESS and not is_reload
         models = [model.name for model in self._page.models() if model.is_instruct]
         link = permalink.read(query if is_linked else {}, models, self.controls.ranges)
         problem = permalink.problem(link)
-        told: Updates = {self.link_notice: notice(problem) if problem else ""}
+        told: Updates = {self.link_notice: notice(problem) if problem else "", self._salt: salt}
         if not link.is_empty:
             options = self._page.limits.within(INSTRUCT_DEFAULTS).replace(**link.options)
             linked = Conversation(link.model or models[0], link.system or "", options)

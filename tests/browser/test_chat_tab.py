@@ -213,7 +213,7 @@ def test_conversations_are_renamed_deleted_and_brought_back(chat: Open) -> None:
     window.listed_as(f"{SECOND}\n1 turn")
     window.at("#chat_undo_delete").click()
     window.questions_are([FIRST])
-    window.listed_as("About a kite\n1 turn", f"{SECOND}\n1 turn")
+    window.listed_as(f"{SECOND}\n1 turn", "About a kite\n1 turn")
 
 
 def test_a_file_brings_a_conversation_back_and_others_are_refused(

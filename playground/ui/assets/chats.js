@@ -31,6 +31,7 @@ const chatBefore = () => [
   keptChat(here.chat),
   [here.sent, here.draft].filter(Boolean).join("\n"),
   arrived === "reload" || arrived === "back_forward",
+  visitorSalt(),
 ];
 
 // Who may reuse whose keys and values: nobody can guess it.
