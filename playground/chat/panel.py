@@ -55,8 +55,8 @@ def waiting(question: str, prediction: Prediction | None, clicked_s: float) -> l
     if prediction:
         said = badge(prediction.outcome)
         if work := expected(prediction):
-            said += f"<span>Work expected: {work}</span>"
-    return [_question(question), _said(f'<p class="chat-line busy">{said}{clock(clicked_s)}</p>')]
+            said += f" <bdi>Work expected: {work}</bdi> ·"
+    return [_question(question), _said(f'<p class="chat-line busy">{said} {clock(clicked_s)}</p>')]
 
 
 def writing(question: str, text: str) -> list[Message]:
@@ -80,7 +80,8 @@ def line(figures: Figures) -> str:
         said.append(f"the oldest {quantities.count(figures.left_out, 'turn')} not read")
     if figures.finish in _FINISHES:
         said.append(_FINISHES[figures.finish])
-    return f"{badge(figures.cache)}<span>{' · '.join(said)}</span>"
+    # Numbers with their units stay together where the words between them run the other way.
+    return f"{badge(figures.cache)} {' · '.join(f'<bdi>{part}</bdi>' for part in said)}"
 
 
 def strip(turns: Sequence[Turn]) -> str:
@@ -106,8 +107,11 @@ def strip(turns: Sequence[Turn]) -> str:
         f"{number}: {quantities.seconds(value)} {figures.cache.value.upper()}"
         for (number, figures), value in zip(measured, times.values(), strict=True)
     )
+    is_mixed = not all(figures.reuses for _, figures in measured)
+    legend = '<small><i class="without-reuse"></i><span>Without reuse</span></small>'
     return (
-        '<figure class="chat-strip"><figcaption>TTFT by turn</figcaption>'
+        f'<figure class="chat-strip"><figcaption><span>TTFT by turn</span>'
+        f"{legend if is_mixed else ''}</figcaption>"
         f'<div class="chat-bars" role="img" aria-label="TTFT by turn: {told}">{bars}</div></figure>'
     )
 
@@ -134,9 +138,7 @@ def conversations(summaries: str, opened: str) -> str:
     except (ValueError, TypeError, KeyError):  # no script of this page wrote it
         found = []
     if not found:
-        return (
-            '<p class="nothing">Your conversations appear here. They are kept in this browser.</p>'
-        )
+        return '<p class="nothing">Your conversations appear here.</p>'
     entries = "".join(
         f'<li><button type="button" data-chat="{escape(each)}"'
         f"{' aria-current=true' if each == opened else ''}>"
@@ -173,7 +175,7 @@ def _said(html: str) -> Message:
 
 
 def _answer(turn: Turn) -> str:
-    figures = line(turn.figures) if turn.figures else "<span>cut short by an error</span>"
+    figures = line(turn.figures) if turn.figures else "<bdi>cut short by an error</bdi>"
     return (
         f'{_text(turn.answer)}<p class="chat-line">{figures}'
         '<button type="button" class="chat-copy">Copy</button></p>'

@@ -18,7 +18,7 @@ def figures(reuses: bool = True, left_out: int = 0, **changes: object) -> Figure
 
 
 def words(shown: str) -> str:
-    return html.unescape(re.sub(r"<[^>]+>", " ", shown))
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", shown)).split())
 
 
 def test_the_line_says_what_an_answer_cost() -> None:
