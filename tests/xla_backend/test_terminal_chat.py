@@ -101,8 +101,11 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(command: list[str]) -> Iterator[Terminal]:
-    opened = Terminal([*command, "--max-new-tokens", "250"])
+def terminal(command: list[str], tmp_path: Path) -> Iterator[Terminal]:
+    # Large enough that an answer takes seconds, in which it can be stopped.
+    sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 6}
+    model = instruct(tmp_path / "slow", max_position_embeddings=1100, **sizes)
+    opened = Terminal([*command[:-1], str(model), "--max-new-tokens", "400"])
     yield opened
     opened.close()
 
@@ -118,6 +121,6 @@ def test_ctrl_c_stops_an_answer_and_the_talk_goes_on(terminal: Terminal) -> None
     terminal.type("\x04")  # Ctrl-D
     assert terminal.process.wait(PATIENCE_S) == 0
     first, second = told(terminal.shown)
-    assert first[1] < 250
+    assert first[1] < 400
     assert first[4], "it was stopped"
     assert second[2] >= first[3] - 1

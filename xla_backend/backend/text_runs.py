@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from xla_backend.backend.prefix_cache import PrefixCache
     from xla_backend.model.engine import Engine
     from xla_backend.model.functions import KeyFunctions
+    from xla_backend.model.generation import Generation
     from xla_backend.model.kept_prompt import KeptPrompt
 
 
@@ -157,27 +158,31 @@ class TextRuns:
             request.slot, request.choice = self._functions.serve(
                 engine, request.wanted, request.exact_key, request.enter, batch_size
             )
-            if request.choice.key.in_chunks:
-                request.kept = self._prefixes.take(
-                    engine.identity,
-                    request.cache_salt,
-                    request.prompt_ids,
-                    request.choice.key.padded_length,
-                )
-                if request.kept is None:
-                    request.kept = engine.new_prompt(request.choice.key)
-                request.reused = len(request.kept.token_ids)
         batch = Batch(self._access.scheduler, requests)
         self._access.tell(EngineStatus("generating", str(key)), about=batch)
-        batch.begin(
-            lambda: engine.start(
+
+        def start() -> Generation:
+            for request in requests:
+                self._take_kept(engine, key, request)
+            return engine.start(
                 first.slot.built.function,
                 key,
                 [request.prompt_ids for request in requests],
                 [request.options for request in requests],
                 [request.kept for request in requests],
             )
+
+        batch.begin(start)
+
+    def _take_kept(self, engine: Engine, key: CacheKey, request: TextRequest) -> None:
+        """Gives a request what is known of its prompt, where its key is one in chunks."""
+        if not key.in_chunks:
+            return
+        kept = self._prefixes.take(
+            engine.identity, request.cache_salt, request.prompt_ids, key.padded_length
         )
+        request.kept = engine.new_prompt(key) if kept is None else kept
+        request.reused = len(request.kept.token_ids)
 
     def _alike(self, first: TextRequest, key: CacheKey) -> list[TextRequest]:
         """The requests that wait and would be served by the same function, as they arrived."""

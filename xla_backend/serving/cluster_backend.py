@@ -267,6 +267,7 @@ class ClusterBackend(RemoteBackend):
             route = Route(function_id(model))
         else:
             route = self._route(model, self._predict_here(model, wanted, tokens, exact_key))
+            route = dataclasses.replace(route, salt=cache_salt if wanted.in_chunks else "")
         work = Work(
             uuid.uuid4().hex,
             model,

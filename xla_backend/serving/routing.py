@@ -30,11 +30,14 @@ class Route:
         to: the one replica that can serve it, empty for none in particular.
         spill_at: by how many requests the queue of a replica that has the function may be longer
             than another's before the request goes there instead.
+        salt: of the kept keys and values that it may reuse: these are where the requests before it
+            went, whoever else has the function.
     """
 
     function: str = ""
     to: str = ""
     spill_at: int = NEVER
+    salt: str = ""
 
 
 def function_id(model: str, key: CacheKey | None = None) -> str:
@@ -79,7 +82,9 @@ def ranked(route: Route, queues: Mapping[str, int], holders: Collection[str]) ->
     if not route.function:
         return [list(queues)]
     having = [replica for replica in queues if replica in holders]
-    if not having:
+    if route.salt:
+        having = [home(route.salt, queues)]
+    elif not having:
         having = [home(route.function, queues)]
     others = [replica for replica in queues if replica not in having]
     if not others:

@@ -131,13 +131,15 @@ document.addEventListener("click", async (event) => {
   button.textContent = isDone ? "Copied" : "The browser forbids it";
 });
 
-// Gradio leaves a button without a name, and a box of code that scrolls out of the keyboard's reach.
+// Gradio leaves a button without a name, a box of code that scrolls out of the keyboard's reach, and
+// buttons in what it calls a list.
 new MutationObserver(() => {
   showProblem();
   for (const button of document.querySelectorAll(".overflow-menu > button:not([aria-label])")) {
     button.setAttribute("aria-label", "More tabs");
   }
   for (const box of document.querySelectorAll('.cm-scroller[tabindex="-1"]')) box.tabIndex = 0;
+  document.querySelector("#chat .examples[role=list]")?.removeAttribute("role");
 }).observe(document.documentElement, { childList: true, subtree: true });
 
 // Clocks and bars of what is under way go on between two answers of the server.
