@@ -387,14 +387,9 @@ CHAT_TEMPLATE = (
 
 
 def instruct(folder: Path | str, **config: Any) -> Path:
-<<<<<<< HEAD
     """Writes a Llama with a chat template, a small one where `config` says nothing else."""
-    folder = rotary(folder, "llama", special=["<|turn|>"], max_position_embeddings=512, **config)
-=======
-    """Writes a small Llama with a chat template."""
     config = {"max_position_embeddings": 512, **config}
     folder = rotary(folder, "llama", special=["<|turn|>"], **config)
->>>>>>> wt-kv
     (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
     return folder
 
