@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_args
 
-from playground.ui.json_values import LATEST, real, real_or_none, text, truth, whole
+from playground.context.json_values import LATEST, real, real_or_none, text, truth, whole
 from xla_backend import (
     BackendError,
     CacheOutcome,

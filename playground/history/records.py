@@ -11,10 +11,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+from playground.context.json_values import LATEST, real, real_or_none, text, truth, whole
 from playground.context.runs import Shown
 from playground.history import machine
 from playground.ui.families import CONTINUING, Family
-from playground.ui.json_values import LATEST, real, real_or_none, text, truth, whole
 from playground.ui.markup import clean
 from xla_backend import (
     BackendError,
