@@ -77,6 +77,7 @@ class Shelf:
         self._kept = gr.Textbox(visible=False)
         self._removed = gr.Textbox(visible=False)
         self._made = gr.Textbox(visible=False)
+        self._told = gr.Button(visible="hidden", elem_id="chats_are_new")
 
     def connect(
         self,
@@ -107,7 +108,15 @@ class Shelf:
             [self.opened, self.name],
             **QUIET,
         )
-        for event in (started, opened, deleted, undone, brought, renamed):
+        followed = self._told.click(
+            self._follow,
+            [self._kept, self.opened],
+            changed,
+            js="(_, opened) => [keptChat(JSON.parse(opened).id), opened]",
+            trigger_mode="multiple",
+            **QUIET,
+        )
+        for event in (started, opened, deleted, undone, brought, renamed, followed):
             self.keep_after(event)
         for button, made in ((self._markdown, _markdown), (self._json, _json)):
             button.click(_exporting(made), self.opened, [self._made, self.notice], **QUIET).then(
@@ -139,6 +148,14 @@ class Shelf:
         if found is None:
             return {self.notice: notice(_GONE)}
         return self._opening(request, found, with_settings=True)
+
+    def _follow(self, kept: str, opened: str, request: gr.Request) -> Updates:
+        """What another window of this browser has made of the open conversation."""
+        mine, found = readable(opened), readable(kept)
+        is_busy = self._page.runs.of(str(request.session_hash)) is not None
+        if is_busy or mine is None or found == mine or not (found or mine.turns):
+            return {self.notice: gr.skip()}
+        return self._show(found or Conversation(mine.model))
 
     def _drop(self, opened: str, request: gr.Request) -> Updates:
         before = readable(opened)

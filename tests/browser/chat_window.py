@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.browser.visit import Visit
 
@@ -20,8 +20,8 @@ _TEXTS = "(at) => [...document.querySelectorAll(at)].map((each) => each.innerTex
 class ChatWindow(Visit):
     """A page that was opened on the Chat tab."""
 
-    def __init__(self, browser: Browser, url: str, width: int) -> None:
-        super().__init__(browser, url, width, 900)
+    def __init__(self, browser: Browser, url: str, width: int, **options: Any) -> None:
+        super().__init__(browser, url, width, 900, **options)
 
     def settle(self) -> None:
         """Waits until the tab is built, and the page's first questions are answered."""

@@ -52,8 +52,10 @@ def chat(served: Served, browser: Browser) -> Iterator[Open]:
     """Opens the tab as a new visitor; afterwards the console must be without errors."""
     windows: list[ChatWindow] = []
 
-    def opened(query: str = "", width: int = 1280, new_tokens: int = NEW_TOKENS) -> ChatWindow:
-        windows.append(ChatWindow(browser, f"{served.url}/?tab=chat{query}", width))
+    def opened(
+        query: str = "", width: int = 1280, new_tokens: int = NEW_TOKENS, **options: object
+    ) -> ChatWindow:
+        windows.append(ChatWindow(browser, f"{served.url}/?tab=chat{query}", width, **options))
         windows[-1].limit(new_tokens)
         return windows[-1]
 
@@ -106,6 +108,8 @@ def test_two_turns_answer_what_the_library_answers_and_are_there_after_a_reload(
     for line in window.lines():
         assert line.split("\n")[0] in ("HIT", "MISS", "DISK", "REUSED")
         assert all(part in line for part in ("TTFT", "TPOT", "12 tokens", "prompt tokens"))
+    reused = [int(line.partition("reused ")[2].split()[0]) for line in window.lines()]
+    assert reused[1] > 0, "what the first turn computed"
     bars = window.at("#chat_strip [role=img]")
     assert bars.locator(".chat-bar").count() == 2
     assert str(bars.get_attribute("aria-label")).startswith("TTFT by turn: 1: ")
@@ -214,6 +218,28 @@ def test_conversations_are_renamed_deleted_and_brought_back(chat: Open) -> None:
     window.at("#chat_undo_delete").click()
     window.questions_are([FIRST])
     window.listed_as(f"{SECOND}\n1 turn", "About a kite\n1 turn")
+
+
+def test_without_reuse_nothing_is_reused(chat: Open) -> None:
+    window = chat()
+    window.ask(FIRST)
+    window.at("#chat_without_reuse input").check()
+    window.ask(SECOND)
+    assert "without reuse" in window.lines()[1]
+    assert window.at("#chat_strip .chat-bar .without-reuse").count() == 1
+
+
+def test_two_windows_of_a_browser_have_the_same_conversations(chat: Open) -> None:
+    window = chat()
+    window.ask(FIRST)
+    other = chat(beside=window)
+    other.listed_as(f"{FIRST}\n1 turn")
+    other.open_listed(FIRST)
+    other.ask(SECOND)
+    window.questions_are([FIRST, SECOND])
+    window.ask("And now?")
+    other.questions_are([FIRST, SECOND, "And now?"])
+    other.listed_as(f"{FIRST}\n3 turns")
 
 
 def test_a_file_brings_a_conversation_back_and_others_are_refused(

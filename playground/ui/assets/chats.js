@@ -64,6 +64,11 @@ function keepChats(_, opened, removed) {
   return [JSON.stringify({ isKept, chats }), opened, removed];
 }
 
+// Another window has changed one.
+window.addEventListener("storage", ({ key }) => {
+  if (key?.startsWith(CHAT)) document.getElementById("chats_are_new")?.click();
+});
+
 // Each answer's own text, as the model wrote it.
 document.addEventListener("click", async (event) => {
   const button = event.target.closest?.(".chat-copy");
