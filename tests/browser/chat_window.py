@@ -32,7 +32,7 @@ class ChatWindow(Visit):
         """Sets how many tokens an answer may have."""
         field = self.at('#chat_max_new_tokens input[type="number"]')
         if not field.is_visible():
-            self.page.get_by_role("button", name="Options").first.click()
+            self.at(".chat-columns .more-options button").first.click()
         field.fill(str(new_tokens))
         field.press("Tab")
 

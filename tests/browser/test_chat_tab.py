@@ -106,7 +106,7 @@ def test_two_turns_answer_what_the_library_answers_and_are_there_after_a_reload(
     assert window.questions() == [FIRST, SECOND]
     assert window.answers() == list(expected)
     for line in window.lines():
-        assert line.split("\n")[0] in ("HIT", "MISS", "DISK", "REUSED")
+        assert line.split()[0] in ("HIT", "MISS", "DISK", "REUSED")
         assert all(part in line for part in ("TTFT", "TPOT", "12 tokens", "prompt tokens"))
     reused = [int(line.partition("reused ")[2].split()[0]) for line in window.lines()]
     assert reused[1] > 0, "what the first turn computed"

@@ -24,7 +24,7 @@ CHROMIUM_ARGUMENTS = [
     "--disable-sync",
 ]
 # A compile on a busy machine with two cores.
-PATIENCE_MS = 30_000
+PATIENCE_MS = 90_000
 
 # Notes every text that the story box ever showed: a fast model writes between two looks of a test.
 _WATCH_STORY = """() => {
