@@ -34,11 +34,11 @@ class Shelf:
     """Builds the card's content where it is created.
 
     Attributes:
-        opened: the open conversation, as JSON.
+        opened: the open conversation, as JSON; empty until the page is loaded.
         name: its name, which can be changed.
     """
 
-    def __init__(self, page: PageContext, first: Conversation) -> None:
+    def __init__(self, page: PageContext) -> None:
         self._page = page
         with gr.Row(elem_classes="card-head"):
             gr.HTML(
@@ -46,7 +46,7 @@ class Shelf:
                 apply_default_css=False,
             )
             self._new = _small_button("New chat", "chat_new")
-        self.opened = gr.Textbox(first.to_json(), visible=False)
+        self.opened = gr.Textbox("", visible=False)
         self.name = gr.Textbox(
             label="Name",
             placeholder="The first question names it",

@@ -55,7 +55,7 @@ EXAMPLES = (
 """What a button says, and what it asks; each can be gone on with."""
 _EMPTY_LINE = "Write a message: here stands what it will meet."
 _COPY_LINK = f"""(opened, text, model, system, ...options) => {{
-  const first = JSON.parse(opened).turns[0]?.question ?? text;
+  const first = (opened && JSON.parse(opened).turns[0]?.question) || text;
   return ({permalink.copy_script(ADDRESS)})(model, first, system, null, null, ...options, null);
 }}"""
 
@@ -84,7 +84,7 @@ class ChatTab:
             with gr.Column(elem_classes="card area-request"):
                 self._build_settings(models)
             with gr.Column(elem_classes="card area-options"):
-                self.shelf = Shelf(page, Conversation(models[0].name))
+                self.shelf = Shelf(page)
         self._salt = gr.Textbox(visible=False)
         self._connect_request()
         self.controls.connect()
@@ -311,8 +311,10 @@ class ChatTab:
                 self.text: link.prompt or "",
                 self.controls.hold: "seed" in link.options,
             }
+        # Each window begins one of its own, under an id of its own.
         found = readable(kept)
-        shown = {**self._show(found), **self._set(found)} if found else {}
+        shown = self._set(found) if found else {}
+        shown |= self._show(found or Conversation(models[0]))
         return {**told, **shown, self.text: draft or gr.skip()}
 
     def _take_example(self, event: gr.SelectData) -> str:

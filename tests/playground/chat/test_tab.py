@@ -50,15 +50,21 @@ class Chatting:
         page = create_app(engine)
         methods = [getattr(fn.fn, "__self__", None) for fn in page.fns.values()]
         self.tab = next(each for each in methods if isinstance(each, ChatTab))
-        self._request = cast("gr.Request", SimpleNamespace(session_hash="visitor"))
-        self.opened = Conversation(TALKER.name).to_json()
+        visitor = SimpleNamespace(session_hash="visitor", query_params={})
+        self._request = cast("gr.Request", visitor)
+        self.opened = ""
         self.shown: dict[Any, Any] = {}
+        self.load()
 
     @property
     def conversation(self) -> Conversation:
         found = readable(self.opened)
         assert found is not None
         return found
+
+    def load(self, kept: str = "", draft: str = "") -> None:
+        """Opens the page."""
+        self._show(self.tab._restore(kept, draft, False, SALT, self._request))  # noqa: SLF001
 
     def ask(self, text: str, without_reuse: bool = False, system: str = "") -> None:
         self._carry_out("_send", text, without_reuse, system)
@@ -122,6 +128,17 @@ def test_each_turn_sends_those_before_it(chat: Chatting, engine: Engine) -> None
     assert all(turn.figures for turn in chat.conversation.turns)
     assert chat.reads("send")["interactive"] is True
     assert "TTFT by turn" in chat.reads("strip")
+
+
+def test_a_page_begins_with_what_its_window_had_or_with_a_conversation_of_its_own(
+    chat: Chatting, engine: Engine
+) -> None:
+    other = Chatting(engine)
+    assert other.conversation.id != chat.conversation.id
+    chat.ask("One?")
+    other.load(chat.opened, "a draft")
+    assert other.conversation == chat.conversation
+    assert other.reads("text") == "a draft"
 
 
 def test_the_engine_may_reuse_unless_the_visitor_forbids_it(chat: Chatting, engine: Engine) -> None:
