@@ -71,7 +71,7 @@ def main() -> None:
     options = GenerationOptions.from_dict({"max_new_tokens": NEW_TOKENS, "logit_bias": ends})
     reused: dict[int, list[float]] = {SHORT_TURN: [], LONG_TURN: []}
     whole: dict[int, list[float]] = {SHORT_TURN: [], LONG_TURN: []}
-    tokens, cached = {}, {}
+    tokens, cached, alike = {}, {}, []
     for number in range(arguments.talks + 1):  # the first one makes the functions
         talk = Talk(backend, model, options, f"talk {number}")
         for turn, text in enumerate(TURNS):
@@ -83,6 +83,7 @@ def main() -> None:
                 anew = backend.generate(model, asked, options, exact_key=True)
                 backend.cancel_prefetch()
                 tokens[turn], cached[turn] = result.prompt_tokens, result.cached_tokens
+                alike.append(_alike(result, anew))
                 if number:
                     reused[turn].append(_ttft(result))
                     whole[turn].append(_ttft(anew))
@@ -94,6 +95,11 @@ def main() -> None:
         print(f"| {' | '.join(map(str, row))} |")
     ratios = [_median(of[LONG_TURN]) / _median(of[SHORT_TURN]) for of in (reused, whole)]
     print(f"| turn 10 over turn 2 | | | {ratios[0]:.2f} | {ratios[1]:.2f} |")
+    print(
+        f"\nOf {len(alike)} pairs of answers {sum(map(all, alike))} are the same token for token;"
+    )
+    same = [len(pair) if all(pair) else pair.index(False) for pair in alike]
+    print(f"the others differ from token {sorted(same)[0] + 1} on at the earliest.")
     alone, together = _side_by_side(backend, model, options)
     print(
         f"\nOne talk: {alone:.1f} tokens/s. {SIDE_BY_SIDE} side by side: {together:.1f} tokens/s, "
@@ -136,6 +142,11 @@ def _ttft(result: GenerationResult) -> float:
     assert result.ttft_s is not None
     assert result.new_tokens == NEW_TOKENS
     return result.ttft_s
+
+
+def _alike(one: GenerationResult, other: GenerationResult) -> list[bool]:
+    """Of each token, whether both answers have it."""
+    return [a.id == b.id for a, b in zip(one.tokens, other.tokens, strict=True)]
 
 
 def _median(values: list[float]) -> float:

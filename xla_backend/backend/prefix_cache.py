@@ -75,6 +75,8 @@ class PrefixCache:
 
     def put(self, model: str, salt: str, kept: KeptPrompt) -> None:
         """Keeps what a request has computed; the least recently used may go for it."""
+        if not kept.token_ids:  # nothing came of the request
+            return
         new = _Entry((model, salt), kept)
         with self._lock:
             self._entries = [

@@ -117,10 +117,11 @@ class Engine:
 
     def _extend(self, functions: KeyFunctions, token_ids: list[int], kept: KeptPrompt) -> Prefilled:
         """Runs what is not known of a prompt, chunk by chunk."""
-        short, *_, long = sorted(functions.extend) * 2
+        sizes = sorted(functions.extend)
         while True:
             known = len(kept.token_ids)
-            size = short if len(token_ids) - known <= 2 * short else long
+            rest = len(token_ids) - known
+            size = next((size for size in sizes if size >= rest), sizes[-1])
             # A chunk does not go beyond the slots: it rather computes some positions once more.
             first = min(known, kept.slots - size)
             new = token_ids[first : first + size]

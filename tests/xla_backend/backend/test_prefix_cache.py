@@ -31,7 +31,7 @@ from xla_backend.interface.prompt import TokenIds
 from xla_backend.model.kept_prompt import KeptPrompt
 
 CONTEXT, NEW = 120, 6
-RULES = BucketRules((CONTEXT,), (NEW,), chunked_lengths=(48, 96, CONTEXT))
+RULES = BucketRules((CONTEXT,), (NEW,), chunked_lengths=(48, CONTEXT))
 OPTIONS = GenerationOptions(max_new_tokens=NEW)
 FORMS: dict[str, Callable[[Path], Path]] = {
     "GPT-2": lambda folder: checkpoints.gpt2(folder, seed=5, n_positions=CONTEXT),
