@@ -69,7 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if flags.max_context:
                 os.environ[CONTEXT_VARIABLE] = flags.max_context  # the engine's process has it, too
             added = added_models(flags)
-            backend = start_engine(flags.models, flags.store, flags.memory_limit, watchers, added)
+            backend = start_engine(
+                flags.models,
+                flags.store,
+                flags.memory_limit,
+                watchers,
+                added,
+                flags.prefix_cache,
+            )
             inspector = backend.inspector
         serve(backend, flags, metrics, added, inspector)
     except KeyboardInterrupt:
@@ -121,6 +128,7 @@ def start_engine(
     memory_limit: str = "",
     watchers: Sequence[Callable[[FinishedRequest], None]] = (),
     added: AddedModels | None = None,
+    prefix_cache: str = "",
 ) -> BackendProcess:
     """Starts the engine's process, without waiting for it.
 
@@ -132,11 +140,12 @@ def start_engine(
             empty for the default.
         watchers: are told of each request that has ended.
         added: what may be used besides.
+        prefix_cache: what it may hold of earlier prompts; as for the memory limit.
     """
     from playground import examples_for
     from xla_backend.checkpoints.models import folder_info
     from xla_backend.process.backend_process import BackendProcess
-    from xla_backend.process.memory import DEFAULT_LIMIT
+    from xla_backend.process.memory import DEFAULT_LIMIT, DEFAULT_PREFIX_CACHE
     from xla_backend.serving.settings import first_model, open_registry
 
     def tell(finished: FinishedRequest) -> None:
@@ -151,6 +160,7 @@ def start_engine(
         store=store,
         warm_up=examples_for(info or folder_info(first))[0].options,
         memory_limit=memory_limit or DEFAULT_LIMIT,
+        prefix_cache=prefix_cache or DEFAULT_PREFIX_CACHE,
         on_request=tell if watchers else None,
     )
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from playground.context.limits import PUBLIC_LIMITS, Limits
 from xla_backend.checkpoints.rotary_form import DEFAULT_CONTEXT, LONGEST_CONTEXT
-from xla_backend.process.memory import DEFAULT_LIMIT, limit_from
+from xla_backend.process.memory import DEFAULT_LIMIT, DEFAULT_PREFIX_CACHE, limit_from
 
 BACKENDS = ("process", "ray")
 
@@ -145,6 +145,12 @@ FLAGS = (
         how={"metavar": "AMOUNT"},
     ),
     Flag(
+        "--prefix-cache",
+        "what the engine may hold to go on with conversations without reading them again: 512MB, "
+        "5%% of the memory, off (PLAYGROUND_PREFIX_CACHE; default: 512MB)",
+        how={"metavar": "AMOUNT"},
+    ),
+    Flag(
         "--log-requests",
         "file that gets a line of JSON for each request, without its text; - for stdout "
         "(PLAYGROUND_LOG_REQUESTS; default: none)",
@@ -246,6 +252,7 @@ def _problem(flags: argparse.Namespace) -> str:
         return "--mcp cannot have a --password: Gradio's tools for agents do not send one on"
     try:
         limit_from(flags.memory_limit or DEFAULT_LIMIT, of=None)
+        limit_from(flags.prefix_cache or DEFAULT_PREFIX_CACHE, of=None)
     except ValueError as error:
         return str(error)
     return ""

@@ -23,6 +23,7 @@ from playground.api.endpoints import add_endpoints
 from playground.api.openai_host import OpenAiHost
 from playground.batch.tab import BatchTab
 from playground.cache.tab import ShapesTab
+from playground.chat.tab import ChatTab
 from playground.compare.tab import CompareTab
 from playground.context.limits import Limits
 from playground.context.page_context import ENGINE_QUEUE, PageContext
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 TABS = {
     "playground": PlaygroundTab,
+    "chat": ChatTab,
     "speech": SpeechTab,
     "functions": FunctionsTab,
     "batch": BatchTab,
@@ -74,7 +76,7 @@ MAX_FILE_SIZE = "200mb"
 SESSIONS_KEPT = 500
 """Open pages whose state the server holds. Gradio keeps a copy of the page's settings for each."""
 _ASSETS = Path(__file__).parent / "ui" / "assets"
-_SCRIPTS = ("views.js", "kept.js", "page.js")
+_SCRIPTS = ("views.js", "kept.js", "page.js", "chats.js")
 _INTRODUCTION = (
     "<p>Text generation with TensorFlow and XLA. The first call of a shape must be compiled and is "
     "slow; every later one is fast. This page shows both, and says beforehand which it will be.</p>"
@@ -159,6 +161,7 @@ def create_app(
                         built[address] = tab(page)
                     tell = f"() => tellAddress({json.dumps(address)})"
                     item.select(None, None, None, js=tell, **QUIET)
+        built["chat"].open_in(built["playground"].request_fields)
         if admin:
             built["models"].offer_added(
                 [

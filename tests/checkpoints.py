@@ -386,9 +386,10 @@ CHAT_TEMPLATE = (
 )
 
 
-def instruct(folder: Path | str) -> Path:
-    """Writes a small Llama with a chat template."""
-    folder = rotary(folder, "llama", special=["<|turn|>"], max_position_embeddings=512)
+def instruct(folder: Path | str, **config: Any) -> Path:
+    """Writes a Llama with a chat template, a small one where `config` says nothing else."""
+    config = {"max_position_embeddings": 512, **config}
+    folder = rotary(folder, "llama", special=["<|turn|>"], **config)
     (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE, encoding="utf-8")
     return folder
 

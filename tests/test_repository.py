@@ -64,7 +64,7 @@ ROOMS = {
         "context",
         "history walkthrough",
         "generate",
-        "speech functions batch compare cache models inside",
+        "chat speech functions batch compare cache models inside",
         "api server",
         "",
     ),

@@ -1,5 +1,5 @@
-"""The command line: `python -m xla_backend generate PROMPT ...`, `transcribe FILE ...`, `warm`,
-`inspect`, `models`, `baseline`.
+"""The command line: `python -m xla_backend generate PROMPT ...`, `chat`, `transcribe FILE ...`,
+`warm`, `inspect`, `models`, `baseline`.
 
 Knows arguments, output and exit statuses. Must not know how text is generated. Results go to
 stdout, everything else to stderr. Exit status: 0 if all requests succeeded, 2 if a request was
@@ -24,7 +24,12 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 from xla_backend import __version__
 from xla_backend.backend.importing import import_engine
 from xla_backend.baselines import overlay
-from xla_backend.checkpoints.models import DEFAULT_MODEL, DEFAULT_SPEECH_MODEL, Registry
+from xla_backend.checkpoints.models import (
+    DEFAULT_MODEL,
+    DEFAULT_SPEECH_MODEL,
+    PACKAGED_MODEL,
+    Registry,
+)
 from xla_backend.checkpoints.prompts import UNBOUNDED_PROMPT_TOKENS
 from xla_backend.compilation.startup import (
     captured_native_stderr,
@@ -42,6 +47,7 @@ from xla_backend.interface.results import CacheOutcome, GenerationResult, ModelI
 from xla_backend.interface.timing import PHASES, RESTORING
 from xla_backend.scheduling.batch import BATCH_SIZES
 from xla_backend.scheduling.vocabulary import Vocabulary
+from xla_backend.terminal_chat import TerminalChat
 
 if TYPE_CHECKING:
     from xla_backend.backend.backend import Backend
@@ -52,6 +58,9 @@ _NO_STORE_TO_FILL = (
     "There is no store to fill. Name a folder that can be written with --store or in "
     f"{FOLDER_VARIABLE}."
 )
+
+CHAT_TOKENS = 256
+"""The most tokens of an answer where nothing is asked."""
 
 NUMBERS = {
     "num_beams": ("N", "beams to search side by side, 1 to 8 (default: 1)"),
@@ -105,6 +114,25 @@ def generate(parsed: argparse.Namespace, out: IO[str]) -> int:
         return backend.generate(parsed.model, prompt, options, exact_key=parsed.exact_key)
 
     return _answer_all(parsed, out, parsed.prompts, answer)
+
+
+def chat(parsed: argparse.Namespace, out: IO[str]) -> int:
+    """Talks with a model until the end of the input.
+
+    Raises:
+        BackendError: the options or the model are wrong.
+    """
+    options = _options(parsed, max_new_tokens=CHAT_TOKENS)
+    backend = _open_backend(parsed)
+    info = backend.load(parsed.model)
+    if not info.is_instruct:
+        raise InvalidRequest(
+            f"{parsed.model} has no chat template, so it cannot answer messages. Choose an "
+            "instruct model; `models` lists them."
+        )
+    TerminalChat(backend, info, options, parsed.system, out).run()
+    backend.close()
+    return OK
 
 
 def transcribe(parsed: argparse.Namespace, out: IO[str]) -> int:
@@ -200,14 +228,13 @@ def inspect(parsed: argparse.Namespace, out: IO[str]) -> int:
     Raises:
         BackendError: the sizes or the model are wrong, or there is no store.
     """
-    sizes = {
-        name: _numbers(name, getattr(parsed, name))
-        for name in ("padded_length", "num_beams", "max_new_tokens")
-    }
-    for name, numbers in sizes.items():
+    sizes = []
+    for name in ("padded_length", "num_beams", "max_new_tokens"):
+        numbers = _numbers(name, getattr(parsed, name))
         if len(numbers) != 1 or numbers[0] < 1:
             raise InvalidRequest(f"{name} must be one whole number, at least 1.")
-    key = CacheKey(**{name: numbers[0] for name, numbers in sizes.items()})
+        sizes += numbers
+    key = CacheKey(sizes[0], sizes[1], sizes[2])
     registry = Registry()
     identity = Vocabulary.load(registry.locate(parsed.model)).identity
     with contextlib.ExitStack() as stack:
@@ -360,6 +387,7 @@ _OPTIONS = {f"--{name.replace('_', '-')}": _takes(*row) for name, row in NUMBERS
         "ID=B", "-100 to 100, added to the logit of a token; can be repeated", action="append"
     ),
 }
+_SYSTEM = "how the model is to answer"
 COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] = {
     "generate": (
         generate,
@@ -367,13 +395,25 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
         {"prompts": _takes("PROMPT", nargs="+"), "--model": _MODEL | {"default": DEFAULT_MODEL}}
         | {
             "--chat": _switch("each prompt is a message that an instruct model answers"),
-            "--system": _takes("TEXT", "how the model is to answer, with --chat", default=""),
+            "--system": _takes("TEXT", f"{_SYSTEM}, with --chat", default=""),
         }
         | _OPTIONS
         | {"--stop": _takes("TEXT", "end before this text; up to four times", action="append")}
         | {"--exact-key": _switch("never run on a larger compiled function: show the cold call")}
         | _ANY_STORE
         | _OUTPUT,
+    ),
+    "chat": (
+        chat,
+        "talk with an instruct model",
+        {
+            "--model": _MODEL | {"default": PACKAGED_MODEL},
+            "--system": _takes("TEXT", _SYSTEM, default=""),
+        }
+        | _OPTIONS
+        | {"--max-new-tokens": _takes("N", "most tokens an answer, 1 to 1024 (default: 256)")}
+        | _ANY_STORE
+        | {"--verbose": _OUTPUT["--verbose"]},
     ),
     "transcribe": (
         transcribe,

@@ -73,17 +73,18 @@ def choices(shapes: Iterable[tuple[str, CacheKey]]) -> list[tuple[str, str]]:
 
 def shape_label(model: str, key: CacheKey) -> str:
     """A shape in words."""
-    return (
+    label = (
         f"{model} · {key.padded_length} slots · {count(key.num_beams, 'beam')} · "
         f"{key.max_new_tokens} new"
     )
+    return f"{label} · in chunks" if key.in_chunks else label
 
 
 def parse(value: str) -> tuple[str, CacheKey]:
     """The model and key that a value of the drop-down stands for."""
-    model, padded_length, num_beams, max_new_tokens = json.loads(value)
-    return model, CacheKey(padded_length, num_beams, max_new_tokens)
+    model, *sizes = json.loads(value)
+    return model, CacheKey(*sizes)
 
 
 def _value(model: str, key: CacheKey) -> str:
-    return json.dumps([model, key.padded_length, key.num_beams, key.max_new_tokens])
+    return json.dumps([model, *key.to_dict().values()])

@@ -201,20 +201,37 @@ class VisitorRun(Generic[Piece, Result]):
 
 
 class Run(VisitorRun[str, GenerationResult]):
-    """A prompt to continue, or messages to answer."""
+    """A prompt to continue, or messages to answer.
+
+    Attributes:
+        text: what has come of it so far, also where it ends with an error.
+    """
 
     def __init__(
-        self, model: str, prompt: Prompt, options: GenerationOptions, exact_key: bool = False
+        self,
+        model: str,
+        prompt: Prompt,
+        options: GenerationOptions,
+        exact_key: bool = False,
+        cache_salt: str = "",
     ) -> None:
         super().__init__()
         self.model = model
         self.prompt = prompt
         self.options = options
         self.exact_key = exact_key
+        self.cache_salt = cache_salt
+        self.text = ""
         self._text: AnyTextStream | None = None
 
     def _open(self, backend: AnyBackend) -> AnyTextStream:
-        self._text = backend.stream(self.model, self.prompt, self.options, exact_key=self.exact_key)
+        self._text = backend.stream(
+            self.model,
+            self.prompt,
+            self.options,
+            exact_key=self.exact_key,
+            cache_salt=self.cache_salt,
+        )
         return self._text
 
     @property
@@ -235,16 +252,15 @@ class Run(VisitorRun[str, GenerationResult]):
 
         The first text is empty: the engine has started the request.
         """
-        text = ""
         last = 0.0
         for chunk in self.chunks(backend, waited_s):
-            text += chunk
+            self.text += chunk
             now = time.perf_counter()
             if not chunk:
-                yield text
+                yield self.text
             elif now - last >= BETWEEN_UPDATES_S:
                 last = now
-                yield text
+                yield self.text
 
     def shown(self) -> Shown | None:
         """The final result; None if the run never started."""
@@ -311,8 +327,11 @@ class Runs:
     def ended(self, session: str, kind: type[AnyRun]) -> tuple[AnyRun, str] | None:
         """The run that was handed over (once only) and its error message."""
         with self._lock:
-            run, problem = self._ended.pop(session, (None, ""))
-        return (run, problem) if isinstance(run, kind) else None
+            run, problem = self._ended.get(session, (None, ""))
+            if not isinstance(run, kind) or type(run) is not kind:
+                return None
+            del self._ended[session]
+        return run, problem
 
     def begin(self, session: str, run: QueuedRun) -> int:
         """Enters a run; returns how many others are before it.
@@ -340,7 +359,7 @@ class Runs:
         """
         with self._lock:
             run = self._by_session.get(session)
-            if not isinstance(run, kind) or run.taken_at is not None:
+            if not isinstance(run, kind) or type(run) is not kind or run.taken_at is not None:
                 return None
             run.taken_at = time.perf_counter()
             return run

@@ -64,6 +64,8 @@ class LinkedRequest:
         models = {model.name: model for model in self._page.models()}
         first = next(iter(models), None)
         query = {name: str(text) for name, text in dict(request.query_params).items()}
+        if query.get("tab") == permalink.CHAT:
+            query = {}
         link = permalink.read(query, list(models), self._controls.ranges)
         written = self._written(before, list(models))
         if written and (is_reload or (link.is_empty and not link.problems)):

@@ -20,6 +20,8 @@ from playground.ui.markup import clean, quoted
 from playground.ui.option_controls import EARLY_STOPPING, NAMES, stops_from
 from xla_backend import GenerationOptions, InvalidRequest
 
+CHAT = "chat"
+"""The tab that a link to a chat names: what else it says is not for the Playground tab."""
 LONGEST = 8000
 """Longest link, in characters, that every server and proxy accepts."""
 _WHOLE_NUMBERS = ("max_new_tokens", "num_beams", "top_k", "seed")
@@ -101,13 +103,17 @@ def problem(link: Link) -> str:
     return f"This link was not understood in full. {' '.join(link.problems)}{rest}{not_run}"
 
 
-def copy_script() -> str:
-    """JavaScript for the button: takes the settings in the order of `read`'s names, then whether
-    the link runs them, copies it to the clipboard and returns the notice. It runs in the browser
-    because the clipboard is only open to code that directly follows a click."""
+def copy_script(tab: str = "") -> str:
+    """JavaScript for the button of a tab, the Playground by default.
+
+    It takes the settings in the order of `read`'s names, then whether the link runs them, copies
+    the link to the clipboard and returns the notice. It runs in the browser because the clipboard
+    is only open to code that directly follows a click.
+    """
     early_stopping = {word: str(value).lower() for word, value in EARLY_STOPPING.items()}
     return (
         _COPY.replace("NAMES", json.dumps(_SETTINGS))
+        .replace("TAB", json.dumps(tab))
         .replace("EARLY_STOPPING", json.dumps(early_stopping))
         .replace("LONGEST", str(LONGEST))
         .replace("COPIED", json.dumps({run: notice(said, "calm") for run, said in _COPIED.items()}))
@@ -117,7 +123,7 @@ def copy_script() -> str:
 _COPY = """async (...values) => {
   const problem = (html) => `<div class="notice problem" role="alert">${html}</div>`;
   const words = EARLY_STOPPING;
-  const query = new URLSearchParams();
+  const query = new URLSearchParams(TAB ? { tab: TAB } : {});
   NAMES.forEach((name, i) => {
     const value = values[i];
     if (value === null || value === undefined) return;

@@ -179,6 +179,19 @@ class PlaygroundTab:
     def _request(self) -> list[Field]:
         return [self.model, *self.prompt.inputs, self.exact_key, *self.controls.inputs]
 
+    @property
+    def request_fields(self) -> RequestFields:
+        """What others fill in: a rerun, and what was asked in a chat."""
+        return RequestFields(
+            self.model,
+            self.prompt.text,
+            self.prompt.system,
+            self.prompt.is_raw,
+            self.exact_key,
+            self.controls,
+            self.link.model,
+        )
+
     def _connect_request(self) -> None:
         empty_on_change(self.notice, [component.change for component in self._request])
         self.model.change(
@@ -282,17 +295,7 @@ class PlaygroundTab:
             trigger_mode="always_last",
             **QUIET,
         )
-        self.history.connect(
-            RequestFields(
-                self.model,
-                self.prompt.text,
-                self.prompt.system,
-                self.prompt.is_raw,
-                self.exact_key,
-                self.controls,
-                self.link.model,
-            )
-        )
+        self.history.connect(self.request_fields)
 
     def _family(self, name: str, prompt: Prompt = ()) -> Family:
         return family_of(self._page.info(name), is_raw=isinstance(prompt, str))

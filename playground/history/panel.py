@@ -19,7 +19,7 @@ from playground.history import records, records_file
 from playground.history.records import Record
 from playground.history.table import SCRIPT, history_table, side_by_side, timeline
 from playground.ui import quantities
-from playground.ui.components import PRESS, QUIET, notice
+from playground.ui.components import PRESS, QUIET, SAVE, notice
 from playground.ui.families import model_name
 from playground.ui.option_controls import OptionControls, values_for
 from xla_backend import BackendError, GenerationOptions, InvalidRequest
@@ -28,19 +28,6 @@ if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
 Updates = dict[gr.blocks.Block, Any]
-
-# The file is made in the browser: nothing of the visitor's stays on the server.
-_SAVE = """(made) => {
-  if (!made) return;
-  const {name, type, text} = JSON.parse(made);
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], {type}));
-  link.download = name;
-  document.body.append(link);
-  link.click();
-  link.remove();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-}"""
 
 
 @dataclass(frozen=True)
@@ -158,7 +145,7 @@ class HistoryPanel:
         self.upload.upload(self._import, [self.upload, runs], self.outputs, **QUIET)
         for button, export in ((self.csv, _csv), (self.json, _json)):
             button.click(_exporting(export), runs, [self._made, self.notice], **QUIET).then(
-                None, self._made, None, js=_SAVE, **QUIET
+                None, self._made, None, js=SAVE, **QUIET
             )
 
     def _show(self, runs: Any) -> Updates:
@@ -229,8 +216,9 @@ class HistoryPanel:
         name = f"Run {run['run']}"
         if not run["prompt_is_whole"]:
             raise InvalidRequest(
-                f"{name} had a prompt of more than {records.MAX_CHARACTERS:,} characters, which "
-                "was not kept whole, so it cannot be run again."
+                f"{name} had a prompt that was not kept whole (more than "
+                f"{records.MAX_CHARACTERS:,} characters, or a later turn of a chat), so it cannot "
+                "be run again."
             )
         offered = {model.name: model.is_instruct for model in self._page.models()}
         model = next((m for m in offered if run["model"] in (m, model_name(m))), None)

@@ -11,11 +11,18 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+from playground.context.json_values import LATEST, real, real_or_none, text, truth, whole
 from playground.context.runs import Shown
 from playground.history import machine
 from playground.ui.families import CONTINUING, Family
 from playground.ui.markup import clean
-from xla_backend import BackendError, CacheKey, CacheOutcome, GenerationOptions, Timing
+from xla_backend import (
+    BackendError,
+    CacheKey,
+    CacheOutcome,
+    GenerationOptions,
+    Timing,
+)
 from xla_backend.interface.prompt import last_text, system_text
 from xla_backend.interface.results import Finish
 
@@ -28,8 +35,6 @@ there and back."""
 MAX_PINNED = 2
 _FINISHES = get_args(Finish)
 _FIRST_CALL = ("trace_s", "compile_s", "run_s")
-_LONGEST_S = 1e6
-_LATEST = 1e11  # seconds since 1970: some thousand years from now
 
 Record = dict[str, Any]
 """A run that has ended, as JSON values: `record` says which."""
@@ -45,12 +50,14 @@ def record(shown: Shown, number: int, family: Family = CONTINUING) -> Record:
     """
     result = shown.result
     prompt, system = last_text(shown.prompt), system_text(shown.prompt)
+    # Of a chat's later turns only the last question is kept.
+    is_first = not isinstance(shown.prompt, tuple) or len(shown.prompt) == bool(system) + 1
     return {
         "run": number,
         "time": round(shown.ended_s, 3),
         "model": clean(result.model),
         "prompt": clean(prompt)[:MAX_CHARACTERS],
-        "prompt_is_whole": len(prompt + (system or "")) <= MAX_CHARACTERS,
+        "prompt_is_whole": len(prompt + (system or "")) <= MAX_CHARACTERS and is_first,
         "system": system and clean(system)[:MAX_CHARACTERS],
         "text": clean(result.text)[:MAX_CHARACTERS],
         "is_apart": family.is_apart,
@@ -195,66 +202,36 @@ def _read(run: Mapping[str, Any]) -> Record:
     if run["finish"] not in _FINISHES:
         raise ValueError("no way to finish")
     return {
-        "run": _whole(run["run"], 1),
-        "time": _real(run["time"], _LATEST),
-        "model": _text(run["model"], 1000),
-        "prompt": _text(run["prompt"]),
-        "prompt_is_whole": _truth(run["prompt_is_whole"]),
-        "system": None if run.get("system") is None else _text(run["system"]),  # None: no messages
-        "text": _text(run["text"]),
-        "is_apart": _truth(run["is_apart"]),
+        "run": whole(run["run"], 1),
+        "time": real(run["time"], LATEST),
+        "model": text(run["model"], 1000),
+        "prompt": text(run["prompt"], MAX_CHARACTERS),
+        "prompt_is_whole": truth(run["prompt_is_whole"]),
+        "system": None
+        if run.get("system") is None
+        else text(run["system"], MAX_CHARACTERS),  # None: no messages
+        "text": text(run["text"], MAX_CHARACTERS),
+        "is_apart": truth(run["is_apart"]),
         "cache": CacheOutcome(run["cache"]).value,
-        "batch_size": _whole(run.get("batch_size", 1), 1),  # older records ran alone
+        "batch_size": whole(run.get("batch_size", 1), 1),  # older records ran alone
         "key": _key(run["key"]),
         "requested_key": _key(run["requested_key"]),
-        "exact_key": _truth(run["exact_key"]),
-        "prompt_tokens": _whole(run["prompt_tokens"], 0),
-        "new_tokens": _whole(run["new_tokens"], 0),
+        "exact_key": truth(run["exact_key"]),
+        "prompt_tokens": whole(run["prompt_tokens"], 0),
+        "new_tokens": whole(run["new_tokens"], 0),
         "finish": run["finish"],
-        "ttft_s": _real_or_none(run["ttft_s"]),
-        "tpot_s": _real_or_none(run["tpot_s"]),
-        "tokens_per_second": _real_or_none(run["tokens_per_second"], math.inf),
-        "timing": {name: _real(timing[name]) for name in Timing().to_dict()},
-        "first_call": {name: _real(run["first_call"][name]) for name in _FIRST_CALL},
+        "ttft_s": real_or_none(run["ttft_s"]),
+        "tpot_s": real_or_none(run["tpot_s"]),
+        "tokens_per_second": real_or_none(run["tokens_per_second"], math.inf),
+        "timing": {name: real(timing[name]) for name in Timing().to_dict()},
+        "first_call": {name: real(run["first_call"][name]) for name in _FIRST_CALL},
         "options": GenerationOptions.from_dict(run["options"]).to_dict(),
-        "load_s": _real(run["load_s"]),
-        "machine": _text(run["machine"], 300),
-        "pinned": _whole(run["pinned"], 0),
+        "load_s": real(run["load_s"]),
+        "machine": text(run["machine"], 300),
+        "pinned": whole(run["pinned"], 0),
     }
 
 
 def _key(values: Mapping[str, object]) -> dict[str, int]:
-    return CacheKey(
-        **{name: _whole(values[name], 1) for name in CacheKey(1, 1, 1).to_dict()}
-    ).to_dict()
-
-
-def _whole(value: object, low: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value < 2**53:
-        raise ValueError("no whole number of that kind")
-    return value
-
-
-def _real(value: object, high: float = _LONGEST_S) -> float:
-    """A number from 0; a duration in seconds where nothing else is said."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("no number")
-    if not (math.isfinite(value) and 0 <= value <= high):
-        raise ValueError("no duration or rate")
-    return value
-
-
-def _real_or_none(value: object, high: float = _LONGEST_S) -> float | None:
-    return None if value is None else _real(value, high)
-
-
-def _text(value: object, most: int = MAX_CHARACTERS) -> str:
-    if not isinstance(value, str) or len(value) > most:
-        raise ValueError("no text of that length")
-    return clean(value)
-
-
-def _truth(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError("neither true nor false")
-    return value
+    sizes = {name: whole(values[name], 1) for name in CacheKey(1, 1, 1).to_dict()}
+    return CacheKey(**sizes, in_chunks=truth(values.get("in_chunks", False))).to_dict()

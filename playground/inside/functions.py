@@ -31,7 +31,8 @@ def key_of(text: str) -> CacheKey:
     sizes = text.split("x")
     if len(sizes) != 3 or not all(size.isdecimal() and len(size) < 7 for size in sizes):
         raise InvalidRequest(f"Choose a function: {quoted(text)} is none.")
-    return CacheKey(*map(int, sizes))
+    padded_length, num_beams, max_new_tokens = map(int, sizes)
+    return CacheKey(padded_length, num_beams, max_new_tokens)
 
 
 def choices(page: PageContext, model: str | None) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ routes, nor tell anything about a visitor: this address is open where the page h
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
@@ -65,5 +66,6 @@ def health(backend: ServedBackend, line: WaitingLine) -> dict[str, Any]:
             "resident_bytes": process.resident,
             "memory_limit_bytes": process.memory_limit,
             "restarts": process.restarts,
+            "prefix_cache": asdict(process.prefix_cache),
         }
     return report

@@ -36,6 +36,20 @@ FOLLOWING: dict[str, Any] = {"trigger_mode": "multiple"}
 # The button itself, so that there is one way to start a run.
 PRESS = "(run) => { if (run) setTimeout(() => document.getElementById('generate').click(), 0); }"
 
+# Saves a file of which a textbox holds name, type and text, as JSON. It is made in the browser:
+# nothing of the visitor's stays on the server.
+SAVE = """(made) => {
+  if (!made) return;
+  const {name, type, text} = JSON.parse(made);
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], {type}));
+  link.download = name;
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}"""
+
 
 Control = TypeVar("Control", bound=gr.components.Component)
 Field = (

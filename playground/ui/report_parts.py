@@ -71,13 +71,18 @@ def waiting(prediction: Prediction | None, ahead: int, clicked_s: float, body: s
     else:
         what = "Making the function for this shape. The line at the top says how far it is."
     running = f'<span class="badge outcome-none">{"WAITS" if ahead else "RUNNING"}</span>'
-    named = [("Since the click", f'<span data-spent="{clicked_s:.1f}">{elapsed(clicked_s)}</span>')]
+    named = [("Since the click", clock(clicked_s))]
     bar = '<div class="bar working"></div>'
     if prediction and prediction.expected_s:
         named.append(("Work expected", expected(prediction)))
         if not ahead and outcome in (CacheOutcome.MISS, CacheOutcome.DISK):
             bar = _timed_bar(prediction.high_s or prediction.expected_s)
     return frame(running, what, f"{figures(named)}{bar}{body}", busy=True)
+
+
+def clock(spent_s: float) -> str:
+    """Seconds that the page's script counts on."""
+    return f'<span data-spent="{spent_s:.1f}">{elapsed(spent_s)}</span>'
 
 
 def _timed_bar(expected_s: float) -> str:

@@ -102,6 +102,7 @@ class FakeTextStream(FakeStream[str, GenerationResult], AnyTextStream):
     prompt: Prompt = ""
     options: GenerationOptions = DEFAULT_OPTIONS
     exact_key: bool = False
+    cache_salt: str = ""
     met: Prediction | None = None
 
     @property
@@ -226,8 +227,11 @@ class FakeBackend(ServedBackend):
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        cache_salt: str = "",
     ) -> GenerationResult:
-        return _whole(self.stream(model, prompt, options, exact_key=exact_key))
+        return _whole(
+            self.stream(model, prompt, options, exact_key=exact_key, cache_salt=cache_salt)
+        )
 
     def stream(
         self,
@@ -236,11 +240,17 @@ class FakeBackend(ServedBackend):
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        cache_salt: str = "",
         in_chunks: bool = True,
     ) -> FakeTextStream:
         self.asked.append((model, prompt, options, exact_key))
         return FakeTextStream(
-            self, model=model, prompt=prompt, options=options, exact_key=exact_key
+            self,
+            model=model,
+            prompt=prompt,
+            options=options,
+            exact_key=exact_key,
+            cache_salt=cache_salt,
         )
 
     def transcribe(
@@ -277,6 +287,7 @@ class FakeBackend(ServedBackend):
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        cache_salt: str = "",
     ) -> Prediction:
         if self.load(model).family == "speech":
             raise InvalidRequest(f"{model} takes recordings.")

@@ -172,6 +172,7 @@ def test_a_variable_that_is_set_to_nothing_is_not_set(monkeypatch: pytest.Monkey
         (["--backend", "dask"], {}, "argument --backend: invalid choice: 'dask'"),
         ([], {"PLAYGROUND_BACKEND": "dask"}, "PLAYGROUND_BACKEND must be process or ray, not"),
         (["--memory-limit", "lots"], {}, "'lots'"),
+        ([], {"PLAYGROUND_PREFIX_CACHE": "some"}, "'some'"),
         (["--mcp", "--password", "x"], {}, "--mcp cannot have a --password"),
         (["--backend", "ray", "--log-requests", "-"], {}, "Ray Serve logs requests itself."),
     ],

@@ -18,9 +18,17 @@ from tests.playground.fake_backend import FakeBackend
 from xla_backend import ModelInfo
 from xla_backend.checkpoints.added_models import AddedModels
 
+TALKER = ModelInfo("talker", "decoder-only", "bundled", "Answers.", is_instruct=True)
+
 
 def a_page(**options: Any) -> Page:
     return create_app(FakeBackend(), **options)
+
+
+@pytest.fixture
+def with_talker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the engine offer a model that the Chat tab is there for, before all others."""
+    monkeypatch.setattr(fake_backend, "MODELS", (TALKER, *fake_backend.MODELS))
 
 
 def dropdown_values(page: gr.Blocks, elem_id: str = "model") -> list[str]:
@@ -53,6 +61,7 @@ def test_models_are_added_only_where_a_file_remembers_them(tmp_path: Path) -> No
     assert adding <= {fn.name for fn in a_page(admin=True, added=added).fns.values()}
 
 
+@pytest.mark.usefixtures("with_talker")
 @pytest.mark.parametrize("admin", [False, True])
 def test_only_what_programs_may_call_is_public(admin: bool) -> None:
     page = a_page(admin=admin)
@@ -63,6 +72,7 @@ def test_only_what_programs_may_call_is_public(admin: bool) -> None:
     assert {fn.api_visibility for fn in page.fns.values()} == {"public", "private"}
 
 
+@pytest.mark.usefixtures("with_talker")
 @pytest.mark.parametrize("admin", [False, True])
 def test_events_that_run_the_engine_share_one_queue_and_no_other_waits_in_it(admin: bool) -> None:
     # Gradio calls the unload event itself, when a visitor has left; it queues nowhere. Who is
@@ -74,10 +84,12 @@ def test_events_that_run_the_engine_share_one_queue_and_no_other_waits_in_it(adm
     assert looking == {"_look", "_measure", "_texts", "inspect"}, "they leave the engine alone"
     beside_others = [fn for fn in running if fn.concurrency_limit == 16]
     names = {fn.fn.__qualname__.replace("add_endpoints.<locals>.", "") for fn in beside_others}
-    assert names == {"generate", "stream", "PlaygroundTab._run", "BatchTab._take_turn"}
+    tabs_that_write = {"PlaygroundTab._run", "ChatTab._run", "BatchTab._take_turn"}
+    assert names == {"generate", "stream", *tabs_that_write}
     assert {fn.concurrency_limit for fn in running if fn not in beside_others} == {1}
 
 
+@pytest.mark.usefixtures("with_talker")
 def test_events_that_the_browser_handles_alone_come_before_the_server_s() -> None:
     # Gradio carries out what is connected to one event in order, each after the one before.
     connected: dict[tuple[Any, str], list[bool]] = {}
@@ -95,11 +107,8 @@ def test_only_models_that_take_text_are_offered() -> None:
     assert dropdown_values(a_page()) == ["gpt2-stories", "openai-community/gpt2", "t5-stories"]
 
 
-def test_tabs_whose_examples_are_stories_start_with_a_model_that_continues(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    talker = ModelInfo("talker", "decoder-only", "bundled", "Answers.", is_instruct=True)
-    monkeypatch.setattr(fake_backend, "MODELS", (talker, *fake_backend.MODELS))
+@pytest.mark.usefixtures("with_talker")
+def test_tabs_whose_examples_are_stories_start_with_a_model_that_continues() -> None:
     blocks = a_page(admin=True).blocks.values()
     chosen = {block.elem_id: block.value for block in blocks if isinstance(block, gr.Dropdown)}
     assert chosen["model"] == "talker"
@@ -111,6 +120,7 @@ def test_the_speech_tab_offers_what_takes_recordings() -> None:
     assert dropdown_values(a_page(), "speech_model") == ["openai/whisper-tiny"]
 
 
+@pytest.mark.usefixtures("with_talker")
 @pytest.mark.parametrize("most", [1, 20, 100])
 def test_no_control_asks_for_more_tokens_than_may_be_had(most: int) -> None:
     page = a_page(limits=Limits(new_tokens=most))
@@ -119,7 +129,7 @@ def test_no_control_asks_for_more_tokens_than_may_be_had(most: int) -> None:
         for block in page.blocks.values()
         if isinstance(block, gr.Slider) and str(block.elem_id).endswith("new_tokens")
     ]
-    assert len(sliders) == 4
+    assert len(sliders) == 5
     for slider in sliders:
         assert slider.value <= most
         assert slider.maximum <= max(most, 2)

@@ -16,6 +16,7 @@ from xla_backend.backend.example_functions import GuideFunctions
 from xla_backend.backend.function_maker import FunctionMaker
 from xla_backend.backend.kept_functions import KeptFunctions
 from xla_backend.backend.loaded_models import LoadedModels
+from xla_backend.backend.prefix_cache import DEFAULT_BYTES, PrefixCache
 from xla_backend.backend.text_runs import TextRuns
 from xla_backend.backend.text_stream import TextStream
 from xla_backend.backend.transcription import WindowStream
@@ -48,6 +49,7 @@ from xla_backend.interface.results import (
     ModelInfo,
     Past,
     Prediction,
+    PrefixCacheUse,
     Transcription,
 )
 from xla_backend.scheduling.batch import BATCH_SIZES
@@ -84,6 +86,7 @@ class Backend(AnyBackend):
         store: Path | str | None = None,
         on_change: Callable[[], None] | None = None,
         batch_sizes: Collection[int] = BATCH_SIZES,
+        prefix_cache_bytes: int = DEFAULT_BYTES,
     ) -> None:
         """Starts empty: a model is loaded when it is first asked for.
 
@@ -96,6 +99,8 @@ class Backend(AnyBackend):
             on_change: called when work in the background begins or ends.
             batch_sizes: how many requests functions are compiled for, 1 among them; (1,) runs
                 every request alone.
+            prefix_cache_bytes: the most that the keys and values of ended requests with a
+                `cache_salt` may hold; 0 keeps none.
         """
         opened = open_store(store)
         self._access = EngineAccess(on_status, on_change)
@@ -107,7 +112,10 @@ class Backend(AnyBackend):
         maker = FunctionMaker(self._cache, self._history, self._access)
         self._functions = KeptFunctions(rules, opened, self._cache, self._history, maker)
         self._warm_up = WarmUp(maker, self._history, self._access)
-        self._runs = TextRuns(self._cache, self._functions, maker, self._access, batch_sizes)
+        self._prefixes = PrefixCache(prefix_cache_bytes)
+        self._runs = TextRuns(
+            self._cache, self._functions, maker, self._access, self._prefixes, batch_sizes
+        )
         self._example_functions = GuideFunctions()
 
     @property
@@ -127,6 +135,7 @@ class Backend(AnyBackend):
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        cache_salt: str = "",
         arrival_time: float | None = None,
     ) -> GenerationResult:
         """See `AnyBackend`.
@@ -136,7 +145,13 @@ class Backend(AnyBackend):
                 time since then counts as queue.
         """
         stream = self.stream(
-            model, prompt, options, exact_key=exact_key, arrival_time=arrival_time, in_chunks=False
+            model,
+            prompt,
+            options,
+            exact_key=exact_key,
+            cache_salt=cache_salt,
+            arrival_time=arrival_time,
+            in_chunks=False,
         )
         for _ in stream:
             pass
@@ -150,6 +165,7 @@ class Backend(AnyBackend):
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        cache_salt: str = "",
         arrival_time: float | None = None,
         in_chunks: bool = True,
         should_start: Callable[[], bool] = lambda: True,
@@ -171,6 +187,7 @@ class Backend(AnyBackend):
             prompt,
             options,
             exact_key,
+            cache_salt,
             arrival_time,
             in_chunks,
             should_start,
@@ -230,11 +247,12 @@ class Backend(AnyBackend):
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        cache_salt: str = "",
     ) -> Prediction:
         """See `AnyBackend`; loads the model if need be."""
         engine = self._models.get(model)
         ids = encode_prompt(engine.tokenizer, prompt, options.max_new_tokens, engine.info)
-        return self._functions.predict(engine, len(ids), options, exact_key)
+        return self._functions.predict(engine, len(ids), options, exact_key, cache_salt)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
         """See `AnyBackend`; loads the model if need be."""
@@ -338,10 +356,15 @@ class Backend(AnyBackend):
     def cached_functions(self) -> list[CacheEntry]:
         return self._cache.cached_functions()
 
+    def prefix_cache(self) -> PrefixCacheUse:
+        """What is kept of earlier prompts and answers."""
+        return self._prefixes.use
+
     def close(self) -> None:
         """Lets go of the models. What XLA compiled stays in memory until the process ends."""
         self._history.save()
         self._access.background.stop()
         with self._access.scheduler.acquire():
             self._models.clear()
+            self._prefixes.clear()
             self._access.tell(EngineStatus("stopped"))

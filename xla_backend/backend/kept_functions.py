@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from xla_backend.backend.function_maker import FunctionMaker
+from xla_backend.checkpoints.prompts import runs_in_chunks
 from xla_backend.checkpoints.speech_input import speech_key
 from xla_backend.compilation import naming
 from xla_backend.compilation.function_cache import FunctionCache, Slot
@@ -46,12 +47,22 @@ class KeptFunctions:
         self._history = history
         self._maker = maker
 
-    def key(self, engine: Engine, prompt_tokens: int, options: GenerationOptions) -> CacheKey:
+    def key(
+        self,
+        engine: Engine,
+        prompt_tokens: int,
+        options: GenerationOptions,
+        cache_salt: str = "",
+    ) -> CacheKey:
         """The key that fits a request best; a speech model's windows are all as long."""
         if engine.speech is not None:
             return speech_key(self._rules, engine.speech, options)
         return self._rules.key_for(
-            prompt_tokens, options.num_beams, options.max_new_tokens, engine.context_length
+            prompt_tokens,
+            options.num_beams,
+            options.max_new_tokens,
+            engine.context_length,
+            in_chunks=runs_in_chunks(engine.info, cache_salt),
         )
 
     def choose(self, engine: Engine, wanted: CacheKey, exact_key: bool) -> Choice:
@@ -82,13 +93,18 @@ class KeptFunctions:
         return slot, dataclasses.replace(choice, outcome=outcome)
 
     def predict(
-        self, engine: Engine, prompt_tokens: int, options: GenerationOptions, exact_key: bool
+        self,
+        engine: Engine,
+        prompt_tokens: int,
+        options: GenerationOptions,
+        exact_key: bool,
+        cache_salt: str = "",
     ) -> Prediction:
         """What `serve` would answer, and how long the request should take."""
         in_memory = self._cache.keys(engine.info.name)
         holds = self._store.holds if self._store else _holds_nothing
         return prediction.predict(
-            wanted=self.key(engine, prompt_tokens, options),
+            wanted=self.key(engine, prompt_tokens, options, cache_salt),
             prompt_tokens=prompt_tokens,
             entries=self._cache.cached_functions(engine.info.name),
             past=self._history.past().get(engine.info.name, {}),

@@ -22,18 +22,27 @@ from xla_backend.scheduling.prediction import Choice
 from xla_backend.scheduling.scheduler import Scheduler
 
 if TYPE_CHECKING:
+    from xla_backend.backend.prefix_cache import PrefixCache
     from xla_backend.model.engine import Engine
     from xla_backend.model.functions import KeyFunctions
+    from xla_backend.model.generation import Generation
+    from xla_backend.model.kept_prompt import KeptPrompt
+
+
+SHORT_TURN = 64
+"""Tokens by which a talk may grow at each turn at least."""
 
 
 class TextRequest(RequestSlot):
     """A request for a text, and what serves it.
 
     Attributes:
-        options, exact_key: what is asked.
+        options, exact_key, cache_salt: what is asked.
         engine: the model; None while that is still to be loaded.
         prompt_ids, wanted: what is asked of it; set with the engine.
         slot, choice: the functions that serve it; set when it begins.
+        kept: what is known of its prompt; None where it runs at once. reused: how many positions
+            an earlier request had computed.
     """
 
     engine: Engine | None = None
@@ -41,6 +50,8 @@ class TextRequest(RequestSlot):
     wanted: CacheKey
     slot: Slot[KeyFunctions]
     choice: Choice
+    kept: KeptPrompt | None = None
+    reused = 0
 
     def __init__(
         self,
@@ -48,12 +59,14 @@ class TextRequest(RequestSlot):
         watch: Stopwatch,
         options: GenerationOptions,
         exact_key: bool,
+        cache_salt: str,
         should_start: Callable[[], bool],
     ) -> None:
         """See `RequestSlot` and `Backend.stream`."""
         super().__init__(scheduler, watch)
         self.options = options
         self.exact_key = exact_key
+        self.cache_salt = cache_salt
         self._should_start = should_start
         self._has_started = False
 
@@ -74,6 +87,7 @@ class TextRuns:
         functions: KeptFunctions,
         maker: FunctionMaker,
         access: EngineAccess,
+        prefixes: PrefixCache,
         batch_sizes: Collection[int],
     ) -> None:
         """Runs nothing yet; `batch_sizes` as for `Backend`."""
@@ -81,6 +95,7 @@ class TextRuns:
         self._functions = functions
         self._maker = maker
         self._access = access
+        self._prefixes = prefixes
         self._batch_sizes = frozenset(batch_sizes)
 
     def begin(self, request: TextRequest) -> bool:
@@ -103,6 +118,33 @@ class TextRuns:
             batch.leave(request)
             self._access.leave(batch)
 
+    def keep(self, request: TextRequest) -> None:
+        """Keeps the keys and values of a request that has left, for those that go on from it."""
+        kept, request.kept = request.kept, None
+        if kept is None or request.batch is None:
+            return
+        engine = request.engine
+        assert engine is not None  # it has begun
+        if (run := request.batch.run) is not None:
+            known = len(request.prompt_ids) + request.options.max_new_tokens
+            roomy = self._functions.key(engine, known, request.options, request.cache_salt)
+            kept = run.keep(request.text, kept, roomy.padded_length)
+            self._prepare_next(engine, request, len(kept.token_ids))
+        self._prefixes.put(engine.identity, request.cache_salt, kept)
+
+    def _prepare_next(self, engine: Engine, request: TextRequest, known: int) -> None:
+        """Has larger functions made in an idle moment where the next turns may need them.
+
+        A turn that finds none would have to wait for them in the middle of a talk.
+        """
+        turn = max(SHORT_TURN, known - request.reused)
+        length = known + 2 * turn
+        if engine.context_length is not None:
+            length = min(length, engine.context_length)
+        following = self._functions.key(engine, length, request.options, request.cache_salt)
+        if following.padded_length > request.choice.key.padded_length:
+            self._maker.later(engine, following)
+
     def _run_together(self, first: TextRequest) -> None:
         """Begins a run for a request that has its turn, and for others that wait."""
         engine = first.engine
@@ -118,14 +160,29 @@ class TextRuns:
             )
         batch = Batch(self._access.scheduler, requests)
         self._access.tell(EngineStatus("generating", str(key)), about=batch)
-        batch.begin(
-            lambda: engine.start(
+
+        def start() -> Generation:
+            for request in requests:
+                self._take_kept(engine, key, request)
+            return engine.start(
                 first.slot.built.function,
                 key,
                 [request.prompt_ids for request in requests],
                 [request.options for request in requests],
+                [request.kept for request in requests],
             )
+
+        batch.begin(start)
+
+    def _take_kept(self, engine: Engine, key: CacheKey, request: TextRequest) -> None:
+        """Gives a request what is known of its prompt, where its key is one in chunks."""
+        if not key.in_chunks:
+            return
+        kept = self._prefixes.take(
+            engine.identity, request.cache_salt, request.prompt_ids, key.padded_length
         )
+        request.kept = engine.new_prompt(key) if kept is None else kept
+        request.reused = len(request.kept.token_ids)
 
     def _alike(self, first: TextRequest, key: CacheKey) -> list[TextRequest]:
         """The requests that wait and would be served by the same function, as they arrived."""

@@ -45,6 +45,7 @@ class TextStream(AnyTextStream):
         prompt: Prompt,
         options: GenerationOptions,
         exact_key: bool,
+        cache_salt: str,
         arrival_time: float | None,
         in_chunks: bool,
         should_start: Callable[[], bool],
@@ -60,7 +61,9 @@ class TextStream(AnyTextStream):
         self._options = options
         self._in_chunks = in_chunks
         self._watch = Stopwatch("queue", arrival_time)
-        self._request = TextRequest(access.scheduler, self._watch, options, exact_key, should_start)
+        self._request = TextRequest(
+            access.scheduler, self._watch, options, exact_key, cache_salt, should_start
+        )
         self._chunks = self._generate()
 
     @property
@@ -93,6 +96,7 @@ class TextStream(AnyTextStream):
                 yield from self._generate_now()
             finally:  # also when nobody reads on
                 self._runs.leave(self._request)
+                self._runs.keep(self._request)
 
     def _generate_now(self) -> Generator[str, None, None]:
         request, options = self._request, self._options
@@ -111,7 +115,9 @@ class TextStream(AnyTextStream):
             engine.tokenizer, self._prompt, options.max_new_tokens, engine.info
         )
         engine.check(options)
-        request.wanted = self._functions.key(engine, len(request.prompt_ids), options)
+        request.wanted = self._functions.key(
+            engine, len(request.prompt_ids), options, request.cache_salt
+        )
         request.engine = engine
         if not self._runs.begin(request):
             return
@@ -178,6 +184,7 @@ class TextStream(AnyTextStream):
             batch_size=batch.size,
             cut_tokens=generated - len(tokens),
             spans=spans,
+            cached_tokens=request.reused,
         )
         if last := rest if self._in_chunks else text:
             yield last

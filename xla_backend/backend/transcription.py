@@ -194,12 +194,14 @@ class WindowStream(AnyStream[TranscribedWindow, Transcription]):
             key = choice.key
             watch.enter("prefill")
             self._access.tell(EngineStatus("generating", str(key)))
-            run = engine.start(slot.built.function, key, [SpeechPrompt(features, start)], [options])
+            run = engine.start(
+                slot.built.function, key, [SpeechPrompt(features, start)], [options], [None]
+            )
             if self._language is None and prompt.languages:
                 self._language = engine.detected_language(run)
                 if (found := prompt.for_language(self._language)) != start:
                     heard = SpeechPrompt(features, found)
-                    run = engine.start(slot.built.function, key, [heard], [options])
+                    run = engine.start(slot.built.function, key, [heard], [options], [None])
             run.advance(1)
             watch.count(first := run.length())
             if not run.is_done.all():

@@ -88,6 +88,11 @@ def _empty(do: str) -> InvalidRequest:
     return InvalidRequest(f"The prompt is empty. Write a few words for the model to {do}.")
 
 
+def runs_in_chunks(info: ModelInfo, cache_salt: str) -> bool:
+    """Whether a prompt runs in chunks behind what is kept of earlier ones, and is kept itself."""
+    return bool(cache_salt) and info.family == "decoder-only"
+
+
 def check_length(prompt_tokens: int, max_new_tokens: int, info: ModelInfo) -> None:
     """What must be true of a prompt's tokens, without padding.
 

@@ -45,6 +45,11 @@ def decode_function(model_identity: str, num_beams: int, batch_size: int = 1) ->
     return f"xla_backend_decode_{sizes}_{model_identity}"
 
 
+def extend_function(model_identity: str) -> str:
+    """Name of the function that runs a chunk of a prompt, of any size and behind any length."""
+    return f"xla_backend_extend_{model_identity}"
+
+
 def trace_entry(function: str) -> str:
     """Name of the store's entry with a function's definition."""
     return f"{function}.trace"
@@ -53,6 +58,18 @@ def trace_entry(function: str) -> str:
 def prefill_code_entry(model_identity: str, padded_length: int) -> str:
     """Name of the store's entry with prefill's machine code for a padded length."""
     return f"{prefill_function(model_identity)}.{padded_length}"
+
+
+def extend_code_entry(model_identity: str, padded_length: int, chunk: int) -> str:
+    """Name of the store's entry with the machine code for chunks of a size."""
+    return f"{extend_function(model_identity)}.{padded_length}x{chunk}"
+
+
+def prompt_code_entries(model_identity: str, key: CacheKey) -> list[str]:
+    """Names of the store's entries with the machine code that runs a key's prompts."""
+    if not key.in_chunks:
+        return [prefill_code_entry(model_identity, key.padded_length)]
+    return [extend_code_entry(model_identity, key.padded_length, size) for size in key.chunk_sizes]
 
 
 def decode_code_entry(model_identity: str, key: CacheKey, batch_size: int = 1) -> str:
@@ -76,11 +93,13 @@ def missing(
         holds: tells whether the store has an entry of a name.
     """
     decode = decode_function(model_identity, key.num_beams)
-    needed: dict[Part, str] = {"decode": decode_code_entry(model_identity, key)}
-    if not in_memory:
-        needed["prefill trace"] = trace_entry(prefill_function(model_identity))
+    needed: list[tuple[Part, str]] = [("decode", decode_code_entry(model_identity, key))]
+    alike = [other for other in in_memory if other.in_chunks == key.in_chunks]
+    if not alike:
+        of_prompt = extend_function if key.in_chunks else prefill_function
+        needed.append(("prefill trace", trace_entry(of_prompt(model_identity))))
     if all(other.num_beams != key.num_beams for other in in_memory):
-        needed["decode trace"] = trace_entry(decode)
-    if all(other.padded_length != key.padded_length for other in in_memory):
-        needed["prefill"] = prefill_code_entry(model_identity, key.padded_length)
-    return [part for part, entry in needed.items() if not holds(entry)]
+        needed.append(("decode trace", trace_entry(decode)))
+    if all(other.padded_length != key.padded_length for other in alike):
+        needed += [("prefill", entry) for entry in prompt_code_entries(model_identity, key)]
+    return list(dict.fromkeys(part for part, entry in needed if not holds(entry)))

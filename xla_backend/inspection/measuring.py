@@ -89,6 +89,7 @@ class _Run:
         )
         self._decode, self._tokens = functions.decode, key.max_new_tokens - 1
         prompt = [tf.constant(True), *model.example(key.padded_length)]
+        assert functions.prefill is not None  # only whole prompts are looked into
         functions.prefill(*prompt).logits.numpy()  # a first run takes longer
         start = time.perf_counter()
         self._prefilled = functions.prefill(*prompt)

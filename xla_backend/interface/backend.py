@@ -109,6 +109,7 @@ class AnyBackend(Protocol):
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        cache_salt: str = "",
     ) -> GenerationResult:
         """Generates the whole text.
 
@@ -118,6 +119,10 @@ class AnyBackend(Protocol):
                 writes the next.
             options: of the generation.
             exact_key: do not reuse a larger compiled function; compile this request's cache key.
+            cache_salt: requests with the same one may reuse each other's keys and values, where
+                their prompts begin with the same tokens; whoever knows it can tell from times
+                what others wrote, so give it only to those who may. Empty: nothing is kept or
+                reused. Encoder-decoders ignore it.
 
         Raises:
             InvalidRequest: the prompt is empty, too long or not text, or messages are sent to a
@@ -133,6 +138,7 @@ class AnyBackend(Protocol):
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        cache_salt: str = "",
         in_chunks: bool = True,
     ) -> AnyTextStream:
         """Generates text in chunks; arguments as for `generate`.
@@ -199,6 +205,7 @@ class AnyBackend(Protocol):
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        cache_salt: str = "",
     ) -> Prediction:
         """Predicts a request's cache outcome and time; arguments and errors as for `generate`."""
 

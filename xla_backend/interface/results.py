@@ -152,6 +152,8 @@ class GenerationResult:
             found.
         spans: the phases in the order in which they happened, each call of a compiled function
             with the tokens that it brought; of all phases they add up to `timing`.
+        cached_tokens: prompt tokens whose keys and values were kept from an earlier request and
+            not computed again.
     """
 
     model: str
@@ -171,6 +173,7 @@ class GenerationResult:
     batch_size: int = 1
     cut_tokens: int = 0
     spans: tuple[Span, ...] = ()
+    cached_tokens: int = 0
 
     @property
     def new_tokens(self) -> int:
@@ -219,6 +222,7 @@ class GenerationResult:
             "model": self.model,
             "text": self.text,
             "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
             "new_tokens": self.new_tokens,
             "finish_reason": "stop" if self.finish == "eos" else self.finish,
             "key": self.key.to_dict(),
@@ -418,6 +422,21 @@ class KeyHistory:
     disk_s: float | None = None
     run_s: float | None = None
     compiled: FirstCall | None = None
+
+
+@dataclass(frozen=True)
+class PrefixCacheUse:
+    """What an engine keeps of earlier prompts and answers, for requests with a `cache_salt`.
+
+    Attributes:
+        prompts, tokens: how many texts, and their tokens.
+        held_bytes: memory of their keys and values. limit_bytes: the most that it may be.
+    """
+
+    prompts: int = 0
+    tokens: int = 0
+    held_bytes: int = 0
+    limit_bytes: int = 0
 
 
 Past = dict[str, dict[CacheKey, KeyHistory]]

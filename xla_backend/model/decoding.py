@@ -2,16 +2,17 @@
 
 Knows how tokens follow from logits and when a text ends; the model is any that offers `prefill` and
 `step` (see `families.model`). Must not know architectures, keys, files or time. Two functions serve
-every request: `prefill` runs the prompt, `decode` adds up to `steps` tokens to a state. `steps` is
-a runtime tensor, so one executable serves one token, a chunk of a stream or a whole text, and with
-zero steps nothing runs, which is how compiling is timed apart from running. Axes: see
-`families.blocks`; F fields of a record: see `output`.
+every request: `prefill` runs the prompt (`extend` runs it chunk by chunk), `decode` adds up to
+`steps` tokens to a state. `steps` is a runtime tensor, so one executable serves one token, a chunk
+of a stream or a whole text, and with zero steps nothing runs, which is how compiling is timed apart
+from running. Axes: see `families.blocks`; F fields of a record: see `output`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
@@ -24,7 +25,7 @@ from xla_backend.model.families.blocks import (
     dynamic_update_slice,
     write_kv_cache,
 )
-from xla_backend.model.families.model import Model, Prefilled
+from xla_backend.model.families.model import Chunk, GrowingModel, Model, Prefilled
 from xla_backend.model.output import Output
 from xla_backend.model.sampling import FILTERED, Controls
 
@@ -60,6 +61,27 @@ class SingleBeamState(NamedTuple):
 State = SingleBeamState | BeamSearchState
 
 
+def _only_if(run: tf.Tensor, function: Callable[..., Any], *inputs: Any) -> Any:
+    """A function's result; where `run` (scalar bool) is false, zeros of the same shapes."""
+    outputs = None
+
+    def running() -> Any:
+        nonlocal outputs
+        outputs = function(*inputs)
+        return outputs
+
+    def nothing() -> Any:
+        # Traced after `running`. The only size that a result leaves open is that of the input.
+        length = tf.shape(inputs[0])[0]
+
+        def zeros(x: tf.Tensor) -> tf.Tensor:
+            return tf.zeros([length if d is None else d for d in x.shape], x.dtype)
+
+        return tf.nest.map_structure(zeros, outputs)
+
+    return tf.cond(run, running, nothing)
+
+
 @dataclass(frozen=True)
 class Decoder:
     """The decoding loop over one model.
@@ -77,23 +99,11 @@ class Decoder:
 
     def prefill(self, run: tf.Tensor, *inputs: tf.Tensor) -> Prefilled:
         """Runs the prompt; where `run` (scalar bool) is false, returns zeros of the same shapes."""
-        outputs = None
+        return _only_if(run, self.model.prefill, *inputs)
 
-        def running() -> Prefilled:
-            nonlocal outputs
-            outputs = self.model.prefill(*inputs)
-            return outputs
-
-        def nothing() -> Prefilled:
-            # Traced after `running`. The only size that a trace leaves open is the padded length.
-            padded_length = tf.shape(inputs[0])[0]
-
-            def zeros(x: tf.Tensor) -> tf.Tensor:
-                return tf.zeros([padded_length if d is None else d for d in x.shape], x.dtype)
-
-            return tf.nest.map_structure(zeros, outputs)
-
-        return tf.cond(run, running, nothing)
+    def extend(self, run: tf.Tensor, *inputs: Any) -> Chunk:
+        """Runs a chunk of a prompt, likewise; see `GrowingModel`."""
+        return _only_if(run, cast("GrowingModel", self.model).extend, *inputs)
 
     def initial_state(self, num_beams: int, max_new_tokens: int, batch_size: int = 1) -> State:
         """The state before the first token."""

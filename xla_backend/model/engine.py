@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
 
 import tensorflow as tf
 
@@ -26,9 +27,10 @@ from xla_backend.interface.results import Token, TopLogprob
 from xla_backend.model import families
 from xla_backend.model.beam_search import BeamRules
 from xla_backend.model.decoding import Decoder
-from xla_backend.model.families.model import Prefilled
+from xla_backend.model.families.model import GrowingModel, Prefilled
 from xla_backend.model.functions import FunctionBuilder, KeyFunctions
 from xla_backend.model.generation import Generation
+from xla_backend.model.kept_prompt import KeptPrompt, as_arrays
 
 MAX_KV_BYTES = 384 * 10**6
 """Bytes of the keys and values of a batch; while it runs, some of them exist twice."""
@@ -79,8 +81,9 @@ class Engine:
         )
         self.functions = FunctionBuilder(self._decoder, self.identity, compiler)
         with tf.Graph().as_default():  # nothing is allocated
-            kv_of_token = tf.nest.flatten(model.empty_kv_cache(1, 1, 1))
-        self._token_bytes = sum(x.dtype.size * x.shape.num_elements() for x in kv_of_token)
+            kv_of_token = model.empty_kv_cache(1, 1, 1)
+        self._kv_shapes = [(kv.keys.shape[0], kv.keys.shape[3]) for kv in kv_of_token]
+        self._token_bytes = sum(8 * heads * size for heads, size in self._kv_shapes)
 
     def start(
         self,
@@ -88,14 +91,52 @@ class Engine:
         key: CacheKey,
         prompts: Sequence[list[int] | SpeechPrompt],
         options: Sequence[GenerationOptions],
+        kept: Sequence[KeptPrompt | None],
     ) -> Generation:
-        """Runs prompts, at most `functions.batch_size`: token ids, or those of a speech model."""
+        """Runs prompts, at most `functions.batch_size`: token ids, or those of a speech model.
 
-        def prefill(prompt: list[int] | SpeechPrompt) -> Prefilled:
+        Args:
+            functions, key: with which.
+            prompts, options: of each text.
+            kept: of each text what is known of its prompt, where the key is one in chunks; it then
+                holds all of it.
+        """
+
+        def prefill(prompt: list[int] | SpeechPrompt, kept: KeptPrompt | None) -> Prefilled:
+            if kept is not None:
+                return self._extend(functions, cast("list[int]", prompt), kept)
+            assert functions.prefill is not None  # the key is none in chunks
             inputs = self._decoder.model.encode(prompt, key.padded_length)
             return functions.prefill(tf.constant(True), *inputs)
 
-        return Generation(functions, [prefill(prompt) for prompt in prompts], options)
+        return Generation(functions, list(map(prefill, prompts, kept)), options)
+
+    def new_prompt(self, key: CacheKey) -> KeptPrompt:
+        """One of which nothing is known, for a key in chunks."""
+        return KeptPrompt(self._kv_shapes, key.padded_length)
+
+    def _extend(self, functions: KeyFunctions, token_ids: list[int], kept: KeptPrompt) -> Prefilled:
+        """Runs what is not known of a prompt, chunk by chunk."""
+        sizes = sorted(functions.extend)
+        while True:
+            known = len(kept.token_ids)
+            rest = len(token_ids) - known
+            size = next((size for size in sizes if size >= rest), sizes[-1])
+            # A chunk does not go beyond the slots: it rather computes some positions once more.
+            first = min(known, kept.slots - size)
+            new = token_ids[first : first + size]
+            chunk = functions.extend[size](
+                tf.constant(True),
+                tf.constant(new + [0] * (size - len(new)), tf.int32),
+                tf.constant(first),
+                tf.constant(len(new)),
+                kept.prompt,
+            )
+            kept.write(first, new, as_arrays(chunk.kv))
+            if len(kept.token_ids) == len(token_ids):
+                kept.answer_from = len(token_ids)
+                model = cast("GrowingModel", self._decoder.model)
+                return model.prefilled(token_ids, kept.prompt, chunk.logits)
 
     def max_batch_size(self, key: CacheKey) -> int:
         """The most texts of a key whose keys and values fit into `MAX_KV_BYTES`, at least 1."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import tensorflow as tf
 
@@ -24,7 +24,7 @@ from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import CacheOutcome
 from xla_backend.model import sampling
 from xla_backend.model.decoding import Decoder, State
-from xla_backend.model.families.model import Model, Prefilled
+from xla_backend.model.families.model import Chunk, GrowingModel, Model, Prefilled
 
 MAX_WARM_UP_LENGTH = 64
 """The longest padded prompt that prefill runs once while decode is still compiled or restored."""
@@ -39,12 +39,15 @@ class KeyFunctions:
 
     Attributes:
         prefill: compiled for one prompt. The prompts of a batch run one after the other: unlike one
-            token a text, the many tokens of one prompt keep the processor busy.
+            token a text, the many tokens of one prompt keep the processor busy. None where prompts
+            run in chunks.
+        extend: compiled for each size of these chunks.
         decode: compiled for the key's sizes and the batch size.
         state: the state before the first token; all runs start from it and none changes it.
     """
 
-    prefill: Callable[..., Prefilled]
+    prefill: Callable[..., Prefilled] | None
+    extend: Mapping[int, Callable[..., Chunk]]
     decode: Callable[..., State]
     state: State
 
@@ -69,8 +72,18 @@ class FunctionBuilder:
             variables=decoder.model.variables,
             structure=decoder.model.prefilled_structure(),
         )
+        self._extend: TracedFunction | None = None
+        if isinstance(decoder.model, GrowingModel):
+            self._extend = TracedFunction(
+                name=naming.extend_function(identity),
+                function=decoder.extend,
+                specs=[tf.TensorSpec([], tf.bool), *decoder.model.extend_specs()],
+                variables=decoder.model.variables,
+                structure=decoder.model.chunk_structure(),
+            )
         self._decodes: dict[tuple[int, int], TracedFunction] = {}
         self._compiled_prefills: dict[int, Callable[..., Prefilled]] = {}
+        self._compiled_extends: dict[tuple[int, int], Callable[..., Chunk]] = {}
         self._warm_prefills: set[int] = set()
         self._building = threading.Lock()
 
@@ -87,7 +100,7 @@ class FunctionBuilder:
         """
         with self._building:
             start = time.perf_counter()
-            is_restored = self._compiler.trace(self._prefill)
+            is_restored = self._compiler.trace(self._for_prompts(key))
             is_restored &= self._compiler.trace(self._decode_for(key.num_beams, batch_size))
             return time.perf_counter() - start, is_restored
 
@@ -110,8 +123,8 @@ class FunctionBuilder:
         with self._building, ThreadPoolExecutor(1) as beside:
             on_step("trace")
             start = time.perf_counter()
-            is_restored = [self._compiler.trace(self._prefill)]
-            prefill = beside.submit(self._compile_prefill, key.padded_length)
+            is_restored = [self._compiler.trace(self._for_prompts(key))]
+            of_prompts = beside.submit(self._compile_for_prompts, key)
             decode = self._decode_for(key.num_beams, batch_size)
             is_restored.append(self._compiler.trace(decode))
             trace_s = time.perf_counter() - start
@@ -124,11 +137,12 @@ class FunctionBuilder:
                 naming.decode_code_entry(self._identity, key, batch_size),
                 self._decode_example(0, key, state),
             )
-            run_prefill, prefill_is_restored = prefill.result()
-            is_restored += [decode_is_restored, prefill_is_restored]
+            prefill, extend, prompts_are_restored = of_prompts.result()
+            is_restored += [decode_is_restored, prompts_are_restored]
             compile_s = time.perf_counter() - start
         outcome = CacheOutcome.DISK if all(is_restored) else CacheOutcome.MISS
-        return Built(KeyFunctions(run_prefill, run_decode, state), outcome, trace_s, compile_s)
+        functions = KeyFunctions(prefill, extend, run_decode, state)
+        return Built(functions, outcome, trace_s, compile_s)
 
     def examples(self, key: CacheKey) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
         """The functions of a key before they are traced, and arguments of the right sizes."""
@@ -145,12 +159,15 @@ class FunctionBuilder:
 
         A product of several rows prepares itself when it first runs, each in 2 ms.
         """
-        self._warm_up_prefill(key.padded_length)
+        if functions.prefill is not None:
+            self._warm_up_prefill(key.padded_length)
+        for size, extend in functions.extend.items():
+            extend(*self._extend_example(True, key.padded_length, size)).logits.numpy()
         state = functions.decode(*self._decode_example(1, key, functions.state))
         state.count.numpy()
 
     def _decode_for(self, num_beams: int, batch_size: int) -> TracedFunction:
-        """The decode function for these sizes; prefill has been traced."""
+        """The decode function for these sizes; what runs prompts has been traced."""
         sizes = (num_beams, batch_size)
         if sizes not in self._decodes:
             # In a graph nothing is allocated: only the shapes are needed.
@@ -177,7 +194,52 @@ class FunctionBuilder:
             first, *others = spec.shape
             return tf.TensorSpec([batch_size * first, *others], spec.dtype)
 
-        return tf.nest.map_structure(repeated, self._prefill.output_specs)
+        model = self._decoder.model
+        of_one = (
+            model.prefilled_specs()
+            if isinstance(model, GrowingModel)
+            else self._prefill.output_specs
+        )
+        return tf.nest.map_structure(repeated, of_one)
+
+    def _for_prompts(self, key: CacheKey) -> TracedFunction:
+        """What runs the prompts of a key."""
+        if not key.in_chunks:
+            return self._prefill
+        assert self._extend is not None, "only a model that grows gets keys in chunks"
+        return self._extend
+
+    def _compile_for_prompts(
+        self, key: CacheKey
+    ) -> tuple[Callable[..., Prefilled] | None, dict[int, Callable[..., Chunk]], bool]:
+        """Prefill, or what runs chunks, and whether all was restored."""
+        if not key.in_chunks:
+            prefill, is_restored = self._compile_prefill(key.padded_length)
+            return prefill, {}, is_restored
+        made = {size: self._compile_extend(key, size) for size in key.chunk_sizes}
+        extends = {size: extend for size, (extend, _) in made.items()}
+        return None, extends, all(is_restored for _, is_restored in made.values())
+
+    def _compile_extend(self, key: CacheKey, size: int) -> tuple[Callable[..., Chunk], bool]:
+        """What runs chunks of a size, and whether it was restored."""
+        length = key.padded_length
+        if (length, size) in self._compiled_extends:
+            return self._compiled_extends[length, size], True
+        self._compiled_extends[length, size], is_restored = self._compiler.compile(
+            self._for_prompts(key),
+            naming.extend_code_entry(self._identity, length, size),
+            self._extend_example(False, length, size),
+        )
+        return self._compiled_extends[length, size], is_restored
+
+    def _extend_example(self, run: bool, length: int, size: int) -> list:
+        """Arguments of `extend` of the right sizes, with any values."""
+        prompt = tf.nest.map_structure(
+            lambda spec: tf.zeros([length if d is None else d for d in spec.shape]),
+            cast("GrowingModel", self._decoder.model).extend_specs()[-1],
+        )
+        token_ids = tf.zeros([size], tf.int32)
+        return [tf.constant(run), token_ids, tf.constant(0), tf.constant(size), prompt]
 
     def _compile_prefill(self, length: int) -> tuple[Callable[..., Prefilled], bool]:
         """Prefill for a padded length, and whether it was restored."""

@@ -12,8 +12,10 @@ import tensorflow as tf
 
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.model import sampling
+from xla_backend.model.decoding import SingleBeamState
 from xla_backend.model.families.model import Prefilled, as_batch
 from xla_backend.model.functions import KeyFunctions
+from xla_backend.model.kept_prompt import KeptPrompt, as_arrays
 from xla_backend.model.output import Output
 
 
@@ -67,6 +69,36 @@ class Generation:
     def length(self, index: int = 0) -> int:
         """The number of a text's tokens so far."""
         return int(self._lengths[index])
+
+    def keep(self, index: int, kept: KeptPrompt, slots: int) -> KeptPrompt:
+        """Adds to a text's kept prompt what was generated; must not be called during `advance`.
+
+        With several beams nothing is added: a text's positions lie in other beams' places.
+
+        Args:
+            index: which text.
+            kept: of its prompt.
+            slots: how many there shall be where those that it has are too few.
+
+        Returns:
+            `kept`, or a copy with more slots.
+        """
+        state = self._state
+        if not isinstance(state, SingleBeamState):
+            return kept
+        # The last token was not run.
+        tokens = state.output(index).tokens[:-1].tolist()
+        known = kept.answer_from
+        if known + len(tokens) > kept.slots:
+            kept = kept.copy(known, slots)
+        tokens = tokens[: kept.slots - known]
+        heads = [index * count for count, _ in kept.shapes], [count for count, _ in kept.shapes]
+        kv = [
+            tuple(x[first : first + count, : len(tokens), 0] for x in pair)
+            for pair, first, count in zip(as_arrays(state.kv_cache), *heads, strict=True)
+        ]
+        kept.write(known, tokens, kv)
+        return kept
 
     def output(self, index: int = 0) -> Output:
         """The output of a text so far; with beams, the best."""

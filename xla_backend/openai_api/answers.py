@@ -18,7 +18,7 @@ Finish = Literal["stop", "length"]
 
 
 class TokenDetails(BaseModel):
-    """Of a prompt's tokens: how many were known from before; this engine keeps none."""
+    """Of a prompt's tokens: how many were not computed again, see `cache_salt`."""
 
     cached_tokens: int
 
@@ -43,8 +43,9 @@ class Key(BaseModel):
 class Timings(BaseModel):
     """Where the time of a run went, in milliseconds; the first five as llama.cpp has them.
 
-    `prompt_ms` is prefill, which writes the first token too; `predicted_ms` is decode. `ttft_ms`
-    counts from the request's arrival. `cache` says where the compiled function came from.
+    `prompt_n` are the tokens that prefill computed, `cache_n` those that it did not; `prompt_ms` is
+    prefill, which writes the first token too; `predicted_ms` is decode. `ttft_ms` counts from the
+    request's arrival. `cache` says where the compiled function came from.
     """
 
     prompt_n: int
@@ -253,7 +254,9 @@ def usage(results: Sequence[GenerationResult], times: int) -> Usage:
         prompt_tokens=prompt_tokens,
         completion_tokens=written,
         total_tokens=prompt_tokens + written,
-        prompt_tokens_details=TokenDetails(cached_tokens=0),
+        prompt_tokens_details=TokenDetails(
+            cached_tokens=sum(result.cached_tokens for result in results[::times])
+        ),
     )
 
 
@@ -261,11 +264,11 @@ def timings(result: GenerationResult) -> Timings:
     """Where a run's time went."""
     timing = result.timing
     return Timings(
-        prompt_n=result.prompt_tokens,
+        prompt_n=result.prompt_tokens - result.cached_tokens,
         prompt_ms=_ms(timing.prefill_s),
         predicted_n=generated(result),
         predicted_ms=_ms(timing.decode_s),
-        cache_n=0,
+        cache_n=result.cached_tokens,
         cache=result.cache.value,
         key=Key(**result.key.to_dict()),
         batch_size=result.batch_size,

@@ -167,6 +167,7 @@ def create_api(host: Host) -> FastAPI:
                 prompt,
                 options,
                 exact_key=bool(body.exact_key),
+                cache_salt=_own_salt(request, body.cache_salt),
                 in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,
             )
             for prompt, options in asked
@@ -215,6 +216,20 @@ def create_api(host: Host) -> FastAPI:
         return error_response(*told(error))
 
     return api
+
+
+def _own_salt(request: Request, asked: str | None) -> str:
+    """The engine's salt for what a caller asks for: no other caller's, nor a visitor's of the page.
+
+    A salt is a secret of those who share it. Mixed with the caller's password and address, one that
+    is easy to guess is still none to others. OpenAI's `prompt_cache_key` is no secret, so it does
+    nothing here.
+    """
+    if not asked:
+        return ""
+    address = request.client.host if request.client else ""
+    who = [request.headers.get("authorization", ""), address, asked]
+    return "v1 " + hashlib.sha256("\0".join(who).encode()).hexdigest()
 
 
 class _Api(FastAPI):

@@ -37,6 +37,9 @@ _REFUSED: dict[str, tuple[object, ...]] = {
 }
 """What is not supported, with the values that ask for nothing."""
 
+MAX_SALT = 256
+"""Characters of a `cache_salt`."""
+
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Tokens = Annotated[int, Field(ge=1, le=MAX_NEW_TOKENS)]
 
@@ -143,6 +146,11 @@ class Generation(Fields):
     )
     exact_key: bool | None = Field(
         None, description="of this engine: a larger compiled function may not serve instead"
+    )
+    cache_salt: Annotated[str, Field(max_length=MAX_SALT)] | None = Field(
+        None,
+        description="of vLLM: requests with the same one reuse each other's keys and values; "
+        "choose what nobody guesses",
     )
 
     @model_validator(mode="before")

@@ -79,6 +79,7 @@ class BackendProcess(RemoteBackend):
         store: Path | str | None = None,
         warm_up: GenerationOptions | None = DEFAULT_OPTIONS,
         memory_limit: str = memory.DEFAULT_LIMIT,
+        prefix_cache: str = memory.DEFAULT_PREFIX_CACHE,
         patience: Patience = Patience(),  # noqa: B008 (immutable)
         on_request: Callable[[FinishedRequest], None] | None = None,
     ) -> None:
@@ -95,11 +96,13 @@ class BackendProcess(RemoteBackend):
                 before those that earlier runs used most; None to make nothing ready by itself.
             memory_limit: what the child may hold; see `memory.limit_from`. A single request that
                 needs more gets more, and the child is replaced after it.
+            prefix_cache: what the keys and values of ended requests with a `cache_salt` may hold,
+                likewise; "off" keeps none.
             patience: after which silence a child counts as hung.
             on_request: told of every request that has ended, from any thread; must return soon.
 
         Raises:
-            ValueError: the memory limit cannot be understood.
+            ValueError: an amount of memory cannot be understood.
         """
         super().__init__(rules)
         registry = Registry() if registry is None else registry
@@ -115,6 +118,7 @@ class BackendProcess(RemoteBackend):
                 warm_up=warm_up,
                 log_level=logging.NOTSET,  # each child gets the level of its start
                 memory_limit=memory.limit_from(memory_limit, memory.total()),
+                prefix_cache_bytes=memory.limit_from(prefix_cache, memory.total()) or 0,
             ),
             on_status,
             on_request,
@@ -212,7 +216,7 @@ class BackendProcess(RemoteBackend):
         if disk and model is not None and key is not None:
             identity = self.vocabulary(model).identity
             names = [
-                naming.prefill_code_entry(identity, key.padded_length),
+                *naming.prompt_code_entries(identity, key),
                 *(naming.decode_code_entry(identity, key, size) for size in BATCH_SIZES),
             ]
 
@@ -239,10 +243,17 @@ class BackendProcess(RemoteBackend):
         prompt: Prompt,
         options: GenerationOptions,
         exact_key: bool,
+        cache_salt: str,
         in_chunks: bool,
     ) -> ProcessStream[str, GenerationResult]:
         request = Request(
-            0, "stream" if in_chunks else "generate", model, prompt, options, exact_key=exact_key
+            number=0,
+            kind="stream" if in_chunks else "generate",
+            model=model,
+            prompt=prompt,
+            options=options,
+            exact_key=exact_key,
+            cache_salt=cache_salt,
         )
         return ProcessStream(self._supervisor.submit(request))
 

@@ -20,7 +20,7 @@ from xla_backend.compilation.startup import ENVIRONMENT
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.function_comparison import StoredKey
-from xla_backend.interface.results import CacheEntry, EngineStatus, ModelInfo, Past
+from xla_backend.interface.results import CacheEntry, EngineStatus, ModelInfo, Past, PrefixCacheUse
 from xla_backend.process.messages import Request, Settings
 from xla_backend.process.request_log import FinishedRequest
 from xla_backend.process.watchdog import Patience, Watchdog, describe_hang
@@ -149,6 +149,7 @@ class Child:
         self.models: tuple[ModelInfo, ...] | None = None
         self.stored_keys: tuple[StoredKey, ...] = ()
         self.past: Past = {}
+        self.prefix_cache = PrefixCacheUse()
         self.prefetching: Warming = ()
         self.on_status = on_status
         self.was_ready = False
@@ -287,8 +288,8 @@ class Child:
             self.set_status(value)
         elif kind in ("entries", "models", "stored_keys", "prefetching"):
             setattr(self, kind, tuple(value))
-        elif kind == "past":
-            self.past = value
+        elif kind in ("past", "prefix_cache"):
+            setattr(self, kind, value)
         elif kind == "ready":
             self.was_ready = True
             self._ready.set()
@@ -354,6 +355,7 @@ class Child:
             logger.error("%s", "\n".join([sentence, *self._process.last_lines]))
         self.entries = ()
         self.stored_keys = ()
+        self.prefix_cache = PrefixCacheUse()
         self.prefetching = ()
         self.models = None
         self.set_status(EngineStatus("stopped", sentence, time.perf_counter()))

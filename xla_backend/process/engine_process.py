@@ -196,6 +196,7 @@ class EngineProcess:
             on_status=self._tell,
             store=self._settings.store,
             on_change=self._mirror_background,
+            prefix_cache_bytes=self._settings.prefix_cache_bytes,
         )
         if self._settings.preload is not None:
             try:
@@ -216,6 +217,7 @@ class EngineProcess:
             self._channel.send(("entries", None, backend.cached_functions()))
             self._channel.send(("models", None, backend.models()))
             self._channel.send(("stored_keys", None, backend.stored_keys()))
+            self._channel.send(("prefix_cache", None, backend.prefix_cache()))
             self._channel.send(("past", None, backend.past()))
             self._channel.send(("prefetching", None, backend.prefetching()))
 
@@ -312,6 +314,7 @@ class EngineProcess:
             request.prompt,
             cast("GenerationOptions", request.options),  # None only where there is a recording
             exact_key=request.exact_key,
+            cache_salt=request.cache_salt,
             arrival_time=self._arrival_time(request),
             in_chunks=request.kind == "stream",
             should_start=lambda: self._should_start(active),

@@ -63,6 +63,10 @@ def available(root: Path = _ROOT) -> int | None:
     return min((amount for amount in amounts if amount is not None), default=None)
 
 
+DEFAULT_PREFIX_CACHE = "512MB"
+"""Some ten thousand tokens of a model with 135 million weights."""
+
+
 def limit_from(text: str, of: int | None) -> int | None:
     """A limit in bytes, from what somebody wrote.
 

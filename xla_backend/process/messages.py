@@ -21,6 +21,7 @@ To the parent: tuples (kind, number of the request or None, value):
 | "status" | an `EngineStatus` |
 | "models", "entries" | the engine's `ModelInfo`s and `CacheEntry`s, for the parent's mirrors |
 | "stored_keys" | what `Backend.stored_keys` returns, for the parent's mirror |
+| "prefix_cache" | what `Backend.prefix_cache` returns, for the parent's mirror |
 | "past" | the engine's `History.past`, for the parent's predictions |
 | "prefetching" | models and keys that are being made ready in the background |
 | "ready" | None: the engine takes requests, the default model was tried |
@@ -75,6 +76,7 @@ class Settings:
             those that earlier runs used most; None to make nothing ready.
         log_level: records of this package from this level on are sent to the parent.
         memory_limit: bytes that the process should not grow beyond; None for no bound.
+        prefix_cache_bytes: see `Backend`.
     """
 
     registry: Registry
@@ -84,6 +86,7 @@ class Settings:
     warm_up: GenerationOptions | None
     log_level: int
     memory_limit: int | None = None
+    prefix_cache_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class Request:
         arrival_time: `time.perf_counter()` in the parent when its caller asked. That clock is the
             system's monotonic one, which all processes of a machine share, so the time in the
             queue counts from the caller's call.
-        exact_key: see `Backend.generate`.
+        exact_key, cache_salt: see `Backend.generate`.
         request_id: what the server calls the HTTP request; empty for others.
         is_moved: whether it waited in another child before, which ended without taking it up. The
             start of its successor is then part of the wait.
@@ -110,6 +113,7 @@ class Request:
     options: GenerationOptions | None = field(default_factory=GenerationOptions)
     arrival_time: float = 0.0
     exact_key: bool = False
+    cache_salt: str = ""
     recording: AudioInput = ""
     language: str | None = None
     max_seconds: float = DEFAULT_MAX_SECONDS

@@ -125,6 +125,7 @@ class RemoteBackend(ServedBackend):
         prompt: Prompt,
         options: GenerationOptions,
         exact_key: bool,
+        cache_salt: str,
         in_chunks: bool,
     ) -> RemoteStream[str, GenerationResult]:
         """Sends a request for a text."""
@@ -148,8 +149,9 @@ class RemoteBackend(ServedBackend):
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        cache_salt: str = "",
     ) -> GenerationResult:
-        return self._text(model, prompt, options, exact_key, in_chunks=False).wait()
+        return self._text(model, prompt, options, exact_key, cache_salt, in_chunks=False).wait()
 
     def stream(
         self,
@@ -158,9 +160,10 @@ class RemoteBackend(ServedBackend):
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        cache_salt: str = "",
         in_chunks: bool = True,
     ) -> RemoteStream[str, GenerationResult]:
-        return self._text(model, prompt, options, exact_key, in_chunks)
+        return self._text(model, prompt, options, exact_key, cache_salt, in_chunks)
 
     def transcribe(
         self,
@@ -196,8 +199,9 @@ class RemoteBackend(ServedBackend):
         options: GenerationOptions = DEFAULT_OPTIONS,
         *,
         exact_key: bool = False,
+        cache_salt: str = "",
     ) -> Prediction:
-        wanted, tokens = self.vocabulary(model).prompt_key(self._rules, prompt, options)
+        wanted, tokens = self.vocabulary(model).prompt_key(self._rules, prompt, options, cache_salt)
         return self.predict_key(model, wanted, tokens, exact_key)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:

@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass
 
 from xla_backend.checkpoints.models import ModelFiles
-from xla_backend.checkpoints.prompts import check_length, check_prompt
+from xla_backend.checkpoints.prompts import check_length, check_prompt, runs_in_chunks
 from xla_backend.checkpoints.speech_input import (
     SpeechInput,
     fitting_options,
@@ -89,7 +89,7 @@ class Vocabulary:
         )
 
     def prompt_key(
-        self, rules: BucketRules, prompt: Prompt, options: GenerationOptions
+        self, rules: BucketRules, prompt: Prompt, options: GenerationOptions, cache_salt: str = ""
     ) -> tuple[CacheKey, int]:
         """The key that fits a prompt best, and the prompt's tokens without padding.
 
@@ -100,7 +100,11 @@ class Vocabulary:
         prompt_tokens = self.counter.count(prompt)
         check_length(prompt_tokens, options.max_new_tokens, self.info)
         key = rules.key_for(
-            prompt_tokens, options.num_beams, options.max_new_tokens, self.info.context_length
+            prompt_tokens,
+            options.num_beams,
+            options.max_new_tokens,
+            self.info.context_length,
+            in_chunks=runs_in_chunks(self.info, cache_salt),
         )
         return key, prompt_tokens
 

@@ -256,16 +256,26 @@ class ClusterBackend(RemoteBackend):
         prompt: Prompt,
         options: GenerationOptions,
         exact_key: bool,
+        cache_salt: str,
         in_chunks: bool,
     ) -> ClusterStream[str, GenerationResult]:
         try:
-            wanted, tokens = self.vocabulary(model).prompt_key(self._rules, prompt, options)
+            wanted, tokens = self.vocabulary(model).prompt_key(
+                self._rules, prompt, options, cache_salt
+            )
         except ModelUnavailable:  # unknown, which a replica will say, or to be downloaded there
             route = Route(function_id(model))
         else:
             route = self._route(model, self._predict_here(model, wanted, tokens, exact_key))
+            route = dataclasses.replace(route, salt=cache_salt if wanted.in_chunks else "")
         work = Work(
-            uuid.uuid4().hex, model, prompt, options, is_streaming=in_chunks, exact_key=exact_key
+            uuid.uuid4().hex,
+            model,
+            prompt,
+            options,
+            is_streaming=in_chunks,
+            exact_key=exact_key,
+            cache_salt=cache_salt,
         )
         return ClusterStream(self, route, work)
 

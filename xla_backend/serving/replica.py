@@ -157,7 +157,11 @@ class Engines:
         if work.recording is None:
             assert work.options is not None
             return self._process.stream(
-                work.model, work.prompt, work.options, exact_key=work.exact_key
+                work.model,
+                work.prompt,
+                work.options,
+                exact_key=work.exact_key,
+                cache_salt=work.cache_salt,
             )
         return self._process.transcribe_windows(
             work.model,

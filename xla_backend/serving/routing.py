@@ -30,18 +30,22 @@ class Route:
         to: the one replica that can serve it, empty for none in particular.
         spill_at: by how many requests the queue of a replica that has the function may be longer
             than another's before the request goes there instead.
+        salt: of the kept keys and values that it may reuse: these are where the requests before it
+            went, whoever else has the function.
     """
 
     function: str = ""
     to: str = ""
     spill_at: int = NEVER
+    salt: str = ""
 
 
 def function_id(model: str, key: CacheKey | None = None) -> str:
     """What a compiled function (or, without a key, a loaded model) is called among replicas."""
     if key is None:
         return model
-    return f"{model} {key.padded_length}x{key.num_beams}x{key.max_new_tokens}"
+    sizes = "x".join(str(int(size)) for size in key.to_dict().values())
+    return f"{model} {sizes}"
 
 
 def spill_at(first_call_s: float | None, run_s: float | None) -> int:
@@ -78,7 +82,9 @@ def ranked(route: Route, queues: Mapping[str, int], holders: Collection[str]) ->
     if not route.function:
         return [list(queues)]
     having = [replica for replica in queues if replica in holders]
-    if not having:
+    if route.salt:
+        having = [home(route.salt, queues)]
+    elif not having:
         having = [home(route.function, queues)]
     others = [replica for replica in queues if replica not in having]
     if not others:

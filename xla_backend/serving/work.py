@@ -24,6 +24,7 @@ class Work:
         id: the client's name for it, with which it can be stopped.
         is_streaming: whether the client wants the chunks as they come.
         options: None, for the model's own choice, only where there is a recording.
+        exact_key, cache_salt: see `Backend.generate`.
         recording: None where there is a prompt.
     """
 
@@ -33,6 +34,7 @@ class Work:
     options: GenerationOptions | None = field(default_factory=GenerationOptions)
     is_streaming: bool = True
     exact_key: bool = False
+    cache_salt: str = ""
     recording: AudioInput | None = None
     language: str | None = None
     max_seconds: float = DEFAULT_MAX_SECONDS

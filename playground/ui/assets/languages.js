@@ -4,7 +4,7 @@
   const directions = LANGUAGES;
   const kept = "xla-playground-language";
   // What visitors and models have written is marked as of any direction; code is no language.
-  const foreign = "[dir=auto], [translate=no], script, style, textarea, pre, code, kbd, .cm-editor, #language";
+  const foreign = "[dir=auto], [translate=no], script, style, textarea, pre, code, kbd, .cm-editor, #language, [data-testid=user]";
   const headings = "h3, summary";
   const inline = new Set(["A", "B", "BR", "CODE", "EM", "I", "KBD", "SMALL", "STRONG"]);
   const attributes = ["placeholder", "title", "aria-label", "data-label"];

@@ -1,6 +1,7 @@
 // The button that each tab is for, the notice beside it, and the result that it brings.
 const RESULTS = {
   generate: ["#notice", "#story .story"],
+  chat_send: ["#chat_notice", "#chat_text"],
   walkthrough_show: ["#notice", "#walkthrough"],
   batch_run: ["#batch_notice", "#batch_report"],
   transcribe: ["#speech_notice", "#heard .story"],
@@ -44,6 +45,13 @@ window.addEventListener("popstate", () => {
   document.getElementById("address_is_new")?.click();
 });
 
+function turnTo(tab) {
+  const address = new URL(location.href);
+  address.searchParams.set("tab", tab);
+  history.pushState(null, "", address);
+  document.getElementById("address_is_new").click();
+}
+
 // Keyboard: Ctrl/Cmd+Enter runs what the tab in sight is for, Esc stops it. Buttons keep their own
 // rules: a disabled one ignores it.
 document.addEventListener("keydown", (event) => {
@@ -57,7 +65,7 @@ document.addEventListener("keydown", (event) => {
   };
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) press(...Object.keys(RESULTS));
   const panel = document.getElementById("shortcuts");
-  if (event.key === "Escape" && !panel?.open) press("stop", "stop_speech", "stop_batch");
+  if (event.key === "Escape" && !panel?.open) press("stop", "chat_stop", "stop_speech", "stop_batch");
   const writes = event.target.closest?.("input, textarea, select, [contenteditable=true]");
   if (event.key === "?" && !writes && panel && !panel.open) {
     event.preventDefault();
@@ -132,13 +140,15 @@ document.addEventListener("click", async (event) => {
   button.textContent = isDone ? "Copied" : "The browser forbids it";
 });
 
-// Gradio leaves a button without a name, and a box of code that scrolls out of the keyboard's reach.
+// Gradio leaves a button without a name, a box of code that scrolls out of the keyboard's reach, and
+// buttons in what it calls a list.
 new MutationObserver(() => {
   showProblem();
   for (const button of document.querySelectorAll(".overflow-menu > button:not([aria-label])")) {
     button.setAttribute("aria-label", "More tabs");
   }
   for (const box of document.querySelectorAll('.cm-scroller[tabindex="-1"]')) box.tabIndex = 0;
+  document.querySelector("#chat .examples[role=list]")?.removeAttribute("role");
 }).observe(document.documentElement, { childList: true, subtree: true });
 
 // Clocks and bars of what is under way go on between two answers of the server.

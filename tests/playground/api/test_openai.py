@@ -77,6 +77,19 @@ def test_a_chat_is_answered_and_counted(page: ApiPage, client: openai.OpenAI) ->
     assert not exact_key
 
 
+def test_a_salt_is_its_sender_s_alone(page: ApiPage, client: openai.OpenAI) -> None:
+    other = client.with_options(api_key="another")
+    for asking in (client, client, other):
+        asking.chat.completions.create(**CHAT, extra_body={"cache_salt": "secret"})
+    client.chat.completions.create(**CHAT, extra_body={"cache_salt": "secret2"})
+    client.chat.completions.create(**CHAT, extra_body={"prompt_cache_key": "secret"})
+    client.chat.completions.create(**CHAT)
+    one, again, of_other, different, *none = (each.cache_salt for each in page.backend.streams)
+    assert one == again
+    assert len({one, of_other, different, "secret", ""}) == 5
+    assert none == ["", ""]
+
+
 def test_timings_are_llama_cpp_s_and_the_engine_s(client: openai.OpenAI) -> None:
     first, again = (client.chat.completions.create(**CHAT).timings for _ in range(2))
     assert (first["cache"], again["cache"]) == ("miss", "hit")

@@ -60,7 +60,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         # Their code is optimised, whatever the tests around do, so that compiling takes a while.
         logs, optimised = ("--log-requests", str(log)), {"XLA_FLAGS": ""}
         apps.append(serve(*arguments, *logs, PLAYGROUND_MEMORY_LIMIT="50%", **optimised))
-        apps.append(serve(*arguments, "--memory-limit", "3GB", **optimised))
+        apps.append(
+            serve(*arguments, "--memory-limit", "3GB", "--prefix-cache", "2MB", **optimised)
+        )
         yield Pair(*apps, log)
     finally:
         for app in apps:
@@ -75,6 +77,8 @@ def test_a_page_without_an_engine_is_not_healthy_yet(pair: Pair) -> None:
     assert report["engine"]["memory_limit_bytes"] == 3_000_000_000
     assert report["engine"]["resident_bytes"] > 100_000_000
     assert report["engine"]["restarts"] == {}
+    kept = {"prompts": 0, "tokens": 0, "held_bytes": 0, "limit_bytes": 2_000_000}
+    assert report["engine"]["prefix_cache"] == kept
     assert report["waiting"] == report["running"] == 0
     assert report["page"]["resident_bytes"] > 50_000_000
     assert "rss" not in report

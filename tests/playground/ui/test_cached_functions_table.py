@@ -5,7 +5,7 @@ from __future__ import annotations
 from playground.ui.cached_functions_table import cached_functions_table
 from tests.playground.reader import words
 from tests.playground.samples import entry
-from xla_backend import CacheOutcome, FirstCall
+from xla_backend import CacheKey, CacheOutcome, FirstCall
 
 
 def test_an_entry_shows_what_the_first_call_cost_and_what_it_gained() -> None:
@@ -32,6 +32,11 @@ def test_a_model_name_stays_text() -> None:
 def test_functions_for_several_requests_are_told_apart() -> None:
     assert "for 4 requests at once" in words(cached_functions_table([entry(batch_size=4)]))
     assert "at once" not in words(cached_functions_table([entry()]))
+
+
+def test_functions_for_conversations_are_told_apart() -> None:
+    key = CacheKey(256, 1, 32, in_chunks=True)
+    assert "256 in chunks 1 32" in words(cached_functions_table([entry(key=key)]))
 
 
 def test_an_empty_cache_is_explained() -> None:

@@ -26,6 +26,16 @@ OF_GRADIO = {
     "Code input container",
     "Copy",
     "Use via API",
+    "chatbot conversation",
+    "Copy message",
+    "Edit",
+    "Retry",
+    "Undo",
+    "undo",
+    "Submit",
+    "Select example {n}: {a}",
+    "user's message: {a}",
+    "bot's message: a component of type html",
 }
 """What Gradio writes in English whatever the language is."""
 

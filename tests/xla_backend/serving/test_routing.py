@@ -45,6 +45,15 @@ def test_a_queue_that_costs_more_than_a_first_call_is_left() -> None:
     assert ranked(stuck, IDLE | {"replica 5": 500}, {"replica 5"})[0] == ["replica 5"]
 
 
+def test_a_salt_goes_where_its_keys_and_values_are_kept() -> None:
+    route = Route("gpt2 256x1x32x1", spill_at=3, salt="a visitor's")
+    kept = home("a visitor's", REPLICAS)
+    assert ranked(route, IDLE, {"replica 0", "replica 5"})[0] == [kept]
+    # Another shape of the same talk goes there too, and a long queue is left as any.
+    assert ranked(Route("gpt2 512x1x32x1", salt="a visitor's"), IDLE, set())[0] == [kept]
+    assert kept not in ranked(route, IDLE | {kept: 3}, set())[0]
+
+
 def test_how_long_a_queue_may_be_follows_from_measured_times() -> None:
     assert spill_at(1.0, 0.5) == 2
     assert spill_at(3.1, 0.5) == 7

@@ -309,6 +309,90 @@ def attend_causally(
     return tf.ensure_shape(attended, [None, q.shape[0] * q.shape[2]])
 
 
+def attend_chunk(
+    q: tf.Tensor,
+    kept: KeysValues,
+    own: KeysValues,
+    mask: ChunkMask,
+    score_cap: float | None = None,
+) -> tf.Tensor:
+    """`attend_all` of the positions of a chunk: to those that are kept, and to those of their own.
+
+    The two are not made one array first: that would copy what is kept, in every layer.
+
+    Args:
+        q: queries, scaled, `[H, Q, D]`: of the whole chunk, or of its last token alone.
+        kept: keys and values of the prompt, `[H, S, D]`, of which `mask` shows the first.
+        own: those of the chunk, `[H, C, D]`. Heads as for `attend_all`.
+        mask: which positions they see.
+        score_cap: see `soft_cap`.
+
+    Returns:
+        `[Q, H * D]`.
+    """
+    heads, kv_heads, size = q.shape[0], own.keys.shape[0], q.shape[2]
+    queries = tf.shape(q)[1]
+    shared = tf.reshape(q, [kv_heads, -1, size])  # as in `attend_all`
+
+    def scores(keys: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+        of_heads = tf.matmul(shared, keys, transpose_b=True)
+        of_heads = tf.reshape(of_heads, [heads, queries, tf.shape(keys)[1]])
+        return soft_cap(of_heads, score_cap) + bias
+
+    def weighted_sum(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        of_heads = tf.reshape(weights, [kv_heads, -1, tf.shape(values)[1]])
+        return tf.reshape(tf.matmul(of_heads, values), [heads, queries, size])
+
+    parts = scores(kept.keys, mask.of_kept), scores(own.keys, mask.of_own)
+    highest = tf.maximum(*(tf.reduce_max(part, axis=-1, keepdims=True) for part in parts))
+    of_kept, of_own = (tf.exp(part - highest) for part in parts)
+    attended = weighted_sum(of_kept, kept.values) + weighted_sum(of_own, own.values)
+    attended /= sum(tf.reduce_sum(part, axis=-1, keepdims=True) for part in (of_kept, of_own))
+    return tf.reshape(tf.transpose(attended, [1, 0, 2]), [queries, heads * size])
+
+
+class ChunkMask(NamedTuple):
+    """The biases of scores in a chunk of new positions.
+
+    Attributes:
+        of_kept: broadcastable to `[C, S]`. of_own: `[C, C]`.
+    """
+
+    of_kept: tf.Tensor
+    of_own: tf.Tensor
+
+    @classmethod
+    def after(
+        cls, kept: tf.Tensor, positions: tf.Tensor, length: tf.Tensor, window: int | None = None
+    ) -> ChunkMask:
+        """Of positions `[C]` behind so many kept ones, the first of S = length slots.
+
+        Each sees what is before it and itself; with a window, only the nearest so many.
+        """
+        slots = tf.range(length)[None]
+        distances = positions[:, None] - positions
+        is_kept, is_before = slots < kept, distances >= 0
+        if window is not None:
+            is_kept &= positions[:, None] - slots < window
+            is_before &= distances < window
+        return cls(tf.where(is_kept, 0.0, MASKED), tf.where(is_before, 0.0, MASKED))
+
+    def at(self, place: tf.Tensor) -> ChunkMask:
+        """Of one position of the chunk alone."""
+        return ChunkMask(
+            self.of_kept if self.of_kept.shape[0] == 1 else row(self.of_kept, place),
+            row(self.of_own, place),
+        )
+
+
+def row(x: tf.Tensor, place: tf.Tensor, axis: int = 0) -> tf.Tensor:
+    """One row, as an axis of length 1.
+
+    A slice would do, but TensorFlow compiles slices anew for every place where they begin.
+    """
+    return tf.gather(x, place[None], axis=axis)
+
+
 def attend_cross(q: tf.Tensor, cross: KeysValues, bias: tf.Tensor) -> tf.Tensor:
     """Cross-attention of one query a beam.
 

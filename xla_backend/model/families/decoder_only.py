@@ -1,14 +1,16 @@
 """Decoder-only models: GPT-2 and OPT.
 
 Knows their checkpoints and their forward pass: the prompt at once (`prefill`), then token by token
-(`step`). `padded_length` is the length of the prompt with its padding, which is on the left and
-masked; positions count from the first real token. Must not know how tokens are selected. Axes: see
-`blocks`.
+(`step`), or a prompt chunk by chunk behind positions that are kept (`extend`). `padded_length` is
+the number of slots for the prompt; those of its padding are masked, left of a prompt that runs at
+once, right of one that grows. Positions count from the first real token. Must not know how tokens
+are selected. Axes: see `blocks`; C the positions of a chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,13 +22,14 @@ from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (
     MASKED,
     CausalMask,
+    ChunkMask,
     KeysValues,
     Linear,
     Norm,
     Repeated,
     WeightReader,
 )
-from xla_backend.model.families.model import Prefilled
+from xla_backend.model.families.model import Chunk, Prefilled
 
 
 class Layer(NamedTuple):
@@ -45,22 +48,76 @@ class Context(NamedTuple):
     """What a step needs of the prompts.
 
     Attributes:
-        padding: `[B]` int32, how many tokens are padding.
+        first: `[B]` int32, the slot of each prompt's first token.
+        length: `[B]` int32, its number of tokens.
         prompt: keys and values `[G, S, D]` a layer.
     """
 
-    padding: tf.Tensor
+    first: tf.Tensor
+    length: tf.Tensor
     prompt: list[KeysValues]
 
+    def distances(self, index: tf.Tensor) -> tf.Tensor:
+        """How far each slot is before the new token at place `index`: `[B, S]` int32."""
+        slots = tf.range(tf.shape(self.prompt[0].keys)[1])
+        return (self.length + self.first + index)[:, None] - slots
 
-class LeftPadded:
-    """A prompt of a decoder-only model, which is padded on the left.
+    def bias(self) -> tf.Tensor:
+        """Hides what is not the prompt's: `[B, S]`."""
+        slots = tf.range(tf.shape(self.prompt[0].keys)[1]) - self.first[:, None]
+        return tf.where((slots >= 0) & (slots < self.length[:, None]), 0.0, MASKED)
+
+
+class GrowingPrompt:
+    """A prompt of a decoder-only model: padded on the left, or behind positions that are kept.
 
     Attributes:
         layers: one each.
     """
 
     layers: tuple[Any, ...]
+
+    @property
+    @abstractmethod
+    def vocabulary_size(self) -> int:
+        """V, the number of logits."""
+
+    @abstractmethod
+    def empty_kv_cache(self, batch_size: int, num_beams: int, length: int) -> list[KeysValues]:
+        """See `Model.empty_kv_cache`."""
+
+    def extend_specs(self) -> list[Any]:
+        """See `GrowingModel.extend_specs`."""
+        scalar = tf.TensorSpec([], tf.int32)
+        return [tf.TensorSpec([None], tf.int32), scalar, scalar, self._prompt_specs()]
+
+    def chunk_structure(self) -> Chunk:
+        """See `GrowingModel.chunk_structure`."""
+        return Chunk(0, [KeysValues(0, 0) for _ in self.layers])
+
+    def prefilled_specs(self) -> Prefilled:
+        """See `GrowingModel.prefilled_specs`."""
+        size, number = self.vocabulary_size, tf.TensorSpec([1], tf.int32)
+        return Prefilled(
+            logits=tf.TensorSpec([1, size]),
+            seen=tf.TensorSpec([1, size], tf.bool),
+            context=Context(number, number, self._prompt_specs()),
+        )
+
+    def prefilled(
+        self, token_ids: Sequence[int], prompt: list[KeysValues], logits: tf.Tensor
+    ) -> Prefilled:
+        """See `GrowingModel.prefilled`."""
+        seen = np.zeros([1, self.vocabulary_size], bool)
+        seen[:, token_ids] = True
+        context = Context(tf.constant([0]), tf.constant([len(token_ids)]), prompt)
+        return Prefilled(logits, tf.constant(seen), context)
+
+    def _prompt_specs(self) -> list[KeysValues]:
+        with tf.Graph().as_default():  # nothing is allocated
+            shapes = [kv.keys.shape for kv in self.empty_kv_cache(1, 1, 1)]
+        arrays = [tf.TensorSpec([heads, None, size]) for heads, _, _, size in shapes]
+        return [KeysValues(array, array) for array in arrays]
 
     def input_specs(self) -> list[tf.TensorSpec]:
         """Token ids `[S]` and how many of them are padding, both int32."""
@@ -77,11 +134,11 @@ class LeftPadded:
 
     def prefilled_structure(self) -> Prefilled:
         """See `Model.prefilled_structure`."""
-        return Prefilled(0, 0, Context(0, [KeysValues(0, 0) for _ in self.layers]))
+        return Prefilled(0, 0, Context(0, 0, [KeysValues(0, 0) for _ in self.layers]))
 
 
 @dataclass(frozen=True)
-class DecoderOnly(LeftPadded):
+class DecoderOnly(GrowingPrompt):
     """A GPT-2 or OPT model over its weights.
 
     Attributes:
@@ -140,7 +197,7 @@ class DecoderOnly(LeftPadded):
                     return blocks.attend_all(q, kv, mask.bias(slots[-1:], length)), kv
                 return blocks.attend_causally(q, kv, mask), kv
 
-            return self._block(layer, x, attention, only_last_position)
+            return self._block(layer, x, attention, length - 1 if only_last_position else None)
 
         each = Repeated(block)
         prompt = []
@@ -154,8 +211,36 @@ class DecoderOnly(LeftPadded):
         return Prefilled(
             logits=self._logits(x),
             seen=blocks.occurring(token_ids, slots >= padding, self.vocabulary_size),
-            context=Context(padding[None], prompt),
+            context=Context(padding[None], (length - padding)[None], prompt),
         )
+
+    def extend(
+        self, token_ids: tf.Tensor, kept: tf.Tensor, count: tf.Tensor, prompt: list[KeysValues]
+    ) -> Chunk:
+        """Runs further tokens of a prompt; see `GrowingModel.extend`."""
+        positions, last = kept + tf.range(tf.shape(token_ids)[0]), count - 1
+        chunk = ChunkMask.after(kept, positions, tf.shape(prompt[0].keys)[1])
+
+        def block(
+            layer: Layer,
+            x: tf.Tensor,
+            prompt: KeysValues,
+            mask: ChunkMask,
+            last: tf.Tensor | None = None,
+        ) -> tuple[tf.Tensor, KeysValues]:
+            def attention(q: tf.Tensor, kv: KeysValues) -> tuple[tf.Tensor, KeysValues]:
+                q, k, v = (blocks.split_heads(x, self.heads) for x in (q, *kv))
+                return blocks.attend_chunk(q, prompt, KeysValues(k, v), mask), KeysValues(k, v)
+
+            return self._block(layer, x, attention, last)
+
+        each = Repeated(block)
+        x, own = self._embed(token_ids, positions), []
+        for layer, of_prompt in zip(self.layers[:-1], prompt, strict=False):
+            x, kv = each(layer, x, of_prompt, chunk)
+            own.append(kv)
+        x, kv = block(self.layers[-1], x, prompt[-1], chunk.at(last), last)
+        return Chunk(self._logits(x), [*own, kv])
 
     def step(
         self,
@@ -167,12 +252,10 @@ class DecoderOnly(LeftPadded):
     ) -> tuple[tf.Tensor, list[KeysValues]]:
         """Runs the current token of each beam; see `Model.step`."""
         num_beams, batch_size = token_ids.shape
-        padding, prompt = context
-        length = tf.shape(prompt[0].keys)[1]
-        positions = tf.tile(length - padding + index, [num_beams])
+        prompt = context.prompt
+        positions = tf.tile(context.length + index, [num_beams])
         x = self._embed(tf.reshape(token_ids, [num_beams * batch_size]), positions)
-        prompt_bias = tf.where(tf.range(length) >= padding[:, None], 0.0, MASKED)
-        prompt_bias = blocks.for_each_head(prompt_bias, self.heads)
+        prompt_bias = blocks.for_each_head(context.bias(), self.heads)
         kv_cache_bias = blocks.for_each_head(kv_cache_bias, self.heads)
 
         def block(
@@ -218,12 +301,13 @@ class DecoderOnly(LeftPadded):
         layer: Layer,
         x: tf.Tensor,
         attention: Callable[[tf.Tensor, KeysValues], tuple[tf.Tensor, KeysValues]],
-        only_last_position: bool = False,
+        only: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, KeysValues]:
+        """One layer; where only one position is of interest, of the others just keys and values."""
         normed = layer.attention_norm(x) if self.pre_norm else x
         q, k, v = tf.split(layer.qkv(normed), 3, axis=-1)
-        if only_last_position:
-            q, x = q[-1, None], x[-1, None]
+        if only is not None:
+            q, x = blocks.row(q, only), blocks.row(x, only)
         attended, kv = attention(q * layer.score_scale, KeysValues(k, v))
         x += layer.attention_out(attended)
         if not self.pre_norm:

@@ -6,7 +6,7 @@ Knows the shapes of arguments and results. Must not know any architecture. Axes:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import tensorflow as tf
 
@@ -26,6 +26,18 @@ class Prefilled(NamedTuple):
     logits: tf.Tensor
     seen: tf.Tensor
     context: Any
+
+
+class Chunk(NamedTuple):
+    """The result of running a chunk of a prompt, C positions.
+
+    Attributes:
+        logits: of the token after its last one, `[1, V]`.
+        kv: keys and values of its positions, `[H, C, D]` a layer.
+    """
+
+    logits: tf.Tensor
+    kv: list[KeysValues]
 
 
 def as_batch(prefilled: Sequence[Prefilled]) -> Prefilled:
@@ -90,3 +102,39 @@ class Model(Protocol):
 
     def empty_kv_cache(self, batch_size: int, num_beams: int, length: int) -> list[KeysValues]:
         """Zeros for the keys and values of N = length new tokens, `[G, N, K, D]` a layer."""
+
+
+@runtime_checkable
+class GrowingModel(Model, Protocol):
+    """A model whose prompt can also run in chunks, each behind what is kept of those before it.
+
+    A position's keys and values depend on the tokens up to it alone, not on the slot where they
+    lie: so they serve every prompt that begins with the same tokens.
+    """
+
+    def extend_specs(self) -> list[Any]:
+        """The arguments of `extend`: a None is C, or the slots S."""
+
+    def extend(
+        self, token_ids: tf.Tensor, kept: tf.Tensor, count: tf.Tensor, prompt: list[KeysValues]
+    ) -> Chunk:
+        """Runs further tokens of a prompt.
+
+        Args:
+            token_ids: `[C]` int32.
+            kept: scalar int32, the positions before them, whose keys and values are known.
+            count: scalar int32, how many of the tokens are the prompt's; what the others give
+                means nothing.
+            prompt: keys and values `[H, S, D]` a layer, of which the first `kept` slots are read.
+        """
+
+    def chunk_structure(self) -> Chunk:
+        """A nest of the same structure as the result of `extend`, with any leaves."""
+
+    def prefilled_specs(self) -> Prefilled:
+        """The result of `prefill` as `tf.TensorSpec`s, a None for the slots."""
+
+    def prefilled(
+        self, token_ids: Sequence[int], prompt: list[KeysValues], logits: tf.Tensor
+    ) -> Prefilled:
+        """What `prefill` returns, of a prompt all of whose positions are kept, from slot 0 on."""

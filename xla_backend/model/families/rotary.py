@@ -1,7 +1,8 @@
 """Decoders with rotary positions: Llama, Mistral, Qwen, Gemma, SmolLM and Granite.
 
 Knows the forward pass of what `checkpoints.rotary_form` describes: the prompt at once (`prefill`),
-padded on the left, then token by token (`step`). Must not know which architecture it is, nor how
+padded on the left, then token by token (`step`), or a prompt chunk by chunk behind positions that
+are kept (`extend`). Must not know which architecture it is, nor how
 tokens are selected. Axes: see `blocks`; here H are the heads of keys and values, each of which R
 neighbouring heads of queries share, so that keys and values are never repeated in memory.
 """
@@ -21,6 +22,7 @@ from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (
     MASKED,
     CausalMask,
+    ChunkMask,
     FeedForward,
     KeysValues,
     Linear,
@@ -28,8 +30,8 @@ from xla_backend.model.families.blocks import (
     Repeated,
     WeightReader,
 )
-from xla_backend.model.families.decoder_only import Context, LeftPadded
-from xla_backend.model.families.model import Prefilled
+from xla_backend.model.families.decoder_only import Context, GrowingPrompt
+from xla_backend.model.families.model import Chunk, Prefilled
 
 
 class Layer(NamedTuple):
@@ -54,7 +56,7 @@ class Rotation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rotary(LeftPadded):
+class Rotary(GrowingPrompt):
     """A rotary decoder over its weights.
 
     Attributes:
@@ -160,8 +162,44 @@ class Rotary(LeftPadded):
         return Prefilled(
             logits=self._logits(x),
             seen=blocks.occurring(token_ids, slots >= padding, self.vocabulary_size),
-            context=Context(padding[None], prompt),
+            context=Context(padding[None], (length - padding)[None], prompt),
         )
+
+    def extend(
+        self, token_ids: tf.Tensor, kept: tf.Tensor, count: tf.Tensor, prompt: list[KeysValues]
+    ) -> Chunk:
+        """Runs further tokens of a prompt; see `GrowingModel.extend`."""
+        positions, last = kept + tf.range(tf.shape(token_ids)[0]), count - 1
+        rotations, slots = self._rotations(positions), tf.shape(prompt[0].keys)[1]
+        masks = {
+            window: ChunkMask.after(kept, positions, slots, window) for window in self._windows
+        }
+
+        def block(
+            layer: Layer,
+            x: tf.Tensor,
+            rotation: Rotation,
+            prompt: KeysValues,
+            mask: ChunkMask,
+            last: tf.Tensor | None = None,
+        ) -> tuple[tf.Tensor, KeysValues]:
+            q, k, v = (_swap(y) for y in self._attention_inputs(layer, x, rotation))
+            kv = KeysValues(k, v)
+            if last is not None:
+                q, x, mask = blocks.row(q, last, axis=1), blocks.row(x, last), mask.at(last)
+            attended = blocks.attend_chunk(q, prompt, kv, mask, self.form.score_cap)
+            return self._finish(layer, x, attended), kv
+
+        each = Repeated(block)
+        x, own = self._embed(token_ids), []
+        for layer, form, of_prompt in zip(self.layers[:-1], self.form.layers, prompt, strict=False):
+            rotation = rotations[form.inverse_frequencies]
+            x, kv = each(layer, x, rotation, of_prompt, masks[form.window])
+            own.append(kv)
+        form = self.form.layers[-1]
+        rotation = rotations[form.inverse_frequencies]
+        x, kv = block(self.layers[-1], x, rotation, prompt[-1], masks[form.window], last)
+        return Chunk(self._logits(x), [*own, kv])
 
     def step(
         self,
@@ -173,12 +211,10 @@ class Rotary(LeftPadded):
     ) -> tuple[tf.Tensor, list[KeysValues]]:
         """Runs the current token of each beam; see `Model.step`."""
         num_beams, batch_size = token_ids.shape
-        padding, prompt = context
-        length, new = tf.shape(prompt[0].keys)[1], tf.shape(kv_cache[0].keys)[1]
+        prompt, new = context.prompt, tf.shape(kv_cache[0].keys)[1]
         heads, shared = self.form.kv_heads, self.form.heads // self.form.kv_heads
         groups = batch_size * heads
-        rotations = self._rotations(tf.tile(length - padding + index, [num_beams]))
-        slots = tf.range(length)
+        rotations = self._rotations(tf.tile(context.length + index, [num_beams]))
         places = tf.range(new * num_beams) // num_beams
 
         def for_queries(bias: tf.Tensor) -> tf.Tensor:
@@ -188,11 +224,10 @@ class Rotary(LeftPadded):
 
         biases = {}
         for window in self._windows:
-            is_near = _is_within(length + index - slots, window)
-            of_prompt = tf.where((slots >= padding[:, None]) & is_near, 0.0, MASKED)[None]
-            of_cache = kv_cache_bias
+            of_prompt, of_cache = context.bias()[None], kv_cache_bias
             if window is not None:
-                of_cache += tf.where(_is_within(index - places, window), 0.0, MASKED)
+                of_prompt += tf.where(context.distances(index) < window, 0.0, MASKED)
+                of_cache += tf.where(index - places < window, 0.0, MASKED)
             biases[window] = (for_queries(of_prompt), for_queries(of_cache))
 
         def block(
@@ -284,10 +319,6 @@ class Rotary(LeftPadded):
         if self.form.logit_scale != 1.0:
             logits *= self.form.logit_scale
         return blocks.soft_cap(logits, self.form.logit_cap)
-
-
-def _is_within(distances: tf.Tensor, window: int | None) -> tf.Tensor | bool:
-    return True if window is None else distances < window
 
 
 def _swap(x: tf.Tensor) -> tf.Tensor:

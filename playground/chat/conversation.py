@@ -1,0 +1,231 @@
+"""`Conversation`: settings and turns, as values and as the JSON that the browser keeps.
+
+Knows what a turn is, which part of a conversation a model reads, and that a browser or a file may
+bring anything. Must not know components, HTML or the engine.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, get_args
+
+from playground.context.json_values import LATEST, real, real_or_none, text, truth, whole
+from xla_backend import (
+    BackendError,
+    CacheOutcome,
+    GenerationOptions,
+    GenerationResult,
+    Message,
+)
+from xla_backend.interface.results import Finish
+
+MAX_TURNS = 500
+MAX_JSON_CHARACTERS = 400_000
+"""Characters of one conversation: it travels with every turn."""
+MAX_NAME = 60
+_MAX_MODEL = 1000
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one answer cost; seconds, and counts of tokens, as in `GenerationResult`.
+
+    Attributes:
+        reuses: whether kept keys and values might serve, which a visitor can forbid.
+        left_out: turns at the beginning that the model did not read.
+    """
+
+    cache: CacheOutcome
+    finish: Finish
+    ttft_s: float | None
+    tpot_s: float | None
+    prompt_tokens: int
+    cached_tokens: int
+    new_tokens: int
+    reuses: bool
+    left_out: int
+
+    @classmethod
+    def of(cls, result: GenerationResult, reuses: bool, left_out: int) -> Figures:
+        """Those of a result."""
+        return cls(
+            result.cache,
+            result.finish,
+            result.ttft_s,
+            result.tpot_s,
+            result.prompt_tokens,
+            result.cached_tokens,
+            result.new_tokens,
+            reuses,
+            left_out,
+        )
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A question and its answer; `figures` is None where an error cut the answer."""
+
+    question: str
+    answer: str
+    figures: Figures | None = None
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A conversation.
+
+    Attributes:
+        id: unguessable; the browser keeps it under this name.
+        name: for the list; empty before the first turn.
+        changed_s: when it changed last, seconds since 1970.
+        system: the system prompt.
+        options: of the last turn.
+        left_out: turns at the beginning that the model reads no more.
+    """
+
+    model: str
+    system: str = ""
+    options: GenerationOptions = field(default_factory=GenerationOptions)
+    turns: tuple[Turn, ...] = ()
+    left_out: int = 0
+    name: str = ""
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    changed_s: float = field(default_factory=lambda: round(time.time(), 3))
+
+    def messages(self, question: str, left_out: int) -> tuple[Message, ...]:
+        """What the model is to answer next, without so many of the oldest turns.
+
+        A turn without an answer is none to a chat template.
+        """
+        system = [Message("system", self.system)] if self.system.strip() else []
+        read = [turn for turn in self.turns[left_out:] if turn.answer.strip()]
+        return (
+            *system,
+            *(
+                message
+                for turn in read
+                for message in (Message("user", turn.question), Message("assistant", turn.answer))
+            ),
+            Message("user", question),
+        )
+
+    def before(self, turn: int) -> Conversation:
+        """As it was before a turn, counted from 0; without the name that the first one gave it."""
+        turns = self.turns[:turn]
+        is_named = bool(turns) or self.name != name_for(self.turns[0].question)
+        return self._changed(
+            turns=turns,
+            left_out=self.left_out if self.left_out < len(turns) else 0,
+            name=self.name if is_named else "",
+        )
+
+    def after(self, turn: Turn, left_out: int) -> Conversation:
+        """With one more turn."""
+        name = self.name or name_for(turn.question)
+        return self._changed(turns=(*self.turns, turn), left_out=left_out, name=name)
+
+    def named(self, name: str) -> Conversation:
+        """Under another name; under the first question's where that is blank."""
+        first = self.turns[0].question if self.turns else ""
+        return self._changed(name=name_for(name) or name_for(first))
+
+    def set_to(self, model: str, system: str, options: GenerationOptions) -> Conversation:
+        """With other settings."""
+        return self._changed(model=model, system=system, options=options)
+
+    def branch(self) -> Conversation:
+        """The same as one of its own."""
+        return self._changed(id=secrets.token_hex(8))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "changed_s": self.changed_s,
+            "model": self.model,
+            "system": self.system,
+            "options": self.options.to_dict(),
+            "left_out": self.left_out,
+            "turns": [asdict(turn) for turn in self.turns],
+        }
+
+    def to_json(self) -> str:
+        """As the browser keeps it."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def _changed(self, **changes: Any) -> Conversation:
+        return replace(self, changed_s=round(time.time(), 3), **changes)
+
+
+def name_for(said: str) -> str:
+    """A name out of what was said: the beginning of its first line."""
+    line = next(iter(said.split("\n")), "").strip() if (said := said.strip()) else ""
+    return line if len(line) <= MAX_NAME else line[: MAX_NAME - 1].rstrip() + "…"
+
+
+def readable(kept: object) -> Conversation | None:
+    """What `to_json` has written; None for anything else."""
+    if not isinstance(kept, str) or len(kept) > 2 * MAX_JSON_CHARACTERS:
+        return None
+    try:
+        return checked(json.loads(kept))
+    except (ValueError, RecursionError):
+        return None
+
+
+def checked(values: object) -> Conversation | None:
+    """A conversation from outside, as of `to_dict`; None where something is missing or wrong."""
+    try:
+        return _read(values)  # type: ignore[arg-type]
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, BackendError):
+        return None
+
+
+def _read(values: Mapping[str, Any]) -> Conversation:
+    turns = values["turns"]
+    if not isinstance(turns, list) or len(turns) > MAX_TURNS:
+        raise ValueError("no turns, or too many")
+    said = text(values["id"], 32)
+    if not said.isalnum() or not said.isascii():
+        raise ValueError("no id")
+    return Conversation(
+        model=text(values["model"], _MAX_MODEL),
+        system=text(values["system"], MAX_JSON_CHARACTERS),
+        options=GenerationOptions.from_dict(values["options"]),
+        turns=tuple(map(_turn, turns)),
+        left_out=min(whole(values["left_out"], 0), max(0, len(turns) - 1)),
+        name=name_for(text(values["name"], MAX_JSON_CHARACTERS)),
+        id=said,
+        changed_s=real(values["changed_s"], LATEST),
+    )
+
+
+def _turn(values: Mapping[str, Any]) -> Turn:
+    figures = values["figures"]
+    return Turn(
+        question=text(values["question"], MAX_JSON_CHARACTERS),
+        # A NUL that a model wrote stays: else its next turn would begin with other tokens.
+        answer="\0".join(text(each, MAX_JSON_CHARACTERS) for each in values["answer"].split("\0")),
+        figures=None if figures is None else _figures(figures),
+    )
+
+
+def _figures(values: Mapping[str, Any]) -> Figures:
+    if values["finish"] not in get_args(Finish):
+        raise ValueError("no way to finish")
+    return Figures(
+        cache=CacheOutcome(values["cache"]),
+        finish=values["finish"],
+        ttft_s=real_or_none(values["ttft_s"]),
+        tpot_s=real_or_none(values["tpot_s"]),
+        prompt_tokens=whole(values["prompt_tokens"], 0),
+        cached_tokens=whole(values["cached_tokens"], 0),
+        new_tokens=whole(values["new_tokens"], 0),
+        reuses=truth(values["reuses"]),
+        left_out=whole(values["left_out"], 0),
+    )

@@ -1,0 +1,96 @@
+"""A conversation as a file: Markdown to read, JSON to bring back.
+
+Knows both formats and what may not be in them. Must not know components or events.
+"""
+
+from __future__ import annotations
+
+import json
+
+from playground.chat.conversation import Conversation, Figures, checked
+from playground.ui import quantities
+from playground.ui.families import model_name
+from playground.ui.markup import clean
+from xla_backend import InvalidRequest
+
+FORMAT = "xla-playground-chat"
+VERSION = 1
+MAX_BYTES = 4 * 2**20
+
+
+def to_markdown(conversation: Conversation) -> str:
+    """The conversation as a text, each answer with what it cost."""
+    parts = [f"# {conversation.name}", f"Model: {model_name(conversation.model)}"]
+    if system := conversation.system.strip():
+        parts.append(f"System prompt: {system}")
+    for turn in conversation.turns:
+        parts += ["## User", turn.question, "## Assistant", turn.answer]
+        if turn.figures:
+            parts.append(f"*{_line(turn.figures)}*")
+    return clean("\n\n".join(parts) + "\n")
+
+
+def to_json(conversation: Conversation) -> str:
+    """The conversation with every value, without the folder that its model lies in."""
+    values = conversation.to_dict()
+    del values["id"]
+    values["model"] = model_name(conversation.model)
+    return json.dumps(
+        {
+            "format": FORMAT,
+            "version": VERSION,
+            "units": "every name that ends in _s is seconds; changed_s is seconds since 1970",
+            "conversation": values,
+        },
+        indent=1,
+        ensure_ascii=False,
+    )
+
+
+def from_json(data: bytes) -> Conversation:
+    """The conversation of a file that `to_json` wrote, as a new one.
+
+    Raises:
+        InvalidRequest: it is no such file.
+    """
+    if len(data) > MAX_BYTES:
+        raise InvalidRequest(
+            f"The file is larger than {MAX_BYTES // 2**20} MB, which no conversation of this page "
+            "is. Nothing was changed."
+        )
+    try:
+        content = json.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(
+            "The file is not JSON. Choose one that “JSON” has written; nothing was changed."
+        ) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise InvalidRequest(
+            "The file holds no conversation of this page. Choose one that “JSON” has written; "
+            "nothing was changed."
+        )
+    if content.get("version") != VERSION:
+        raise InvalidRequest(
+            f"The file is of another version of this page, not of version {VERSION}. Nothing was "
+            "changed."
+        )
+    values = content.get("conversation")
+    found = checked({**values, "id": "0"}) if isinstance(values, dict) else None
+    if found is None or not found.turns:
+        raise InvalidRequest(
+            "The conversation in the file cannot be read; was it edited? Nothing was changed."
+        )
+    return found.branch()
+
+
+def _line(figures: Figures) -> str:
+    return " · ".join(
+        [
+            figures.cache.value.upper(),
+            f"TTFT {quantities.seconds_or_dash(figures.ttft_s)}",
+            f"TPOT {quantities.seconds_or_dash(figures.tpot_s)}",
+            quantities.count(figures.new_tokens, "token"),
+            f"reused {figures.cached_tokens} of "
+            f"{quantities.count(figures.prompt_tokens, 'prompt token')}",
+        ]
+    )

@@ -1,0 +1,85 @@
+// What this browser keeps of its visitor's chats. Each conversation lies under an id of its own, so two
+// windows do not write over each other's; which one is open, and what is being written, is a window's.
+const CHAT = "xla-playground-chat-";
+const CHAT_HERE = "xla-playground-chat-here";
+const SALT = "xla-playground-visitor";
+
+// A browser may forbid it, in a frame above all; and it may be full.
+function allowed(what, otherwise) {
+  try {
+    return what();
+  } catch {
+    return otherwise;
+  }
+}
+const here = allowed(() => JSON.parse(sessionStorage.getItem(CHAT_HERE)), null) ?? {};
+function noteHere(changes) {
+  Object.assign(here, changes);
+  allowed(() => sessionStorage.setItem(CHAT_HERE, JSON.stringify(here)));
+}
+// What was sent is a draft again where no answer comes before the page is loaded anew.
+const keepDraft = (draft) => noteHere({ draft });
+function sending(values) {
+  noteHere({ sent: values[0] });
+  return values;
+}
+const keptChat = (chat) => allowed(() => localStorage.getItem(CHAT + chat), null) ?? "";
+let chosen = null; // in the list; the event that opens it cannot tell
+const chooseChat = (chat) => (chosen = chat);
+const chosenChat = () => keptChat(chosen);
+const chatBefore = () => [
+  keptChat(here.chat),
+  [here.sent, here.draft].filter(Boolean).join("\n"),
+  arrived === "reload" || arrived === "back_forward",
+  visitorSalt(),
+];
+
+// Who may reuse whose keys and values: nobody can guess it.
+function visitorSalt() {
+  const drawn = crypto.getRandomValues(new Uint8Array(16));
+  const salt = [...drawn].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+  return allowed(() => {
+    if (!localStorage.getItem(SALT)) localStorage.setItem(SALT, salt);
+    return localStorage.getItem(SALT);
+  }, salt);
+}
+
+// Keeps one, drops another, and tells which there are: as JSON texts, as they come and are kept.
+function keepChats(_, opened, removed) {
+  const isKept = allowed(() => {
+    const chat = JSON.parse(opened);
+    noteHere({ chat: chat.id, sent: "" });
+    if (removed) localStorage.removeItem(CHAT + JSON.parse(removed).id);
+    if (chat.turns.length) localStorage.setItem(CHAT + chat.id, opened);
+    else localStorage.removeItem(CHAT + chat.id);
+    return true;
+  }, false);
+  const names = allowed(() => Object.keys(localStorage), []).filter((name) => name.startsWith(CHAT));
+  const chats = names.flatMap((name) =>
+    allowed(() => {
+      const { id, name: title, changed_s, turns } = JSON.parse(localStorage.getItem(name));
+      return [{ id, name: title, changed_s, turns: turns.length }];
+    }, []),
+  );
+  return [JSON.stringify({ isKept, chats }), opened, removed];
+}
+
+// Another window has changed one.
+window.addEventListener("storage", ({ key }) => {
+  if (key?.startsWith(CHAT)) document.getElementById("chats_are_new")?.click();
+});
+
+// Each answer's own text, as the model wrote it.
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest?.(".chat-copy");
+  if (!button) return;
+  const said = button.closest("[data-testid]").querySelector("[data-text]").dataset.text;
+  button.textContent = (await copied(said)) ? "Copied" : "The browser forbids it";
+});
+
+// Gradio copies a question with the characters that keep its browser from reading markup in it.
+document.addEventListener("click", (event) => {
+  const buttons = event.target.closest?.("#chat .message-buttons");
+  const shown = buttons?.previousElementSibling?.querySelector("[data-testid=user]")?.textContent;
+  if (shown?.includes("\u2060")) setTimeout(() => copied(shown.replaceAll("\u2060", "")), 100);
+});

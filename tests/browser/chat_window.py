@@ -1,0 +1,148 @@
+"""One visitor's window on the Chat tab, and what a visitor does there.
+
+Knows the tab's element ids. Must not know what any test expects.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.browser.visit import Visit
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+_TEXTS = "(at) => [...document.querySelectorAll(at)].map((each) => each.innerText.trim())"
+
+
+class ChatWindow(Visit):
+    """A page that was opened on the Chat tab."""
+
+    def __init__(self, browser: Browser, url: str, width: int, **options: Any) -> None:
+        super().__init__(browser, url, width, 900, **options)
+
+    def settle(self) -> None:
+        """Waits until the tab is built, and the page's first questions are answered."""
+        self.at("#chat_text textarea").wait_for()
+        self.at("#prediction .prediction:not(.awaited)").wait_for(state="attached")
+
+    def limit(self, new_tokens: int) -> None:
+        """Sets how many tokens an answer may have."""
+        field = self.at('#chat_max_new_tokens input[type="number"]')
+        if not field.is_visible():
+            self.at(".chat-columns .more-options button").first.click()
+        field.fill(str(new_tokens))
+        field.press("Tab")
+
+    def choose(self, model: str) -> None:
+        """Picks a model from the list."""
+        self.at("#chat_model input").click()
+        self.page.get_by_role("option", name=model).click()
+
+    def reload(self) -> None:
+        """Loads the page anew."""
+        self.go()
+        self.settle()
+        self.at("#chat_list button, #chat_list .nothing").first.wait_for()
+
+    def write(self, text: str) -> None:
+        """Writes a message without sending it."""
+        self.at("#chat_text textarea").fill(text)
+
+    def draft(self) -> str:
+        """What is written and not sent."""
+        return self.at("#chat_text textarea").input_value()
+
+    def draft_is(self, expected: str) -> None:
+        """Waits until it is this."""
+        self.page.wait_for_function(
+            "said => document.querySelector('#chat_text textarea').value === said", arg=expected
+        )
+
+    def ask(self, text: str) -> None:
+        """Sends a message and waits for its answer."""
+        before = len(self.answers())
+        self.write(text)
+        self.page.keyboard.press("Enter")
+        self.wait_for_answer(before + 1)
+
+    def wait_for_answer(self, number: int) -> None:
+        """Waits until an answer, counted from 1, is the last one and is finished."""
+        try:
+            self.page.wait_for_function(
+                "n => document.querySelectorAll('#chat .chat-copy').length === n"
+                " && !document.querySelector('#chat .caret, #chat .chat-line.busy')"
+                " && !document.getElementById('chat_send').disabled",
+                arg=number,
+            )
+        except Exception as error:
+            shown = [self.text(part) for part in ("#status", "#chat_notice", "#chat")]
+            raise AssertionError(f"no answer; the page shows {shown}") from error
+
+    def questions(self) -> list[str]:
+        """What the visitor asked."""
+        return list(self.page.evaluate(_TEXTS, '#chat [data-testid="user"]'))
+
+    def questions_are(self, expected: list[str]) -> None:
+        """Waits until these stand there."""
+        self.page.wait_for_function(
+            f"expected => JSON.stringify(({_TEXTS})('#chat [data-testid=\"user\"]')) === expected",
+            arg=_json(expected),
+        )
+
+    def answers(self) -> list[str]:
+        """What the model wrote."""
+        return list(
+            self.page.evaluate(
+                "[...document.querySelectorAll('#chat [data-text]')].map((e) => e.dataset.text)"
+            )
+        )
+
+    def lines(self) -> list[str]:
+        """What stands under each answer."""
+        return list(self.page.evaluate(_TEXTS, "#chat .chat-line"))
+
+    def press_message(self, name: str) -> None:
+        """Presses the last of the buttons of that name beside a message."""
+        self.at(f'#chat button[aria-label="{name}"]').last.click()
+
+    def edit(self, number: int, text: str) -> None:
+        """Edits a question, counted from 0, and waits for the answer."""
+        self.at('#chat button[aria-label="Edit"]').nth(number).click()
+        self.at("#chat .edit-textarea").fill(text)
+        self.at('#chat button[aria-label="Submit"]').click()
+        self.page.wait_for_function(
+            f"said => ({_TEXTS})('#chat [data-testid=\"user\"]').at(-1) === said", arg=text
+        )
+        self.wait_for_answer(number + 1)
+
+    def listed_as(self, *expected: str) -> None:
+        """Waits until the list says that."""
+        self.page.wait_for_function(
+            f"expected => JSON.stringify(({_TEXTS})('#chat_list button')) === expected",
+            arg=_json(list(expected)),
+        )
+
+    def open_listed(self, name: str) -> None:
+        """Opens a conversation of the list."""
+        self.at("#chat_list button", has_text=name).click()
+        self.at("#chat_list button[aria-current]", has_text=name).wait_for()
+
+    def saved(self, button: str) -> str:
+        """What a button saves as a file."""
+        with self.page.expect_download() as download:
+            self.at(button).click()
+        return Path(download.value.path()).read_text(encoding="utf-8")
+
+    def bring(self, file: Path) -> None:
+        """Imports a file."""
+        with self.page.expect_file_chooser() as chooser:
+            self.at("#chat_import").click()
+        chooser.value.set_files(file)
+
+
+def _json(texts: list[str]) -> str:
+    """As JavaScript writes it."""
+    return json.dumps(texts, ensure_ascii=False, separators=(",", ":"))

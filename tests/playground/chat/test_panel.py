@@ -1,0 +1,73 @@
+"""What the Chat tab shows of a conversation."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+
+import pytest
+
+from playground.chat import panel
+from playground.chat.conversation import Conversation, Figures, Turn
+from tests.playground.samples import INJECTIONS, miss, result
+
+
+def figures(reuses: bool = True, left_out: int = 0, **changes: object) -> Figures:
+    return Figures.of(result(**changes), reuses, left_out)
+
+
+def words(shown: str) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", shown)).split())
+
+
+def test_the_line_says_what_an_answer_cost() -> None:
+    line = words(panel.line(figures(cached_tokens=412, prompt_tokens=430, finish="eos")))
+    assert "HIT" in line
+    assert "TTFT 22 ms · TPOT 40 ms · 3 tokens · reused 412 of 430 prompt tokens" in line
+    assert "limit" not in line
+    alone = words(panel.line(figures(reuses=False, left_out=2, finish="stopped")))
+    assert "without reuse: 5 prompt tokens · the oldest 2 turns not read · stopped" in alone
+
+
+def test_the_strip_has_a_bar_for_each_turn_and_says_it_in_words() -> None:
+    first = Figures.of(miss(), True, 0)
+    turns = [Turn("a", "b", first), Turn("c", "d", figures()), Turn("e", "f", None)]
+    strip = panel.strip(turns)
+    assert strip.count('class="chat-bar') == 3  # the box and two bars
+    assert 'aria-label="TTFT by turn: 1: 3.10 s MISS, 2: 22 ms HIT"' in strip
+    # The turn that compiled would make all others look alike: its bar is cut.
+    assert strip.count('class="chat-bar cut"') == 1
+    assert panel.strip([]) == panel.strip(turns[2:]) == ""
+
+
+@pytest.mark.parametrize("said", INJECTIONS)
+def test_nothing_that_was_said_becomes_markup(said: str) -> None:
+    talk = Conversation(said, turns=(Turn(said, said),))
+    question, answer = panel.messages(talk)
+    shown = question["content"]["text"]
+    assert not re.search(r"<[a-zA-Z/!?]", shown)
+    assert panel.as_written(shown) == said
+    told = answer["content"]["value"]
+    assert "<script" not in told
+    assert "<img" not in told
+    listed = panel.conversations(
+        json.dumps({"chats": [{"id": said, "name": said, "turns": 1, "changed_s": 1}]}), ""
+    )
+    assert "<script" not in listed
+    assert "<img" not in listed
+
+
+def test_the_newest_conversation_is_listed_first() -> None:
+    chats = [
+        {"id": name, "name": name, "turns": turns, "changed_s": changed_s}
+        for name, turns, changed_s in (("old", 1, 1.0), ("new", 3, 2.0))
+    ]
+    listed = panel.conversations(json.dumps({"chats": chats}), "old")
+    assert words(listed).split() == ["new", "3", "turns", "old", "1", "turn"]
+    assert listed.count("aria-current") == 1
+
+
+@pytest.mark.parametrize("summaries", ["", "[]", "null", '{"chats": [{}]}', '{"chats": [5]}'])
+def test_a_browser_may_bring_anything(summaries: str) -> None:
+    assert "appear here" in panel.conversations(summaries, "")

@@ -1,0 +1,116 @@
+"""`TerminalChat`: a talk with an instruct model in a terminal.
+
+Knows lines, signals and what is said under an answer. Must not know how text is generated, nor
+which arguments the command line has.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING
+
+from xla_backend.interface.errors import InvalidRequest
+from xla_backend.interface.prompt import Message
+from xla_backend.interface.results import GenerationResult, ModelInfo
+
+if TYPE_CHECKING:
+    from xla_backend.backend.backend import Backend
+    from xla_backend.backend.text_stream import TextStream
+    from xla_backend.interface.options import GenerationOptions
+
+HELP = "Ctrl-C stops an answer, /new begins anew, Ctrl-D or /quit ends."
+SALT = "chat"
+"""The engine is this process's own: nobody else can reuse anything."""
+
+
+class TerminalChat:
+    """Reads messages, prints answers as they come, and keeps the talk."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        info: ModelInfo,
+        options: GenerationOptions,
+        system: str,
+        out: IO[str],
+    ) -> None:
+        """Says nothing yet.
+
+        Args:
+            backend: with the model loaded.
+            info: the model.
+            options: of every answer; where they ask for more tokens than half of what the model
+                reads, for so many.
+            system: how the model is to answer; empty: as its chat template says.
+            out: where answers go; what is asked goes to stdout, which may be another terminal.
+        """
+        if info.context_length is not None:
+            most = max(1, info.context_length // 2)
+            options = options.replace(max_new_tokens=min(options.max_new_tokens, most))
+        self._backend = backend
+        self._model = info.name
+        self._options = options
+        self._out = out
+        self._start = (Message("system", system),) if system else ()
+        self._messages: tuple[Message, ...] = self._start
+
+    def run(self) -> None:
+        """Talks until the end of the input, or until told to end."""
+        print(f"{self._model}: {HELP}", file=sys.stderr)
+        while True:
+            try:
+                said = input("> ").strip()
+            except EOFError:
+                return
+            except KeyboardInterrupt:  # gives up the line
+                print(f"\n{HELP}", file=sys.stderr)
+                continue
+            if said == "/quit":
+                return
+            if said == "/new":
+                self._messages = self._start
+            elif said:
+                self._answer(said)
+
+    def _answer(self, said: str) -> None:
+        asked = (*self._messages, Message("user", said))
+        stream = self._backend.stream(self._model, asked, self._options, cache_salt=SALT)
+        try:
+            with _stopped_by_ctrl_c(stream):
+                for chunk in stream:
+                    print(chunk, end="", file=self._out, flush=True)
+        except InvalidRequest as error:
+            print(f"error: {error} /new begins anew.", file=sys.stderr, flush=True)
+            return
+        if (result := stream.result) is None:  # stopped before it began
+            return
+        print(f"\n{describe(result)}", file=self._out, flush=True)
+        if result.text.strip():
+            self._messages = (*asked, Message("assistant", result.text))
+
+
+@contextmanager
+def _stopped_by_ctrl_c(stream: TextStream) -> Iterator[None]:
+    """Lets Ctrl-C end an answer; an exception in the middle of the engine's work would not."""
+    before = signal.signal(signal.SIGINT, lambda number, frame: stream.stop())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def describe(result: GenerationResult) -> str:
+    """The line under an answer."""
+    parts = [result.cache.value.upper()]
+    if result.ttft_s is not None:
+        parts.append(f"TTFT {result.ttft_s:.3f} s")
+    if result.tpot_s is not None:
+        parts.append(f"TPOT {result.tpot_s:.4f} s")
+    parts.append(f"{result.new_tokens} token{'s' * (result.new_tokens != 1)}")
+    parts.append(f"reused {result.cached_tokens} of {result.prompt_tokens} prompt tokens")
+    if result.finish == "stopped":
+        parts.append("stopped")
+    return f"[{' · '.join(parts)}]"
