@@ -17,7 +17,7 @@ import gradio as gr
 
 from playground.cache.shapes import survey
 from playground.context.runs import UNEXPECTED
-from playground.inside.functions import BESIDE_THE_ENGINE, NO_STORE
+from playground.inside.functions import BESIDE_THE_ENGINE, NO_STORE, check_own
 from xla_backend import BackendError, BucketRules, CacheKey, InvalidRequest
 
 if TYPE_CHECKING:
@@ -136,7 +136,8 @@ def add_engine_endpoints(page: "PageContext") -> None:
             padded_length: prompt slots, as entries lists them.
             num_beams: beams, likewise.
             max_new_tokens: new slots, likewise.
-            measure: also run a token with XLA's profiler, which takes ten seconds.
+            measure: also run a token with XLA's profiler, which takes ten seconds; not on a page
+                for strangers.
         Returns:
             An object with prefill (one call) and decode (one token), each with operations,
             hlo_instructions, optimized_instructions, kernels, flops, bytes, weight_bytes,
@@ -146,6 +147,8 @@ def add_engine_endpoints(page: "PageContext") -> None:
         page.check_model(model)
         if page.inspector is None:
             raise InvalidRequest(NO_STORE)
+        if measure:
+            check_own(page)
         key = CacheKey(padded_length, num_beams, max_new_tokens)
         identity = backend.identity(model)
         seen = page.inspector.inspect(model, identity, key)

@@ -35,6 +35,16 @@ def key_of(text: str) -> CacheKey:
     return CacheKey(padded_length, num_beams, max_new_tokens)
 
 
+def check_own(page: PageContext) -> None:
+    """Refuses on a page for strangers what loads the model a second time.
+
+    Raises:
+        InvalidRequest: it is one.
+    """
+    if not page.admin:
+        raise InvalidRequest("This page measures nothing for strangers. Run one of your own.")
+
+
 def choices(page: PageContext, model: str | None) -> list[tuple[str, str]]:
     """Label and word of each function of a model; none where nothing can be known of it."""
     if page.inspector is None or not model:

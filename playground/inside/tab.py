@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from playground.inside import report
-from playground.inside.functions import BESIDE_THE_ENGINE, NO_STORE, choices, key_of
+from playground.inside.functions import BESIDE_THE_ENGINE, NO_STORE, check_own, choices, key_of
 from playground.inside.texts_route import links
 from playground.ui.components import (
     FOLLOWING,
@@ -68,8 +68,10 @@ class InsideTab:
             )
         with gr.Row(elem_classes="actions"):
             self.look = gr.Button("Look inside", variant="primary", elem_id="inside_look")
-            self.measure = gr.Button("Measure a token", elem_id="inside_measure")
-            self.texts = gr.Button("Files to download", elem_id="inside_texts")
+            # These load the model a second time: strangers could fill the memory by pressing them.
+            mine = self._page.admin
+            self.measure = gr.Button("Measure a token", elem_id="inside_measure", visible=mine)
+            self.texts = gr.Button("Files to download", elem_id="inside_texts", visible=mine)
         self.notice = gr.HTML("", elem_id="inside_notice", apply_default_css=False)
         self.files = gr.HTML("", elem_id="inside_files", apply_default_css=False)
 
@@ -127,6 +129,7 @@ class InsideTab:
 
     def _measure(self, model: str, function: str | None) -> Updates:
         try:
+            check_own(self._page)
             key = key_of(function or "")
             self._page.check_model(model)
             started = time.monotonic()
@@ -139,6 +142,7 @@ class InsideTab:
 
     def _texts(self, model: str, function: str | None) -> Updates:
         try:
+            check_own(self._page)
             key = key_of(function or "")
             self._page.check_model(model)
             self._inspector().texts(model, self._page.backend.identity(model), key)

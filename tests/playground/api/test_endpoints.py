@@ -46,7 +46,7 @@ ENDPOINTS = (
 )
 GENERATED = (
     *("model", "text", "prompt_tokens", "new_tokens", "finish_reason", "key", "cache"),
-    *("batch_size", "timing", "ttft_s", "tpot_s"),
+    *("batch_size", "cached_tokens", "timing", "ttft_s", "tpot_s"),
 )
 RECORDING = FOLDER / "command-1.flac"
 

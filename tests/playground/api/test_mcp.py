@@ -41,7 +41,9 @@ def test_an_agent_finds_the_tools_and_calls_them(url: str, small_gpt2: Path) -> 
     calls = [("generate", asked), ("predict", asked), ("models", {})]
     tools, answers = asyncio.run(_ask(url, [*calls, ("generate", {**asked, "prompt": " "})]))
     described = {tool.name: tool for tool in tools}
-    assert set(described) == {"generate", "stream", "predict", "compare", "models", "entries"}
+    assert set(described) == {
+        *("generate", "stream", "predict", "compare", "models", "entries", "inspect")
+    }
     for tool in tools:
         assert len(tool.description) > 30
     properties = described["generate"].inputSchema["properties"]

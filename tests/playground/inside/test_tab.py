@@ -87,7 +87,7 @@ def told() -> Told:
 
 @pytest.fixture
 def visitor(told: Told) -> Visitor:
-    visitor = Visitor(create_app(FakeBackend(), inspector=cast(Inspector, told)))
+    visitor = Visitor(create_app(FakeBackend(), inspector=cast(Inspector, told), admin=True))
     visitor.put("inside_model", "gpt2-stories")
     return visitor
 
@@ -123,6 +123,15 @@ def test_the_files_are_linked(visitor: Visitor) -> None:
     links = visitor.reads("inside_files")
     assert "decode.stablehlo.mlir" in links
     assert "key=16x1x32" in links
+
+
+@pytest.mark.parametrize("button", ["inside_measure", "inside_texts"])
+def test_strangers_have_no_second_copy_of_a_model_loaded(told: Told, button: str) -> None:
+    visitor = Visitor(create_app(FakeBackend(), inspector=cast(Inspector, told), admin=False))
+    visitor.put("inside_model", "gpt2-stories")
+    assert not visitor.shown(button, "visible")
+    visitor.press(button)
+    assert "nothing for strangers" in visitor.reads("inside_notice")
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("Not there."), EngineStopped("Killed.")])
