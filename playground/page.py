@@ -161,6 +161,8 @@ def create_app(
                         built[address] = tab(page)
                     tell = f"() => tellAddress({json.dumps(address)})"
                     item.select(None, None, None, js=tell, **QUIET)
+                    if isinstance(built[address], ChatTab):
+                        item.select(built[address].prepare, None, None, **QUIET)
         built["chat"].open_in(built["playground"].request_fields)
         if admin:
             built["models"].offer_added(

@@ -6,6 +6,7 @@ browser keeps beside the open conversation, nor how text is generated.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,7 @@ from playground.ui.option_controls import (
     with_seed,
 )
 from playground.ui.prediction_line import no_prediction_line, prediction_line
-from xla_backend import BackendError, InvalidRequest, ModelInfo
+from xla_backend import BackendError, CacheOutcome, InvalidRequest, ModelInfo, question
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
@@ -53,6 +54,8 @@ EXAMPLES = (
     ("Ask for a list", "Name five animals that live in the sea."),
 )
 """What a button says, and what it asks; each can be gone on with."""
+_ANY_SALT = "any"
+"""Whose it is does not matter to which function a first message needs."""
 _EMPTY_LINE = "Write a message: here stands what it will meet."
 _COPY_LINK = f"""(opened, text, model, system, ...options) => {{
   const first = (opened && JSON.parse(opened).turns[0]?.question) || text;
@@ -89,6 +92,18 @@ class ChatTab:
         self._connect_request()
         self.controls.connect()
         self._connect_runs()
+
+    def prepare(self) -> None:
+        """Has the function of a first message made while the visitor still writes hers."""
+        backend = self._page.backend
+        model = next((each for each in self._page.models() if each.is_instruct), None)
+        if model is None or not model.loaded:
+            return
+        options = self._page.limits.within(INSTRUCT_DEFAULTS)
+        with contextlib.suppress(BackendError):
+            first = backend.predict(model.name, question("Hello"), options, cache_salt=_ANY_SALT)
+            if first.outcome in (CacheOutcome.MISS, CacheOutcome.DISK):
+                backend.prefetch(model.name, [first.key])
 
     # ---- what is on the tab
 

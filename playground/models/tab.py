@@ -103,15 +103,19 @@ class ModelsTab:
             if names == offered:
                 return [names, *(gr.skip() for _ in pickers)]
             text, speech = self._page.models(), self._page.speech_models()
+            special = {
+                "speech_model": speech,
+                "inside_model": [*text, *speech],
+                "chat_model": [model for model in text if model.is_instruct],
+            }
             return [
                 names,
                 *(
-                    gr.update(choices=model_choices(speech if each in of_speech else text))
+                    gr.update(choices=model_choices(special.get(str(each.elem_id), text)))
                     for each in pickers
                 ),
             ]
 
-        of_speech = [each for each in pickers if each.elem_id == "speech_model"]
         gr.on(
             [self._page.load, self._page.engine_is_new.click],
             follow,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -206,3 +207,12 @@ def test_a_page_without_such_a_model_says_so() -> None:
     blocks = create_app(FakeBackend()).blocks.values()
     texts = [str(block.value) for block in blocks if isinstance(block, gr.HTML)]
     assert any("no model with a chat template" in text for text in texts)
+
+
+def test_opening_the_tab_has_the_first_function_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = dataclasses.replace(TALKER, loaded=True)
+    monkeypatch.setattr(fake_backend, "MODELS", (loaded,))
+    engine = Engine()
+    Chatting(engine).tab.prepare()
+    first = engine.predict("talker", (Message("user", "Hello"),), INSTRUCT_DEFAULTS)
+    assert engine.in_background == [("talker", first.key)]
