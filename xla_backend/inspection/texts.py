@@ -6,6 +6,7 @@ texts are read for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -14,6 +15,9 @@ import tensorflow as tf
 from xla_backend.compilation.compiler import Compiler
 from xla_backend.inspection.jobs import TextsJob
 from xla_backend.model.engine import Engine
+
+# Where each operation comes from. Netron reads StableHLO, but not all forms of these.
+_LOCATIONS = re.compile(rb'^#loc.*\n| loc\((?:#loc\d*|fused\[[^\]]*\]|"[^"]*")\)', re.MULTILINE)
 
 STAGES = {
     "stablehlo": "stablehlo.mlir",
@@ -36,6 +40,8 @@ def write(job: TextsJob) -> None:
         for stage, ending in STAGES.items():
             text = tell(stage)
             data = text if isinstance(text, bytes) else text.encode()
+            if stage == "stablehlo":
+                data = _LOCATIONS.sub(b"", data)
             (job.folder / f"{name}.{ending}").write_bytes(data)
 
 
