@@ -39,6 +39,7 @@ from xla_backend import (
 from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.child_process.channel import Channel
+from xla_backend.interface.results import PrefixCacheUse
 from xla_backend.process.engine_process import EngineProcess
 from xla_backend.process.messages import Request, Settings
 
@@ -149,6 +150,9 @@ class PretendedBackend:
 
     def stored_keys(self) -> list[Any]:
         return []
+
+    def prefix_cache(self) -> PrefixCacheUse:
+        return PrefixCacheUse()
 
     def prefetching(self) -> list[Any]:
         return []
