@@ -17,7 +17,8 @@ import gradio as gr
 
 from playground.cache.shapes import survey
 from playground.context.runs import UNEXPECTED
-from playground.inside.functions import BESIDE_THE_ENGINE, NO_STORE, check_own
+from playground.inside.functions import NO_STORE, check_own
+from playground.ui.components import BESIDE_THE_ENGINE
 from xla_backend import BackendError, BucketRules, CacheKey, InvalidRequest
 
 if TYPE_CHECKING:

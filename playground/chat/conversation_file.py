@@ -5,17 +5,14 @@ Knows both formats and what may not be in them. Must not know components or even
 
 from __future__ import annotations
 
-import json
-
 from playground.chat.conversation import Conversation, Figures, checked
+from playground.context.json_file import JsonFile
 from playground.ui import quantities
 from playground.ui.families import model_name
 from playground.ui.markup import clean
 from xla_backend import InvalidRequest
 
-FORMAT = "xla-playground-chat"
-VERSION = 1
-MAX_BYTES = 4 * 2**20
+FILE = JsonFile("xla-playground-chat", "conversation", "JSON", 4 * 2**20)
 
 
 def to_markdown(conversation: Conversation) -> str:
@@ -35,16 +32,8 @@ def to_json(conversation: Conversation) -> str:
     values = conversation.to_dict()
     del values["id"]
     values["model"] = model_name(conversation.model)
-    return json.dumps(
-        {
-            "format": FORMAT,
-            "version": VERSION,
-            "units": "every name that ends in _s is seconds; changed_s is seconds since 1970",
-            "conversation": values,
-        },
-        indent=1,
-        ensure_ascii=False,
-    )
+    units = "every name that ends in _s is seconds; changed_s is seconds since 1970"
+    return FILE.written({"units": units, "conversation": values})
 
 
 def from_json(data: bytes) -> Conversation:
@@ -53,28 +42,7 @@ def from_json(data: bytes) -> Conversation:
     Raises:
         InvalidRequest: it is no such file.
     """
-    if len(data) > MAX_BYTES:
-        raise InvalidRequest(
-            f"The file is larger than {MAX_BYTES // 2**20} MB, which no conversation of this page "
-            "is. Nothing was changed."
-        )
-    try:
-        content = json.loads(data.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest(
-            "The file is not JSON. Choose one that “JSON” has written; nothing was changed."
-        ) from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise InvalidRequest(
-            "The file holds no conversation of this page. Choose one that “JSON” has written; "
-            "nothing was changed."
-        )
-    if content.get("version") != VERSION:
-        raise InvalidRequest(
-            f"The file is of another version of this page, not of version {VERSION}. Nothing was "
-            "changed."
-        )
-    values = content.get("conversation")
+    values = FILE.read(data).get("conversation")
     found = checked({**values, "id": "0"}) if isinstance(values, dict) else None
     if found is None or not found.turns:
         raise InvalidRequest(

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from playground.chat import conversation_file, panel
 from playground.chat.conversation import Conversation, readable
-from playground.ui.components import QUIET, SAVE, notice
+from playground.ui.components import QUIET, SAVE, notice, small_button
 from xla_backend import BackendError
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class Shelf:
                 '<h2>Conversations</h2><p class="caption">Kept in this browser only.</p>',
                 apply_default_css=False,
             )
-            self._new = _small_button("New chat", "chat_new")
+            self._new = small_button("New chat", "chat_new")
         self.opened = gr.Textbox("", visible=False)
         self.name = gr.Textbox(
             label="Name",
@@ -54,8 +53,8 @@ class Shelf:
             elem_id="chat_name",
         )
         with gr.Row(elem_classes="chat-actions"):
-            self._markdown = _small_button("Markdown", "chat_markdown")
-            self._json = _small_button("JSON", "chat_json")
+            self._markdown = small_button("Markdown", "chat_markdown")
+            self._json = small_button("JSON", "chat_json")
             self._upload = gr.UploadButton(
                 "Import JSON",
                 size="sm",
@@ -65,8 +64,8 @@ class Shelf:
                 scale=0,
                 min_width=90,
             )
-            self._delete = _small_button("Delete", "chat_delete")
-            self._undo = _small_button("Undo delete", "chat_undo_delete", visible=False)
+            self._delete = small_button("Delete", "chat_delete")
+            self._undo = small_button("Undo delete", "chat_undo_delete", visible=False)
         self.notice = gr.HTML("", elem_id="chat_shelf_notice", apply_default_css=False)
         self._list = gr.HTML(
             panel.conversations("", ""),
@@ -176,12 +175,8 @@ class Shelf:
         return updates
 
     def _import(self, path: str, request: gr.Request) -> Updates:
-        file = Path(path)
         try:
-            with file.open("rb") as opened:
-                data = opened.read(conversation_file.MAX_BYTES + 1)
-            file.unlink(missing_ok=True)
-            found = conversation_file.from_json(data)
+            found = conversation_file.from_json(conversation_file.FILE.uploaded(path))
         except BackendError as error:
             return {self.notice: notice(str(error))}
         return self._opening(request, found, with_settings=True)
@@ -221,7 +216,3 @@ def _markdown(conversation: Conversation) -> dict[str, str]:
 def _json(conversation: Conversation) -> dict[str, str]:
     text = conversation_file.to_json(conversation)
     return {"name": "chat.json", "type": "application/json", "text": text}
-
-
-def _small_button(label: str, elem_id: str, visible: bool = True) -> gr.Button:
-    return gr.Button(label, size="sm", elem_id=elem_id, scale=0, min_width=90, visible=visible)

@@ -30,6 +30,8 @@ from playground.ui.components import (
     model_description,
     model_dropdown,
     notice,
+    small_button,
+    system_prompt,
 )
 from playground.ui.families import CHATTING
 from playground.ui.markup import clean
@@ -150,13 +152,7 @@ class ChatTab:
     def _build_settings(self, models: list[ModelInfo]) -> None:
         self.link_notice = gr.HTML("", elem_id="chat_link_notice", apply_default_css=False)
         self.model = model_dropdown(models, "chat_model", is_described=True)
-        self.system = gr.Textbox(
-            label="System prompt",
-            lines=1,
-            max_lines=4,
-            placeholder="How to answer: in one sentence",
-            elem_id="chat_system",
-        )
+        self.system = system_prompt("chat_system")
         self.without_reuse = gr.Checkbox(
             label="Without reuse",
             info="Computes the whole conversation anew for each turn. To see the difference.",
@@ -169,12 +165,8 @@ class ChatTab:
                 most_new_tokens=self._page.limits.new_tokens,
             )
         with gr.Row(elem_classes="chat-actions"):
-            self.copy_link = gr.Button(
-                "Copy link", size="sm", elem_id="chat_copy_link", scale=0, min_width=90
-            )
-            self.to_playground = gr.Button(
-                "Open in Playground", size="sm", elem_id="chat_to_playground", scale=0, min_width=90
-            )
+            self.copy_link = small_button("Copy link", "chat_copy_link")
+            self.to_playground = small_button("Open in Playground", "chat_to_playground")
 
     # ---- what happens
 

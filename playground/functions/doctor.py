@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from playground.functions import doctor_panel
-from playground.ui.components import FOLLOWING, PAGE_EVENT, QUIET, empty_on_change, notice
+from playground.ui.components import (
+    BESIDE_THE_ENGINE,
+    FOLLOWING,
+    PAGE_EVENT,
+    QUIET,
+    empty_on_change,
+    notice,
+)
 from xla_backend import BackendError, InvalidRequest
 from xla_backend.retracing.doctor import diagnose
 from xla_backend.retracing.question import GENERATE, WEIGHTED, Argument, Question
@@ -145,7 +152,7 @@ class RetraceDoctor:
             [self.report, self.notice, self.run],
             **PAGE_EVENT,
             **FOLLOWING,
-            **self._page.alone,
+            **BESIDE_THE_ENGINE,
         )
 
     def _turn(self, function: str) -> dict[Any, Any]:
@@ -164,8 +171,12 @@ class RetraceDoctor:
             InvalidRequest: it cannot be.
         """
         if function == _FILE and self._page.admin:
-            if not (path := Path((file or "").strip())).is_file():
-                raise InvalidRequest("There is no such file: name one on the page's machine.")
+            # Not any file: whoever reaches the page could upload one, and know where it lies.
+            path = Path((file or "").strip()).resolve()
+            if not (path.is_file() and path.is_relative_to(Path.cwd())):
+                raise InvalidRequest(
+                    "There is no such file: name one in the folder in which the page was started."
+                )
             return Question("", jit_compile=jit_compile, file=path)
         if function not in _CHOICES:
             raise InvalidRequest("There is no such function here.")
@@ -192,7 +203,6 @@ class RetraceDoctor:
         """Checks the question at once."""
         try:
             question = self._question(*values)
-            self._page.line.check_room()
         except BackendError as error:
             return {self.notice: notice(str(error)), self.asked: None}
         return {

@@ -145,8 +145,8 @@ def _alone(attempt: Attempt) -> str:
 
 def _flags() -> str:
     """What the environment says to TensorFlow and XLA."""
-    said = " ".join(
-        f"<code>{name}={escape(os.environ.get(name) or '')}</code>"
-        for name in ("XLA_FLAGS", "TF_XLA_FLAGS")
-    )
-    return f'<p class="remarks">In force here: {said}</p>'
+    flags = {name: os.environ.get(name) for name in ("XLA_FLAGS", "TF_XLA_FLAGS")}
+    given = [f"<code>{name}={escape(value)}</code>" for name, value in flags.items() if value]
+    if not given:
+        return f'<p class="remarks">Neither {" nor ".join(flags)} is set here.</p>'
+    return f'<p class="remarks">In force here: {" ".join(given)}</p>'

@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from playground.ui.components import Field
+from playground.ui.components import Field, system_prompt
 from playground.ui.families import family_of
 from xla_backend import ModelInfo
 
@@ -35,13 +35,7 @@ class PromptFields:
         )
         is_instruct = model is not None and model.is_instruct
         with gr.Column(visible=is_instruct, elem_classes="instruct") as self.of_instruct:
-            self.system = gr.Textbox(
-                label="System prompt",
-                lines=1,
-                max_lines=4,
-                placeholder="How to answer: in one sentence",
-                elem_id="system",
-            )
+            self.system = system_prompt("system")
             self.is_raw = gr.Checkbox(
                 label="Raw prompt: no chat template, the model continues the text",
                 elem_id="raw_prompt",

@@ -43,6 +43,7 @@ from playground.ui.components import (
     model_dropdown,
     name_buttons,
     notice,
+    small_button,
 )
 from playground.ui.families import Family, family_of
 from playground.ui.option_controls import (
@@ -153,8 +154,8 @@ class PlaygroundTab:
         )
         with gr.Row(elem_classes="origin-row"):
             self.origin = gr.HTML("", elem_id="origin", apply_default_css=False)
-            self.continue_text = _small_button("Continue", "continue_text")
-            self.copy_text = _small_button("Copy text", "copy_text")
+            self.continue_text = small_button("Continue", "continue_text", visible=False)
+            self.copy_text = small_button("Copy text", "copy_text", visible=False)
         self.download = gr.HTML("", elem_id="download", apply_default_css=False)
         self.report = gr.HTML(empty_report(family), elem_id="report", apply_default_css=False)
         self.shown = gr.State(None)
@@ -494,10 +495,6 @@ class PlaygroundTab:
         # Of anything else the processes are its own, and are ended.
         note = stopping_note(self._backend.status) if isinstance(run, Run) else ""
         return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")
-
-
-def _small_button(label: str, elem_id: str) -> gr.Button:
-    return gr.Button(label, size="sm", elem_id=elem_id, scale=0, min_width=110, visible=False)
 
 
 def _can_go_on(shown: Shown | None, family: Family) -> bool:

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -19,7 +18,7 @@ from playground.history import records, records_file
 from playground.history.records import Record
 from playground.history.table import SCRIPT, history_table, side_by_side, timeline
 from playground.ui import quantities
-from playground.ui.components import PRESS, QUIET, SAVE, notice
+from playground.ui.components import PRESS, QUIET, SAVE, notice, small_button
 from playground.ui.families import model_name
 from playground.ui.option_controls import OptionControls, values_for
 from xla_backend import BackendError, GenerationOptions, InvalidRequest
@@ -59,8 +58,8 @@ class HistoryPanel:
                 apply_default_css=False,
             )
             with gr.Row(elem_classes="history-actions"):
-                self.csv = _small_button("Export CSV", "export_csv")
-                self.json = _small_button("Export JSON", "export_json")
+                self.csv = small_button("Export CSV", "export_csv")
+                self.json = small_button("Export JSON", "export_json")
                 self.upload = gr.UploadButton(
                     "Import JSON",
                     size="sm",
@@ -70,8 +69,8 @@ class HistoryPanel:
                     scale=0,
                     min_width=100,
                 )
-                self.clear = _small_button("Clear", "clear")
-                self.undo = _small_button("Undo clear", "undo_clear", visible=False)
+                self.clear = small_button("Clear", "clear")
+                self.undo = small_button("Undo clear", "undo_clear", visible=False)
         self.notice = gr.HTML("", elem_id="history_notice", apply_default_css=False)
         self.timeline = gr.HTML("", elem_id="timeline", apply_default_css=False)
         self.pinned = gr.HTML("", elem_id="pinned", apply_default_css=False, js_on_load=SCRIPT)
@@ -185,7 +184,7 @@ class HistoryPanel:
     def _import(self, path: str, runs: Any) -> Updates:
         own = records.readable(runs)
         try:
-            others, unreadable = records_file.from_json(_read(Path(path)))
+            others, unreadable = records_file.from_json(records_file.FILE.uploaded(path))
         except BackendError as error:
             return {self.notice: notice(str(error))}
         merged, added = records.merge(own, others)
@@ -248,20 +247,8 @@ class HistoryPanel:
         }
 
 
-def _small_button(label: str, elem_id: str, visible: bool = True) -> gr.Button:
-    return gr.Button(label, size="sm", elem_id=elem_id, scale=0, min_width=100, visible=visible)
-
-
 def _number(event: gr.EventData) -> object:
     return event._data.get("run") if isinstance(event._data, dict) else None
-
-
-def _read(path: Path) -> bytes:
-    """The uploaded file, which then goes: one byte more than is allowed tells that it is larger."""
-    with path.open("rb") as file:
-        data = file.read(records_file.MAX_BYTES + 1)
-    path.unlink(missing_ok=True)
-    return data
 
 
 def _imported(added: int, readable: int, unreadable: int) -> str:

@@ -5,36 +5,30 @@ Knows both formats and what may not be in them. Must not know components or even
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from playground.context.json_file import JsonFile
 from playground.history import machine, records
 from playground.history.records import Record
 from playground.ui.csv_cells import csv_table
 from playground.ui.families import model_name
 from xla_backend import InvalidRequest
 
-FORMAT = "xla-playground-runs"
-VERSION = 1
-MAX_BYTES = 10 * 2**20
+FILE = JsonFile("xla-playground-runs", "runs", "Export JSON", 10 * 2**20)
 _NESTED = ("key", "requested_key", "timing", "first_call", "options")
 
 
 def to_json(runs: Sequence[Record], exported: datetime) -> str:
     """The runs with every raw value, and the machine that serves the page."""
-    return json.dumps(
+    return FILE.written(
         {
-            "format": FORMAT,
-            "version": VERSION,
             "exported": _utc(exported.timestamp()),
             "machine": machine.description(),
             "units": "every name that ends in _s is seconds; time is seconds since 1970",
             "runs": [_portable(run) for run in runs],
-        },
-        indent=1,
-        ensure_ascii=False,
+        }
     )
 
 
@@ -50,28 +44,7 @@ def from_json(data: bytes) -> tuple[list[Record], int]:
     Raises:
         InvalidRequest: it is no such file, or holds no run that can be read.
     """
-    if len(data) > MAX_BYTES:
-        raise InvalidRequest(
-            f"The file is larger than {MAX_BYTES // 2**20} MB, which no export of this page is. "
-            "Nothing was changed."
-        )
-    try:
-        content = json.loads(data.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest(
-            "The file is not JSON. Choose one that “Export JSON” has written; nothing was changed."
-        ) from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise InvalidRequest(
-            "The file holds no runs of this page. Choose one that “Export JSON” has written; "
-            "nothing was changed."
-        )
-    if content.get("version") != VERSION:
-        raise InvalidRequest(
-            f"The file is of another version of this page, not of version {VERSION}. Nothing was "
-            "changed."
-        )
-    entries = content.get("runs")
+    entries = FILE.read(data).get("runs")
     entries = entries if isinstance(entries, list) else []
     runs = [run for run in map(_checked, entries) if run is not None]
     if not runs:

@@ -5,16 +5,13 @@ Knows cache keys as words of a list and of an address. Must not know components.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from playground.ui.markup import quoted
 from xla_backend import BackendError, CacheKey, InvalidRequest
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
-
-BESIDE_THE_ENGINE: dict[str, Any] = {"concurrency_id": "inside", "concurrency_limit": 1}
-"""Settings of an event that looks inside: not in the engine's line, and one at a time."""
 
 NO_STORE = (
     "Compiled functions are looked at in the store, and this page was started without one: start "

@@ -1,7 +1,7 @@
 """The Inside tab: look into a compiled function, measure a token of it, take it home.
 
 Knows the components and what each event does to them. Must not know how anything looks, nor how a
-function is looked into. All of it happens beside the engine, in a process of the lowest priority.
+function is looked into. All of it happens beside the engine, in a process that gives way.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from playground.inside import report
-from playground.inside.functions import BESIDE_THE_ENGINE, NO_STORE, check_own, choices, key_of
+from playground.inside.functions import NO_STORE, check_own, choices, key_of
 from playground.inside.texts_route import links
 from playground.ui.components import (
+    BESIDE_THE_ENGINE,
     FOLLOWING,
     PAGE_EVENT,
     QUIET,
@@ -56,8 +57,8 @@ class InsideTab:
     def _build_choice(self) -> None:
         gr.HTML(
             '<h2>Inside a compiled function</h2><p class="caption">What XLA made of it: kernels, '
-            "what each reads and computes, and where the time of a token goes. Looking costs the "
-            "engine nothing.</p>",
+            "what each reads and computes, and where the time of a token goes. The engine "
+            "is not asked.</p>",
             apply_default_css=False,
         )
         with gr.Row():

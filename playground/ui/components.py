@@ -33,6 +33,10 @@ QUIET: dict[str, Any] = {"queue": False, **PAGE_EVENT}
 # stay switched off. A press that was refused has such events too, and they wait in the line.
 FOLLOWING: dict[str, Any] = {"trigger_mode": "multiple"}
 
+BESIDE_THE_ENGINE: dict[str, Any] = {"concurrency_id": "beside", "concurrency_limit": 1}
+"""Settings of an event whose work is a process of its own, of a low priority: not in the engine's
+line, and one at a time."""
+
 # The button itself, so that there is one way to start a run.
 PRESS = "(run) => { if (run) setTimeout(() => document.getElementById('generate').click(), 0); }"
 
@@ -100,6 +104,22 @@ def model_choices(models: Sequence[ModelInfo]) -> list[tuple[str, str]]:
     architectures = list(dict.fromkeys(map(architecture, models)))
     grouped = sorted(models, key=lambda model: architectures.index(architecture(model)))
     return [(_model_label(model, len(architectures) > 1), model.name) for model in grouped]
+
+
+def small_button(label: str, elem_id: str, visible: bool = True) -> gr.Button:
+    """A button beside others, no wider than its label needs."""
+    return gr.Button(label, size="sm", elem_id=elem_id, scale=0, min_width=90, visible=visible)
+
+
+def system_prompt(elem_id: str) -> gr.Textbox:
+    """The field for how a model is to answer."""
+    return gr.Textbox(
+        label="System prompt",
+        lines=1,
+        max_lines=4,
+        placeholder="How to answer: in one sentence",
+        elem_id=elem_id,
+    )
 
 
 def name_buttons(names: Sequence[str], label: str, elem_id: str) -> gr.Dataset:

@@ -79,9 +79,11 @@ def test_events_that_run_the_engine_share_one_queue_and_no_other_waits_in_it(adm
     # refused must not wait for that.
     others = ("leave", "_refuse")
     running = [fn for fn in a_page(admin=admin).fns.values() if fn.queue and fn.name not in others]
-    assert {fn.concurrency_id for fn in running} == {"engine", "inside"}
-    looking = {fn.name for fn in running if fn.concurrency_id == "inside"}
-    assert looking == {"_look", "_measure", "_texts", "inspect"}, "they leave the engine alone"
+    assert {fn.concurrency_id for fn in running} == {"engine", "beside"}
+    looking = {fn.name for fn in running if fn.concurrency_id == "beside"}
+    assert looking == {"_look", "_measure", "_texts", "inspect", "_try"}, (
+        "they leave the engine alone"
+    )
     beside_others = [fn for fn in running if fn.concurrency_limit == 16]
     names = {fn.fn.__qualname__.replace("add_endpoints.<locals>.", "") for fn in beside_others}
     tabs_that_write = {"PlaygroundTab._run", "ChatTab._run", "BatchTab._take_turn"}

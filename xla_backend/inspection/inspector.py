@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from xla_backend.checkpoints.models import Registry
-from xla_backend.child_process.parent_side import CLOSE_S, ChildProcess
+from xla_backend.child_process.parent_side import ChildProcess
 from xla_backend.compilation import naming
 from xla_backend.compilation.startup import ENVIRONMENT
 from xla_backend.compilation.store import Store
@@ -22,7 +22,7 @@ from xla_backend.inspection.inspection import Inspection
 from xla_backend.inspection.jobs import Job, MakeJob, MeasureJob, ReadJob, TextsJob
 from xla_backend.inspection.measurement import Measurement
 from xla_backend.interface.buckets import CacheKey
-from xla_backend.interface.errors import EngineStopped, InvalidRequest
+from xla_backend.interface.errors import InvalidRequest
 
 REMEMBERED = 32
 """Inspections that are kept in memory; each takes a quarter of a megabyte."""
@@ -146,16 +146,7 @@ class Inspector:
 
     def _ask(self, job: Job) -> Any:
         with self._one_at_a_time:
-            process = ChildProcess(MODULE, (job, self._gives_way), ENVIRONMENT)
-            try:
-                kind, _, value = process.receive()
-            except (EOFError, OSError):
-                process.end(CLOSE_S)
-                raise EngineStopped(f"Looking inside failed: {process.cause()}.") from None
-            process.end(CLOSE_S)
-        if kind == "error":
-            raise value
-        return value
+            return ChildProcess(MODULE, (job, self._gives_way), ENVIRONMENT).answer()
 
     def _texts(self, identity: str, key: CacheKey) -> Path:
         return self._folder / f"{naming.decode_code_entry(identity, key)}.texts"

@@ -21,6 +21,7 @@ MODEL = "gpt2-stories"
 def main() -> None:
     """Answers the question that the parent sends."""
     channel, (question, registry, dumps) = connect()
+    os.nice(10)  # the engine goes first
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_dump_to={dumps} --xla_dump_hlo_as_text=true"
     try:

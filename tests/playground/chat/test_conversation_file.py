@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from playground.chat.conversation import Conversation, Figures, Turn
-from playground.chat.conversation_file import MAX_BYTES, from_json, to_json, to_markdown
+from playground.chat.conversation_file import FILE, from_json, to_json, to_markdown
 from tests.playground.samples import result
 from xla_backend import InvalidRequest
 
@@ -45,7 +45,7 @@ def test_markdown_has_what_each_answer_cost() -> None:
         (to_json(TALK).replace('"version": 1', '"version": 2').encode(), "another version"),
         (to_json(TALK).replace('"turns"', '"turn"').encode(), "cannot be read"),
         (to_json(replace(TALK, turns=())).encode(), "cannot be read"),
-        (b" " * (MAX_BYTES + 1), "larger than"),
+        (b" " * (FILE.max_bytes + 1), "larger than"),
     ],
 )
 def test_another_file_is_refused_with_a_sentence(data: bytes, said: str) -> None:

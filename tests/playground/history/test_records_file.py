@@ -81,7 +81,7 @@ def test_negative_numbers_stay_numbers() -> None:
         (b'{"format": "xla-playground-runs", "version": 99}', "another version"),
         (b'{"format": "xla-playground-runs", "version": 1}', "holds no run"),
         (b'{"format": "xla-playground-runs", "version": 1, "runs": [1, {}]}', "None of the runs"),
-        (b" " * (records_file.MAX_BYTES + 1), "larger than 10 MB"),
+        (b" " * (records_file.FILE.max_bytes + 1), "larger than 10 MB"),
     ],
 )
 def test_a_bad_file_gets_a_sentence(data: bytes, says: str) -> None:

@@ -434,7 +434,7 @@ def test_the_command_line(folder: str, tmp_path: Path) -> None:
     first, second = map(json.loads, done.stdout.splitlines())
     assert set(first) == {
         *("model", "text", "prompt_tokens", "new_tokens", "key", "cache", "batch_size", "timing"),
-        "finish_reason",
+        *("finish_reason", "cached_tokens"),
         *("audio_s", "real_time_factor", "ttft_s", "tpot_s"),
     }
     assert (first["cache"], second["cache"]) == ("miss", "hit")
