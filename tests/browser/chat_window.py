@@ -73,6 +73,7 @@ class ChatWindow(Visit):
         try:
             self.page.wait_for_function(
                 "n => document.querySelectorAll('#chat .chat-copy').length === n"
+                " && !document.querySelector('#chat .chat-copy.before')"
                 " && !document.querySelector('#chat .caret, #chat .chat-line.busy')"
                 " && !document.getElementById('chat_send').disabled",
                 arg=number,
@@ -100,9 +101,25 @@ class ChatWindow(Visit):
             )
         )
 
+    def answers_are(self, expected: list[str]) -> None:
+        """Waits until these stand there."""
+        self.page.wait_for_function(
+            "expected => JSON.stringify([...document.querySelectorAll('#chat [data-text]')]"
+            ".map((e) => e.dataset.text)) === expected",
+            arg=_json(expected),
+        )
+
     def lines(self) -> list[str]:
         """What stands under each answer."""
         return list(self.page.evaluate(_TEXTS, "#chat .chat-line"))
+
+    def retry(self) -> None:
+        """Asks the last question again and waits for its answer."""
+        answers = len(self.answers())
+        # So that the answer that is asked for again is not taken for the new one.
+        self.at("#chat .chat-copy").last.evaluate("button => button.classList.add('before')")
+        self.press_message("Retry")
+        self.wait_for_answer(answers)
 
     def press_message(self, name: str) -> None:
         """Presses the last of the buttons of that name beside a message."""
@@ -135,6 +152,15 @@ class ChatWindow(Visit):
         with self.page.expect_download() as download:
             self.at(button).click()
         return Path(download.value.path()).read_text(encoding="utf-8")
+
+    def is_refused(self, file: Path) -> str:
+        """What is said of a file that cannot be imported."""
+        said = self.at("#chat_shelf_notice .problem")
+        for earlier in said.all():
+            earlier.evaluate("notice => notice.classList.add('before')")
+        self.bring(file)
+        self.at("#chat_shelf_notice .problem:not(.before)").wait_for()
+        return said.inner_text()
 
     def bring(self, file: Path) -> None:
         """Imports a file."""

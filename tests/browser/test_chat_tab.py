@@ -104,7 +104,7 @@ def test_two_turns_answer_what_the_library_answers_and_are_there_after_a_reload(
     window.ask(FIRST)
     window.ask(SECOND)
     assert window.questions() == [FIRST, SECOND]
-    assert window.answers() == list(expected)
+    window.answers_are(list(expected))
     for line in window.lines():
         assert line.split()[0] in ("HIT", "MISS", "DISK", "REUSED")
         assert all(part in line for part in ("TTFT", "TPOT", "12 tokens", "prompt tokens"))
@@ -115,7 +115,7 @@ def test_two_turns_answer_what_the_library_answers_and_are_there_after_a_reload(
     assert str(bars.get_attribute("aria-label")).startswith("TTFT by turn: 1: ")
     window.listed_as(f"{FIRST}\n2 turns")
     window.reload()
-    assert window.answers() == list(expected)
+    window.answers_are(list(expected))
     window.ask("And now?")
     assert len(window.answers()) == 3
 
@@ -138,16 +138,15 @@ def test_retry_undo_and_edit(chat: Open, expected: tuple[str, str]) -> None:
     assert (window.questions(), window.answers()) == ([FIRST], [expected[0]])
     window.listed_as(f"{FIRST}\n1 turn")
     window.ask(SECOND)
-    window.press_message("Retry")
-    window.wait_for_answer(2)
-    assert window.answers() == list(expected)
+    window.retry()
+    window.answers_are(list(expected))
 
     # What followed an edited turn stays, in the conversation that it was.
     window.edit(0, "Another beginning")
     assert window.questions() == ["Another beginning"]
     window.listed_as("Another beginning\n1 turn", f"{FIRST}\n2 turns")
     window.open_listed(FIRST)
-    assert window.answers() == list(expected)
+    window.answers_are(list(expected))
 
     window.press_message("Undo")
     window.draft_is(SECOND)
@@ -262,14 +261,12 @@ def test_a_file_brings_a_conversation_back_and_others_are_refused(
         ("edited.json", saved.replace('"turns"', '"turn"')),
     ):
         (tmp_path / name).write_text(text, encoding="utf-8")
-        other.bring(tmp_path / name)
-        other.at("#chat_shelf_notice .problem").wait_for()
-        assert "othing was changed" in other.text("#chat_shelf_notice")
+        assert "othing was changed" in other.is_refused(tmp_path / name)
         assert other.questions() == []
     (tmp_path / "chat.json").write_text(saved, encoding="utf-8")
     other.bring(tmp_path / "chat.json")
     other.questions_are([FIRST])
-    assert other.answers() == answers
+    other.answers_are(answers)
 
 
 def test_a_link_carries_settings_and_the_first_message(chat: Open) -> None:
