@@ -116,14 +116,14 @@ def test_what_is_sent_stays_text_on_the_playground(visit: Open) -> None:
 
     run = records.record(Shown(ALL, result(model=ALL, text=ALL), ended_s=1.8e9), 1)
     run["machine"] = ALL[:300]
-    file = {"format": records_file.FORMAT, "version": records_file.VERSION, "runs": [run]}
+    file = records_file.FILE.written({"runs": [run]})
     window.at(
         "#import_json input, #import_json + input, input[accept='.json']"
     ).first.set_input_files(
         {
             "name": "<img src=x onerror=window.hit=11>.json",
             "mimeType": "application/json",
-            "buffer": json.dumps(file).encode(),
+            "buffer": file.encode(),
         }
     )
     shows(window, "#history_notice", "1 run imported")
