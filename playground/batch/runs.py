@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from playground.batch.prompts import BatchPrompt
-from playground.context.runs import Run
+from playground.context.runs import TextRun
 from playground.ui.csv_cells import csv_table
 from xla_backend import (
     CacheOutcome,
@@ -85,7 +85,7 @@ class Batch:
         self.rows = rows
         self.skipped: list[int] = []
         self.stopped = False
-        self._run: Run | None = None
+        self._run: TextRun | None = None
         self._enter_next()
 
     @property
@@ -130,7 +130,7 @@ class Batch:
         """Starts the next prompt's queue time."""
         row = self.current
         if row is not None and not self.stopped:
-            self._run = Run(self.model, row.asked, self.options, self.exact_key)
+            self._run = TextRun(self.model, row.asked, self.options, self.exact_key)
 
     def to_json(self) -> str:
         """The finished results for a file: an object for each prompt, as `/generate` returns it."""

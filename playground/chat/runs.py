@@ -6,10 +6,10 @@ Knows which question it is of which conversation. Must not know components or HT
 from __future__ import annotations
 
 from playground.chat.conversation import Conversation, Figures, Turn
-from playground.context.runs import Run
+from playground.context.runs import TextRun
 
 
-class ChatRun(Run):
+class ChatRun(TextRun):
     """One question.
 
     Attributes:

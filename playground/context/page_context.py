@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from playground.context.limits import Limits
-from playground.context.runs import QueuedRun, Run, Runs
+from playground.context.runs import QueuedRun, Runs, TextRun
 from playground.context.status_line import runs_now, status_line
 from playground.context.waiting_line import ALONE, WaitingLine
 from playground.ui.families import TEXT_FAMILIES
@@ -84,7 +84,7 @@ class PageContext:
     def engine_line(self, session: str = "") -> str:
         """The engine's current activity, for `status`, and this visitor's position in the line."""
         run = self.runs.of(session)
-        waits = isinstance(run, Run) and run.waits_at_engine
+        waits = isinstance(run, TextRun) and run.waits_at_engine
         before = self.line.before(session, at_engine=waits) or 0
         status = self.backend.status
         return status_line(

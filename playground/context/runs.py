@@ -200,7 +200,7 @@ class VisitorRun(Generic[Piece, Result]):
         return self._stream.result.after_waiting(self._waited_s)
 
 
-class Run(VisitorRun[str, GenerationResult]):
+class TextRun(VisitorRun[str, GenerationResult]):
     """A prompt to continue, or messages to answer.
 
     Attributes:
@@ -270,6 +270,10 @@ class Run(VisitorRun[str, GenerationResult]):
         return Shown(self.prompt, result, self.other_s, self.exact_key, tuple(self.spans))
 
 
+class Run(TextRun):
+    """A press of Generate; a turn of a chat is another kind of run."""
+
+
 @dataclass
 class Ending:
     """How a run ended; `problem` is the error message, empty without an error."""
@@ -328,7 +332,7 @@ class Runs:
         """The run that was handed over (once only) and its error message."""
         with self._lock:
             run, problem = self._ended.get(session, (None, ""))
-            if not isinstance(run, kind) or type(run) is not kind:
+            if not isinstance(run, kind):
                 return None
             del self._ended[session]
         return run, problem
@@ -359,7 +363,7 @@ class Runs:
         """
         with self._lock:
             run = self._by_session.get(session)
-            if not isinstance(run, kind) or type(run) is not kind or run.taken_at is not None:
+            if not isinstance(run, kind) or run.taken_at is not None:
                 return None
             run.taken_at = time.perf_counter()
             return run

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from playground.context.runs import Run, Shown
+from playground.context.runs import Run, Shown, TextRun
 from playground.context.status_line import stopping_note
 from playground.generate.examples import are_example_options, examples_for, is_example_prompt
 from playground.generate.linked_request import LinkedRequest
@@ -352,7 +352,7 @@ class PlaygroundTab:
 
     def _look_at_status(self, request: gr.Request) -> tuple[str, str]:
         run = self._page.runs.of(str(request.session_hash))
-        download = downloading(self._backend.status) if isinstance(run, Run) else ""
+        download = downloading(self._backend.status) if isinstance(run, TextRun) else ""
         note = download or self._page.queue_note(str(request.session_hash))
         return self._page.engine_line(str(request.session_hash)), note
 
@@ -489,11 +489,11 @@ class PlaygroundTab:
 
     def _stop(self, request: gr.Request) -> tuple[Any, Any]:
         run = self._page.runs.of(str(request.session_hash))
-        ends_at_once = isinstance(run, Run) and run.waits_at_engine
+        ends_at_once = isinstance(run, TextRun) and run.waits_at_engine
         if not self._page.runs.stop(str(request.session_hash)) or ends_at_once:
             return gr.skip(), gr.skip()  # There is no run, or it ends at once.
         # Of anything else the processes are its own, and are ended.
-        note = stopping_note(self._backend.status) if isinstance(run, Run) else ""
+        note = stopping_note(self._backend.status) if isinstance(run, TextRun) else ""
         return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")
 
 

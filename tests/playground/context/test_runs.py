@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
+from playground.chat.conversation import Conversation
+from playground.chat.runs import ChatRun
+from playground.compare.runs import ComparisonRun, VariantsRun
 from playground.context.measuring import MeasuringRun
-from playground.context.runs import Run, Runs, VisitorRun
+from playground.context.runs import Run, Runs
 from tests.playground.fake_backend import FakeBackend
 from xla_backend import EngineStatus, GenerationOptions, InvalidRequest
 
@@ -110,15 +112,19 @@ def test_runs_that_no_page_carries_out_or_shows_are_not_kept_for_ever() -> None:
     assert handed[-1] == 4999
 
 
-def test_the_event_of_another_tab_leaves_a_run_alone() -> None:
-    class AnotherRun(VisitorRun[str, Any]):
-        """As another tab has them."""
-
-    runs = Runs()
-    run = a_run()
-    runs.begin("one", run)
-    assert runs.take("one", AnotherRun) is None
-    assert runs.take("one", Run) is run
+def test_an_event_takes_a_run_of_its_kind_and_leaves_those_of_other_tabs_alone() -> None:
+    of_generate = a_run()
+    of_chat = ChatRun(Conversation("gpt2-stories"), "Once", 0, "")
+    of_compare = VariantsRun("Once", [])
+    for run, own, others in (
+        (of_generate, Run, (ChatRun, ComparisonRun)),
+        (of_chat, ChatRun, (Run, ComparisonRun)),
+        (of_compare, ComparisonRun, (Run, ChatRun)),
+    ):
+        runs = Runs()
+        runs.begin("one", run)
+        assert [runs.take("one", other) for other in others] == [None, None]
+        assert runs.take("one", own) is run
 
 
 def test_a_visitor_who_leaves_stops_the_run() -> None:
