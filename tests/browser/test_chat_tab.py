@@ -228,6 +228,13 @@ def test_without_reuse_nothing_is_reused(chat: Open) -> None:
     assert window.at("#chat_strip .chat-bar .without-reuse").count() == 1
 
 
+def test_a_message_that_is_sent_before_the_page_is_loaded_is_reused_too(chat: Open) -> None:
+    window = chat()
+    salt = window.page.evaluate("chatBefore()[3]")
+    assert len(salt) == 32
+    assert window.page.evaluate("sending(['Hello', '{}', '', 1])") == ["Hello", "{}", salt, 1]
+
+
 def test_two_windows_of_a_browser_have_the_same_conversations(chat: Open) -> None:
     window = chat()
     window.ask(FIRST)

@@ -19,9 +19,10 @@ function noteHere(changes) {
 }
 // What was sent is a draft again where no answer comes before the page is loaded anew.
 const keepDraft = (draft) => noteHere({ draft });
-function sending(values) {
-  noteHere({ sent: values[0] });
-  return values;
+function sending([text, opened, _, ...settings]) {
+  noteHere({ sent: text });
+  // The page's own field of the salt is filled in once it is loaded, and this may be before.
+  return [text, opened, visitorSalt, ...settings];
 }
 const keptChat = (chat) => allowed(() => localStorage.getItem(CHAT + chat), null) ?? "";
 let chosen = null; // in the list; the event that opens it cannot tell
@@ -31,18 +32,18 @@ const chatBefore = () => [
   keptChat(here.chat),
   [here.sent, here.draft].filter(Boolean).join("\n"),
   arrived === "reload" || arrived === "back_forward",
-  visitorSalt(),
+  visitorSalt,
 ];
 
 // Who may reuse whose keys and values: nobody can guess it.
-function visitorSalt() {
+const visitorSalt = (() => {
   const drawn = crypto.getRandomValues(new Uint8Array(16));
   const salt = [...drawn].map((byte) => byte.toString(16).padStart(2, "0")).join("");
   return allowed(() => {
     if (!localStorage.getItem(SALT)) localStorage.setItem(SALT, salt);
     return localStorage.getItem(SALT);
   }, salt);
-}
+})();
 
 // Keeps one, drops another, and tells which there are: as JSON texts, as they come and are kept.
 function keepChats(_, opened, removed) {
