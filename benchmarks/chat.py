@@ -95,11 +95,9 @@ def main() -> None:
         print(f"| {' | '.join(map(str, row))} |")
     ratios = [_median(of[LONG_TURN]) / _median(of[SHORT_TURN]) for of in (reused, whole)]
     print(f"| turn 10 over turn 2 | | | {ratios[0]:.2f} | {ratios[1]:.2f} |")
-    print(
-        f"\nOf {len(alike)} pairs of answers {sum(map(all, alike))} are the same token for token;"
-    )
-    same = [len(pair) if all(pair) else pair.index(False) for pair in alike]
-    print(f"the others differ from token {sorted(same)[0] + 1} on at the earliest.")
+    differing = [pair.index(False) + 1 for pair in alike if not all(pair)]
+    print(f"\nOf {len(alike)} pairs of answers {len(differing)} differ", end="")
+    print(f", at token {min(differing)} at the earliest." if differing else ".")
     alone, together = _side_by_side(backend, model, options)
     print(
         f"\nOne talk: {alone:.1f} tokens/s. {SIDE_BY_SIDE} side by side: {together:.1f} tokens/s, "
