@@ -130,7 +130,12 @@ def _save_config(config: PretrainedConfig, folder: Path) -> None:
     config.architectures = [f"{type(config).__name__.removesuffix('Config')}ForCausalLM"]
     config.save_pretrained(folder)
     values = json.loads((folder / "config.json").read_text())
-    values["rope_theta"] = values["rope_parameters"]["rope_theta"]
+    positions = values["rope_parameters"]
+    # Gemma's configuration has one for each kind of layer.
+    of_all = positions.get("full_attention", positions)
+    values["rope_theta"] = of_all["rope_theta"]
+    if of_all is not positions:
+        values["rope_local_base_freq"] = positions["sliding_attention"]["rope_theta"]
     (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n")
 
 

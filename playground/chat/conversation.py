@@ -37,6 +37,7 @@ class Figures:
     Attributes:
         reuses: whether kept keys and values might serve, which a visitor can forbid.
         left_out: turns at the beginning that the model did not read.
+        waited_s: of TTFT, waiting for others.
     """
 
     cache: CacheOutcome
@@ -48,6 +49,7 @@ class Figures:
     new_tokens: int
     reuses: bool
     left_out: int
+    waited_s: float
 
     @classmethod
     def of(cls, result: GenerationResult, reuses: bool, left_out: int) -> Figures:
@@ -62,6 +64,7 @@ class Figures:
             result.new_tokens,
             reuses,
             left_out,
+            result.timing.queue_s,
         )
 
 
@@ -228,4 +231,5 @@ def _figures(values: Mapping[str, Any]) -> Figures:
         new_tokens=whole(values["new_tokens"], 0),
         reuses=truth(values["reuses"]),
         left_out=whole(values["left_out"], 0),
+        waited_s=real(values["waited_s"], LATEST),
     )

@@ -15,7 +15,7 @@ from playground.ui import quantities
 from playground.ui.markup import answer, escape
 from playground.ui.outcomes import badge
 from playground.ui.prediction_line import expected
-from playground.ui.report_parts import clock
+from playground.ui.report_parts import clock, has_waited
 from xla_backend import CacheOutcome, Prediction
 
 _MADE = (CacheOutcome.MISS, CacheOutcome.DISK)
@@ -67,8 +67,11 @@ def writing(question: str, text: str) -> list[Message]:
 
 def line(figures: Figures) -> str:
     """What an answer cost, in one line."""
+    ttft = f"TTFT {quantities.seconds_or_dash(figures.ttft_s)}"
+    if _has_waited(figures):
+        ttft += f", of which waiting {quantities.seconds(figures.waited_s)}"
     said = [
-        f"TTFT {quantities.seconds_or_dash(figures.ttft_s)}",
+        ttft,
         f"TPOT {quantities.seconds_or_dash(figures.tpot_s)}",
         quantities.count(figures.new_tokens, "token"),
         f"reused {figures.cached_tokens:,} of "
@@ -87,7 +90,7 @@ def line(figures: Figures) -> str:
 def strip(turns: Sequence[Turn]) -> str:
     """TTFT by turn as small bars, on one scale; a turn that had to make its function stands out.
 
-    Where it took longer than the scale shows, its bar is cut.
+    Where it, or one that waited for others, took longer than the scale shows, its bar is cut.
     """
     measured = [
         (number, turn.figures)
@@ -97,7 +100,11 @@ def strip(turns: Sequence[Turn]) -> str:
     if not measured:
         return ""
     times = {number: figures.ttft_s or 0.0 for number, figures in measured}
-    ran = [times[number] for number, figures in measured if figures.cache not in _MADE]
+    ran = [
+        times[number]
+        for number, figures in measured
+        if figures.cache not in _MADE and not _has_waited(figures)
+    ]
     scale = max(ran or times.values())
     bars = "".join(
         _bar(number, figures, times[number] / scale, len(measured) <= _TOLD_BARS)
@@ -180,6 +187,10 @@ def _answer(turn: Turn) -> str:
         f'{_text(turn.answer)}<p class="chat-line">{figures}'
         '<button type="button" class="chat-copy">Copy</button></p>'
     )
+
+
+def _has_waited(figures: Figures) -> bool:
+    return has_waited(figures.waited_s, figures.ttft_s or 0.0)
 
 
 def _text(said: str) -> str:

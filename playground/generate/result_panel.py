@@ -141,7 +141,9 @@ def report(shown: Shown, family: Family = CONTINUING) -> str:
     result = shown.result
     timing = result.timing
     figures = report_parts.work_and_waiting(timing)
-    if not report_parts.has_waited(timing):  # else it is mostly waiting, and stands below
+    if not report_parts.has_waited(
+        timing.queue_s, timing.total_s
+    ):  # else it is mostly waiting, and stands below
         figures.append(("TTFT", quantities.seconds_or_dash(result.ttft_s)))
     figures += [
         ("TPOT", quantities.seconds_or_dash(result.tpot_s)),

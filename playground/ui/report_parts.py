@@ -95,14 +95,14 @@ def _timed_bar(expected_s: float) -> str:
 
 def work_and_waiting(timing: Timing) -> list[tuple[str, str]]:
     """The headline's first figures: end to end, or, where others came first, work and waiting."""
-    if not has_waited(timing):
+    if not has_waited(timing.queue_s, timing.total_s):
         return [("End to end", seconds(timing.total_s))]
     return [("Work", seconds(timing.total_s - timing.queue_s)), ("Waited", seconds(timing.queue_s))]
 
 
 def waited(timing: Timing, ttft_s: float | None = None) -> str:
     """The figures with waiting in them; empty where nobody came first."""
-    if not has_waited(timing):
+    if not has_waited(timing.queue_s, timing.total_s):
         return ""
     total, queue = seconds(timing.total_s), seconds(timing.queue_s)
     both = f"End to end {total} includes"
@@ -111,9 +111,9 @@ def waited(timing: Timing, ttft_s: float | None = None) -> str:
     return f'<p class="remarks">{both} {queue} of waiting for others.</p>'
 
 
-def has_waited(timing: Timing) -> bool:
+def has_waited(waited_s: float, of_s: float) -> bool:
     """Whether waiting for others is told apart from work."""
-    return timing.queue_s >= max(_LEAST_WAITING_S, _LEAST_WAITING * timing.total_s)
+    return waited_s >= max(_LEAST_WAITING_S, _LEAST_WAITING * of_s)
 
 
 def waiting_for_others() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -39,6 +40,16 @@ def test_the_strip_has_a_bar_for_each_turn_and_says_it_in_words() -> None:
     # The turn that compiled would make all others look alike: its bar is cut.
     assert strip.count('class="chat-bar cut"') == 1
     assert panel.strip([]) == panel.strip(turns[2:]) == ""
+
+
+def test_a_hit_that_waited_for_others_says_so_and_does_not_set_the_scale() -> None:
+    timing = result().timing
+    waited = figures(timing=replace(timing, queue_s=61.0, total_s=timing.total_s + 61.0))
+    line = words(panel.line(waited))
+    assert "HIT TTFT 61.0 s, of which waiting 61.0 s · TPOT" in line
+    strip = panel.strip([Turn("a", "b", waited), Turn("c", "d", figures())])
+    assert strip.count('class="chat-bar cut"') == 1
+    assert strip.count("--share:1.000") == 2
 
 
 @pytest.mark.parametrize("said", INJECTIONS)
