@@ -6,7 +6,7 @@ tokens, nor how tokens become text: `text_stream` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from xla_backend.backend.function_maker import FunctionMaker
@@ -43,6 +43,7 @@ class TextRequest(RequestSlot):
         slot, choice: the functions that serve it; set when it begins.
         kept: what is known of its prompt; None where it runs at once. reused: how many positions
             an earlier request had computed.
+        is_long: whether its prompt is run in several turns.
     """
 
     engine: Engine | None = None
@@ -52,6 +53,7 @@ class TextRequest(RequestSlot):
     choice: Choice
     kept: KeptPrompt | None = None
     reused = 0
+    is_long = False
 
     def __init__(
         self,
@@ -104,9 +106,10 @@ class TextRuns:
         Returns:
             Whether there is a first token; False if the request was given up before.
         """
-        with self._access.turn(request.enter, request, request.has_news) as is_held:
-            if is_held and request.batch is None and request.begins():
-                self._run_together(request)
+        while request.batch is None and not request.is_stopped:
+            with self._access.turn(request.enter, request, request.has_news) as is_held:
+                if is_held and request.batch is None and request.begins():
+                    self._take_turn(request)
         if request.batch is None or (request.is_stopped and request.batch.chunks == 0):
             return False
         request.look()
@@ -116,16 +119,16 @@ class TextRuns:
         """Ends a request's part in its batch, if it has one."""
         if (batch := request.batch) is not None:
             batch.leave(request)
-            self._access.leave(batch)
+        self._access.leave(batch or request)
 
     def keep(self, request: TextRequest) -> None:
         """Keeps the keys and values of a request that has left, for those that go on from it."""
         kept, request.kept = request.kept, None
-        if kept is None or request.batch is None:
+        if kept is None:
             return
         engine = request.engine
-        assert engine is not None  # it has begun
-        if (run := request.batch.run) is not None:
+        assert engine is not None  # it has had a turn
+        if request.batch is not None and (run := request.batch.run) is not None:
             known = len(request.prompt_ids) + request.options.max_new_tokens
             roomy = self._functions.key(engine, known, request.options, request.cache_salt)
             kept = run.keep(request.text, kept, roomy.padded_length)
@@ -145,11 +148,33 @@ class TextRuns:
         if following.padded_length > request.choice.key.padded_length:
             self._maker.later(engine, following)
 
-    def _run_together(self, first: TextRequest) -> None:
-        """Begins a run for a request that has its turn, and for others that wait."""
-        engine = first.engine
+    def _take_turn(self, request: TextRequest) -> None:
+        """Begins a run for a request that has its turn, and for others that wait.
+
+        Of a long prompt it runs a chunk, and then lets others have the engine.
+        """
+        engine = request.engine
         assert engine is not None  # it has its turn, and so its prompt
-        choice = self._functions.choose(engine, first.wanted, first.exact_key)
+        if not request.is_long:
+            choice = self._functions.choose(engine, request.wanted, request.exact_key)
+            if not self._is_long(engine, choice.key, request):
+                self._run_together(engine, choice, request)
+                return
+            request.is_long = True
+            request.slot, request.choice = self._functions.serve(
+                engine, request.wanted, request.exact_key, request.enter
+            )
+        key, functions = request.choice.key, request.slot.built.function
+        self._access.tell(EngineStatus("generating", str(key)), about=request)
+        if not self._is_long(engine, key, request):
+            self._begin(engine, key, functions, [request])
+            return
+        request.enter("prefill")
+        assert request.kept is not None  # else it would not be long
+        engine.extend(functions, request.prompt_ids, request.kept)
+        request.go_behind()
+
+    def _run_together(self, engine: Engine, choice: Choice, first: TextRequest) -> None:
         key, requests, batch_size = choice.key, [first], 1
         if choice.outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
             requests, batch_size = self._gather(engine, key, [first, *self._alike(first, key)])
@@ -158,6 +183,16 @@ class TextRuns:
             request.slot, request.choice = self._functions.serve(
                 engine, request.wanted, request.exact_key, request.enter, batch_size
             )
+        self._begin(engine, key, first.slot.built.function, requests)
+
+    def _begin(
+        self,
+        engine: Engine,
+        key: CacheKey,
+        functions: KeyFunctions,
+        requests: Sequence[TextRequest],
+    ) -> None:
+        """Begins a run for these."""
         batch = Batch(self._access.scheduler, requests)
         self._access.tell(EngineStatus("generating", str(key)), about=batch)
 
@@ -165,7 +200,7 @@ class TextRuns:
             for request in requests:
                 self._take_kept(engine, key, request)
             return engine.start(
-                first.slot.built.function,
+                functions,
                 key,
                 [request.prompt_ids for request in requests],
                 [request.options for request in requests],
@@ -178,11 +213,22 @@ class TextRuns:
         """Gives a request what is known of its prompt, where its key is one in chunks."""
         if not key.in_chunks:
             return
+        if (kept := request.kept) is not None:
+            if kept.slots != key.padded_length:  # other functions were to serve it
+                request.kept = kept.copy(len(kept.token_ids), key.padded_length)
+            return
         kept = self._prefixes.take(
             engine.identity, request.cache_salt, request.prompt_ids, key.padded_length
         )
         request.kept = engine.new_prompt(key) if kept is None else kept
         request.reused = len(request.kept.token_ids)
+
+    def _is_long(self, engine: Engine, key: CacheKey, request: TextRequest) -> bool:
+        """Whether more than a chunk of its prompt is still to be run."""
+        self._take_kept(engine, key, request)
+        if (kept := request.kept) is None:
+            return False
+        return len(request.prompt_ids) - len(kept.token_ids) > max(key.chunk_sizes)
 
     def _alike(self, first: TextRequest, key: CacheKey) -> list[TextRequest]:
         """The requests that wait and would be served by the same function, as they arrived."""
@@ -194,7 +240,9 @@ class TextRuns:
             and not request.is_stopped
             and request.engine is not None
             and request.engine is first.engine
+            and not request.is_long
             and self._functions.choose(request.engine, request.wanted, request.exact_key).key == key
+            and not self._is_long(request.engine, key, request)
         ]
 
     def _gather(

@@ -27,7 +27,7 @@ from xla_backend.interface.results import Token, TopLogprob
 from xla_backend.model import families
 from xla_backend.model.beam_search import BeamRules
 from xla_backend.model.decoding import Decoder
-from xla_backend.model.families.model import GrowingModel, Prefilled
+from xla_backend.model.families.model import Chunk, GrowingModel, Prefilled
 from xla_backend.model.functions import FunctionBuilder, KeyFunctions
 from xla_backend.model.generation import Generation
 from xla_backend.model.kept_prompt import KeptPrompt, as_arrays
@@ -115,28 +115,32 @@ class Engine:
         """One of which nothing is known, for a key in chunks."""
         return KeptPrompt(self._kv_shapes, key.padded_length)
 
+    def extend(self, functions: KeyFunctions, token_ids: list[int], kept: KeptPrompt) -> Chunk:
+        """Runs the next chunk of what is not known of a prompt."""
+        known, sizes = len(kept.token_ids), sorted(functions.extend)
+        rest = len(token_ids) - known
+        size = next((size for size in sizes if size >= rest), sizes[-1])
+        # A chunk does not go beyond the slots: it rather computes some positions once more.
+        first = min(known, kept.slots - size)
+        new = token_ids[first : first + size]
+        chunk = functions.extend[size](
+            tf.constant(True),
+            tf.constant(new + [0] * (size - len(new)), tf.int32),
+            tf.constant(first),
+            tf.constant(len(new)),
+            kept.prompt,
+        )
+        kept.write(first, new, as_arrays(chunk.kv))
+        return chunk
+
     def _extend(self, functions: KeyFunctions, token_ids: list[int], kept: KeptPrompt) -> Prefilled:
         """Runs what is not known of a prompt, chunk by chunk."""
-        sizes = sorted(functions.extend)
-        while True:
-            known = len(kept.token_ids)
-            rest = len(token_ids) - known
-            size = next((size for size in sizes if size >= rest), sizes[-1])
-            # A chunk does not go beyond the slots: it rather computes some positions once more.
-            first = min(known, kept.slots - size)
-            new = token_ids[first : first + size]
-            chunk = functions.extend[size](
-                tf.constant(True),
-                tf.constant(new + [0] * (size - len(new)), tf.int32),
-                tf.constant(first),
-                tf.constant(len(new)),
-                kept.prompt,
-            )
-            kept.write(first, new, as_arrays(chunk.kv))
-            if len(kept.token_ids) == len(token_ids):
-                kept.answer_from = len(token_ids)
-                model = cast("GrowingModel", self._decoder.model)
-                return model.prefilled(token_ids, kept.prompt, chunk.logits)
+        chunk = self.extend(functions, token_ids, kept)
+        while len(kept.token_ids) < len(token_ids):
+            chunk = self.extend(functions, token_ids, kept)
+        kept.answer_from = len(token_ids)
+        model = cast("GrowingModel", self._decoder.model)
+        return model.prefilled(token_ids, kept.prompt, chunk.logits)
 
     def max_batch_size(self, key: CacheKey) -> int:
         """The most texts of a key whose keys and values fit into `MAX_KV_BYTES`, at least 1."""

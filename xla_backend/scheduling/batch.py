@@ -50,7 +50,6 @@ class RequestSlot(Ticket):
             watch: the request's; while its batch is at work, it is in the batch's phase.
         """
         super().__init__(scheduler)
-        self._scheduler = scheduler
         self._watch = watch
         self._phase: str | None = "queue"
         self._read = self._tokens = 0

@@ -37,7 +37,7 @@ class EngineAccess:
         self.background = Background(on_change)
         self.status = READY.replace(since=time.perf_counter())
         self._on_status = on_status
-        self._about: Batch | None = None
+        self._about: Batch | Ticket | None = None
 
     @contextmanager
     def turn(
@@ -58,12 +58,12 @@ class EngineAccess:
                 self.tell(READY)
                 raise
 
-    def tell(self, status: EngineStatus, about: Batch | None = None) -> None:
+    def tell(self, status: EngineStatus, about: Batch | Ticket | None = None) -> None:
         """Says what the engine does from now on.
 
         Args:
             status: its `since` is set here; a download goes on, everything else begins.
-            about: the batch with whose end the status ends.
+            about: the batch, or the request that is in none yet, with whose end the status ends.
         """
         goes_on = self.status.state == status.state == "downloading"
         since = self.status.since if goes_on else time.perf_counter()
@@ -72,7 +72,7 @@ class EngineAccess:
         if self._on_status is not None:
             self._on_status(self.status)
 
-    def leave(self, batch: Batch) -> None:
-        """Says that the engine is ready, if the status is about this batch and it has ended."""
-        if self._about is batch and not batch.goes_on:
+    def leave(self, about: Batch | Ticket) -> None:
+        """Says that the engine is ready, if the status is about this and it has ended."""
+        if self._about is about and not (isinstance(about, Batch) and about.goes_on):
             self.tell(READY)

@@ -39,8 +39,14 @@ class Ticket:
 
     def __init__(self, scheduler: Scheduler) -> None:
         """Behind all that exist."""
+        self._scheduler = scheduler
         self.number = next(scheduler.numbers)
         self.run: LongRun | None = None
+
+    def go_behind(self) -> None:
+        """Lets all go first that have a ticket by now."""
+        with self._scheduler.changed:
+            self.number = next(self._scheduler.numbers)
 
 
 class Scheduler:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,7 @@ from xla_backend import (
 )
 from xla_backend.backend.prefix_cache import PrefixCache
 from xla_backend.interface.prompt import TokenIds
+from xla_backend.model.engine import Engine
 from xla_backend.model.kept_prompt import KeptPrompt
 
 CONTEXT, NEW = 120, 6
@@ -154,6 +156,88 @@ def test_other_options_reuse_too(engine: Backend, gpt2: str, changes: dict[str, 
     assert talk.ask(start, options).cached_tokens == 0
     after = talk.ask(start + talk.words(4), options)
     assert after.cached_tokens >= 30
+
+
+class LongPrompts:
+    """An engine whose prompts take several chunks; what happens after the first one is chosen."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.model = str(checkpoints.gpt2(folder / "long", seed=8, n_positions=600))
+        self.engine = Backend(
+            rules=BucketRules((16, 600), (NEW,), chunked_lengths=(600,)), store="off"
+        )
+        self.talk = Talk(self.engine, self.model, "long", seed=8)
+        self.prompt = self.talk.words(500)
+        self.chunks = 0
+        self.after_first: Callable[[], None] = lambda: None
+        extend = Engine.extend
+
+        def counted(*arguments: Any) -> Any:
+            chunk = extend(*arguments)
+            self.chunks += 1
+            if self.chunks == 1:
+                self.after_first()
+            return chunk
+
+        self.expected = self.engine.generate(self.model, TokenIds(tuple(self.prompt)), OPTIONS)
+        self.engine.generate(self.model, TokenIds((5,)), OPTIONS, cache_salt="made")
+        monkeypatch.setattr(Engine, "extend", counted)
+
+    def ask(self) -> GenerationResult | None:
+        stream = self.engine.stream(
+            self.model, TokenIds(tuple(self.prompt)), OPTIONS, cache_salt="long"
+        )
+        self.stop = stream.stop
+        for _ in stream:
+            pass
+        return stream.result
+
+
+@pytest.fixture
+def long_prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LongPrompts]:
+    made = LongPrompts(tmp_path, monkeypatch)
+    yield made
+    made.engine.close()
+
+
+def test_between_the_chunks_of_a_long_prompt_others_have_their_turn(
+    long_prompts: LongPrompts,
+) -> None:
+    engine, chunks_before = long_prompts.engine, []
+
+    def short() -> None:
+        engine.generate(long_prompts.model, TokenIds((7, 8, 9)), OPTIONS)
+        chunks_before.append(long_prompts.chunks)
+
+    with ThreadPoolExecutor(1) as threads:
+
+        def come() -> None:
+            threads.submit(short)
+            wait_until(lambda: len(engine._access.scheduler.waiting()) == 1)
+
+        long_prompts.after_first = come
+        result = long_prompts.ask()
+    assert result is not None
+    assert chunks_before == [1]
+    assert long_prompts.chunks == 4
+    assert [token.id for token in result.tokens] == [
+        token.id for token in long_prompts.expected.tokens
+    ]
+    assert result.timing.queue_s > 0
+    assert engine.status.state == "ready"
+
+
+def test_a_long_prompt_that_is_given_up_is_kept_as_far_as_it_came(
+    long_prompts: LongPrompts,
+) -> None:
+    long_prompts.after_first = lambda: long_prompts.stop()
+    assert long_prompts.ask() is None
+    assert long_prompts.chunks == 1
+    assert long_prompts.engine.status.state == "ready"
+    result = long_prompts.ask()
+    assert result is not None
+    assert (result.cached_tokens, long_prompts.chunks) == (128, 4)
+    assert result.text == long_prompts.expected.text
 
 
 def test_without_a_salt_nothing_is_kept(gpt2: str) -> None:
