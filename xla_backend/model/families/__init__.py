@@ -5,7 +5,7 @@ Knows which configuration belongs to which family. Must not know decoding, cache
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, MutableMapping
 
 import numpy as np
 from transformers import PretrainedConfig
@@ -26,7 +26,7 @@ _BUILDERS: dict[str, Callable[..., Model]] = {
 }
 
 
-def build(config: PretrainedConfig, arrays: Mapping[str, np.ndarray], **sizes: int) -> Model:
+def build(config: PretrainedConfig, arrays: MutableMapping[str, np.ndarray], **sizes: int) -> Model:
     """The model that a configuration describes, with the weights of a checkpoint.
 
     Args:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -591,10 +591,11 @@ _WEIGHT = object()
 class WeightReader:
     """Turns the arrays of a checkpoint into variables, by their PyTorch-format names.
 
-    Every method raises `ModelUnavailable` when the checkpoint has no such array.
+    An array is taken out, so that its memory is free again once its variable is made. Every method
+    raises `ModelUnavailable` when the checkpoint has no such array.
     """
 
-    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, arrays: MutableMapping[str, np.ndarray]) -> None:
         self._arrays = arrays
         self._memory = LargePages()
         self.variables: dict[str, tf.Variable] = {}
@@ -603,13 +604,13 @@ class WeightReader:
         return name in self._arrays
 
     def array(self, name: str) -> np.ndarray:
-        """The array as it is in the checkpoint."""
+        """The array as it is in the checkpoint, once."""
         if name not in self._arrays:
             raise ModelUnavailable(
                 f"the checkpoint has no weight called {name}: it is incomplete, or of another "
                 "architecture than its config.json says."
             )
-        return self._arrays[name]
+        return self._arrays.pop(name)
 
     def variable(self, name: str, offset: float = 0.0) -> tf.Variable:
         """The array as a variable, with `offset` added."""

@@ -10,7 +10,7 @@ are selected. Axes: see `blocks`; C the positions of a chunk.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -164,7 +164,7 @@ class DecoderOnly(GrowingPrompt):
 
     @classmethod
     def from_checkpoint(
-        cls, config: PretrainedConfig, arrays: Mapping[str, np.ndarray]
+        cls, config: PretrainedConfig, arrays: MutableMapping[str, np.ndarray]
     ) -> DecoderOnly:
         """The model of a checkpoint.
 

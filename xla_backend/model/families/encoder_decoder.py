@@ -9,7 +9,7 @@ masked. The decoder prompt is the start token. Must not know how tokens are sele
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -79,7 +79,9 @@ class EncoderDecoder:
     context_length = None
 
     @classmethod
-    def from_checkpoint(cls, config: T5Config, arrays: Mapping[str, np.ndarray]) -> EncoderDecoder:
+    def from_checkpoint(
+        cls, config: T5Config, arrays: MutableMapping[str, np.ndarray]
+    ) -> EncoderDecoder:
         """The model of a checkpoint.
 
         Raises:

@@ -9,7 +9,7 @@ neighbouring heads of queries share, so that keys and values are never repeated 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -72,7 +72,9 @@ class Rotary(GrowingPrompt):
     variables: Mapping[str, tf.Variable]
 
     @classmethod
-    def from_checkpoint(cls, config: PretrainedConfig, arrays: Mapping[str, np.ndarray]) -> Rotary:
+    def from_checkpoint(
+        cls, config: PretrainedConfig, arrays: MutableMapping[str, np.ndarray]
+    ) -> Rotary:
         """The model of a checkpoint.
 
         Raises:

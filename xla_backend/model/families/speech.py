@@ -10,7 +10,7 @@ compiled function. Must not know recordings or how tokens are selected. Axes: se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -73,7 +73,7 @@ class Speech:
 
     @classmethod
     def from_checkpoint(
-        cls, config: WhisperConfig, arrays: Mapping[str, np.ndarray], *, prompt_length: int
+        cls, config: WhisperConfig, arrays: MutableMapping[str, np.ndarray], *, prompt_length: int
     ) -> Speech:
         """The model of a checkpoint.
 
