@@ -106,10 +106,12 @@ class TextRuns:
         Returns:
             Whether there is a first token; False if the request was given up before.
         """
-        while request.batch is None and not request.is_stopped:
+        is_held = True
+        while is_held and request.batch is None:
             with self._access.turn(request.enter, request, request.has_news) as is_held:
                 if is_held and request.batch is None and request.begins():
                     self._take_turn(request)
+            is_held &= not request.is_stopped
         if request.batch is None or (request.is_stopped and request.batch.chunks == 0):
             return False
         request.look()
