@@ -116,8 +116,12 @@ def both(
 @pytest.mark.parametrize("form", FORMS)
 def test_tokens_are_those_without(engine: Backend, tmp_path: Path, form: str) -> None:
     model = str(FORMS[form](tmp_path / "model"))
-    results = [both(engine, model, prompt) for prompt in prompts(12)]
-    assert sum(map(accepted, results)) > 20
+    for prompt in prompts(12):
+        accepted(both(engine, model, prompt))
+    # Texts of four tokens repeat themselves, whatever the model likes.
+    few = {"logit_bias": dict.fromkeys(range(40, 44), 100.0)}
+    results = [both(engine, model, prompt, **few) for prompt in prompts(12)]
+    assert sum(map(accepted, results)) > 50
     assert max(result.tokens_per_pass or 0 for result in results) > 1.5
 
 
