@@ -21,7 +21,9 @@ from xla_backend.checkpoints.models import PACKAGED_MODEL
 from xla_backend.interface.prompt import question
 
 if TYPE_CHECKING:
-    from xla_backend import GenerationResult
+    from xla_backend import GenerationOptions, GenerationResult
+
+    Pairs = list[list[GenerationResult]]  # of a prompt, in each round without and with
 
 TEXTS = (
     "The library on Mill Street opens at nine on weekdays and at ten on Saturdays. Its reading "
@@ -76,33 +78,36 @@ def main() -> None:
     from xla_backend import Backend, GenerationOptions
 
     backend, others = Backend(batch_sizes=(1,)), Bystanders([])
-    prompts = [(task, f"{ask}\n\n{text}") for task, ask in TASKS.items() for text in TEXTS]
-    prompts += [("open question", ask) for ask in QUESTIONS]
     plain = GenerationOptions(max_new_tokens=NEW_TOKENS)
     print(f"\npython -m benchmarks.prompt_lookup {' '.join(sys.argv[1:])}\n")
     print("| drafts | task | tokens a pass | times as fast | least | most | same tokens |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     for drafts in arguments.drafts:
-        lookup = plain.replace(prompt_lookup_num_tokens=drafts)
-        rows = {}
-        for task, text in prompts:
+        ways = (plain, plain.replace(prompt_lookup_num_tokens=drafts))
+
+        def measured(text: str, ways: tuple[GenerationOptions, ...] = ways) -> Pairs:
             pairs = [
                 [
-                    backend.generate(arguments.model, question(text), options, exact_key=True)
-                    for options in (plain, lookup)
+                    backend.generate(arguments.model, question(text), way, exact_key=True)
+                    for way in ways
                 ]
                 for _ in range(arguments.rounds + 1)
             ]
-            rows.setdefault(task, []).append(pairs[1:])
-        with_text = [each for task in TASKS for each in rows[task]]
-        for task, each in {**rows, "all with a text": with_text}.items():
-            print(f"| {drafts} | {task} | {_row(each)} |", flush=True)
+            return pairs[1:]
+
+        with_text = []
+        for task, ask in TASKS.items():
+            found = [measured(f"{ask}\n\n{text}") for text in TEXTS]
+            with_text += found
+            print(f"| {drafts} | {task} | {_row(found)} |", flush=True)
+        print(f"| {drafts} | all of these | {_row(with_text)} |", flush=True)
+        print(f"| {drafts} | open question | {_row(list(map(measured, QUESTIONS)))} |", flush=True)
     machine = ", ".join(map(str, description().values()))
     print(f"\n{machine}; other programs took {others.share():.0%} of the processor.")
     backend.close()
 
 
-def _row(prompts: list[list[list[GenerationResult]]]) -> str:
+def _row(prompts: list[Pairs]) -> str:
     """Tokens a pass, speed of all prompts together, of the least and the most, and same tokens."""
     times = [
         [statistics.median(map(_decode_s, way)) for way in zip(*p, strict=True)] for p in prompts

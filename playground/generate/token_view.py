@@ -20,7 +20,9 @@ _BOUNDS = (0.9, 0.5, 0.2, 0.05)
 _SHADES = ("90% or more", "from 50%", "from 20%", "from 5%", "below 5%")
 _MAX_CELLS = 256
 _SPECIAL = re.compile(r"<\|[^|>]*\|>|</?[a-z_0-9]+>")
-_SAME_PASS = "It came of the same pass of the model as the token before it: a right guess."
+_SAME_PASS = (
+    "It came of the same pass of the model as the token before it, which was guessed right."
+)
 _HINT = "Point at a token, tap it or use the arrow keys to see what the model found likely there."
 
 # The Tab key stops once for all tokens; the arrow keys move between them.
@@ -125,7 +127,7 @@ def token_view(shown: Shown, family: Family = CONTINUING) -> str:
     unused = max(0, result.key.max_new_tokens - result.new_tokens)
     guessed = ""
     if any(token.in_same_pass for token in result.tokens):
-        guessed = " <small>underlined: right guesses</small>"
+        guessed = " <small>underlined: in one pass with the token before</small>"
     return _view(
         f'<div class="token-given">{"".join(given)}</div>'
         f'<figure class="token-slots"><figcaption>{result.new_tokens:,} new{guessed}'
