@@ -74,6 +74,10 @@ NUMBERS = {
     "frequency_penalty": ("R", "-2 to 2: the same for each time they came (default: 0)"),
     "length_penalty": ("L", "beams: above 0 favours longer texts (default: 1)"),
     "seed": ("S", "the noise of sampling; the same seed gives the same text (default: 0)"),
+    "prompt_lookup_num_tokens": (
+        "N",
+        "tokens to guess at a time from the prompt and the text, 0 to 7 (default: 0)",
+    ),
 }
 """Placeholder and help of the numeric `GenerationOptions`."""
 
@@ -556,6 +560,8 @@ def _describe_result(result: GenerationResult) -> str:
         parts.append(f"TPOT {result.tpot_s:.4f} s")
     if result.tokens_per_second is not None:
         parts.append(f"{result.tokens_per_second:.0f} tokens/s")
+    if result.tokens_per_pass is not None:
+        parts.append(f"{result.tokens_per_pass:.1f} tokens a pass")
     if result.speedup is not None:
         parts.append(f"{result.speedup:.0f} times faster than its first call")
     return f"{result.text}\n[{' · '.join(parts)}]"

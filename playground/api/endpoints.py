@@ -44,6 +44,8 @@ REQUEST = {
     "stop": "up to four strings; the text ends before the first of them.",
     "chat": "whether the prompt is a question to an instruct model, and not a text to continue.",
     "system": "how the model is to answer; only where chat is true.",
+    "prompt_lookup_num_tokens": "tokens guessed at a time from the prompt and the text, 0 to 7. "
+    "Part of the compiled shape.",
 }
 """What an endpoint for a request takes, in order, and what callers are told about it.
 

@@ -77,14 +77,14 @@ def shape_label(model: str, key: CacheKey) -> str:
         f"{model} · {key.padded_length} slots · {count(key.num_beams, 'beam')} · "
         f"{key.max_new_tokens} new"
     )
-    return f"{label} · in chunks" if key.in_chunks else label
+    return " · ".join([label, *key.variants])
 
 
 def parse(value: str) -> tuple[str, CacheKey]:
     """The model and key that a value of the drop-down stands for."""
-    model, *sizes = json.loads(value)
-    return model, CacheKey(*sizes)
+    model, sizes = json.loads(value)
+    return model, CacheKey(**sizes)
 
 
 def _value(model: str, key: CacheKey) -> str:
-    return json.dumps([model, *key.to_dict().values()])
+    return json.dumps([model, key.to_dict()])

@@ -24,7 +24,7 @@ CHAT = "chat"
 """The tab that a link to a chat names: what else it says is not for the Playground tab."""
 LONGEST = 8000
 """Longest link, in characters, that every server and proxy accepts."""
-_WHOLE_NUMBERS = ("max_new_tokens", "num_beams", "top_k", "seed")
+_WHOLE_NUMBERS = ("max_new_tokens", "num_beams", "top_k", "seed", "prompt_lookup_num_tokens")
 _SWITCHES = {"1": True, "true": True, "0": False, "false": False}
 _SETTINGS = ("model", "prompt", "system", "raw", "exact_key", *NAMES, "run")
 # Gradio, Hugging Face and the page itself add these.

@@ -18,7 +18,10 @@ from xla_backend.checkpoints.models import BUNDLED_FOLDER, HUB_MODELS
 from xla_backend.interface.prompt import last_text, system_text
 
 SHORTEST = BucketRules().padded_lengths[0]
-_NOT_IN_TENSORFLOW = ("min_p", "presence_penalty", "frequency_penalty", "logit_bias", "stop")
+_NOT_IN_TENSORFLOW = (
+    *("min_p", "presence_penalty", "frequency_penalty", "logit_bias", "stop"),
+    "prompt_lookup_num_tokens",
+)
 """Options of this engine that Transformers' TensorFlow models do not follow."""
 _OF_OPENAI = ("top_p", "presence_penalty", "frequency_penalty", "logit_bias", "stop")
 """Those that OpenAI's protocol has too, under the same names and with the same defaults."""

@@ -149,6 +149,8 @@ def report(shown: Shown, family: Family = CONTINUING) -> str:
         ("TPOT", quantities.seconds_or_dash(result.tpot_s)),
         ("Decode tokens/s", quantities.rate(result.tokens_per_second)),
     ]
+    if result.tokens_per_pass is not None:
+        figures.append(("Tokens a pass", f"{result.tokens_per_pass:.1f}"))
     return report_parts.frame(
         badge(result.cache),
         MEANING[result.cache],

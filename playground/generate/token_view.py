@@ -20,6 +20,9 @@ _BOUNDS = (0.9, 0.5, 0.2, 0.05)
 _SHADES = ("90% or more", "from 50%", "from 20%", "from 5%", "below 5%")
 _MAX_CELLS = 256
 _SPECIAL = re.compile(r"<\|[^|>]*\|>|</?[a-z_0-9]+>")
+_SAME_PASS = (
+    "It came of the same pass of the model as the token before it, which was guessed right."
+)
 _HINT = "Point at a token, tap it or use the arrow keys to see what the model found likely there."
 
 # The Tab key stops once for all tokens; the arrow keys move between them.
@@ -122,9 +125,13 @@ def token_view(shown: Shown, family: Family = CONTINUING) -> str:
     if not family.pads_left:
         given.reverse()
     unused = max(0, result.key.max_new_tokens - result.new_tokens)
+    guessed = ""
+    if any(token.in_same_pass for token in result.tokens):
+        guessed = " <small>underlined: in one pass with the token before</small>"
     return _view(
         f'<div class="token-given">{"".join(given)}</div>'
-        f'<figure class="token-slots"><figcaption>{result.new_tokens:,} new</figcaption>'
+        f'<figure class="token-slots"><figcaption>{result.new_tokens:,} new{guessed}'
+        "</figcaption>"
         f'<div class="tokens" role="group" dir="auto" aria-label="New tokens">{_new(result)}</div>'
         "</figure>"
         f'<div class="token-given">{_slots("room", unused, "unused")}</div>'
@@ -210,6 +217,8 @@ def _token(token: Token, place: int, of: int) -> str:
         f"Token {place + 1} of {of}, number {token.id} in the vocabulary, "
         f"log probability {token.logprob:.3g}."
     )
+    if token.in_same_pass:
+        where += f" {_SAME_PASS}"
     detail = f"“{visible(token.text)}”{kind}: {percent(share)} likely. {where}"
     likeliest = [
         (visible(text), percent(_share(logprob)), round(100 * _share(logprob)), id == token.id)
@@ -221,6 +230,7 @@ def _token(token: Token, place: int, of: int) -> str:
     if not any(is_chosen for *_, is_chosen in likeliest):
         likeliest.append((visible(token.text), percent(share), round(100 * share), True))
     styles = f"token likely-{shade}{' special' if is_special else ''}"
+    styles += " same-pass" if token.in_same_pass else ""
     button = (
         f'<button type="button" class="{styles}" tabindex="{-1 if place else 0}" '
         f'data-detail="{escape(detail)}" data-place="{escape(where)}" '

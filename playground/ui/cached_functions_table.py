@@ -61,7 +61,7 @@ def _row(entry: CacheEntry) -> str:
     first_call = f"{quantities.seconds(first.total_s)} <small>{parts}</small>"
     values = (
         escape(entry.model),
-        f"{key.padded_length}{' <small>in chunks</small>' if key.in_chunks else ''}",
+        " ".join([str(key.padded_length), *(f"<small>{each}</small>" for each in key.variants)]),
         f"{key.num_beams}{_side_by_side(entry)}",
         str(key.max_new_tokens),
         first_call,

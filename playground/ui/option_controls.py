@@ -14,6 +14,7 @@ import gradio as gr
 
 from playground.ui.components import QUIET, Field, without_validation
 from xla_backend import GenerationOptions
+from xla_backend.interface.options import MAX_DRAFTS
 
 LABELS = {
     "max_new_tokens": "New tokens",
@@ -29,6 +30,7 @@ LABELS = {
     "early_stopping": "Stop searching when",
     "seed": "Seed",
     "stop": "Stop strings",
+    "prompt_lookup_num_tokens": "Prompt lookup",
 }
 """What the page calls each option that it has."""
 NAMES = tuple(LABELS)
@@ -39,7 +41,10 @@ _NAMED = re.compile(
 _ESCAPED = re.compile(r"\\([n\\])")
 SAMPLING_ONLY = ("top_k", "top_p", "min_p", "seed")
 BEAMS_ONLY = ("length_penalty", "early_stopping")
-_OFF_BY_DEFAULT = ("min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+_OFF_BY_DEFAULT = (
+    *("min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),
+    "prompt_lookup_num_tokens",
+)
 # A radio button carries text; these are the three values that Hugging Face defines.
 EARLY_STOPPING = {"unlikely": False, "enough": True, "impossible": "never"}
 MAX_NEW_TOKENS = 256
@@ -78,6 +83,7 @@ class OptionControls:
             self._build_penalties(defaults)
             self._build_beams(defaults)
             self._build_stop(defaults)
+            self._build_lookup(defaults)
         for control in self._by_name.values():
             if isinstance(control, gr.Slider | gr.Number):
                 without_validation(control)
@@ -239,6 +245,19 @@ class OptionControls:
             info="The text ends before the first of them. One a line, at most four; \\n is a line "
             "break.",
             elem_id=f"{self._prefix}stop_strings",
+        )
+
+    def _build_lookup(self, defaults: GenerationOptions) -> None:
+        name = "prompt_lookup_num_tokens"
+        self._by_name[name] = gr.Slider(
+            0,
+            MAX_DRAFTS,
+            value=defaults.prompt_lookup_num_tokens,
+            step=1,
+            label=LABELS[name],
+            info="Guess so many tokens at a time from what is there: the same text, sooner where "
+            "it repeats. 0 is off, 3 a good number. Part of the shape. Needs 1 beam.",
+            elem_id=f"{self._prefix}{name}",
         )
 
     def connect(self) -> None:

@@ -53,7 +53,7 @@ def test_a_copied_link_brings_everything_back_and_runs_only_when_told(
     assert query["prompt"] == [PROMPT]
     assert query["early_stopping"] == ["never"]
     assert query["stop"] == ["no such\n\\n\\n"]
-    assert len(query) == 16, "every setting"
+    assert len(query) == 17, "every setting"
     window.at("#link_runs input").check()
     window.at("#copy_link").click()
     wait_for_text(window, "#copy_notice", "and runs them")

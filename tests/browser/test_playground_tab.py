@@ -566,3 +566,21 @@ def test_a_page_at_rest_is_at_rest(visit: Open, site: Site) -> None:
     window.page.wait_for_timeout(4000)
     assert set(asked) == {"changes"}, "nothing is new"
     assert window.page.evaluate("window.timers") <= len(asked), "Gradio's tabs go round and round"
+
+
+def test_prompt_lookup_writes_the_same_text_and_tells_of_its_passes(visit: Open) -> None:
+    window = visit()
+    window.set_number("temperature", 0)
+    window.write("The fox, the fox, the fox")
+    window.generate()
+    written = window.text("#story .story-new")
+    assert "Tokens a pass" not in window.text("#report")
+    window.at(".area-options .more-options button").first.click()
+    window.set_number("prompt_lookup_num_tokens", 3)
+    window.generate()
+    assert window.text("#story .story-new") == written
+    [a_pass] = re.findall(r"Tokens a pass\s+([\d.]+)", window.text("#report"))
+    assert 1.0 <= float(a_pass) <= 4.0
+    window.set_number("num_beams", 2)
+    problem = "Prompt lookup works with one beam, not with 2"
+    window.at("#prediction, #notice", has_text=problem).first.wait_for()

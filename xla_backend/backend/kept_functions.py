@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from xla_backend.backend.function_maker import FunctionMaker
-from xla_backend.checkpoints.prompts import runs_in_chunks
+from xla_backend.checkpoints.prompts import drafts_of, runs_in_chunks
 from xla_backend.checkpoints.speech_input import speech_key
 from xla_backend.compilation import naming
 from xla_backend.compilation.function_cache import FunctionCache, Slot
@@ -63,6 +63,7 @@ class KeptFunctions:
             options.max_new_tokens,
             engine.context_length,
             in_chunks=runs_in_chunks(engine.info, cache_salt),
+            prompt_lookup_num_tokens=drafts_of(engine.info, options),
         )
 
     def choose(self, engine: Engine, wanted: CacheKey, exact_key: bool) -> Choice:

@@ -154,6 +154,9 @@ class TextStream(AnyTextStream):
         rest = stops.push(decoder.push(ids[known:]) + decoder.finish()) + stops.finish()
         chunks.append(rest)
         text, generated = "".join(chunks), len(tokens)
+        passes = None
+        if options.prompt_lookup_num_tokens:
+            passes = sum(not token.in_same_pass for token in tokens[1:])
         if stops.is_found:
             tokens = _tokens_of(text, tokens, engine)
         timing, spans = self._watch.read(), self._watch.spans()
@@ -185,6 +188,7 @@ class TextStream(AnyTextStream):
             cut_tokens=generated - len(tokens),
             spans=spans,
             cached_tokens=request.reused,
+            passes=passes,
         )
         if last := rest if self._in_chunks else text:
             yield last

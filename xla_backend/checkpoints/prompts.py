@@ -13,6 +13,7 @@ from xla_backend.interface.prompt import Message, TokenIds
 
 if TYPE_CHECKING:
     from xla_backend.checkpoints.tokenization import Tokenizer
+    from xla_backend.interface.options import GenerationOptions
     from xla_backend.interface.prompt import Prompt
     from xla_backend.interface.results import ModelInfo
 
@@ -91,6 +92,21 @@ def _empty(do: str) -> InvalidRequest:
 def runs_in_chunks(info: ModelInfo, cache_salt: str) -> bool:
     """Whether a prompt runs in chunks behind what is kept of earlier ones, and is kept itself."""
     return bool(cache_salt) and info.family == "decoder-only"
+
+
+def drafts_of(info: ModelInfo, options: GenerationOptions) -> int:
+    """How many drafts a pass of the model verifies.
+
+    Raises:
+        InvalidRequest: there shall be some, and the model cannot verify any.
+    """
+    drafts = options.prompt_lookup_num_tokens
+    if drafts and info.family != "decoder-only":
+        raise InvalidRequest(
+            f"prompt_lookup_num_tokens works with decoder-only models, and {info.name} is none: "
+            "leave it out."
+        )
+    return drafts
 
 
 def check_length(prompt_tokens: int, max_new_tokens: int, info: ModelInfo) -> None:

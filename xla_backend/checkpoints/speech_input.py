@@ -194,7 +194,8 @@ def fitting_options(
     """The options, with at most as many new tokens as the decoder has positions left.
 
     Raises:
-        InvalidRequest: they have stop strings, which would end a window and not the transcript.
+        InvalidRequest: they have stop strings, which would end a window and not the transcript, or
+            ask for prompt lookup, and there is no prompt.
     """
     assert context_length is not None  # a speech decoder's positions are learned, so bounded
     room = context_length - len(speech.decoder_prompt.tokens)
@@ -203,6 +204,10 @@ def fitting_options(
     if options.stop:
         raise InvalidRequest(
             "stop ends a text; a recording is written down to its end: leave it out."
+        )
+    if options.prompt_lookup_num_tokens:
+        raise InvalidRequest(
+            "prompt_lookup_num_tokens looks into a prompt; a recording has none: leave it out."
         )
     return options.replace(max_new_tokens=min(room, options.max_new_tokens))
 

@@ -39,9 +39,11 @@ def prefill_function(model_identity: str) -> str:
     return f"xla_backend_prefill_{model_identity}"
 
 
-def decode_function(model_identity: str, num_beams: int, batch_size: int = 1) -> str:
+def decode_function(model_identity: str, key: CacheKey, batch_size: int = 1) -> str:
     """Name of the function that adds tokens, for any padded length and number of tokens."""
-    sizes = f"{num_beams}" if batch_size == 1 else f"{num_beams}x{batch_size}"
+    sizes = f"{key.num_beams}" if batch_size == 1 else f"{key.num_beams}x{batch_size}"
+    if key.prompt_lookup_num_tokens:
+        sizes += f"_lookup{key.prompt_lookup_num_tokens}"
     return f"xla_backend_decode_{sizes}_{model_identity}"
 
 
@@ -74,7 +76,7 @@ def prompt_code_entries(model_identity: str, key: CacheKey) -> list[str]:
 
 def decode_code_entry(model_identity: str, key: CacheKey, batch_size: int = 1) -> str:
     """Name of the store's entry with decode's machine code for a cache key."""
-    function = decode_function(model_identity, key.num_beams, batch_size)
+    function = decode_function(model_identity, key, batch_size)
     return f"{function}.{key.padded_length}x{key.max_new_tokens}"
 
 
@@ -92,13 +94,13 @@ def missing(
         in_memory: the model's keys that are compiled; they may share functions with this one.
         holds: tells whether the store has an entry of a name.
     """
-    decode = decode_function(model_identity, key.num_beams)
+    decode = decode_function(model_identity, key)
     needed: list[tuple[Part, str]] = [("decode", decode_code_entry(model_identity, key))]
     alike = [other for other in in_memory if other.in_chunks == key.in_chunks]
     if not alike:
         of_prompt = extend_function if key.in_chunks else prefill_function
         needed.append(("prefill trace", trace_entry(of_prompt(model_identity))))
-    if all(other.num_beams != key.num_beams for other in in_memory):
+    if all(decode_function(model_identity, other) != decode for other in in_memory):
         needed.append(("decode trace", trace_entry(decode)))
     if all(other.padded_length != key.padded_length for other in alike):
         needed += [("prefill", entry) for entry in prompt_code_entries(model_identity, key)]

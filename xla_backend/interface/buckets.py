@@ -29,21 +29,29 @@ class CacheKey:
         max_new_tokens: the function can add at most this many tokens.
         in_chunks: whether the prompt runs in chunks, behind positions whose keys and values are
             kept, and not at once.
+        prompt_lookup_num_tokens: how many drafts a pass of the model verifies; 0 for none.
     """
 
     padded_length: int
     num_beams: int
     max_new_tokens: int
     in_chunks: bool = False
+    prompt_lookup_num_tokens: int = 0
 
     def to_dict(self) -> dict[str, int]:
-        """The key as JSON values; `in_chunks` only where it is true."""
-        values = dataclasses.asdict(self)
-        return values if values.pop("in_chunks") is False else {**values, "in_chunks": True}
+        """The key as JSON values; those that have defaults only where they are others."""
+        sizes, usual = dataclasses.asdict(self), {"in_chunks": False, "prompt_lookup_num_tokens": 0}
+        return {name: value for name, value in sizes.items() if value != usual.get(name)}
 
     def __str__(self) -> str:
         sizes = f"padded {self.padded_length} · beams {self.num_beams} · new {self.max_new_tokens}"
-        return f"{sizes} · in chunks" if self.in_chunks else sizes
+        return " · ".join([sizes, *self.variants])
+
+    @property
+    def variants(self) -> list[str]:
+        """What else it is made for, in words: nothing in most cases."""
+        drafts = self.prompt_lookup_num_tokens
+        return ["in chunks"] * self.in_chunks + [f"lookup {drafts}"] * (drafts > 0)
 
     @property
     def chunk_sizes(self) -> tuple[int, ...]:
@@ -86,6 +94,7 @@ class BucketRules:
         max_new_tokens: int,
         context_length: int | None = None,
         in_chunks: bool = False,
+        prompt_lookup_num_tokens: int = 0,
     ) -> CacheKey:
         """The cache key of a request; the context length limits the padding, not the prompt."""
         lengths = self.chunked_lengths if in_chunks else self.padded_lengths
@@ -97,6 +106,7 @@ class BucketRules:
             num_beams=num_beams,
             max_new_tokens=_round_up(max_new_tokens, self.max_new_tokens),
             in_chunks=in_chunks,
+            prompt_lookup_num_tokens=prompt_lookup_num_tokens,
         )
 
 

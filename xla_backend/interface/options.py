@@ -31,6 +31,8 @@ MAX_TOP_K = 1_000_000
 MAX_SEED = 2**31 - 1
 MAX_BIASED_TOKENS = 300
 MAX_STOPS = 4
+MAX_DRAFTS = 7
+"""Of `prompt_lookup_num_tokens`: a pass with more rows takes much longer than one with a few."""
 MAX_STOP_CHARACTERS = 100
 
 
@@ -59,6 +61,10 @@ class GenerationOptions:
         seed: of sampling, 0 to 2**31 - 1; the same seed gives the same text.
         stop: the text ends before the first of these strings that it contains, and without it: at
             most four, of 1 to 100 characters. A single string can be given as it is.
+        prompt_lookup_num_tokens: how many tokens are guessed at a time, 0 to 7, from where the last
+            ones occurred before in the prompt or the text, and verified together: the same text
+            sooner, where it repeats what is there. 0 guesses none. One beam, and decoder-only
+            models.
 
     Raises:
         InvalidRequest: an option has a wrong type or is out of range; the message names the option,
@@ -79,15 +85,19 @@ class GenerationOptions:
     early_stopping: bool | Literal["never"] = False
     seed: int = 0
     stop: tuple[str, ...] = ()
+    prompt_lookup_num_tokens: int = 0
 
     def __post_init__(self) -> None:
         if self.temperature is None:
             object.__setattr__(self, "temperature", 0.0)
+        if self.prompt_lookup_num_tokens is None:  # Hugging Face's default
+            object.__setattr__(self, "prompt_lookup_num_tokens", 0)
         for name, low, high in (
             ("max_new_tokens", 1, MAX_NEW_TOKENS),
             ("num_beams", 1, MAX_NUM_BEAMS),
             ("top_k", 0, MAX_TOP_K),
             ("seed", 0, MAX_SEED),
+            ("prompt_lookup_num_tokens", 0, MAX_DRAFTS),
         ):
             object.__setattr__(self, name, _integer(name, getattr(self, name), low, high))
         for name, least, most in (
@@ -106,6 +116,11 @@ class GenerationOptions:
             raise InvalidRequest(
                 "temperature must be 0 (greedy) or between 0.01 and 100; "
                 f"{self.temperature:g} divides by almost nothing. Use 0 for greedy text."
+            )
+        if self.prompt_lookup_num_tokens and self.num_beams > 1:
+            raise InvalidRequest(
+                f"prompt_lookup_num_tokens works with one beam, not with {self.num_beams}: leave "
+                "it out, or set num_beams to 1."
             )
         if not (isinstance(self.early_stopping, bool) or self.early_stopping == "never"):
             raise InvalidRequest(

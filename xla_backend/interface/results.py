@@ -47,12 +47,15 @@ class Token:
         logprob: natural logarithm of its probability, before temperature, filters and penalties.
         top_logprobs: the five likeliest tokens at this position, best first; the token itself may
             not be among them.
+        in_same_pass: whether it came of the same pass of the model as the token before it, which
+            prompt lookup had guessed.
     """
 
     id: int
     text: str
     logprob: float
     top_logprobs: tuple[TopLogprob, ...] = ()
+    in_same_pass: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,8 @@ class GenerationResult:
             with the tokens that it brought; of all phases they add up to `timing`.
         cached_tokens: prompt tokens whose keys and values were kept from an earlier request and
             not computed again.
+        passes: with prompt lookup, how often the model ran for the tokens after the first one;
+            None without.
     """
 
     model: str
@@ -174,6 +179,7 @@ class GenerationResult:
     cut_tokens: int = 0
     spans: tuple[Span, ...] = ()
     cached_tokens: int = 0
+    passes: int | None = None
 
     @property
     def new_tokens(self) -> int:
@@ -199,6 +205,11 @@ class GenerationResult:
     def tokens_per_second(self) -> float | None:
         """Decode tokens per second, 1 / `tpot_s`; None where that does not exist."""
         return 1 / self.tpot_s if self.tpot_s else None
+
+    @property
+    def tokens_per_pass(self) -> float | None:
+        """Tokens of a pass of the model after the first token; None without prompt lookup."""
+        return (self.new_tokens + self.cut_tokens - 1) / self.passes if self.passes else None
 
     def after_waiting(self, waited_s: float) -> Self:
         """With the time in a line before the engine, which it cannot see, in the queue time."""
@@ -231,6 +242,7 @@ class GenerationResult:
             "timing": self.timing.to_dict(),
             "ttft_s": self.ttft_s,
             "tpot_s": self.tpot_s,
+            **({} if self.passes is None else {"tokens_per_pass": self.tokens_per_pass}),
         }
 
 

@@ -109,7 +109,7 @@ class Engine:
             inputs = self._decoder.model.encode(prompt, key.padded_length)
             return functions.prefill(tf.constant(True), *inputs)
 
-        return Generation(functions, list(map(prefill, prompts, kept)), options)
+        return Generation(functions, prompts, list(map(prefill, prompts, kept)), options)
 
     def new_prompt(self, key: CacheKey) -> KeptPrompt:
         """One of which nothing is known, for a key in chunks."""
@@ -143,7 +143,12 @@ class Engine:
         return model.prefilled(token_ids, kept.prompt, chunk.logits)
 
     def max_batch_size(self, key: CacheKey) -> int:
-        """The most texts of a key whose keys and values fit into `MAX_KV_BYTES`, at least 1."""
+        """The most texts of a key whose keys and values fit into `MAX_KV_BYTES`, at least 1.
+
+        With prompt lookup one: its rows are drafts.
+        """
+        if key.prompt_lookup_num_tokens:
+            return 1
         tokens = key.padded_length + key.num_beams * key.max_new_tokens
         return max(1, MAX_KV_BYTES // (tokens * self._token_bytes))
 
@@ -173,9 +178,12 @@ class Engine:
                 read(id),
                 logprob,
                 tuple(TopLogprob(*one) for one in zip(ids, map(read, ids), logprobs, strict=True)),
+                row > 0,
             )
-            for id, logprob, ids, logprobs in zip(
-                *(values.tolist() for values in generation.output(index)), strict=True
+            for id, logprob, ids, logprobs, row in zip(
+                *(values.tolist() for values in generation.output(index)),
+                generation.rows(index).tolist(),
+                strict=True,
             )
         )
 

@@ -6,6 +6,7 @@ know tokenizers, requests or other models.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -29,8 +30,9 @@ from xla_backend.model.families.model import Chunk, GrowingModel, Model, Prefill
 MAX_WARM_UP_LENGTH = 64
 """The longest padded prompt that prefill runs once while decode is still compiled or restored."""
 
-OPEN_NEW_TOKENS = 1_000_003
-"""Stands for N while decode is traced for every N: no other size of a state may be equal to it."""
+OPEN_SIZE = 1_000_003
+"""Stands for N, and for S, while decode is traced for every one: no other size of a state may be as
+large."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class FunctionBuilder:
                 variables=decoder.model.variables,
                 structure=decoder.model.chunk_structure(),
             )
-        self._decodes: dict[tuple[int, int], TracedFunction] = {}
+        self._decodes: dict[tuple[int, int, int], TracedFunction] = {}
         self._compiled_prefills: dict[int, Callable[..., Prefilled]] = {}
         self._compiled_extends: dict[tuple[int, int], Callable[..., Chunk]] = {}
         self._warm_prefills: set[int] = set()
@@ -101,7 +103,7 @@ class FunctionBuilder:
         with self._building:
             start = time.perf_counter()
             is_restored = self._compiler.trace(self._for_prompts(key))
-            is_restored &= self._compiler.trace(self._decode_for(key.num_beams, batch_size))
+            is_restored &= self._compiler.trace(self._decode_for(key, batch_size))
             return time.perf_counter() - start, is_restored
 
     def build(
@@ -125,13 +127,13 @@ class FunctionBuilder:
             start = time.perf_counter()
             is_restored = [self._compiler.trace(self._for_prompts(key))]
             of_prompts = beside.submit(self._compile_for_prompts, key)
-            decode = self._decode_for(key.num_beams, batch_size)
+            decode = self._decode_for(key, batch_size)
             is_restored.append(self._compiler.trace(decode))
             trace_s = time.perf_counter() - start
 
             on_step("compile")
             start = time.perf_counter()
-            state = self._decoder.initial_state(key.num_beams, key.max_new_tokens, batch_size)
+            state = self._initial_state(key, batch_size)
             run_decode, decode_is_restored = self._compiler.compile(
                 decode,
                 naming.decode_code_entry(self._identity, key, batch_size),
@@ -147,11 +149,11 @@ class FunctionBuilder:
     def examples(self, key: CacheKey) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
         """The functions of a key before they are traced, and arguments of the right sizes."""
         self._compiler.trace(self._prefill)  # whose results decode takes
-        state = self._decoder.initial_state(key.num_beams, key.max_new_tokens)
+        state = self._initial_state(key)
         prompt = [tf.constant(True), *self._decoder.model.example(key.padded_length)]
         return {
             "prefill": (self._decoder.prefill, prompt),
-            "decode": (self._decoder.decode, self._decode_example(1, key, state)),
+            "decode": (self._decoder_of(key).decode, self._decode_example(1, key, state)),
         }
 
     def warm_up(self, functions: KeyFunctions, key: CacheKey) -> None:
@@ -166,16 +168,27 @@ class FunctionBuilder:
         state = functions.decode(*self._decode_example(1, key, functions.state))
         state.count.numpy()
 
-    def _decode_for(self, num_beams: int, batch_size: int) -> TracedFunction:
-        """The decode function for these sizes; what runs prompts has been traced."""
-        sizes = (num_beams, batch_size)
+    def _decoder_of(self, key: CacheKey) -> Decoder:
+        """With as many drafts as the key has."""
+        return dataclasses.replace(self._decoder, num_drafts=key.prompt_lookup_num_tokens)
+
+    def _initial_state(self, key: CacheKey, batch_size: int = 1) -> State:
+        """See `Decoder.initial_state`."""
+        return self._decoder_of(key).initial_state(
+            key.num_beams, key.max_new_tokens, key.padded_length, batch_size
+        )
+
+    def _decode_for(self, key: CacheKey, batch_size: int) -> TracedFunction:
+        """The decode function of a key for any lengths; what runs prompts has been traced."""
+        sizes = (key.num_beams, key.prompt_lookup_num_tokens, batch_size)
         if sizes not in self._decodes:
+            opened = dataclasses.replace(key, padded_length=OPEN_SIZE, max_new_tokens=OPEN_SIZE)
             # In a graph nothing is allocated: only the shapes are needed.
             with tf.Graph().as_default():
-                state = self._decoder.initial_state(num_beams, OPEN_NEW_TOKENS, batch_size)
+                state = self._initial_state(opened, batch_size)
             self._decodes[sizes] = TracedFunction(
-                name=naming.decode_function(self._identity, num_beams, batch_size),
-                function=self._decoder.decode,
+                name=naming.decode_function(self._identity, key, batch_size),
+                function=self._decoder_of(key).decode,
                 specs=[
                     tf.TensorSpec([], tf.int32),
                     *sampling.specs(batch_size, self._decoder.model.vocabulary_size),
@@ -278,4 +291,4 @@ class FunctionBuilder:
 
 
 def _with_open_size(x: tf.Tensor) -> tf.TensorSpec:
-    return tf.TensorSpec([None if d == OPEN_NEW_TOKENS else d for d in x.shape], x.dtype)
+    return tf.TensorSpec([None if d >= OPEN_SIZE else d for d in x.shape], x.dtype)

@@ -6,17 +6,19 @@ Knows the state of one batch and its options. Must not know requests, or how fun
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.model import sampling
-from xla_backend.model.decoding import SingleBeamState
+from xla_backend.model.decoding import SingleBeamState, State
 from xla_backend.model.families.model import Prefilled, as_batch
 from xla_backend.model.functions import KeyFunctions
 from xla_backend.model.kept_prompt import KeptPrompt, as_arrays
 from xla_backend.model.output import Output
+from xla_backend.model.prompt_lookup import Lookup
 
 
 class Generation:
@@ -30,12 +32,13 @@ class Generation:
     def __init__(
         self,
         functions: KeyFunctions,
+        prompts: Sequence[Any],
         prefilled: list[Prefilled],
         options: Sequence[GenerationOptions],
     ) -> None:
-        """Begins with the results and options of at most `functions.batch_size` prompts."""
+        """Begins with at most `functions.batch_size` prompts, their results and options."""
         self._decode = functions.decode
-        self._state = functions.state
+        self._state = _with_prompt(functions.state, prompts[0])
         # The rest of the batch repeats the first prompt, and has ended before it begins.
         missing = functions.batch_size - len(prefilled)
         self.prefilled = as_batch([*prefilled, *prefilled[:1] * missing])
@@ -103,3 +106,17 @@ class Generation:
     def output(self, index: int = 0) -> Output:
         """The output of a text so far; with beams, the best."""
         return self._state.output(index)
+
+    def rows(self, index: int = 0) -> np.ndarray:
+        """Of each of a text's tokens its row in the pass of the model that brought it, `[n]`."""
+        state, length = self._state, self.length(index)
+        if isinstance(state, SingleBeamState) and isinstance(state.lookup, Lookup):
+            return state.lookup.rows.numpy()[:length]
+        return np.zeros(length, np.int32)
+
+
+def _with_prompt(state: State, prompt: Any) -> State:
+    """The state before the first token, where drafts are looked for in a prompt, too."""
+    if isinstance(state, SingleBeamState) and isinstance(state.lookup, Lookup):
+        return state._replace(lookup=state.lookup.of(prompt))
+    return state

@@ -45,7 +45,8 @@ class Timings(BaseModel):
 
     `prompt_n` are the tokens that prefill computed, `cache_n` those that it did not; `prompt_ms` is
     prefill, which writes the first token too; `predicted_ms` is decode. `ttft_ms` counts from the
-    request's arrival. `cache` says where the compiled function came from.
+    request's arrival. `cache` says where the compiled function came from. `tokens_per_pass` is
+    there with prompt lookup.
     """
 
     prompt_n: int
@@ -62,6 +63,7 @@ class Timings(BaseModel):
     total_ms: float
     ttft_ms: float | None
     tpot_ms: float | None
+    tokens_per_pass: float | None = None
 
 
 class TopTokenLogprob(BaseModel):
@@ -278,6 +280,7 @@ def timings(result: GenerationResult) -> Timings:
         total_ms=_ms(timing.total_s),
         ttft_ms=None if result.ttft_s is None else _ms(result.ttft_s),
         tpot_ms=None if result.tpot_s is None else _ms(result.tpot_s),
+        tokens_per_pass=result.tokens_per_pass,
     )
 
 

@@ -11,7 +11,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from xla_backend.interface.options import MAX_NEW_TOKENS, MAX_NUM_BEAMS, MAX_SEED, GenerationOptions
+from xla_backend.interface.options import (
+    MAX_DRAFTS,
+    MAX_NEW_TOKENS,
+    MAX_NUM_BEAMS,
+    MAX_SEED,
+    GenerationOptions,
+)
 from xla_backend.interface.prompt import Message, Prompt, TokenIds
 from xla_backend.openai_api.errors import NotSupported
 
@@ -147,6 +153,11 @@ class Generation(Fields):
     exact_key: bool | None = Field(
         None, description="of this engine: a larger compiled function may not serve instead"
     )
+    prompt_lookup_num_tokens: Annotated[int, Field(ge=0, le=MAX_DRAFTS)] | None = Field(
+        None,
+        description="of Hugging Face: tokens guessed at a time from the prompt and the text; part "
+        "of the compiled shape",
+    )
     cache_salt: Annotated[str, Field(max_length=MAX_SALT)] | None = Field(
         None,
         description="of vLLM: requests with the same one reuse each other's keys and values; "
@@ -201,6 +212,7 @@ class Generation(Fields):
             "length_penalty": self.length_penalty,
             "early_stopping": self.early_stopping,
             "stop": self.stop,
+            "prompt_lookup_num_tokens": self.prompt_lookup_num_tokens,
         }
         options = GenerationOptions(
             max_new_tokens=min(default, new_tokens) if asked is None else asked,

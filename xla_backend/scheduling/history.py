@@ -81,14 +81,12 @@ class History:
         return self._past.setdefault(model, {}).get(key, KeyHistory())
 
 
-_IN_CHUNKS = " in chunks"
-
-
 def _to_json(past: Past) -> dict[str, dict[str, dict[str, Any]]]:
     return {
         model: {
-            f"{key.padded_length} {key.num_beams} {key.max_new_tokens}"
-            f"{_IN_CHUNKS if key.in_chunks else ''}": dataclasses.asdict(entry)
+            " ".join(
+                [f"{key.padded_length} {key.num_beams} {key.max_new_tokens}", *key.variants]
+            ): dataclasses.asdict(entry)
             for key, entry in keys.items()
         }
         for model, keys in past.items()
@@ -103,9 +101,12 @@ def _from_json(values: object) -> Past:
     for model, keys in values.items():
         for text, entry in keys.items() if isinstance(keys, dict) else ():
             with contextlib.suppress(TypeError, ValueError, KeyError, OverflowError):
-                sizes = text.removesuffix(_IN_CHUNKS)
+                with_chunks, _, drafts = text.partition(" lookup ")
+                sizes = with_chunks.removesuffix(" in chunks")
                 padded, beams, new = (_at_least(1, int(part)) for part in sizes.split())
-                key = CacheKey(padded, beams, new, in_chunks=sizes != text)
+                key = CacheKey(
+                    padded, beams, new, sizes != with_chunks, _at_least(0, int(drafts or 0))
+                )
                 seconds = {name: entry[name] for name in ("miss_s", "disk_s", "run_s")}
                 past.setdefault(str(model), {})[key] = KeyHistory(
                     times=_at_least(0, int(entry["times"])),

@@ -34,13 +34,14 @@ LEAST_TRACE_S = 0.05
 def reusable(keys: Iterable[CacheKey], wanted: CacheKey) -> CacheKey | None:
     """The compiled function that serves a request with the least waste, other than its own.
 
-    It must have as many beams, run prompts likewise, and be large enough but not too large.
+    It must have as many beams and drafts, run prompts likewise, and be large enough but not too
+    large.
     """
     fitting = [
         key
         for key in keys
         if key != wanted
-        and (key.num_beams, key.in_chunks) == (wanted.num_beams, wanted.in_chunks)
+        and (key.num_beams, key.variants) == (wanted.num_beams, wanted.variants)
         and wanted.padded_length <= key.padded_length <= REUSE_PADDED_LENGTH * wanted.padded_length
         and wanted.max_new_tokens
         <= key.max_new_tokens

@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass
 
 from xla_backend.checkpoints.models import ModelFiles
-from xla_backend.checkpoints.prompts import check_length, check_prompt, runs_in_chunks
+from xla_backend.checkpoints.prompts import check_length, check_prompt, drafts_of, runs_in_chunks
 from xla_backend.checkpoints.speech_input import (
     SpeechInput,
     fitting_options,
@@ -105,6 +105,7 @@ class Vocabulary:
             options.max_new_tokens,
             self.info.context_length,
             in_chunks=runs_in_chunks(self.info, cache_salt),
+            prompt_lookup_num_tokens=drafts_of(self.info, options),
         )
         return key, prompt_tokens
 

@@ -159,7 +159,25 @@ def test_every_option_reaches_the_engine(page: ApiPage, client: openai.OpenAI) -
         "early_stopping": None,
         "seed": 7,
         "stop": ["\n", "End"],
+        "prompt_lookup_num_tokens": 0,
     }
+
+
+def test_prompt_lookup_is_asked_for_and_told(page: ApiPage, client: openai.OpenAI) -> None:
+    answer = client.completions.create(
+        model=MODEL, prompt="Once", extra_body={"prompt_lookup_num_tokens": 3}
+    )
+    [(_, _, options, _)] = page.backend.asked
+    assert options.prompt_lookup_num_tokens == 3
+    assert answer.timings["tokens_per_pass"] is None  # the engine without a model makes no passes
+    with pytest.raises(openai.BadRequestError, match="one beam, not with 2"):
+        client.completions.create(
+            model=MODEL, prompt="Once", extra_body={"prompt_lookup_num_tokens": 3, "num_beams": 2}
+        )
+    with pytest.raises(openai.BadRequestError, match="prompt_lookup_num_tokens"):
+        client.completions.create(
+            model=MODEL, prompt="Once", extra_body={"prompt_lookup_num_tokens": 8}
+        )
 
 
 def test_nothing_asked_is_openai_s_default(page: ApiPage, client: openai.OpenAI) -> None:

@@ -37,6 +37,7 @@ def test_every_setting_is_read() -> None:
         early_stopping="never",
         seed="7",
         stop="The end\n\\n",
+        prompt_lookup_num_tokens="3",
         run="1",
     )
     assert link.problems == ()
@@ -57,6 +58,7 @@ def test_every_setting_is_read() -> None:
         "early_stopping": "never",
         "seed": 7,
         "stop": ("The end", "\n"),
+        "prompt_lookup_num_tokens": 3,
     }
     assert set(link.options) == set(NAMES)
     assert problem(link) == ""

@@ -43,6 +43,8 @@ def test_a_cached_call_says_how_many_times_faster_it_was() -> None:
     assert "32× faster than the first call of this shape, compiled 2025-11-24 16:00 UTC" in text
     assert "End to end 102 ms" in text
     assert "Decode tokens/s 25" in text
+    assert "Tokens a pass" not in text, "no drafts were asked for"
+    assert "Tokens a pass 2.0" in words(report(Shown("Once", result(passes=1))))
     assert "TTFT 22 ms TPOT 40 ms" in text
 
 

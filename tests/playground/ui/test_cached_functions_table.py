@@ -37,6 +37,8 @@ def test_functions_for_several_requests_are_told_apart() -> None:
 def test_functions_for_conversations_are_told_apart() -> None:
     key = CacheKey(256, 1, 32, in_chunks=True)
     assert "256 in chunks 1 32" in words(cached_functions_table([entry(key=key)]))
+    key = CacheKey(256, 1, 32, in_chunks=True, prompt_lookup_num_tokens=3)
+    assert "256 in chunks lookup 3 1 32" in words(cached_functions_table([entry(key=key)]))
 
 
 def test_an_empty_cache_is_explained() -> None:

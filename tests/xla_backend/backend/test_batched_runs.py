@@ -358,6 +358,6 @@ def test_the_size_for_a_number_of_requests() -> None:
 
 def test_batch_sizes_have_names_of_their_own() -> None:
     key = CacheKey(16, 4, 32)
-    assert decode_function("model", 4) == decode_function("model", 4, 1)
-    assert len({decode_function("model", 4, size) for size in (1, 2, 4, 8)}) == 4
+    assert decode_function("model", key) == decode_function("model", key, 1)
+    assert len({decode_function("model", key, size) for size in (1, 2, 4, 8)}) == 4
     assert len({decode_code_entry("model", key, size) for size in (1, 2, 4, 8)}) == 4

@@ -17,6 +17,7 @@ from xla_backend.interface.buckets import CacheKey
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = CacheKey(16, 1, 32)
+LOOKUP_KEY = CacheKey(16, 1, 32, prompt_lookup_num_tokens=3)
 OTHER_KEYS = [CacheKey(32, 1, 32), CacheKey(16, 4, 32), CacheKey(16, 1, 64)]
 
 
@@ -49,24 +50,25 @@ def test_identity_is_the_same_in_another_process(tmp_path: Path) -> None:
 
 
 def test_no_two_names_are_alike() -> None:
-    keys = [KEY, *OTHER_KEYS]
+    keys = [KEY, *OTHER_KEYS, LOOKUP_KEY]
     names = [
         naming.trace_entry(function)
         for model in ("m1", "m2")
         for function in (
             naming.prefill_function(model),
-            naming.decode_function(model, 1),
-            naming.decode_function(model, 4),
+            naming.decode_function(model, KEY),
+            naming.decode_function(model, CacheKey(16, 4, 32)),
+            naming.decode_function(model, LOOKUP_KEY),
         )
     ]
     names += [naming.decode_code_entry(model, key) for model in ("m1", "m2") for key in keys]
     names += [naming.prefill_code_entry(model, n) for model in ("m1", "m2") for n in (16, 32)]
-    assert len(set(names)) == len(names) == 6 + 8 + 4
+    assert len(set(names)) == len(names) == 8 + 10 + 4
 
 
 ENTRIES = {
     "prefill trace": naming.trace_entry(naming.prefill_function("m")),
-    "decode trace": naming.trace_entry(naming.decode_function("m", 1)),
+    "decode trace": naming.trace_entry(naming.decode_function("m", KEY)),
     "prefill": naming.prefill_code_entry("m", 16),
     "decode": naming.decode_code_entry("m", KEY),
 }
@@ -84,6 +86,7 @@ ENTRIES = {
         pytest.param([CacheKey(32, 1, 32)], {"prefill", "decode"}, id="the same beams"),
         pytest.param([CacheKey(16, 4, 32)], {"decode trace", "decode"}, id="the same padding"),
         pytest.param([CacheKey(16, 1, 64)], {"decode"}, id="the same beams and padding"),
+        pytest.param([LOOKUP_KEY], {"decode trace", "decode"}, id="the same but for its drafts"),
     ],
 )
 def test_a_key_is_stored_when_all_that_memory_lacks_is(

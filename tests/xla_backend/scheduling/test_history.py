@@ -18,6 +18,7 @@ from xla_backend.scheduling.history import History
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL, LARGE = CacheKey(16, 1, 32), CacheKey(64, 4, 32)
+CHUNKS, LOOKUP = CacheKey(64, 1, 32, in_chunks=True), CacheKey(64, 1, 32, True, 3)
 
 
 def first_call(outcome: CacheOutcome, seconds: float) -> FirstCall:
@@ -34,6 +35,8 @@ def filled(store: Store | None) -> History:
     past.record_first_call("gpt2", LARGE, first_call(CacheOutcome.DISK, 1.0))
     past.record_request("gpt2", LARGE)
     past.record_run("gpt2", SMALL, 0.1)
+    past.record_run("t5", CHUNKS, 0.2)
+    past.record_run("t5", LOOKUP, 0.3)
     past.record_request("t5", SMALL)
     return past
 
@@ -45,7 +48,11 @@ EXPECTED = {
         ),
         SMALL: KeyHistory(run_s=0.1),
     },
-    "t5": {SMALL: KeyHistory(times=1)},
+    "t5": {
+        SMALL: KeyHistory(times=1),
+        CHUNKS: KeyHistory(run_s=0.2),
+        LOOKUP: KeyHistory(run_s=0.3),
+    },
 }
 
 
@@ -93,7 +100,7 @@ def test_another_process_counts_on(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     past = History(Store(tmp_path)).past()
-    assert past == {**EXPECTED, "t5": {SMALL: KeyHistory(times=2)}}
+    assert past == {**EXPECTED, "t5": {**EXPECTED["t5"], SMALL: KeyHistory(times=2)}}
 
 
 def test_the_history_is_saved_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

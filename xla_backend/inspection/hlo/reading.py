@@ -33,7 +33,7 @@ def read(store: Store, identity: str, key: CacheKey) -> tuple[FunctionInside, Fu
         InvalidRequest: the store does not hold them.
     """
     prefill = naming.prefill_function(identity)
-    decode = naming.decode_function(identity, key.num_beams)
+    decode = naming.decode_function(identity, key)
     return (
         _read(store, prefill, naming.prefill_code_entry(identity, key.padded_length), False),
         _read(store, decode, naming.decode_code_entry(identity, key), True),

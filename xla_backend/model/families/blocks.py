@@ -311,26 +311,24 @@ def attend_causally(
 
 def attend_chunk(
     q: tf.Tensor,
-    kept: KeysValues,
-    own: KeysValues,
-    mask: ChunkMask,
+    parts: Sequence[KeysValues],
+    biases: Sequence[tf.Tensor],
     score_cap: float | None = None,
 ) -> tf.Tensor:
-    """`attend_all` of the positions of a chunk: to those that are kept, and to those of their own.
+    """`attend_all` of the positions of a chunk: to those before it, and to those of its own.
 
-    The two are not made one array first: that would copy what is kept, in every layer.
+    These parts are not made one array first: that would copy what is before, in every layer.
 
     Args:
         q: queries, scaled, `[H, Q, D]`: of the whole chunk, or of its last token alone.
-        kept: keys and values of the prompt, `[H, S, D]`, of which `mask` shows the first.
-        own: those of the chunk, `[H, C, D]`. Heads as for `attend_all`.
-        mask: which positions they see.
+        parts: keys and values `[H, S, D]` each, with any S. Heads as for `attend_all`.
+        biases: which of them the queries see; broadcastable to `[Q, S]` each.
         score_cap: see `soft_cap`.
 
     Returns:
         `[Q, H * D]`.
     """
-    heads, kv_heads, size = q.shape[0], own.keys.shape[0], q.shape[2]
+    heads, kv_heads, size = q.shape[0], parts[0].keys.shape[0], q.shape[2]
     queries = tf.shape(q)[1]
     shared = tf.reshape(q, [kv_heads, -1, size])  # as in `attend_all`
 
@@ -343,11 +341,15 @@ def attend_chunk(
         of_heads = tf.reshape(weights, [kv_heads, -1, tf.shape(values)[1]])
         return tf.reshape(tf.matmul(of_heads, values), [heads, queries, size])
 
-    parts = scores(kept.keys, mask.of_kept), scores(own.keys, mask.of_own)
-    highest = tf.maximum(*(tf.reduce_max(part, axis=-1, keepdims=True) for part in parts))
-    of_kept, of_own = (tf.exp(part - highest) for part in parts)
-    attended = weighted_sum(of_kept, kept.values) + weighted_sum(of_own, own.values)
-    attended /= sum(tf.reduce_sum(part, axis=-1, keepdims=True) for part in (of_kept, of_own))
+    of_parts = [scores(part.keys, bias) for part, bias in zip(parts, biases, strict=True)]
+    highest = functools.reduce(
+        tf.maximum, (tf.reduce_max(each, axis=-1, keepdims=True) for each in of_parts)
+    )
+    weights = [tf.exp(each - highest) for each in of_parts]
+    attended = sum(
+        weighted_sum(each, part.values) for each, part in zip(weights, parts, strict=True)
+    )
+    attended /= sum(tf.reduce_sum(each, axis=-1, keepdims=True) for each in weights)
     return tf.reshape(tf.transpose(attended, [1, 0, 2]), [queries, heads * size])
 
 
@@ -383,6 +385,11 @@ class ChunkMask(NamedTuple):
             self.of_kept if self.of_kept.shape[0] == 1 else row(self.of_kept, place),
             row(self.of_own, place),
         )
+
+
+def of_one_beam(kv_cache: KeysValues) -> KeysValues:
+    """The KV cache of texts with one beam, `[G, N, 1, D]`, without that axis."""
+    return KeysValues(*(tf.squeeze(x, axis=2) for x in kv_cache))
 
 
 def row(x: tf.Tensor, place: tf.Tensor, axis: int = 0) -> tf.Tensor:

@@ -230,7 +230,8 @@ class DecoderOnly(GrowingPrompt):
         ) -> tuple[tf.Tensor, KeysValues]:
             def attention(q: tf.Tensor, kv: KeysValues) -> tuple[tf.Tensor, KeysValues]:
                 q, k, v = (blocks.split_heads(x, self.heads) for x in (q, *kv))
-                return blocks.attend_chunk(q, prompt, KeysValues(k, v), mask), KeysValues(k, v)
+                own = KeysValues(k, v)
+                return blocks.attend_chunk(q, [prompt, own], mask), own
 
             return self._block(layer, x, attention, last)
 
@@ -283,6 +284,31 @@ class DecoderOnly(GrowingPrompt):
             x, current = each(layer, x, of_prompt, prompt_bias, cached, kv_cache_bias)
             all_current.append(current)
         return self._logits(blocks.batch_first(x, batch_size)), all_current
+
+    def verify(
+        self, token_ids: tf.Tensor, index: tf.Tensor, context: Context, kv_cache: list[KeysValues]
+    ) -> tuple[tf.Tensor, list[KeysValues]]:
+        """Runs the current token and drafts behind it; see `GrowingModel.verify`."""
+        places = index + tf.range(token_ids.shape[0])
+        mask = ChunkMask.after(index, places, tf.shape(kv_cache[0].keys)[1])
+
+        def block(
+            layer: Layer, x: tf.Tensor, before: list[KeysValues], biases: list[tf.Tensor]
+        ) -> tuple[tf.Tensor, KeysValues]:
+            def attention(q: tf.Tensor, kv: KeysValues) -> tuple[tf.Tensor, KeysValues]:
+                q, k, v = (blocks.split_heads(x, self.heads) for x in (q, *kv))
+                own = KeysValues(k, v)
+                return blocks.attend_chunk(q, [*before, own], biases), own
+
+            return self._block(layer, x, attention)
+
+        each = Repeated(block)
+        x, all_own = self._embed(token_ids, context.length + places), []
+        for layer, of_prompt, cached in zip(self.layers, context.prompt, kv_cache, strict=True):
+            before = [of_prompt, blocks.of_one_beam(cached)]
+            x, own = each(layer, x, before, [context.bias(), *mask])
+            all_own.append(own)
+        return self._logits(x), all_own
 
     def empty_kv_cache(self, batch_size: int, num_beams: int, length: int) -> list[KeysValues]:
         """See `Model.empty_kv_cache`."""

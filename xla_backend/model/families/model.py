@@ -106,7 +106,10 @@ class Model(Protocol):
 
 @runtime_checkable
 class GrowingModel(Model, Protocol):
-    """A model whose prompt can also run in chunks, each behind what is kept of those before it.
+    """A model that can run several positions at once behind those that are known.
+
+    So a prompt can also run in chunks, each behind what is kept of those before it, and drafts of
+    the next tokens can be verified in one pass.
 
     A position's keys and values depend on the tokens up to it alone, not on the slot where they
     lie: so they serve every prompt that begins with the same tokens.
@@ -126,6 +129,22 @@ class GrowingModel(Model, Protocol):
             count: scalar int32, how many of the tokens are the prompt's; what the others give
                 means nothing.
             prompt: keys and values `[H, S, D]` a layer, of which the first `kept` slots are read.
+        """
+
+    def verify(
+        self, token_ids: tf.Tensor, index: tf.Tensor, context: Any, kv_cache: list[KeysValues]
+    ) -> tuple[tf.Tensor, list[KeysValues]]:
+        """Runs the current token of one text and drafts of those after it, in one pass.
+
+        Args:
+            token_ids: `[C]` int32, the current token first.
+            index: scalar int32, its place among the new ones.
+            context: from `prefill`, for one text.
+            kv_cache: as for `step`, of one beam; its first `index` places are read.
+
+        Returns:
+            Logits `[C, V]`, of the token after each, and their keys and values, `[H, C, D]` a
+            layer, for the places from `index` on of `kv_cache`.
         """
 
     def chunk_structure(self) -> Chunk:

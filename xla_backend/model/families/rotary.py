@@ -189,7 +189,7 @@ class Rotary(GrowingPrompt):
             kv = KeysValues(k, v)
             if last is not None:
                 q, x, mask = blocks.row(q, last, axis=1), blocks.row(x, last), mask.at(last)
-            attended = blocks.attend_chunk(q, prompt, kv, mask, self.form.score_cap)
+            attended = blocks.attend_chunk(q, [prompt, kv], mask, self.form.score_cap)
             return self._finish(layer, x, attended), kv
 
         each = Repeated(block)
@@ -263,6 +263,42 @@ class Rotary(GrowingPrompt):
             x, current = each(layer, x, rotation, tuple(keys_values), biases[form.window])
             all_current.append(current)
         return self._logits(blocks.batch_first(x, batch_size)), all_current
+
+    def verify(
+        self, token_ids: tf.Tensor, index: tf.Tensor, context: Context, kv_cache: list[KeysValues]
+    ) -> tuple[tf.Tensor, list[KeysValues]]:
+        """Runs the current token and drafts behind it; see `GrowingModel.verify`."""
+        places, new = index + tf.range(token_ids.shape[0]), tf.shape(kv_cache[0].keys)[1]
+        rotations = self._rotations(context.length + places)
+        biases = {}
+        for window in self._windows:
+            of_prompt = context.bias()
+            if window is not None:
+                of_prompt += tf.where(context.distances(places) < window, 0.0, MASKED)
+            biases[window] = [of_prompt, *ChunkMask.after(index, places, new, window)]
+
+        def block(
+            layer: Layer,
+            x: tf.Tensor,
+            rotation: Rotation,
+            before: list[KeysValues],
+            biases: list[tf.Tensor],
+        ) -> tuple[tf.Tensor, KeysValues]:
+            q, k, v = (_swap(y) for y in self._attention_inputs(layer, x, rotation))
+            own = KeysValues(k, v)
+            attended = blocks.attend_chunk(q, [*before, own], biases, self.form.score_cap)
+            return self._finish(layer, x, attended), own
+
+        each = Repeated(block)
+        x, all_own = self._embed(token_ids), []
+        for layer, form, of_prompt, cached in zip(
+            self.layers, self.form.layers, context.prompt, kv_cache, strict=True
+        ):
+            rotation = rotations[form.inverse_frequencies]
+            before = [of_prompt, blocks.of_one_beam(cached)]
+            x, own = each(layer, x, rotation, before, biases[form.window])
+            all_own.append(own)
+        return self._logits(x), all_own
 
     def empty_kv_cache(self, batch_size: int, num_beams: int, length: int) -> list[KeysValues]:
         """See `Model.empty_kv_cache`."""
