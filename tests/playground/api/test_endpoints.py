@@ -172,8 +172,9 @@ def test_the_endpoints_say_what_they_take(client: Client) -> None:
     assert endpoint["description"].startswith("Continue or answer a prompt")
     names = [parameter["parameter_name"] for parameter in endpoint["parameters"]]
     new = ["min_p", "presence_penalty", "frequency_penalty", "logit_bias", "stop"]
-    options = [name for name in GenerationOptions().to_dict() if name not in new]
-    assert names == ["prompt", "model", *options, "exact_key", *new, "chat", "system"]
+    newer = ["chat", "system", "prompt_lookup_num_tokens"]
+    options = [name for name in GenerationOptions().to_dict() if name not in new + newer]
+    assert names == ["prompt", "model", *options, "exact_key", *new, *newer]
     required = [
         p["parameter_name"] for p in endpoint["parameters"] if not p["parameter_has_default"]
     ]
