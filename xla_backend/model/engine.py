@@ -171,7 +171,7 @@ class Engine:
 
     def tokens(self, generation: Generation, index: int = 0) -> tuple[Token, ...]:
         """The tokens of one of the texts so far, each with its own text."""
-        read = self.tokenizer.token_text
+        read, output = self.tokenizer.token_text, generation.output(index)
         return tuple(
             Token(
                 id,
@@ -181,8 +181,8 @@ class Engine:
                 row > 0,
             )
             for id, logprob, ids, logprobs, row in zip(
-                *(values.tolist() for values in generation.output(index)),
-                generation.rows(index).tolist(),
+                *(values.tolist() for values in output),
+                generation.rows(len(output.tokens)).tolist(),
                 strict=True,
             )
         )

@@ -107,12 +107,12 @@ class Generation:
         """The output of a text so far; with beams, the best."""
         return self._state.output(index)
 
-    def rows(self, index: int = 0) -> np.ndarray:
-        """Of each of a text's tokens its row in the pass of the model that brought it, `[n]`."""
-        state, length = self._state, self.length(index)
+    def rows(self, count: int) -> np.ndarray:
+        """Of each of a text's tokens its row in the pass that brought it, `[count]`."""
+        state = self._state
         if isinstance(state, SingleBeamState) and isinstance(state.lookup, Lookup):
-            return state.lookup.rows.numpy()[:length]
-        return np.zeros(length, np.int32)
+            return state.lookup.rows.numpy()[:count]
+        return np.zeros(count, np.int32)
 
 
 def _with_prompt(state: State, prompt: Any) -> State:
