@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -482,6 +482,26 @@ def rotary(
     _save(folder, settings, tensors)
     _save_as(folder, tensors, dtype, shards)
     return folder
+
+
+def growing(context: int) -> dict[str, Callable[[Path], Path]]:
+    """Makers of models that read a prompt in chunks, one of each kind of attention.
+
+    All layers slide in Mistral's, some in Gemma 2's; in all rotary ones several heads of queries
+    share keys.
+    """
+
+    def made(model_type: str, **config: Any) -> Callable[[Path], Path]:
+        return lambda folder: rotary(folder, model_type, max_position_embeddings=context, **config)
+
+    return {
+        "GPT-2": lambda folder: gpt2(folder, seed=5, n_positions=context),
+        "OPT": lambda folder: opt(folder, seed=6, max_position_embeddings=context),
+        "Llama": made("llama", seed=3),
+        "Mistral": made("mistral", sliding_window=7),
+        "Gemma 2": made("gemma2", seed=2, sliding_window=6, attn_logit_softcapping=4.0),
+        "Qwen3": made("qwen3", head_dim=16),
+    }
 
 
 def _save_as(folder: Path, tensors: dict[str, np.ndarray], dtype: str, shards: int) -> None:

@@ -64,7 +64,7 @@ class Figures:
             result.new_tokens,
             reuses,
             left_out,
-            result.timing.queue_s,
+            result.ttft_queue_s,
         )
 
 

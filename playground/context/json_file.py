@@ -37,8 +37,10 @@ class JsonFile:
         return json.dumps(content, indent=1, ensure_ascii=False)
 
     def uploaded(self, path: str) -> bytes:
-        """What was uploaded, which then goes: one byte more than is allowed tells that it is
-        larger."""
+        """What was uploaded, which then goes.
+
+        One byte more than is allowed tells that it is larger.
+        """
         file = Path(path)
         with file.open("rb") as opened:
             data = opened.read(self.max_bytes + 1)

@@ -106,12 +106,12 @@ class TextRuns:
         Returns:
             Whether there is a first token; False if the request was given up before.
         """
-        is_held = True
-        while is_held and request.batch is None:
+        while request.batch is None:
             with self._access.turn(request.enter, request, request.has_news) as is_held:
                 if is_held and request.batch is None and request.begins():
                     self._take_turn(request)
-            is_held &= not request.is_stopped
+            if not is_held or request.is_stopped:
+                break
         if request.batch is None or (request.is_stopped and request.batch.chunks == 0):
             return False
         request.look()
@@ -167,10 +167,10 @@ class TextRuns:
                 engine, request.wanted, request.exact_key, request.enter
             )
         key, functions = request.choice.key, request.slot.built.function
-        self._access.tell(EngineStatus("generating", str(key)), about=request)
         if not self._is_long(engine, key, request):
             self._begin(engine, key, functions, [request])
             return
+        self._access.tell(EngineStatus("generating", str(key)), about=request)
         request.enter("prefill")
         assert request.kept is not None  # else it would not be long
         engine.extend(functions, request.prompt_ids, request.kept)
@@ -226,7 +226,7 @@ class TextRuns:
         request.reused = len(request.kept.token_ids)
 
     def _is_long(self, engine: Engine, key: CacheKey, request: TextRequest) -> bool:
-        """Whether more than a chunk of its prompt is still to be run."""
+        """Whether more than a chunk of its prompt is still to be run; takes what is kept of it."""
         self._take_kept(engine, key, request)
         if (kept := request.kept) is None:
             return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from enum import Enum
+from itertools import dropwhile
 from typing import Any, Literal, NamedTuple, Self
 
 from xla_backend.interface.buckets import CacheKey
@@ -194,6 +195,12 @@ class GenerationResult:
         """
         is_any = self.new_tokens + self.cut_tokens > 0
         return self.timing.total_s - self.since_first_token_s if is_any else None
+
+    @property
+    def ttft_queue_s(self) -> float:
+        """Of `ttft_s`, waiting for others: `timing.queue_s` without the waiting between chunks."""
+        later = dropwhile(lambda span: not span.tokens, self.spans)
+        return self.timing.queue_s - sum(span.duration_s for span in later if span.name == "queue")
 
     @property
     def tpot_s(self) -> float | None:

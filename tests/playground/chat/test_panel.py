@@ -12,6 +12,7 @@ import pytest
 from playground.chat import panel
 from playground.chat.conversation import Conversation, Figures, Turn
 from tests.playground.samples import INJECTIONS, miss, result
+from xla_backend.interface.timing import Span
 
 
 def figures(reuses: bool = True, left_out: int = 0, **changes: object) -> Figures:
@@ -50,6 +51,24 @@ def test_a_hit_that_waited_for_others_says_so_and_does_not_set_the_scale() -> No
     strip = panel.strip([Turn("a", "b", waited), Turn("c", "d", figures())])
     assert strip.count('class="chat-bar cut"') == 1
     assert strip.count("--share:1.000") == 2
+
+
+def test_waiting_between_chunks_is_none_of_the_first_token_s() -> None:
+    timing = result().timing
+    spans = (
+        Span("queue", 0.0, 0.2),
+        Span("prefill", 0.2, 0.02, tokens=1),
+        Span("queue", 0.22, 3.0),
+        Span("decode", 3.22, 0.08, tokens=2),
+    )
+    later = result(
+        timing=replace(timing, queue_s=3.2, total_s=timing.total_s + 3.2),
+        since_first_token_s=result().since_first_token_s + 3.0,
+        spans=spans,
+    )
+    assert later.ttft_queue_s == pytest.approx(0.2)
+    line = words(panel.line(Figures.of(later, True, 0)))
+    assert "HIT TTFT 222 ms, of which waiting 200 ms · TPOT" in line
 
 
 @pytest.mark.parametrize("said", INJECTIONS)

@@ -32,6 +32,7 @@ from xla_backend import (
     Timing,
     question,
 )
+from xla_backend.interface.timing import Span
 
 HIT = Prediction(CacheOutcome.HIT, KEY, KEY, 5, 0.1)
 
@@ -203,6 +204,10 @@ def test_waiting_for_others_is_told_apart_from_work() -> None:
     page = words(report(Shown("Once", result(timing=timing))))
     assert "This call only had to run. Work 102 ms Waited 3.50 s TPOT 40 ms" in page
     assert "End to end 3.60 s and TTFT 3.52 s include 3.50 s of waiting for others." in page
+    # Waiting between chunks of the text is none of the first token's.
+    spans = (Span("prefill", 0.0, 0.02, tokens=1), Span("queue", 0.02, 3.5))
+    later = words(report(Shown("Once", result(timing=timing, spans=spans))))
+    assert "End to end 3.60 s includes 3.50 s of waiting for others." in later
     at_once = words(report(Shown("Once", result(timing=replace(timing, queue_s=0.02)))))
     assert "Waited" not in at_once
     assert "End to end 3.60 s TTFT" in at_once

@@ -35,25 +35,7 @@ from xla_backend.model.kept_prompt import KeptPrompt
 CONTEXT, NEW = 120, 6
 RULES = BucketRules((CONTEXT,), (NEW,), chunked_lengths=(48, CONTEXT))
 OPTIONS = GenerationOptions(max_new_tokens=NEW)
-FORMS: dict[str, Callable[[Path], Path]] = {
-    "GPT-2": lambda folder: checkpoints.gpt2(folder, seed=5, n_positions=CONTEXT),
-    "OPT": lambda folder: checkpoints.opt(folder, seed=6, max_position_embeddings=CONTEXT),
-    # All layers slide; then some; then heads of keys that several heads of queries share.
-    "Mistral": lambda folder: checkpoints.rotary(
-        folder, "mistral", sliding_window=7, max_position_embeddings=CONTEXT
-    ),
-    "Gemma 2": lambda folder: checkpoints.rotary(
-        folder,
-        "gemma2",
-        seed=2,
-        sliding_window=6,
-        attn_logit_softcapping=4.0,
-        max_position_embeddings=CONTEXT,
-    ),
-    "Qwen3": lambda folder: checkpoints.rotary(
-        folder, "qwen3", head_dim=16, max_position_embeddings=CONTEXT
-    ),
-}
+FORMS = checkpoints.growing(CONTEXT)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -36,25 +36,7 @@ from xla_backend.model.prompt_lookup import NO_TOKEN, Lookup
 CONTEXT, NEW, DRAFTS = 160, 64, 3
 RULES = BucketRules((32, 96), (NEW,), chunked_lengths=(48, 96))
 LOOKUP = {"prompt_lookup_num_tokens": DRAFTS}
-FORMS: dict[str, Callable[[Path], Path]] = {
-    "GPT-2": lambda folder: checkpoints.gpt2(folder, seed=5, n_positions=CONTEXT),
-    "OPT": lambda folder: checkpoints.opt(folder, seed=6, max_position_embeddings=CONTEXT),
-    "Llama": lambda folder: checkpoints.rotary(
-        folder, "llama", seed=3, max_position_embeddings=CONTEXT
-    ),
-    # All layers slide; then some, with caps.
-    "Mistral": lambda folder: checkpoints.rotary(
-        folder, "mistral", sliding_window=7, max_position_embeddings=CONTEXT
-    ),
-    "Gemma 2": lambda folder: checkpoints.rotary(
-        folder,
-        "gemma2",
-        seed=2,
-        sliding_window=6,
-        attn_logit_softcapping=4.0,
-        max_position_embeddings=CONTEXT,
-    ),
-}
+FORMS = checkpoints.growing(CONTEXT)
 
 
 @pytest.fixture(scope="module")
