@@ -77,6 +77,14 @@ def english(window: Visit, own: set[str]) -> set[str]:
     return {word for text in texts for word in re.findall(r"[A-Za-z]{3,}", text)} - NAMES
 
 
+def names_of_models(window: Visit, site: Site) -> set[str]:
+    """Names that stay as they are; on this site folders. Any model may have functions, or run."""
+    own = set(window.at("#model input").input_value().split(" · ")) | {"whisper", "gpt2", "t5-"}
+    for model in (site.fast, site.slow, site.multilingual):
+        own |= {model, Path(model).name}
+    return own
+
+
 @pytest.mark.parametrize("language", OTHERS, ids=lambda language: language.code)
 def test_every_tab_speaks_the_language_of_the_browser(
     visit: Open, site: Site, language: Language
@@ -84,10 +92,7 @@ def test_every_tab_speaks_the_language_of_the_browser(
     window = visit(locale=language.code)
     root = "[document.documentElement.lang, document.documentElement.dir]"
     assert window.page.evaluate(root) == [language.code, language.direction]
-    # Models have names of their own, and on this site folders; any of them may have functions.
-    own = set(window.at("#model input").input_value().split(" · ")) | {"whisper", "gpt2", "t5-"}
-    for model in (site.fast, site.slow, site.multilingual):
-        own |= {model, Path(model).name}
+    own = names_of_models(window, site)
     window.write("A prompt of my own")
     window.set_number("max_new_tokens", 8)
     window.generate()
@@ -155,9 +160,11 @@ def measured() -> list[str]:
 
 
 @pytest.mark.parametrize("language", OTHERS, ids=lambda language: language.code)
-def test_what_was_measured_is_told_in_the_language_too(visit: Open, language: Language) -> None:
+def test_what_was_measured_is_told_in_the_language_too(
+    visit: Open, site: Site, language: Language
+) -> None:
     window = visit(locale=language.code)
-    own = set(window.at("#model input").input_value().split(" · ")) | {"whisper", "gpt2", "t5-"}
+    own = names_of_models(window, site)
     for part in measured():
         window.page.evaluate("html => document.querySelector('#report').innerHTML = html", part)
         window.page.evaluate(
