@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import ml_dtypes
 import numpy as np
 
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
+from xla_backend.products.grouped import GROUP, Grouped, Weights
 
 SUFFIX = ".gguf"
 
@@ -26,6 +28,11 @@ _Kind = TypeVar("_Kind", int, float, str, bool)
 # The format's numbers for types of metadata, as `struct` writes them.
 _SCALARS = dict(zip([*range(8), 10, 11, 12], "BbHhIif?Qqd", strict=True))
 _TEXT, _ARRAY = 8, 9
+
+_SIXTEEN_BITS = {"F16": np.dtype("<f2"), "BF16": np.dtype(ml_dtypes.bfloat16)}
+# Bytes of a block of 32 numbers, whose scale and minimum are float16. Others than these have scales
+# of scales, or are of five bits with a minimum: they become float32.
+_GROUPED = {"Q4_0": 18, "Q4_1": 20, "Q5_0": 22, "Q8_0": 34}
 
 # Far above what models have. Without them, a file full of zeros would keep us for hours.
 _MOST_KEYS = _MOST_TENSORS = 2**16
@@ -204,6 +211,22 @@ class GGUFFile:
         """The shape of a tensor, rows first."""
         return self._stored[name].shape
 
+    def read_stored(self, name: str) -> Weights:
+        """A tensor; a matrix with its own numbers, if they are 16 bits wide or in simple blocks.
+
+        Raises:
+            ModelUnavailable: its quantization cannot be undone.
+        """
+        stored = self._stored[name]
+        if len(stored.shape) == 2:
+            raw = self._raw(stored).reshape(stored.shape[0], -1)
+            kind = _kind_of(stored)
+            if kind in _SIXTEEN_BITS:
+                return raw.view(_SIXTEEN_BITS[kind])
+            if kind in _GROUPED:
+                return _grouped(raw, kind)
+        return self.read(name)
+
     def read(self, name: str) -> np.ndarray:
         """A tensor as float32: one that is stored so is a read-only view of the file.
 
@@ -214,7 +237,7 @@ class GGUFFile:
 
         stored = self._stored[name]
         kind = GGMLQuantizationType(stored.kind)
-        raw = np.frombuffer(self._data, np.uint8, stored.size, stored.start)
+        raw = self._raw(stored)
         if kind is GGMLQuantizationType.F32:
             return raw.view("<f4").reshape(stored.shape)
         columns = stored.shape[-1]
@@ -233,6 +256,9 @@ class GGUFFile:
                 "conversion in Q4_K_M, Q8_0, F16 or BF16, for example."
             ) from error
         return tensor.reshape(stored.shape)
+
+    def _raw(self, stored: _Stored) -> np.ndarray:
+        return np.frombuffer(self._data, np.uint8, stored.size, stored.start)
 
     def _read_tensors(self, count: int) -> dict[str, _Stored]:
         found: dict[str, tuple[tuple[int, ...], int, int]] = {}
@@ -321,3 +347,31 @@ class GGUFFile:
         else:
             raise self.damaged("it holds arrays of arrays, which no model has")
         return _Array(kind, start, count)
+
+
+def _kind_of(stored: _Stored) -> str:
+    from gguf import GGMLQuantizationType
+
+    return GGMLQuantizationType(stored.kind).name
+
+
+def _grouped(raw: np.ndarray, kind: str) -> Grouped:
+    """Blocks, `[rows, bytes]`, as they are: the same numbers as `gguf.dequantize` gives."""
+    rows = len(raw)
+    blocks = raw.reshape(rows, -1, _GROUPED[kind])
+    scales = np.ascontiguousarray(blocks[:, :, :2]).view(np.float16)[:, :, 0]
+    if kind == "Q8_0":
+        return Grouped(
+            np.ascontiguousarray(blocks[:, :, 2:]).view(np.int8).reshape(rows, -1), scales
+        )
+    pairs = blocks[:, :, -GROUP // 2 :]
+    values = np.concatenate([pairs & 15, pairs >> 4], axis=2)
+    if kind == "Q5_0":
+        fifth = np.unpackbits(blocks[:, :, 2:6], axis=2, bitorder="little")
+        whole = (values | fifth << 4).astype(np.int8) - np.int8(16)
+        return Grouped(whole.reshape(rows, -1), scales)
+    if kind == "Q4_1":
+        minima = np.ascontiguousarray(blocks[:, :, 2:4]).view(np.float16)[:, :, 0]
+    else:
+        minima = np.float16(-8) * scales
+    return Grouped(values.reshape(rows, -1), scales, minima)

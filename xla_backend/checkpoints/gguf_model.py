@@ -18,6 +18,7 @@ import numpy as np
 from xla_backend.checkpoints.gguf_file import GGUFFile
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
+from xla_backend.products.grouped import Weights
 
 MODEL_TYPES = {
     "llama": "llama",  # and Mistral, SmolLM2
@@ -155,11 +156,11 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
 _LARGEST_GEMMAS = {("gemma2", 46), ("gemma3", 62)}
 
 
-def read_tensors(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+def read_tensors(path: Path, *, as_stored: bool = False) -> Iterator[tuple[str, Weights]]:
     """Yields the weights, one at a time, by the names that they have in a Hugging Face folder.
 
     Yields:
-        name and float32 array, without the tensors that only say how positions are turned.
+        name and tensor, see `GGUFFile`, without those that only say how positions are turned.
 
     Raises:
         ModelUnavailable: the file is damaged, or holds a tensor that the architecture has not here.
@@ -174,10 +175,11 @@ def read_tensors(path: Path) -> Iterator[tuple[str, np.ndarray]]:
     for name in sorted(file.tensors - {_ROPE_FACTORS}):
         stem, _, leaf = name.rpartition(".")
         part = stem.rpartition(".")[2]
-        tensor = file.read(name)
+        tensor = file.read_stored(name) if as_stored else file.read(name)
         if architecture in _PERMUTED and part in heads_of:
             tensor = _unpermuted(file, name, tensor, heads_of[part])
         if architecture in _GEMMAS and stem.endswith("norm"):
+            assert isinstance(tensor, np.ndarray)
             tensor = tensor - np.float32(1)  # llama.cpp adds the one that Gemma's norms add
         yield f"{_name(file, architecture, stem)}.{leaf}", tensor
 
@@ -212,13 +214,13 @@ def _name(file: GGUFFile, architecture: str, stem: str) -> str:
     )
 
 
-def _unpermuted(file: GGUFFile, name: str, tensor: np.ndarray, heads: int) -> np.ndarray:
+def _unpermuted(file: GGUFFile, name: str, tensor: Weights, heads: int) -> Weights:
     """The rows of each head in the order that Transformers turns them in."""
     rows = tensor.shape[0]
     if heads < 1 or rows % (2 * heads):
         raise file.damaged(f"{name} has {rows} rows for {heads} heads")
-    pairs = tensor.reshape(heads, rows // heads // 2, 2, -1)
-    return pairs.swapaxes(1, 2).reshape(tensor.shape)
+    pairs = np.arange(rows).reshape(heads, rows // heads // 2, 2)
+    return tensor[pairs.swapaxes(1, 2).reshape(rows)]
 
 
 def _token_id(file: GGUFFile, name: str) -> int | None:

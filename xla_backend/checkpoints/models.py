@@ -31,6 +31,7 @@ from xla_backend.checkpoints.weights import (
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
 from xla_backend.interface.results import ModelInfo
+from xla_backend.products import kinds
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PretrainedConfig
@@ -410,6 +411,7 @@ def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> Model
         is_multilingual=_is_multilingual(folder),
         model_type=config["model_type"],
         is_instruct=has_chat_template(folder),
+        weights=kinds.chosen(),
     )
 
 

@@ -15,12 +15,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
 from xla_backend.checkpoints import gguf_file, gguf_model, rotary_form
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
+from xla_backend.products.grouped import Grouped, Weights
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -30,6 +32,8 @@ SAFETENSORS_INDEX = "model.safetensors.index.json"
 KERAS_H5 = "tf_model.h5"
 
 _SAMPLE_BYTES = 2**16
+
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
@@ -158,15 +162,36 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_weights(folder: Path) -> dict[str, np.ndarray]:
+    """All weights of the model in a folder as float32; otherwise as `read_stored`."""
+    stored = read_stored(folder, as_stored=False)
+    return {name: _in_float32(tensor) for name, tensor in stored.items()}
+
+
+def _in_float32(tensor: Weights) -> np.ndarray:
+    if isinstance(tensor, Grouped):
+        return tensor.widened()
+    if (
+        tensor.dtype == _BFLOAT16
+    ):  # the upper half of a float32; `astype` takes several times longer
+        tensor = (tensor.view("<u2").astype(np.uint32) << 16).view(np.float32)
+    return np.require(tensor, dtype=np.float32, requirements=("C", "A"))
+
+
+def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
     """All weights of the model in a folder.
 
     Names and shapes are those of the PyTorch class with its head (`GPT2LMHeadModel`,
     `OPTForCausalLM`, `T5ForConditionalGeneration`, `WhisperForConditionalGeneration`) for all file
-    formats. Tied heads and buffers are left out. Tensors that are stored as float32 are
-    read-only views of the memory-mapped file.
+    formats. Tied heads and buffers are left out. Tensors are read-only views of the memory-mapped
+    file where that has such numbers.
+
+    Args:
+        folder: of the model.
+        as_stored: matrices of a GGUF file keep their blocks; see `GGUFFile.read_stored`.
 
     Returns:
-        float32 arrays by name: all that the architecture needs and no others, in its order.
+        Float arrays of any width by name: all that the architecture needs and no others, in its
+        order.
 
     Raises:
         ModelUnavailable: the config or a weight file is missing, damaged, incomplete, or has other
@@ -174,9 +199,9 @@ def read_weights(folder: Path) -> dict[str, np.ndarray]:
     """
     folder = Path(folder)
     config = read_config(folder)
-    stored: dict[str, np.ndarray] = {}
+    stored: dict[str, Weights] = {}
     for path in weight_files(folder):
-        for name, tensor in _read_file(path):
+        for name, tensor in _read_file(path, as_stored):
             stored[_canonical_name(name, config.model_type)] = tensor
     for alias in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"):
         if config.model_type == "t5" and alias in stored:
@@ -212,8 +237,12 @@ def sample(folder: Path) -> bytes:
     return b"".join(taken)
 
 
-def _fitted(tensor: np.ndarray, name: str, shape: tuple[int, ...], folder: Path) -> np.ndarray:
-    if tensor.dtype.kind != "f":
+def _fitted(tensor: Weights, name: str, shape: tuple[int, ...], folder: Path) -> Weights:
+    if isinstance(tensor, Grouped):
+        if tensor.shape == shape:
+            return tensor
+        tensor = tensor.widened()  # for the message
+    if tensor.dtype.kind != "f" and tensor.dtype != _BFLOAT16:
         raise ModelUnavailable(
             f"{name} in {folder} is stored as {tensor.dtype}; only float64, float32, float16 and "
             "bfloat16 are supported."
@@ -226,7 +255,7 @@ def _fitted(tensor: np.ndarray, name: str, shape: tuple[int, ...], folder: Path)
             f"{name} in {folder} has the shape {tensor.shape}, and config.json asks for {shape}: "
             "the weights belong to another config. Download or copy the model again."
         )
-    return np.require(tensor, dtype=np.float32, requirements=("C", "A"))
+    return tensor
 
 
 # Names
@@ -261,9 +290,9 @@ def _from_keras(name: str, tensor: np.ndarray) -> tuple[str, np.ndarray]:
 # Files
 
 
-def _read_file(path: Path) -> Iterable[tuple[str, np.ndarray]]:
+def _read_file(path: Path, as_stored: bool) -> Iterable[tuple[str, Weights]]:
     if path.suffix.lower() == gguf_file.SUFFIX:
-        return gguf_model.read_tensors(path)
+        return gguf_model.read_tensors(path, as_stored=as_stored)
     return (_read_h5 if path.name == KERAS_H5 else _read_safetensors)(path).items()
 
 
@@ -271,6 +300,7 @@ _STORED_DTYPES: dict[str, np.dtype] = {
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
     "F16": np.dtype("<f2"),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
     "I64": np.dtype("<i8"),
     "I32": np.dtype("<i4"),
     "I16": np.dtype("<i2"),
@@ -281,7 +311,7 @@ _STORED_DTYPES: dict[str, np.dtype] = {
 
 
 def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """All tensors of a file: views of the mapped file, except that bfloat16 becomes float32.
+    """All tensors of a file: views of the mapped file.
 
     The format: eight bytes with the length of a JSON header, the header, the tensors. We read it
     ourselves because the library's numpy reader copies every tensor and lacks bfloat16.
@@ -313,10 +343,7 @@ def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
                     path, f"it should have {8 + length + end} bytes and ends after {size}"
                 )
             stored = data[begin:end]
-            if entry["dtype"] == "BF16":
-                # bfloat16 is the upper half of a float32.
-                tensor = (stored.view("<u2").astype(np.uint32) << 16).view(np.float32)
-            elif entry["dtype"] in _STORED_DTYPES:
+            if entry["dtype"] in _STORED_DTYPES:
                 tensor = stored.view(_STORED_DTYPES[entry["dtype"]])
             else:
                 raise ModelUnavailable(

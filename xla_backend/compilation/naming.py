@@ -19,18 +19,22 @@ Part = Literal["prefill trace", "decode trace", "prefill", "decode"]
 """What the functions of a key are made of: two graphs, and the machine code of each."""
 
 
-def identity(config: PretrainedConfig, generation_config: GenerationConfig, sample: bytes) -> str:
+def identity(
+    config: PretrainedConfig, generation_config: GenerationConfig, sample: bytes, weights: str
+) -> str:
     """A hash of the architecture, the special tokens and the weights: 20 hexadecimal digits.
 
     Args:
         config, generation_config: of the model.
         sample: from `weights.sample`: hashing half a gigabyte would take longer than restoring a
             function from disk.
+        weights: what they are kept in; see `products.kinds`.
     """
     digest = hashlib.blake2b(digest_size=10)
     digest.update(config.to_json_string(use_diff=False).encode())
     digest.update(generation_config.to_json_string(use_diff=False).encode())
     digest.update(sample)
+    digest.update(weights.encode())
     return digest.hexdigest()
 
 

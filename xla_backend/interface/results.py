@@ -375,6 +375,8 @@ class ModelInfo:
         on_disk: whether its files are on this computer.
         license: as its card names it; empty if it is unknown.
         download_bytes: what its download takes, about; None if there is none, or it is unknown.
+        weights: what its matrices are kept in: "auto" (as they are stored), "float32", "bfloat16"
+            or "int8".
     """
 
     name: str
@@ -389,6 +391,7 @@ class ModelInfo:
     on_disk: bool = False
     license: str = ""
     download_bytes: int | None = None
+    weights: str = "auto"
 
 
 @dataclass(frozen=True)

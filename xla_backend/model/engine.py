@@ -17,7 +17,7 @@ from xla_backend.checkpoints import rotary_form
 from xla_backend.checkpoints.models import ModelFiles
 from xla_backend.checkpoints.speech_input import SpeechInput, SpeechPrompt
 from xla_backend.checkpoints.tokenization import Tokenizer
-from xla_backend.checkpoints.weights import read_weights, sample
+from xla_backend.checkpoints.weights import read_stored, read_weights, sample
 from xla_backend.compilation import first_use, naming
 from xla_backend.compilation.compiler import Compiler
 from xla_backend.interface.buckets import CacheKey
@@ -31,6 +31,8 @@ from xla_backend.model.families.model import Chunk, GrowingModel, Prefilled
 from xla_backend.model.functions import FunctionBuilder, KeyFunctions
 from xla_backend.model.generation import Generation
 from xla_backend.model.kept_prompt import KeptPrompt, as_arrays
+from xla_backend.products import kinds
+from xla_backend.products.grouped import Weights
 
 MAX_KV_BYTES = 384 * 10**6
 """Bytes of the keys and values of a batch; while it runs, some of them exist twice."""
@@ -60,14 +62,18 @@ class Engine:
     def _load(self, files: ModelFiles, compiler: Compiler) -> None:
         self.info = dataclasses.replace(files.info, loaded=True)
         self.tokenizer = Tokenizer.load(files.folder)
-        arrays = read_weights(files.folder)
+        kind = files.info.weights
+        read = read_weights if kind == kinds.FLOAT32 else read_stored
+        arrays: dict[str, Weights] = {**read(files.folder)}
         self.speech, sizes = None, {}
         if files.info.family == "speech":
             self.speech = SpeechInput.load(files.folder, files.generation_config, files.config)
             sizes["prompt_length"] = len(self.speech.decoder_prompt.tokens)
-        model = families.build(files.config, arrays, **sizes)
+        model = families.build(files.config, arrays, kind, **sizes)
         self.context_length = model.context_length
-        self.identity = naming.identity(files.config, files.generation_config, sample(files.folder))
+        self.identity = naming.identity(
+            files.config, files.generation_config, sample(files.folder), kind
+        )
         self._decoder = Decoder(
             model,
             BeamRules(

@@ -15,6 +15,7 @@ import math
 import mmap
 
 import numpy as np
+import numpy.typing as npt
 
 BLOCK = 32 * 2**20
 """Bytes that are reserved at once. Linux takes memory only for pages that are written."""
@@ -30,12 +31,13 @@ class LargePages:
         self._block: mmap.mmap | None = None
         self._used = 0
 
-    def empty(self, shape: tuple[int, ...]) -> np.ndarray:
-        """A writable float32 array of this shape, in C order, not initialized."""
-        size = -(-4 * math.prod(shape) // ALIGNMENT) * ALIGNMENT
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> np.ndarray:
+        """A writable array of this shape, in C order, not initialized."""
+        dtype = np.dtype(dtype)
+        size = -(-dtype.itemsize * math.prod(shape) // ALIGNMENT) * ALIGNMENT
         if self._block is None or self._used + size > len(self._block):
             self._block, self._used = _reserve(max(size, BLOCK)), 0
-        array = np.frombuffer(self._block, np.float32, math.prod(shape), self._used)
+        array = np.frombuffer(self._block, dtype, math.prod(shape), self._used)
         self._used += size
         return array.reshape(shape)
 

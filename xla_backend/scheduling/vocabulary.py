@@ -85,7 +85,9 @@ class Vocabulary:
             speech=SpeechInput.load(files.folder, files.generation_config, files.config)
             if files.info.family == "speech"
             else None,
-            identity=naming.identity(files.config, files.generation_config, sample(files.folder)),
+            identity=naming.identity(
+                files.config, files.generation_config, sample(files.folder), files.info.weights
+            ),
         )
 
     def prompt_key(

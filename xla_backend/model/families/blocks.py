@@ -20,10 +20,10 @@ and to attention a further text is only H further heads.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
@@ -31,18 +31,12 @@ from transformers import PretrainedConfig
 
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.model.large_pages import LargePages
+from xla_backend.products import kinds
+from xla_backend.products.grouped import GROUP, Grouped, Weights, rounded, stacked
+from xla_backend.products.matrix import Matrix
 
 MASKED = -1e9
 """The bias of a masked position: finite, so that softmax over masked positions alone is not NaN."""
-
-_PARTS = 8
-"""The number of parts into which a single row is cut: 2 to 16 are equally quick on two cores."""
-CUT_FROM = 2**20
-"""Bytes of the smallest kernel for which rows are cut."""
-FEW_ROWS = 4
-"""The most rows that are cut: for more, XLA's own product is quicker."""
-_LINES = 16
-"""Lines of the kernel in each part of few rows. LLVM still unrolls a loop of this length."""
 
 HALVED_FROM = 256
 """From this number of positions on, `attend_causally` works in halves."""
@@ -53,15 +47,14 @@ PIECE = 256
 
 
 class Linear(NamedTuple):
-    """A projection. `kernel` is `[in, out]`: measured with XLA on CPUs, several rows then cost
-    hardly more than one, where `[out, in]` doubles the time at two rows."""
+    """A projection."""
 
-    kernel: tf.Variable
+    matrix: Matrix
     bias: tf.Variable | None
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         """Projects the last axis: `[..., in] -> [..., out]`."""
-        y = project(x, self.kernel)
+        y = self.matrix.multiply(x)
         return y if self.bias is None else y + self.bias
 
 
@@ -113,75 +106,6 @@ class FeedForward(NamedTuple):
             gate, y = tf.split(y, 2, axis=-1)
             return self.down(self.activation(gate) * y)
         return self.down(self.activation(y))
-
-
-def project(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """`[..., in] x [in, out] -> [..., out]`, in the way that reads the kernel quickest.
-
-    One row and few rows are cut along `in`, so that each part of the kernel is contiguous, and the
-    partial sums are added. Small kernels, which the processor's cache holds, stay whole.
-    """
-    inputs, outputs = kernel.shape
-    rows = x.shape[:-1].num_elements()
-    if 4 * inputs * outputs >= CUT_FROM:
-        if rows == 1:
-            return tf.reshape(_project_one(x, kernel), [*x.shape[:-1], outputs])
-        if rows in range(2, FEW_ROWS + 1) and inputs % _LINES == 0:
-            few = _project_few(tf.reshape(x, [rows, inputs]), kernel)
-            return tf.reshape(few, [*x.shape[:-1], outputs])
-    return tf.matmul(x, kernel)
-
-
-def _project_one(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """One row on all cores: `[out]`.
-
-    For one row XLA writes a loop for one core, which reads weights at five sixths of the speed of
-    two. A batch of products it distributes over the cores: a token of GPT-2 124M takes an eighth
-    less time.
-    """
-    inputs, outputs = kernel.shape
-    parts = math.gcd(inputs, _PARTS)
-    x = tf.reshape(x, [parts, 1, inputs // parts])
-    return tf.reduce_sum(x @ tf.reshape(kernel, [parts, inputs // parts, outputs]), axis=0)
-
-
-def _project_few(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    """Few rows, `[rows, in]`, reading each line of the kernel once: `[rows, out]`.
-
-    XLA's own product of several rows goes down strips of 64 columns, which reads weights from
-    memory at half the speed of one row. Sums of all rows over a few lines at a time become a loop
-    along the lines: a token of GPT-2 124M with 4 beams takes 31 ms instead of 44 on an Intel Xeon,
-    37 instead of 47 on an AMD EPYC.
-    """
-    rows, inputs = x.shape
-    parts = inputs // _LINES
-    # Each row is divided by a 1 that XLA cannot foresee. XLA would fuse cheap operations before
-    # this into the loops and repeat them for every number in the kernel; the loop over the lines
-    # would then not be unrolled, nor the one along them vectorized. A division is too dear to fuse.
-    x /= 1.0 + 0.0 * x[:, :1]
-    lines = tf.reshape(kernel, [parts, _LINES, kernel.shape[1]])
-    products = [row * lines for row in tf.unstack(tf.reshape(x, [rows, parts, _LINES, 1]))]
-    sums = xla.variadic_reduce(
-        products, [tf.constant(0.0)] * rows, dimensions_to_reduce=[1], reducer=_adder(rows)
-    )
-    return tf.stack([tf.reduce_sum(part, axis=0) for part in sums])
-
-
-@functools.cache
-def _adder(count: int) -> Any:
-    """A function of 2 * count scalars that adds the second half to the first."""
-
-    def add(*both: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return tuple(a + b for a, b in zip(both[:count], both[count:], strict=True))
-
-    number = tf.TensorSpec([], tf.float32)
-    with tf.init_scope():
-        return tf.function(add, autograph=False).get_concrete_function(*[number] * (2 * count))
-
-
-def embed(embedding: tf.Tensor, token_ids: tf.Tensor) -> tf.Tensor:
-    """Columns of `[E, V]` for token ids `[positions]`: `[positions, E]`."""
-    return tf.transpose(tf.gather(embedding, token_ids, axis=1))
 
 
 def split_heads(x: tf.Tensor, heads: int) -> tf.Tensor:
@@ -602,8 +526,10 @@ class WeightReader:
     raises `ModelUnavailable` when the checkpoint has no such array.
     """
 
-    def __init__(self, arrays: MutableMapping[str, np.ndarray]) -> None:
+    def __init__(self, arrays: MutableMapping[str, Weights], kind: str = kinds.AUTO) -> None:
+        """`arrays`: see `checkpoints.weights.read_weights`; `kind`: what matrices become."""
         self._arrays = arrays
+        self._kind = kind
         self._memory = LargePages()
         self.variables: dict[str, tf.Variable] = {}
 
@@ -611,7 +537,63 @@ class WeightReader:
         return name in self._arrays
 
     def array(self, name: str) -> np.ndarray:
-        """The array as it is in the checkpoint, once."""
+        """The array in float32, once."""
+        found = self._take(name)
+        return (
+            found.widened() if isinstance(found, Grouped) else found.astype(np.float32, copy=False)
+        )
+
+    def variable(self, name: str, offset: float = 0.0) -> tf.Variable:
+        """The array as a variable, with `offset` added."""
+        return self._keep(name, self.array(name) + offset if offset else self.array(name))
+
+    def transposed(self, name: str) -> tf.Variable:
+        """The array as a variable, its axes swapped."""
+        return self._keep(name, self.array(name).T)
+
+    def matrix(self, name: str) -> Matrix:
+        """A matrix, `[out, in]` in the checkpoint."""
+        return self._matrix(name, self._take(name))
+
+    def linears(self, names: Sequence[str]) -> Linear:
+        """Concatenates projections of one input, each `[out, in]` in the checkpoint, into one.
+
+        If only some have a bias (Whisper's keys have none), the others get zeros.
+        """
+        parts = [self._take(f"{name}.weight") for name in names]
+        sizes = [len(part) for part in parts]
+        label = names[0] if len(names) == 1 else "+".join(names)
+        matrix = self._matrix(f"{label}.weight", stacked(parts))
+        if not any(f"{name}.bias" in self for name in names):
+            return Linear(matrix, None)
+        biases = [
+            self.array(f"{name}.bias") if f"{name}.bias" in self else np.zeros(size, np.float32)
+            for name, size in zip(names, sizes, strict=True)
+        ]
+        return Linear(matrix, self._keep(f"{label}.bias", np.concatenate(biases)))
+
+    def convolution(self, name: str) -> Linear:
+        """A convolution over neighbours as one projection of all of them, concatenated.
+
+        `[out, in, width]` in the checkpoint; the matrix is `[width * in, out]`.
+        """
+        array = self.array(f"{name}.weight")
+        matrix = self._matrix(f"{name}.weight", array.transpose(0, 2, 1).reshape(len(array), -1))
+        return Linear(matrix, self.variable(f"{name}.bias"))
+
+    def conv1d(self, name: str) -> Linear:
+        """A projection of GPT-2's, `[in, out]` in the checkpoint."""
+        weights = self._take(f"{name}.weight")
+        assert isinstance(weights, np.ndarray)
+        return Linear(self._matrix(f"{name}.weight", weights.T), self.variable(f"{name}.bias"))
+
+    def head(self, config: PretrainedConfig, embedding: Matrix) -> Matrix:
+        """The language model head `[E, V]`, which is the embedding if the two are tied."""
+        if config.tie_word_embeddings or "lm_head.weight" not in self:
+            return embedding
+        return self.matrix("lm_head.weight")
+
+    def _take(self, name: str) -> Weights:
         if name not in self._arrays:
             raise ModelUnavailable(
                 f"the checkpoint has no weight called {name}: it is incomplete, or of another "
@@ -619,49 +601,16 @@ class WeightReader:
             )
         return self._arrays.pop(name)
 
-    def variable(self, name: str, offset: float = 0.0) -> tf.Variable:
-        """The array as a variable, with `offset` added."""
-        return self._keep(name, self.array(name) + offset if offset else self.array(name))
-
-    def transposed(self, name: str) -> tf.Variable:
-        """A matrix as a variable, `[out, in]` in the checkpoint and `[in, out]` here."""
-        return self._keep(name, self.array(name).T)
-
-    def linears(self, names: Sequence[str]) -> Linear:
-        """Concatenates projections of one input, each `[out, in]` in the checkpoint, into one.
-
-        If only some have a bias (Whisper's keys have none), the others get zeros.
-        """
-        kernels = [self.array(f"{name}.weight") for name in names]
-        label = names[0] if len(names) == 1 else "+".join(names)
-        kernel = self._keep(f"{label}.weight", np.concatenate(kernels).T)
-        if not any(f"{name}.bias" in self for name in names):
-            return Linear(kernel, None)
-        biases = [
-            self.array(f"{name}.bias")
-            if f"{name}.bias" in self
-            else np.zeros(len(weight), weight.dtype)
-            for name, weight in zip(names, kernels, strict=True)
-        ]
-        return Linear(kernel, self._keep(f"{label}.bias", np.concatenate(biases)))
-
-    def convolution(self, name: str) -> Linear:
-        """A convolution over neighbours as one projection of all of them, concatenated.
-
-        `[out, in, width]` in the checkpoint, `[width * in, out]` here.
-        """
-        array = self.array(f"{name}.weight")
-        kernel = self._keep(f"{name}.weight", array.transpose(2, 1, 0).reshape(-1, len(array)))
-        return Linear(kernel, self.variable(f"{name}.bias"))
-
-    def head(self, config: PretrainedConfig, embedding: tf.Variable) -> tf.Variable:
-        """The language model head `[E, V]`, which is the embedding if the two are tied."""
-        if config.tie_word_embeddings or "lm_head.weight" not in self:
-            return embedding
-        return self.transposed("lm_head.weight")
+    def _matrix(self, name: str, weights: Weights) -> Matrix:
+        if isinstance(weights, np.ndarray):
+            if self._kind == kinds.BFLOAT16 and weights.dtype.itemsize > 2:
+                weights = weights.astype(ml_dtypes.bfloat16)
+            if self._kind == kinds.INT8 and weights.shape[1] % GROUP == 0:
+                weights = rounded(weights)
+        return Matrix.of(weights, lambda more, array: self._keep(name + more, array))
 
     def _keep(self, name: str, array: np.ndarray) -> tf.Variable:
-        kept = self._memory.empty(array.shape)
+        kept = self._memory.empty(array.shape, array.dtype)
         np.copyto(kept, array)
         # Through DLPack, so that TensorFlow uses this memory instead of copying it into its own.
         tensor = tf.experimental.dlpack.from_dlpack(kept.__dlpack__())

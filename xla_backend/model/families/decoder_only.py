@@ -10,7 +10,7 @@ are selected. Axes: see `blocks`; C the positions of a chunk.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ from xla_backend.model.families.blocks import (
     WeightReader,
 )
 from xla_backend.model.families.model import Chunk, Prefilled
+from xla_backend.products.matrix import Matrix
 
 
 class Layer(NamedTuple):
@@ -150,29 +151,27 @@ class DecoderOnly(GrowingPrompt):
 
     layers: tuple[Layer, ...]
     heads: int
-    embedding: tf.Variable
+    embedding: Matrix
     positions: tf.Variable
     position_offset: int
     project_in: Linear | None
     project_out: Linear | None
     final_norm: Norm | None
-    head: tf.Variable
+    head: Matrix
     pre_norm: bool
     activation: str
     context_length: int
     variables: Mapping[str, tf.Variable]
 
     @classmethod
-    def from_checkpoint(
-        cls, config: PretrainedConfig, arrays: MutableMapping[str, np.ndarray]
-    ) -> DecoderOnly:
+    def from_checkpoint(cls, config: PretrainedConfig, read: WeightReader) -> DecoderOnly:
         """The model of a checkpoint.
 
         Raises:
             ModelUnavailable: a weight is missing or the architecture is not one of this family.
         """
         readers: dict[str, Callable[..., DecoderOnly]] = {"gpt2": _from_gpt2, "opt": _from_opt}
-        return readers[config.model_type](config, WeightReader(arrays))
+        return readers[config.model_type](config, read)
 
     @property
     def vocabulary_size(self) -> int:
@@ -312,12 +311,12 @@ class DecoderOnly(GrowingPrompt):
 
     def empty_kv_cache(self, batch_size: int, num_beams: int, length: int) -> list[KeysValues]:
         """See `Model.empty_kv_cache`."""
-        size = self.layers[0].qkv.kernel.shape[0] // self.heads
+        size = self.layers[0].qkv.matrix.shape[0] // self.heads
         zeros = tf.zeros([batch_size * self.heads, length, num_beams, size])
         return [KeysValues(zeros, zeros) for _ in self.layers]
 
     def _embed(self, token_ids: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-        x = blocks.embed(self.embedding, token_ids)
+        x = self.embedding.columns(token_ids)
         if self.project_in is not None:
             x = self.project_in(x)
         return x + tf.gather(self.positions, positions + self.position_offset)
@@ -347,7 +346,7 @@ class DecoderOnly(GrowingPrompt):
             x = self.final_norm(x)
         if self.project_out is not None:
             x = self.project_out(x)
-        return blocks.project(x, self.head)
+        return self.head.multiply(x)
 
 
 def _from_gpt2(config: GPT2Config, read: WeightReader) -> DecoderOnly:
@@ -358,10 +357,6 @@ def _from_gpt2(config: GPT2Config, read: WeightReader) -> DecoderOnly:
             config.layer_norm_epsilon,
         )
 
-    def linear(name: str) -> Linear:
-        # GPT-2's Conv1D stores `[in, out]` already.
-        return Linear(read.variable(f"{name}.weight"), read.variable(f"{name}.bias"))
-
     def layer(i: int) -> Layer:
         at = f"transformer.h.{i}"
         scale = (config.n_embd // config.n_head) ** -0.5 if config.scale_attn_weights else 1.0
@@ -369,15 +364,15 @@ def _from_gpt2(config: GPT2Config, read: WeightReader) -> DecoderOnly:
             scale /= i + 1
         return Layer(
             attention_norm=norm(f"{at}.ln_1"),
-            qkv=linear(f"{at}.attn.c_attn"),
-            attention_out=linear(f"{at}.attn.c_proj"),
+            qkv=read.conv1d(f"{at}.attn.c_attn"),
+            attention_out=read.conv1d(f"{at}.attn.c_proj"),
             feed_forward_norm=norm(f"{at}.ln_2"),
-            up=linear(f"{at}.mlp.c_fc"),
-            down=linear(f"{at}.mlp.c_proj"),
+            up=read.conv1d(f"{at}.mlp.c_fc"),
+            down=read.conv1d(f"{at}.mlp.c_proj"),
             score_scale=scale,
         )
 
-    embedding = read.transposed("transformer.wte.weight")
+    embedding = read.matrix("transformer.wte.weight")
     return DecoderOnly(
         layers=tuple(layer(i) for i in range(config.n_layer)),
         heads=config.n_head,
@@ -415,7 +410,7 @@ def _from_opt(config: OPTConfig, read: WeightReader) -> DecoderOnly:
 
     projected = config.word_embed_proj_dim != config.hidden_size
     has_final_norm = config.do_layer_norm_before and not config._remove_final_layer_norm
-    embedding = read.transposed(f"{at}.embed_tokens.weight")
+    embedding = read.matrix(f"{at}.embed_tokens.weight")
     return DecoderOnly(
         layers=tuple(layer(i) for i in range(config.num_hidden_layers)),
         heads=config.num_attention_heads,

@@ -9,7 +9,7 @@ masked. The decoder prompt is the start token. Must not know how tokens are sele
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -27,6 +27,7 @@ from xla_backend.model.families.stacks import (
     EncoderLayer,
     EncoderStack,
 )
+from xla_backend.products.matrix import Matrix
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ class EncoderDecoder:
     decoder: DecoderStack
     encoder_positions: RelativePositions
     decoder_positions: RelativePositions
-    embedding: tf.Variable
-    head: tf.Variable
+    embedding: Matrix
+    head: Matrix
     head_scale: float
     start_token: int
     variables: Mapping[str, tf.Variable]
@@ -79,15 +80,13 @@ class EncoderDecoder:
     context_length = None
 
     @classmethod
-    def from_checkpoint(
-        cls, config: T5Config, arrays: MutableMapping[str, np.ndarray]
-    ) -> EncoderDecoder:
+    def from_checkpoint(cls, config: T5Config, read: WeightReader) -> EncoderDecoder:
         """The model of a checkpoint.
 
         Raises:
             ModelUnavailable: a weight is missing.
         """
-        return _from_t5(config, WeightReader(arrays))
+        return _from_t5(config, read)
 
     @property
     def vocabulary_size(self) -> int:
@@ -116,12 +115,12 @@ class EncoderDecoder:
         slots = tf.range(tf.shape(token_ids)[0])
         padding_bias = tf.where(slots < length, 0.0, MASKED)
         bias = self.encoder_positions(slots[None, :] - slots[:, None]) + padding_bias
-        encoded = self.encoder(blocks.embed(self.embedding, token_ids), bias)
+        encoded = self.encoder(self.embedding.columns(token_ids), bias)
 
         start = tf.constant([self.start_token])
         # Softmax over one position is 1 with any bias.
         x, context = self.decoder.prefill(
-            blocks.embed(self.embedding, start), 0.0, encoded, padding_bias[None]
+            self.embedding.columns(start), 0.0, encoded, padding_bias[None]
         )
         seen = blocks.occurring(start, tf.constant([True]), self.vocabulary_size)
         return Prefilled(self._logits(x), seen, context)
@@ -148,7 +147,7 @@ class EncoderDecoder:
         current_bias = position_bias(tf.constant([0]))
         # The start token is one position before slot 0.
         prompt_bias = position_bias(tf.reshape(-1 - index, [1]))
-        x = blocks.embed(self.embedding, tf.reshape(token_ids, [num_beams * batch_size]))
+        x = self.embedding.columns(tf.reshape(token_ids, [num_beams * batch_size]))
         x, current = self.decoder.step(
             x, context, kv_cache, prompt_bias, kv_cache_bias, current_bias
         )
@@ -159,7 +158,7 @@ class EncoderDecoder:
         return self.decoder.empty_kv_cache(batch_size, num_beams, length)
 
     def _logits(self, x: tf.Tensor) -> tf.Tensor:
-        return blocks.project(x * self.head_scale, self.head)
+        return self.head.multiply(x * self.head_scale)
 
 
 def distance_buckets(count: int, max_distance: int) -> np.ndarray:
@@ -223,7 +222,7 @@ def _from_t5(config: T5Config, read: WeightReader) -> EncoderDecoder:
         )
 
     assert config.num_decoder_layers is not None, "T5Config says as many as in the encoder"
-    embedding = read.transposed("shared.weight")
+    embedding = read.matrix("shared.weight")
     start = config.decoder_start_token_id
     # T5 does not scale scores: its weights are initialized smaller instead.
     return EncoderDecoder(

@@ -9,11 +9,10 @@ neighbouring heads of queries share, so that keys and values are never repeated 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 from transformers import PretrainedConfig
 
@@ -32,6 +31,7 @@ from xla_backend.model.families.blocks import (
 )
 from xla_backend.model.families.decoder_only import Context, GrowingPrompt
 from xla_backend.model.families.model import Chunk, Prefilled
+from xla_backend.products.matrix import Matrix
 
 
 class Layer(NamedTuple):
@@ -66,21 +66,19 @@ class Rotary(GrowingPrompt):
 
     form: RotaryForm
     layers: tuple[Layer, ...]
-    embedding: tf.Variable
+    embedding: Matrix
     final_norm: Norm
-    head: tf.Variable
+    head: Matrix
     variables: Mapping[str, tf.Variable]
 
     @classmethod
-    def from_checkpoint(
-        cls, config: PretrainedConfig, arrays: MutableMapping[str, np.ndarray]
-    ) -> Rotary:
+    def from_checkpoint(cls, config: PretrainedConfig, read: WeightReader) -> Rotary:
         """The model of a checkpoint.
 
         Raises:
             ModelUnavailable: a weight is missing, or the configuration asks for what is not here.
         """
-        form, read = describe(config), WeightReader(arrays)
+        form = describe(config)
 
         def norm(name: str) -> Norm:
             return Norm(read.variable(f"{name}.weight", form.norm_offset), None, form.epsilon)
@@ -107,13 +105,13 @@ class Rotary(GrowingPrompt):
                 feed_forward_out_norm=norm(f"{at}.post_feedforward_layernorm") if post else None,
             )
 
-        embedding = read.transposed("model.embed_tokens.weight")
+        embedding = read.matrix("model.embed_tokens.weight")
         return cls(
             form=form,
             layers=tuple(layer(f"model.layers.{i}") for i in range(len(form.layers))),
             embedding=embedding,
             final_norm=norm("model.norm"),
-            head=embedding if form.is_tied else read.transposed("lm_head.weight"),
+            head=embedding if form.is_tied else read.matrix("lm_head.weight"),
             variables=read.variables,
         )
 
@@ -322,7 +320,7 @@ class Rotary(GrowingPrompt):
         return {frequencies: rotation(form) for frequencies, form in kinds.items()}
 
     def _embed(self, token_ids: tf.Tensor) -> tf.Tensor:
-        x = blocks.embed(self.embedding, token_ids)
+        x = self.embedding.columns(token_ids)
         return x if self.form.embedding_scale == 1.0 else x * self.form.embedding_scale
 
     def _attention_inputs(
@@ -353,7 +351,7 @@ class Rotary(GrowingPrompt):
         return y if self.form.residual_scale == 1.0 else y * self.form.residual_scale
 
     def _logits(self, x: tf.Tensor) -> tf.Tensor:
-        logits = blocks.project(self.final_norm(x), self.head)
+        logits = self.head.multiply(self.final_norm(x))
         if self.form.logit_scale != 1.0:
             logits *= self.form.logit_scale
         return blocks.soft_cap(logits, self.form.logit_cap)

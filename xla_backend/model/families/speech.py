@@ -10,7 +10,7 @@ compiled function. Must not know recordings or how tokens are selected. Axes: se
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,6 +36,7 @@ from xla_backend.model.families.stacks import (
     EncoderLayer,
     EncoderStack,
 )
+from xla_backend.products.matrix import Matrix
 
 
 class SpeechContext(NamedTuple):
@@ -65,7 +66,7 @@ class Speech:
     encoder: EncoderStack
     decoder: DecoderStack
     decoder_positions: tf.Variable
-    embedding: tf.Variable
+    embedding: Matrix
     mel_bands: int
     prompt_length: int
     context_length: int
@@ -73,14 +74,14 @@ class Speech:
 
     @classmethod
     def from_checkpoint(
-        cls, config: WhisperConfig, arrays: MutableMapping[str, np.ndarray], *, prompt_length: int
+        cls, config: WhisperConfig, read: WeightReader, *, prompt_length: int
     ) -> Speech:
         """The model of a checkpoint.
 
         Raises:
             ModelUnavailable: a weight is missing.
         """
-        return _from_whisper(config, WeightReader(arrays), prompt_length)
+        return _from_whisper(config, read, prompt_length)
 
     @property
     def vocabulary_size(self) -> int:
@@ -122,7 +123,7 @@ class Speech:
 
         slots = np.arange(self.prompt_length)
         causal = np.where(slots[None, :] <= slots[:, None], 0.0, MASKED).astype(np.float32)
-        x = blocks.embed(self.embedding, decoder_prompt) + self.decoder_positions[: len(slots)]
+        x = self.embedding.columns(decoder_prompt) + self.decoder_positions[: len(slots)]
         x, context = self.decoder.prefill(x, causal, encoded, cross_bias)
         seen = blocks.occurring(decoder_prompt, slots >= 0, self.vocabulary_size)
         # The decoder is causal: the first position does not depend on the language in the prompt.
@@ -139,7 +140,7 @@ class Speech:
     ) -> tuple[tf.Tensor, list[KeysValues]]:
         """Runs the current token of each beam; see `Model.step`."""
         num_beams, batch_size = token_ids.shape
-        x = blocks.embed(self.embedding, tf.reshape(token_ids, [num_beams * batch_size]))
+        x = self.embedding.columns(tf.reshape(token_ids, [num_beams * batch_size]))
         x += tf.gather(self.decoder_positions, self.prompt_length + index)
         kv_cache_bias = blocks.for_each_head(kv_cache_bias, self.decoder.heads)
         x, current = self.decoder.step(x, context.stack, kv_cache, 0.0, kv_cache_bias, 0.0)
@@ -150,7 +151,7 @@ class Speech:
         return self.decoder.empty_kv_cache(batch_size, num_beams, length)
 
     def _logits(self, x: tf.Tensor) -> tf.Tensor:
-        return blocks.project(x, self.embedding)
+        return self.embedding.multiply(x)
 
 
 def _with_neighbours(x: tf.Tensor, stride: int) -> tf.Tensor:
@@ -220,7 +221,7 @@ def _from_whisper(config: WhisperConfig, read: WeightReader, prompt_length: int)
             final_norm=norm(f"{decoder}.layer_norm"),
         ),
         decoder_positions=read.variable(f"{decoder}.embed_positions.weight"),
-        embedding=read.transposed(f"{decoder}.embed_tokens.weight"),
+        embedding=read.matrix(f"{decoder}.embed_tokens.weight"),
         mel_bands=config.num_mel_bins,
         prompt_length=prompt_length,
         context_length=config.max_target_positions,

@@ -202,7 +202,7 @@ class DecoderStack:
 
     def empty_kv_cache(self, batch_size: int, num_beams: int, length: int) -> list[KeysValues]:
         """See `Model.empty_kv_cache`."""
-        size = self.layers[0].qkv.kernel.shape[1] // 3 // self.heads
+        size = self.layers[0].qkv.matrix.shape[1] // 3 // self.heads
         zeros = tf.zeros([batch_size * self.heads, length, num_beams, size])
         return [KeysValues(zeros, zeros) for _ in self.layers]
 

@@ -1,0 +1,32 @@
+"""Which format the weights of models are kept in: what was asked for.
+
+Knows the choices and where they are said. Must not know files, nor how products are computed.
+"""
+
+from __future__ import annotations
+
+import os
+
+from xla_backend.interface.errors import InvalidRequest
+
+VARIABLE = "XLA_BACKEND_WEIGHTS"
+"""Environment variable of the choice; the engine's process and the page's must see the same."""
+AUTO, FLOAT32, BFLOAT16, INT8 = "auto", "float32", "bfloat16", "int8"
+KINDS = (AUTO, FLOAT32, BFLOAT16, INT8)
+"""`auto`: as the checkpoint has them, so that no number changes: float32, float16, bfloat16, or a
+GGUF file's blocks of 4, 5 and 8 bits. `float32`: all made wide. `bfloat16`, `int8`: wider ones are
+rounded to it; narrower ones stay as they are."""
+
+
+def chosen() -> str:
+    """The kind that the environment asks for.
+
+    Raises:
+        InvalidRequest: there is none of that name.
+    """
+    kind = os.environ.get(VARIABLE) or AUTO
+    if kind not in KINDS:
+        raise InvalidRequest(
+            f"{VARIABLE}, or --weights, must be one of {', '.join(KINDS)}, not {kind!r}."
+        )
+    return kind

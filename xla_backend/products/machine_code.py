@@ -1,0 +1,145 @@
+"""Machine code for this processor, from LLVM's intermediate representation.
+
+Knows llvmlite: how a module is translated, and short forms for what its builder says at length.
+Must not know XLA, nor what is computed. One process translates a module once and keeps the code.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+FLOAT, VOID, POINTER = ir.FloatType(), ir.VoidType(), ir.PointerType()
+BIT, BYTE, HALF, WORD, LONG = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+
+Value = Any
+"""A value of llvmlite's builder, which has no types of its own."""
+
+
+@functools.cache
+def vector_registers() -> tuple[int, int]:
+    """How many vector registers this processor has, and how many float32 one holds."""
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512f"):
+        return 32, 16
+    if features.get("avx2"):
+        return 16, 8
+    return (32 if features.get("neon") else 16), 4
+
+
+@functools.cache
+def _engine() -> Any:
+    """What translates for this very processor, as XLA does."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=3,
+        jit=True,
+    )
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+
+
+def address(module: ir.Module, name: str) -> int:
+    """Translates a module; the address of a function of it. The code stays until the end."""
+    parsed = llvm.parse_assembly(str(module))
+    parsed.verify()
+    engine = _engine()
+    engine.add_module(parsed)
+    engine.finalize_object()
+    return int(engine.get_function_address(name))
+
+
+def long(number: int) -> ir.Constant:
+    """A constant of 64 bits."""
+    return ir.Constant(LONG, number)
+
+
+class Builder(ir.IRBuilder):
+    """The builder of a new function: `arguments` are its arguments."""
+
+    def __init__(
+        self,
+        module: ir.Module,
+        name: str,
+        arguments: Sequence[ir.Type],
+        returns: ir.Type = VOID,
+        *,
+        is_public: bool = False,
+    ) -> None:
+        """Begins the function with an empty block."""
+        function = ir.Function(module, ir.FunctionType(returns, arguments), name)
+        if not is_public:
+            function.linkage = "internal"
+        super().__init__(function.append_basic_block("entry"))
+        self.arguments = function.args
+
+    def at(self, place: Value, distance: Value | int, unit: ir.Type = BYTE) -> Value:
+        """The address so many units behind a place."""
+        distance = long(distance) if isinstance(distance, int) else distance
+        return self.gep(place, [distance], source_etype=unit)
+
+    def get(self, place: Value, kind: ir.Type, distance: Value | int = 0) -> Value:
+        """What stands so many bytes behind a place."""
+        return self.load(self.at(place, distance), typ=kind)
+
+    def least(self, a: Value, b: Value) -> Value:
+        """The lesser of two numbers without a sign."""
+        return self.select(self.icmp_unsigned("<", a, b), a, b)
+
+    def room(self, kind: ir.Type, count: int) -> Value:
+        """Memory on the stack, aligned for vectors."""
+        made = self.alloca(kind, size=count)
+        made.align, made.type = 64, POINTER
+        return made
+
+    def call_at(self, place: Value, arguments: Sequence[Value], returns: ir.Type) -> Value:
+        """Calls the function at an address."""
+        kind = ir.FunctionType(returns, [argument.type for argument in arguments])
+        place.type = kind.as_pointer()
+        return self.call(place, arguments)
+
+
+class Loop:
+    """A loop over numbers, which runs at least once, with values that each round hands on.
+
+    Attributes:
+        index: the number of this round. values: what was handed on.
+    """
+
+    def __init__(
+        self,
+        builder: ir.IRBuilder,
+        begin: Value,
+        end: Value,
+        step: int,
+        values: Sequence[Value] = (),
+    ) -> None:
+        """Begins the loop: what the builder adds now is its body, up to `close`."""
+        before = builder.block
+        self._body = builder.append_basic_block("loop")
+        builder.branch(self._body)
+        builder.position_at_end(self._body)
+        self._builder, self._end, self._step = builder, end, step
+        self.index = builder.phi(LONG)
+        self.index.add_incoming(begin, before)
+        self.values = [builder.phi(value.type) for value in values]
+        for phi, value in zip(self.values, values, strict=True):
+            phi.add_incoming(value, before)
+
+    def close(self, values: Sequence[Value] = ()) -> list[Value]:
+        """Ends the body: the values for the next round, and after the last one."""
+        builder = self._builder
+        following = builder.add(self.index, long(self._step))
+        self.index.add_incoming(following, builder.block)
+        for phi, value in zip(self.values, values, strict=True):
+            phi.add_incoming(value, builder.block)
+        after = builder.append_basic_block("after")
+        builder.cbranch(builder.icmp_unsigned("<", following, self._end), self._body, after)
+        builder.position_at_end(after)
+        return list(values)
