@@ -47,7 +47,7 @@ ROOMS = {
     "xla_backend": (
         "interface",
         "compilation",
-        "child_process",
+        "child_process products",
         "checkpoints",
         "model",
         "scheduling",
