@@ -44,7 +44,7 @@ _CHUNK = 96
 """Rows that one thread takes at a time."""
 _ALONE = 2**18
 """Multiplications that one thread does sooner than it can wake another."""
-_UNROLLED = 2
+_UNROLLED = 4
 """Lines in a round of the inner loop."""
 
 _LANES = 16
@@ -191,13 +191,10 @@ class _Product:
         ]
 
         def add(builder: Builder, line: Value, numbers: Sequence[Value], sums: list[Value]) -> None:
-            of_rows = [
-                _splat(builder, builder.load(builder.at(row, line, FLOAT), typ=FLOAT))
-                for row in inputs
-            ]
-            for place, number in enumerate(numbers):
-                for row, factor in enumerate(of_rows):
-                    at = row * vectors + place
+            for row, place in enumerate(inputs):
+                factor = _splat(builder, builder.load(builder.at(place, line, FLOAT), typ=FLOAT))
+                for column, number in enumerate(numbers):
+                    at = row * vectors + column
                     sums[at] = builder.call(self._multiply_add, [factor, number, sums[at]])
 
         after = self._for_lines(
