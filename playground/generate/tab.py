@@ -31,14 +31,15 @@ from playground.generate.token_view import empty_token_view, token_view
 from playground.generate.view_code import ViewCode
 from playground.history import records
 from playground.history.panel import HistoryPanel, RequestFields
-from playground.ui.cached_functions_table import cached_functions_table
 from playground.ui.components import (
     FOLLOWING,
-    PAGE_EVENT,
+    LATEST,
     PRESS,
     QUIET,
     Field,
     empty_on_change,
+    heading,
+    html,
     model_description,
     model_dropdown,
     name_buttons,
@@ -59,6 +60,7 @@ from playground.ui.prediction_line import (
     no_prediction_line,
     prediction_line,
 )
+from playground.ui.tables import cached_functions_table
 from playground.walkthrough.panel import WalkthroughPanel
 from xla_backend import BackendError, ModelUnavailable, Prediction, Prompt
 
@@ -123,12 +125,8 @@ class PlaygroundTab:
             self.generate = gr.Button("Generate", variant="primary", elem_id="generate")
             self.stop = gr.Button("Stop", interactive=False, elem_id="stop")
             self.walkthrough.build_button()
-        self.prediction = gr.HTML(
-            awaited_prediction_line("Counting tokens"),
-            elem_id="prediction",
-            apply_default_css=False,
-        )
-        self.notice = gr.HTML("", elem_id="notice", apply_default_css=False)
+        self.prediction = html(awaited_prediction_line("Counting tokens"), "prediction")
+        self.notice = html("", "notice")
         self.examples = name_buttons([example.name for example in examples], "Examples", "examples")
 
     def _build_result(self) -> None:
@@ -145,31 +143,23 @@ class PlaygroundTab:
             interactive=True,  # Gradio makes a component that is no event's input read-only.
             elem_id="result_view",
         )
-        self.story = gr.HTML(empty_story(family), elem_id="story", apply_default_css=False)
-        self.tokens = gr.HTML(
-            empty_token_view(family),
-            elem_id="tokens",
-            apply_default_css=False,
-            js_on_load=TOKEN_SCRIPT,
-        )
+        self.story = html(empty_story(family), "story")
+        self.tokens = html(empty_token_view(family), "tokens", js_on_load=TOKEN_SCRIPT)
         with gr.Row(elem_classes="origin-row"):
-            self.origin = gr.HTML("", elem_id="origin", apply_default_css=False)
+            self.origin = html("", "origin")
             self.continue_text = small_button("Continue", "continue_text", visible=False)
             self.copy_text = small_button("Copy text", "copy_text", visible=False)
-        self.download = gr.HTML("", elem_id="download", apply_default_css=False)
-        self.report = gr.HTML(empty_report(family), elem_id="report", apply_default_css=False)
+        self.download = html("", "download")
+        self.report = html(empty_report(family), "report")
         self.shown = gr.State(None)
 
     def _build_tables(self) -> None:
         with gr.Column(elem_classes="card"):
-            gr.HTML(
-                '<h2>Compiled functions</h2><p class="caption">What the engine holds in memory, '
-                "for everybody who uses this page.</p>",
-                apply_default_css=False,
+            heading(
+                "Compiled functions",
+                "What the engine holds in memory, for everybody who uses this page.",
             )
-            self.entries = gr.HTML(
-                cached_functions_table([]), elem_id="entries", apply_default_css=False
-            )
+            self.entries = html(cached_functions_table([]), "entries")
             self.entries_sent = gr.State(None)
         with gr.Column(elem_classes="card"):
             self.history = HistoryPanel(self._page)
@@ -209,8 +199,7 @@ class PlaygroundTab:
                 self.report,
                 *self.controls.inputs,
             ],
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
         self.examples.click(
             self._fill_in,
@@ -228,8 +217,7 @@ class PlaygroundTab:
             [self.controls.hold, *self._request],
             self.prediction,
             js="(...values) => keepRequest(values)",
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
 
     def _connect_run(self) -> None:
@@ -247,7 +235,6 @@ class PlaygroundTab:
             self._run,
             None,
             [self.story, self.report],
-            **PAGE_EVENT,
             **FOLLOWING,
             **self._page.beside_others,
         ).then(
@@ -270,8 +257,8 @@ class PlaygroundTab:
                 self.walkthrough.button,
                 self.stop,
             ],
+            queue=False,
             **FOLLOWING,
-            **QUIET,
         )
         self.stop.click(self._stop, None, [self.stop, self.notice], **QUIET)
         self.copy_text.click(None, None, self.copy_text, js=_COPY_TEXT, **QUIET)
@@ -285,16 +272,14 @@ class PlaygroundTab:
             self._look_at_status,
             None,
             [self._page.status, self.download],
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
         gr.on(
             [self._page.load, self._page.engine_is_new.click],
             self._look_at_engine,
             self.entries_sent,
             [self.entries, self.entries_sent],
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
         self.history.connect(self.request_fields)
 

@@ -11,7 +11,7 @@ import gradio as gr
 
 from playground.generate import permalink
 from playground.generate.request_code import FORMS, SHORTEST, CodeRequest
-from playground.ui.components import QUIET, Field
+from playground.ui.components import LATEST, QUIET, Field, heading, html
 from playground.ui.option_controls import options_from
 from xla_backend import BackendError
 
@@ -25,10 +25,9 @@ class ViewCode:
     def __init__(self, page: PageContext) -> None:
         self._page = page
         with gr.Row(elem_classes="card-head"):
-            gr.HTML(
-                '<h2>This request elsewhere</h2><p class="caption">As code that you can run, and '
-                "as a link that opens this page with these settings.</p>",
-                apply_default_css=False,
+            heading(
+                "This request elsewhere",
+                "As code that you can run, and as a link that opens this page with these settings.",
             )
             self.link_runs = gr.Checkbox(
                 label="and run", elem_id="link_runs", container=False, scale=0, min_width=90
@@ -36,7 +35,7 @@ class ViewCode:
             self.copy_link = gr.Button(
                 "Copy link", size="sm", elem_id="copy_link", scale=0, min_width=120
             )
-        self.notice = gr.HTML("", elem_id="copy_notice", apply_default_css=False)
+        self.notice = html("", "copy_notice")
         with gr.Accordion(
             "View code", open=False, elem_id="view_code", elem_classes="more-options"
         ):
@@ -69,8 +68,7 @@ class ViewCode:
             self._write,
             [self.form, *request],
             self.code,
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
         self.copy_link.click(
             None, [*request, self.link_runs], self.notice, js=permalink.copy_script(), **QUIET

@@ -17,6 +17,7 @@ from playground.ui.families import model_name
 from playground.ui.markup import escape
 from playground.ui.outcomes import badge
 from playground.ui.report_parts import PHASE_NAMES
+from playground.ui.tables import sheet
 from xla_backend import CacheKey, CacheOutcome
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.timing import PHASES, RESTORING
@@ -48,14 +49,9 @@ def history_table(runs: Sequence[Record]) -> str:
             '<p class="nothing">Your runs appear here. They are kept in this browser, not on the '
             "server, and are still here after a reload.</p>"
         )
-    head = "".join(
-        f'<th scope="col">{name or "<span class=unseen>Actions</span>"}</th>' for name in _HEADINGS
-    )
-    rows = "".join(map(_row, runs))
     return (
         '<div class="runs-box" tabindex="0" role="region" aria-label="Your runs">'
-        f'<table class="sheet runs"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-        "</div>"
+        f"{sheet(_HEADINGS, map(_row, runs), 'sheet runs')}</div>"
     )
 
 
@@ -136,9 +132,9 @@ def _verdict(chosen: Sequence[Record]) -> str:
     )
 
 
-def _row(run: Record) -> str:
+def _row(run: Record) -> tuple[str, ...]:
     timing = run["timing"]
-    values = (
+    return (
         str(run["run"]),
         badge(CacheOutcome(run["cache"])),
         f'<div class="run-text" dir="auto">{_short_story(run)}</div>{_details(run)}',
@@ -149,11 +145,6 @@ def _row(run: Record) -> str:
         quantities.rate(run["tokens_per_second"]),
         _actions(run),
     )
-    cells = "".join(
-        f'<td data-label="{name}"><div>{value}</div></td>'
-        for name, value in zip(_HEADINGS, values, strict=True)
-    )
-    return f"<tr>{cells}</tr>"
 
 
 def _actions(run: Record) -> str:

@@ -17,9 +17,11 @@ from playground.inside.texts_route import links
 from playground.ui.components import (
     BESIDE_THE_ENGINE,
     FOLLOWING,
-    PAGE_EVENT,
+    LATEST,
     QUIET,
     empty_on_change,
+    heading,
+    html,
     model_dropdown,
     notice,
 )
@@ -47,19 +49,16 @@ class InsideTab:
         with gr.Column(elem_classes="card"):
             self._build_choice()
         with gr.Column(elem_classes="card"):
-            self.report = gr.HTML(
-                report.empty_report(_NOTHING if page.inspector else NO_STORE),
-                elem_id="inside_report",
-                apply_default_css=False,
+            self.report = html(
+                report.empty_report(_NOTHING if page.inspector else NO_STORE), "inside_report"
             )
         self._connect()
 
     def _build_choice(self) -> None:
-        gr.HTML(
-            '<h2>Inside a compiled function</h2><p class="caption">What XLA made of it: kernels, '
-            "what each reads and computes, and where the time of a token goes. The engine "
-            "is not asked.</p>",
-            apply_default_css=False,
+        heading(
+            "Inside a compiled function",
+            "What XLA made of it: kernels, what each reads and computes, and where the time of a "
+            "token goes. The engine is not asked.",
         )
         with gr.Row():
             models = [*self._page.models(), *self._page.speech_models()]
@@ -73,8 +72,8 @@ class InsideTab:
             mine = self._page.admin
             self.measure = gr.Button("Measure a token", elem_id="inside_measure", visible=mine)
             self.texts = gr.Button("Files to download", elem_id="inside_texts", visible=mine)
-        self.notice = gr.HTML("", elem_id="inside_notice", apply_default_css=False)
-        self.files = gr.HTML("", elem_id="inside_files", apply_default_css=False)
+        self.notice = html("", "inside_notice")
+        self.files = html("", "inside_files")
 
     def _connect(self) -> None:
         page = self._page
@@ -85,8 +84,7 @@ class InsideTab:
             self._offer,
             [self.model, self.function],
             self.function,
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
         chosen = [self.model, self.function]
         for button, said, work in (
@@ -107,7 +105,6 @@ class InsideTab:
                 chosen,
                 [self.notice, self.report, self.files],
                 **BESIDE_THE_ENGINE,
-                **PAGE_EVENT,
                 **FOLLOWING,
             )
 

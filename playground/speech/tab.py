@@ -26,10 +26,12 @@ from playground.speech.panel import (
 from playground.speech.runs import SpeechRun
 from playground.ui.components import (
     FOLLOWING,
-    PAGE_EVENT,
+    LATEST,
     QUIET,
     Field,
     empty_on_change,
+    heading,
+    html,
     model_dropdown,
     name_buttons,
     notice,
@@ -111,21 +113,19 @@ class SpeechTab:
 
     def _build_nothing(self) -> None:
         with gr.Column(elem_classes="card"):
-            gr.HTML(
+            html(
                 '<p class="nothing">This page offers no speech model. Its server can be started '
-                f"with one: <code>--models {DEFAULT_SPEECH_MODEL}</code>.</p>",
-                apply_default_css=False,
+                f"with one: <code>--models {DEFAULT_SPEECH_MODEL}</code>.</p>"
             )
 
     def _build_request(self, models: list[ModelInfo]) -> None:
         self.model = model_dropdown(models, "speech_model")
         if any(model.name == DEFAULT_SPEECH_MODEL for model in models):
-            gr.HTML(
+            html(
                 f'<p class="caption"><strong>{DEFAULT_SPEECH_MODEL}</strong> knows some 250 words '
                 "of household commands and was trained on synthetic voices only. For real speech "
                 f"choose <strong>{REAL_SPEECH_MODEL}</strong>.</p>",
-                elem_id="speech_caution",
-                apply_default_css=False,
+                "speech_caution",
             )
         self.recording = gr.Audio(
             sources=["upload", "microphone"],
@@ -143,18 +143,12 @@ class SpeechTab:
         with gr.Row(elem_classes="actions"):
             self.transcribe = gr.Button("Transcribe", variant="primary", elem_id="transcribe")
             self.stop = gr.Button("Stop", interactive=False, elem_id="stop_speech")
-        self.prediction = gr.HTML(
-            awaited_prediction_line("Looking up the model"),
-            elem_id="speech_prediction",
-            apply_default_css=False,
-        )
-        self.notice = gr.HTML("", elem_id="speech_notice", apply_default_css=False)
+        self.prediction = html(awaited_prediction_line("Looking up the model"), "speech_prediction")
+        self.notice = html("", "speech_notice")
 
     def _build_result(self) -> None:
-        self.transcript = gr.HTML(empty_transcript(), elem_id="heard", apply_default_css=False)
-        self.report = gr.HTML(
-            empty_speech_report(), elem_id="speech_report", apply_default_css=False
-        )
+        self.transcript = html(empty_transcript(), "heard")
+        self.report = html(empty_speech_report(), "speech_report")
         self.shown = gr.State(None)
         self.entries_seen = gr.State(None)
 
@@ -194,12 +188,12 @@ class SpeechTab:
 
     def _build_windows(self) -> None:
         with gr.Column(elem_classes="card"):
-            gr.HTML(
-                '<h2>Windows</h2><p class="caption">A recording that is longer than what the model '
-                "hears at once is cut into windows, where it is quietest.</p>",
-                apply_default_css=False,
+            heading(
+                "Windows",
+                "A recording that is longer than what the model hears at once is cut into windows,"
+                " where it is quietest.",
             )
-            self.windows = gr.HTML(window_table([]), elem_id="windows", apply_default_css=False)
+            self.windows = html(window_table([]), "windows")
 
     # ---- what happens
 
@@ -221,15 +215,13 @@ class SpeechTab:
             self._predict,
             self._options,
             self.prediction,
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
         self._page.engine_is_new.click(
             self._look_at_engine,
             [self.entries_seen, *self._options],
             [self.prediction, self.entries_seen],
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
 
     def _connect_run(self) -> None:
@@ -252,7 +244,6 @@ class SpeechTab:
                 self.transcribe,
                 self.stop,
             ],
-            **PAGE_EVENT,
             **FOLLOWING,
             **self._page.alone,
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 import gradio as gr
 
-from playground.ui.components import QUIET, Field, without_validation
+from playground.ui.components import LATEST, Field, without_validation
 from xla_backend import GenerationOptions
 from xla_backend.interface.options import MAX_DRAFTS
 
@@ -262,20 +262,19 @@ class OptionControls:
 
     def connect(self) -> None:
         """Switches off what has no effect, as long as it has none."""
-        quiet: dict[str, Any] = {**QUIET, "trigger_mode": "always_last"}
         gr.on(
             self._by_name["temperature"].change,
             lambda temperature: _switch((*SAMPLING_ONLY, "hold"), bool(temperature)),
             self._by_name["temperature"],
             [*(self._by_name[name] for name in SAMPLING_ONLY), self.hold],
-            **quiet,
+            **LATEST,
         )
         gr.on(
             self._by_name["num_beams"].change,
             lambda beams: _switch(BEAMS_ONLY, isinstance(beams, int | float) and beams > 1),
             self._by_name["num_beams"],
             [self._by_name[name] for name in BEAMS_ONLY],
-            **quiet,
+            **LATEST,
         )
 
 

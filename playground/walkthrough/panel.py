@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from playground.ui.components import FOLLOWING, PAGE_EVENT, QUIET, Field, notice
+from playground.ui.components import FOLLOWING, QUIET, Field, html, notice
 from playground.ui.option_controls import labelled, options_from
 from playground.ui.report_parts import waiting_for_others
 from playground.walkthrough.report import walkthrough_report
@@ -44,7 +44,7 @@ class WalkthroughPanel:
 
     def build_panel(self) -> None:
         """Builds the panel where it is called; the style sheet shows it in place of the result."""
-        self._panel = gr.HTML("", elem_id="walkthrough", apply_default_css=False)
+        self._panel = html("", "walkthrough")
         self._close = gr.Button(
             "Back to the result", size="sm", elem_id="walkthrough_close", scale=0
         )
@@ -66,7 +66,6 @@ class WalkthroughPanel:
             self._run,
             None,
             [self._panel, *buttons],
-            **PAGE_EVENT,
             **FOLLOWING,
             **self._page.alone,
         )
