@@ -353,40 +353,20 @@ class PlaygroundTab:
         mark = f"<!-- {self._page.times_cleared} -->"
         return cached_functions_table(self._backend.cached_functions()) + mark
 
-    def _predict(
-        self,
-        _holds_seed: bool,
-        model: str,
-        text: str,
-        system: str,
-        is_raw: bool,
-        exact_key: bool,
-        *options: Any,
-    ) -> str:
+    def _predict(self, _holds_seed: bool, *request: Any) -> str:
         try:
-            prompt = self._page.prompt(model, text, system, is_raw)
-            wanted = options_from(options)
-            self._page.check_request(model, prompt, wanted)
-            prediction = self._backend.predict(model, prompt, wanted, exact_key=exact_key)
+            model, prompt, options, exact_key = self._page.asked(*request)
+            self._page.check_request(model, prompt, options)
+            prediction = self._backend.predict(model, prompt, options, exact_key=exact_key)
             return prediction_line(prediction, self._family(model, prompt))
         except BackendError as error:
             return no_prediction_line(labelled(str(error)))
 
-    def _begin(
-        self,
-        request: gr.Request,
-        holds_seed: bool,
-        model: str,
-        text: str,
-        system: str,
-        is_raw: bool,
-        exact_key: bool,
-        *values: Any,
-    ) -> Updates:
+    def _begin(self, request: gr.Request, holds_seed: bool, *values: Any) -> Updates:
         """Checks the request at once, so that mistakes are reported without waiting in line."""
         try:
-            options = with_seed(options_from(values), holds_seed)
-            prompt = self._page.prompt(model, text, system, is_raw)
+            model, prompt, wanted, exact_key = self._page.asked(*values)
+            options = with_seed(wanted, holds_seed)
             run = Run(model, prompt, options, exact_key)
             self._page.check_request(model, prompt, run.options)
             run.prediction = prediction = self._prediction_of(run)

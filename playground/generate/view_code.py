@@ -12,7 +12,6 @@ import gradio as gr
 from playground.generate import permalink
 from playground.generate.request_code import FORMS, SHORTEST, CodeRequest
 from playground.ui.components import LATEST, QUIET, Field, heading, html
-from playground.ui.option_controls import options_from
 from xla_backend import BackendError
 
 if TYPE_CHECKING:
@@ -77,33 +76,22 @@ class ViewCode:
         inputs = [component.input for component in (*request, self.link_runs)]
         gr.on(inputs, None, None, self.notice, js="() => ''", **QUIET)
 
-    def _write(
-        self,
-        request: gr.Request,
-        form: str,
-        model: str,
-        text: str,
-        system: str,
-        is_raw: bool,
-        exact_key: bool,
-        *options: Any,
-    ) -> Any:
+    def _write(self, request: gr.Request, form: str, *values: Any) -> Any:
         language, write = FORMS[form]
-        info = self._page.info(model)
         try:
-            values = options_from(options)
+            model, prompt, options, exact_key = self._page.asked(*values)
         except BackendError:  # The visitor is still typing a number.
             return gr.skip()
+        info = self._page.info(model)
         if info is None:
             return gr.skip()
-        prompt = self._page.prompt(model, text, system, is_raw)
         try:
-            key = self._page.backend.predict(model, prompt, values).requested_key
+            key = self._page.backend.predict(model, prompt, options).requested_key
             padded_length = key.padded_length
         except BackendError:  # Too long, empty, or the tokenizer is not downloaded yet.
             padded_length = SHORTEST
         return gr.Code(
-            write(CodeRequest(info, prompt, values, exact_key, padded_length, address(request))),
+            write(CodeRequest(info, prompt, options, exact_key, padded_length, address(request))),
             language=language,
         )
 
