@@ -8,9 +8,9 @@ from __future__ import annotations
 from playground.batch.runs import Batch, BatchRow
 from playground.ui import quantities
 from playground.ui.markup import escape
-from playground.ui.outcomes import badge
+from playground.ui.outcomes import badge, no_badge
 from playground.ui.report_parts import file_link, progress_bar, trace_link
-from playground.ui.tables import sheet
+from playground.ui.tables import sheet, sizes
 from xla_backend import CacheOutcome
 
 _HEADINGS = ("Line", "Outcome", "Prompt and text", "Shape", "End to end", "Tokens/s")
@@ -74,14 +74,13 @@ def _row(row: BatchRow, is_current: bool) -> tuple[str, ...]:
     result = row.result
     if result is None:
         state = "RUNNING" if is_current else "PROBLEM" if row.problem else "–"
-        mark = f'<span class="badge outcome-none">{state}</span>' if state != "–" else state
+        mark = no_badge(state) if state != "–" else state
         return str(row.prompt.line), mark, _text(row), "", "", ""
-    key = result.key
     return (
         str(row.prompt.line),
         badge(result.cache),
         _text(row),
-        f'<span class="number">{key.padded_length} · {key.num_beams} · {key.max_new_tokens}</span>',
+        f'<span class="number">{sizes(result.key)}</span>',
         f'<span class="number">{quantities.seconds(result.timing.total_s)}</span>',
         quantities.rate(result.tokens_per_second),
     )

@@ -14,7 +14,16 @@ import gradio as gr
 
 from playground.chat import conversation_file, panel
 from playground.chat.conversation import Conversation, readable
-from playground.ui.components import FOLLOWING, QUIET, SAVE, heading, html, notice, small_button
+from playground.ui.components import (
+    FOLLOWING,
+    QUIET,
+    SAVE,
+    heading,
+    html,
+    import_button,
+    notice,
+    small_button,
+)
 from xla_backend import BackendError
 
 if TYPE_CHECKING:
@@ -52,15 +61,7 @@ class Shelf:
         with gr.Row(elem_classes="chat-actions"):
             self._markdown = small_button("Markdown", "chat_markdown")
             self._json = small_button("JSON", "chat_json")
-            self._upload = gr.UploadButton(
-                "Import JSON",
-                size="sm",
-                file_types=[".json"],
-                type="filepath",
-                elem_id="chat_import",
-                scale=0,
-                min_width=90,
-            )
+            self._upload = import_button("chat_import", min_width=90)
             self._delete = small_button("Delete", "chat_delete")
             self._undo = small_button("Undo delete", "chat_undo_delete", visible=False)
         self.notice = html("", "chat_shelf_notice")

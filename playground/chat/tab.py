@@ -17,7 +17,6 @@ from playground.chat.conversation import MAX_JSON_CHARACTERS, MAX_TURNS, Convers
 from playground.chat.reading import fitted
 from playground.chat.runs import ChatRun
 from playground.chat.shelf import BUSY, Shelf
-from playground.context.status_line import stopping_note
 from playground.generate import permalink
 from playground.generate.examples import INSTRUCT_DEFAULTS
 from playground.history import records
@@ -275,7 +274,7 @@ class ChatTab:
             **QUIET,
         )
         self.shelf.keep_after(undone)
-        self.stop.click(self._stop, None, [self.stop, self.notice], **QUIET)
+        self.stop.click(self._page.stop, None, [self.stop, self.notice], **QUIET)
 
     def _show(self, conversation: Conversation) -> Updates:
         return {
@@ -487,11 +486,3 @@ class ChatTab:
         *rest, last = conversation.turns
         draft = "\n".join(filter(None, (last.question, text)))
         return {**self._show(conversation.before(len(rest))), self.text: draft, self.notice: ""}
-
-    def _stop(self, request: gr.Request) -> tuple[Any, Any]:
-        run = self._page.runs.of(str(request.session_hash))
-        ends_at_once = isinstance(run, ChatRun) and run.waits_at_engine
-        if not self._page.runs.stop(str(request.session_hash)) or ends_at_once:
-            return gr.skip(), gr.skip()  # There is no run, or it ends at once.
-        note = stopping_note(self._page.backend.status)
-        return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")

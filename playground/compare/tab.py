@@ -368,9 +368,8 @@ class CompareTab:
         session = str(request.session_hash)
         run = self._page.runs.take(session, ComparisonRun)
         if run is None:  # `_begin` found a mistake and reported it.
-            yield {
-                self.notice: gr.skip()
-            }  # A generator that yields nothing would empty its outputs.
+            # A generator that yields nothing would empty its outputs.
+            yield {self.notice: gr.skip()}
             return
         cancelled = False
         with self._page.runs.carrying_out(session) as ending:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gradio as gr
 
 from playground.context.limits import Limits
-from playground.context.runs import QueuedRun, Runs, TextRun
-from playground.context.status_line import runs_now, status_line
+from playground.context.runs import QueuedRun, Runs, TextRun, VisitorRun
+from playground.context.status_line import runs_now, status_line, stopping_note
 from playground.context.waiting_line import ALONE, WaitingLine
+from playground.ui.components import notice
 from playground.ui.families import TEXT_FAMILIES
 from playground.ui.markup import quoted
 from playground.ui.option_controls import options_from
@@ -121,6 +122,17 @@ class PageContext:
         ahead = max(self.runs.begin(session, run), in_line)
         run.waited_for = ahead > 0
         return ahead
+
+    def stop(self, request: gr.Request) -> tuple[Any, Any]:
+        """Stops a visitor's run; returns what becomes of the button and of the notice beside it."""
+        session = str(request.session_hash)
+        run = self.runs.of(session)
+        ends_at_once = isinstance(run, TextRun) and run.waits_at_engine
+        if not self.runs.stop(session) or ends_at_once:
+            return gr.skip(), gr.skip()
+        # The processes of any other run are its own, and are ended.
+        note = stopping_note(self.backend.status) if isinstance(run, VisitorRun) else ""
+        return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")
 
     def info(self, name: str) -> ModelInfo | None:
         """The model for text of that name; None if visitors may not choose it."""

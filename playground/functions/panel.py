@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from playground.ui import quantities, report_parts
 from playground.ui.markup import escape
-from playground.ui.outcomes import badge
+from playground.ui.outcomes import badge, no_badge
 from playground.ui.tables import sheet
 from xla_backend import (
     CacheOutcome,
@@ -82,8 +82,9 @@ def waiting_report(status: EngineStatus, expected: CacheOutcome) -> str:
         what = "Tracing and compiling this shape, then calling it again and again."
     else:
         what = "The shape is there. Calling it again and again."
-    running = '<span class="badge outcome-none">RUNNING</span>'
-    return report_parts.frame(running, what, '<div class="bar working"></div>', busy=True)
+    return report_parts.frame(
+        no_badge("RUNNING"), what, '<div class="bar working"></div>', busy=True
+    )
 
 
 def report(comparison: FunctionComparison) -> str:

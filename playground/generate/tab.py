@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from playground.context.runs import Run, Shown, TextRun
-from playground.context.status_line import stopping_note
 from playground.generate.examples import are_example_options, examples_for, is_example_prompt
 from playground.generate.linked_request import LinkedRequest
 from playground.generate.preset_buttons import PresetButtons
@@ -260,7 +259,7 @@ class PlaygroundTab:
             queue=False,
             **FOLLOWING,
         )
-        self.stop.click(self._stop, None, [self.stop, self.notice], **QUIET)
+        self.stop.click(self._page.stop, None, [self.stop, self.notice], **QUIET)
         self.copy_text.click(None, None, self.copy_text, js=_COPY_TEXT, **QUIET)
         self.continue_text.click(
             lambda shown: shown.prompt + shown.result.text, self.shown, self.prompt.text, **QUIET
@@ -451,15 +450,6 @@ class PlaygroundTab:
             self.entries: self._cached_functions_table(),
             self._page.status: self._page.engine_line(),
         }
-
-    def _stop(self, request: gr.Request) -> tuple[Any, Any]:
-        run = self._page.runs.of(str(request.session_hash))
-        ends_at_once = isinstance(run, TextRun) and run.waits_at_engine
-        if not self._page.runs.stop(str(request.session_hash)) or ends_at_once:
-            return gr.skip(), gr.skip()  # There is no run, or it ends at once.
-        # Of anything else the processes are its own, and are ended.
-        note = stopping_note(self._backend.status) if isinstance(run, TextRun) else ""
-        return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")
 
 
 def _can_go_on(shown: Shown | None, family: Family) -> bool:

@@ -25,6 +25,7 @@ from playground.ui.components import (
     SAVE,
     heading,
     html,
+    import_button,
     notice,
     small_button,
 )
@@ -68,15 +69,7 @@ class HistoryPanel:
             with gr.Row(elem_classes="history-actions"):
                 self.csv = small_button("Export CSV", "export_csv")
                 self.json = small_button("Export JSON", "export_json")
-                self.upload = gr.UploadButton(
-                    "Import JSON",
-                    size="sm",
-                    file_types=[".json"],
-                    type="filepath",
-                    elem_id="import_json",
-                    scale=0,
-                    min_width=100,
-                )
+                self.upload = import_button("import_json", min_width=100)
                 self.clear = small_button("Clear", "clear")
                 self.undo = small_button("Undo clear", "undo_clear", visible=False)
         self.notice = html("", "history_notice")

@@ -13,7 +13,7 @@ from playground.ui import charts, quantities
 from playground.ui.charts import Bar, Dot
 from playground.ui.families import model_name
 from playground.ui.markup import escape
-from playground.ui.tables import sheet
+from playground.ui.tables import sheet, sizes
 from xla_backend import CacheEntry, CacheKey, CacheOutcome
 from xla_backend.interface.results import KeyHistory, Past
 from xla_backend.interface.timing import summarize
@@ -46,7 +46,7 @@ def engine_statistics(entries: Sequence[CacheEntry], past: Past) -> str:
     longest = max(bar.value for shape in chosen for bar in drawn[shape])
     parts = "".join(
         f'<figure class="shape-times"><figcaption>{escape(model_name(shape[0]))} '
-        f"<small>{_slots(shape[1])} · asked for {quantities.count(times[shape], 'time')}</small>"
+        f"<small>{sizes(shape[1])} · asked for {quantities.count(times[shape], 'time')}</small>"
         f"</figcaption>{charts.bars(drawn[shape], longest, quantities.seconds)}</figure>"
         for shape in chosen
     )
@@ -141,7 +141,7 @@ def _row(shape: ShapeStatistics) -> tuple[str, ...]:
     p95, p99 = shape.run_s.p95_s, shape.run_s.p99_s
     return (
         escape(model_name(shape.model)),
-        _slots(shape.key),
+        sizes(shape.key),
         str(shape.run_s.n),
         quantities.seconds(shape.first_call_s),
         quantities.seconds(shape.run_s.p50_s),
@@ -149,7 +149,3 @@ def _row(shape: ShapeStatistics) -> tuple[str, ...]:
         _NO_P99 if p99 is None else quantities.seconds(p99),
         quantities.rate(shape.tokens_per_second),
     )
-
-
-def _slots(key: CacheKey) -> str:
-    return f"{key.padded_length} · {key.num_beams} · {key.max_new_tokens}"

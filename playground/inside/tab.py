@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from playground.context.measuring import TICK_S, is_idle
 from playground.inside import report
 from playground.inside.functions import NO_STORE, check_own, choices, key_of
 from playground.inside.texts_route import links
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from playground.context.page_context import PageContext
     from xla_backend.inspection.inspector import Inspector
 
-TICK_S = 0.5
 PATIENCE_S = 60.0
 """How long a measurement waits for an idle engine; then it measures beside it."""
 
@@ -131,7 +131,7 @@ class InsideTab:
             key = key_of(function or "")
             self._page.check_model(model)
             started = time.monotonic()
-            while not self._is_idle() and time.monotonic() - started < PATIENCE_S:
+            while not is_idle(self._page.backend) and time.monotonic() - started < PATIENCE_S:
                 time.sleep(TICK_S)
             self._inspector().measure(model, self._page.backend.identity(model), key)
             return {self.notice: "", self.report: self._report(model, function)}
@@ -154,7 +154,3 @@ class InsideTab:
         identity, inspector = self._page.backend.identity(model), self._inspector()
         seen = inspector.inspect(model, identity, key)
         return report.report(seen, inspector.measured(identity, key))
-
-    def _is_idle(self) -> bool:
-        backend = self._page.backend
-        return backend.status.state in ("ready", "stopped") and not backend.prefetching()

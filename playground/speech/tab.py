@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from playground.context.status_line import stopping_note
 from playground.speech.examples import speech_examples
 from playground.speech.panel import (
     Heard,
@@ -247,7 +246,7 @@ class SpeechTab:
             **FOLLOWING,
             **self._page.alone,
         )
-        self.stop.click(self._stop, None, [self.stop, self.notice], **QUIET)
+        self.stop.click(self._page.stop, None, [self.stop, self.notice], **QUIET)
 
     def _choose_model(self, name: str) -> list[Any]:
         model = next((m for m in self._page.speech_models() if m.name == name), None)
@@ -339,9 +338,8 @@ class SpeechTab:
         session = str(request.session_hash)
         run = self._page.runs.take(session, SpeechRun)
         if run is None:  # `_begin` found a mistake and reported it.
-            yield {
-                self.notice: gr.skip()
-            }  # A generator that yields nothing would empty its outputs.
+            # A generator that yields nothing would empty its outputs.
+            yield {self.notice: gr.skip()}
             return
         heard = None
         with self._page.runs.carrying_out(session) as ending:
@@ -373,12 +371,6 @@ class SpeechTab:
             self.stop: gr.update(value="Stop", interactive=False),
             self._page.status: self._page.engine_line(),
         }
-
-    def _stop(self, request: gr.Request) -> tuple[Any, Any]:
-        if not self._page.runs.stop(str(request.session_hash)):
-            return gr.skip(), gr.skip()
-        note = stopping_note(self._backend.status)
-        return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")
 
 
 def _options_from(num_beams: Any, max_new_tokens: Any) -> GenerationOptions:

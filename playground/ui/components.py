@@ -125,6 +125,19 @@ def small_button(label: str, elem_id: str, visible: bool = True) -> gr.Button:
     return gr.Button(label, size="sm", elem_id=elem_id, scale=0, min_width=90, visible=visible)
 
 
+def import_button(elem_id: str, min_width: int) -> gr.UploadButton:
+    """A button that takes a file which the page has written."""
+    return gr.UploadButton(
+        "Import JSON",
+        size="sm",
+        file_types=[".json"],
+        type="filepath",
+        elem_id=elem_id,
+        scale=0,
+        min_width=min_width,
+    )
+
+
 def system_prompt(elem_id: str) -> gr.Textbox:
     """The field for how a model is to answer."""
     return gr.Textbox(

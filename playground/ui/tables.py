@@ -57,6 +57,11 @@ def sheet(
     )
 
 
+def sizes(key: CacheKey) -> str:
+    """A shape in a cell: slots of the prompt, beams, new slots."""
+    return f"{key.padded_length} · {key.num_beams} · {key.max_new_tokens}"
+
+
 def cached_functions_table(entries: Sequence[CacheEntry]) -> str:
     """The entries as an HTML table, or what an empty cache means."""
     if not entries:
