@@ -339,7 +339,8 @@ LESSONS = {
         helping others makes you happy | kindness always comes back
     """),
     "afraid": _phrases("""
-        things are less scary when you look at them closely | being brave does not mean having no fear
+        things are less scary when you look at them closely
+        being brave does not mean having no fear
         fear gets small when you share it | not everything strange is bad
     """),
     "lonely": _phrases("""
