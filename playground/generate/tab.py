@@ -67,10 +67,9 @@ if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
 Updates = dict[gr.blocks.Block, Any]
-_COPY_TEXT = """async () => {
+_COPY_TEXT = """() => {
   const written = document.querySelector("#story .story-new");
-  const text = written.dataset.text ?? written.textContent;
-  return (await copied(text)) ? "Copied" : "The browser forbids it";
+  return copiedOrNot(written.dataset.text ?? written.textContent);
 }"""
 
 
