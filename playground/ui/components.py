@@ -85,7 +85,7 @@ def heading(title: str, caption: str) -> gr.HTML:
 
 
 def without_validation(control: Control) -> Control:
-    """Has a field for a number pass on whatever was typed; the request's own check then refuses it.
+    """Has a field for a number pass on anything typed; the request's own check then refuses it.
 
     Gradio's check would answer a number beyond a slider's end with a failure of the server.
     """
