@@ -494,7 +494,7 @@ class ClusterStream(RemoteStream[Piece, Result]):
         if kind == "result":
             result, snapshot = value
             self._backend._learn(snapshot)
-            # The way to the replica, and the wait for a place there.
+            # The way to the replica, and the wait for a place there, are queue time.
             self.result = result.after_waiting(self._waited_s)
 
     def _recover(self, error: Exception) -> None:
