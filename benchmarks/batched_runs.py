@@ -12,9 +12,7 @@ for others. Latency is the time from the request to its whole text.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -22,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks import terminal
 from benchmarks.checkpoints import gpt2_124m
 
 if TYPE_CHECKING:
@@ -33,15 +32,16 @@ ALONE, SIDE_BY_SIDE = "one at a time", "side by side"
 
 def main() -> None:
     """Measures and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--model", default="124m")
-    parser.add_argument("--visitors", type=int, default=16)
-    parser.add_argument("--max-new-tokens", type=int, default=64)
-    parser.add_argument("--num-beams", type=int, default=1)
-    parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "xla-bench")
-    arguments = parser.parse_args()
+    arguments = terminal.options(
+        __doc__,
+        model="124m",
+        visitors=16,
+        max_new_tokens=64,
+        num_beams=1,
+        temperature=0.0,
+        rounds=3,
+        work=terminal.WORK,
+    )
     from xla_backend import Backend, GenerationOptions
     from xla_backend.scheduling.batch import BATCH_SIZES
 
@@ -95,21 +95,18 @@ def _print(
     visitors: int, walls: dict[str, list[float]], results: dict[str, list[GenerationResult]]
 ) -> None:
     rates, latencies = {}, {}
-    print(f"\npython -m benchmarks.batched_runs {' '.join(sys.argv[1:])}\n")
-    print(
-        f"| {visitors} visitors at once | tokens/s | median latency s | slowest s | batch sizes |"
+    terminal.print_command("batched_runs")
+    terminal.print_head(
+        f"{visitors} visitors at once", "tokens/s", "median latency s", "slowest s", "batch sizes"
     )
-    print("| --- | --- | --- | --- | --- |")
     for name, seconds in walls.items():
         tokens = sum(result.new_tokens for result in results[name])
         rates[name] = tokens / sum(seconds)
         waited = [result.timing.total_s for result in results[name]]
         latencies[name] = statistics.median(waited)
-        sizes = sorted({result.batch_size for result in results[name]})
-        print(
-            f"| {name} | {rates[name]:.0f} | {latencies[name]:.2f} | {max(waited):.2f} | "
-            f"{', '.join(map(str, sizes))} |"
-        )
+        sizes = ", ".join(map(str, sorted({result.batch_size for result in results[name]})))
+        times = (f"{latencies[name]:.2f}", f"{max(waited):.2f}")
+        terminal.print_row(name, f"{rates[name]:.0f}", *times, sizes)
     print(
         f"\nSide by side: {rates[SIDE_BY_SIDE] / rates[ALONE]:.2f} times the tokens/s, "
         f"{latencies[SIDE_BY_SIDE] / latencies[ALONE]:.2f} times the median latency."

@@ -12,15 +12,14 @@ run side by side. Functions are made before anything is measured.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from benchmarks.machine import Bystanders, description
+from benchmarks import terminal
+from benchmarks.machine import Bystanders
 from xla_backend.checkpoints.models import PACKAGED_MODEL
 from xla_backend.interface.prompt import Message
 
@@ -58,10 +57,7 @@ class Talk:
 
 def main() -> None:
     """Measures and prints tables."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--model", default=PACKAGED_MODEL)
-    parser.add_argument("--talks", type=int, default=5)
-    arguments = parser.parse_args()
+    arguments = terminal.options(__doc__, model=PACKAGED_MODEL, talks=5)
     from xla_backend import Backend, GenerationOptions
 
     backend = Backend()
@@ -87,12 +83,11 @@ def main() -> None:
                 if number:
                     reused[turn].append(_ttft(result))
                     whole[turn].append(_ttft(anew))
-    print(f"\npython -m benchmarks.chat {' '.join(sys.argv[1:])}\n")
-    print("| TTFT, ms | prompt tokens | reused | with reuse | without |")
-    print("| --- | --- | --- | --- | --- |")
+    terminal.print_command("chat")
+    terminal.print_head("TTFT, ms", "prompt tokens", "reused", "with reuse", "without")
     for turn, name in ((SHORT_TURN, "turn 2"), (LONG_TURN, "turn 10")):
-        row = [name, tokens[turn], cached[turn], _ms(reused[turn]), _ms(whole[turn])]
-        print(f"| {' | '.join(map(str, row))} |")
+        times = (_ms(reused[turn]), _ms(whole[turn]))
+        terminal.print_row(name, tokens[turn], cached[turn], *times)
     ratios = [_median(of[LONG_TURN]) / _median(of[SHORT_TURN]) for of in (reused, whole)]
     print(f"| turn 10 over turn 2 | | | {ratios[0]:.2f} | {ratios[1]:.2f} |")
     differing = [pair.index(False) + 1 for pair in alike if not all(pair)]
@@ -103,8 +98,7 @@ def main() -> None:
         f"\nOne talk: {alone:.1f} tokens/s. {SIDE_BY_SIDE} side by side: {together:.1f} tokens/s, "
     )
     print(f"{together / alone:.2f} times as many.")
-    machine = ", ".join(map(str, description().values()))
-    print(f"\n{machine}; other programs took {others.share():.0%} of the processor.")
+    terminal.print_machine(others)
     backend.close()
 
 

@@ -20,6 +20,7 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+from benchmarks import terminal
 from xla_backend import BucketRules, GenerationOptions
 from xla_backend.checkpoints.models import Registry
 from xla_backend.process.backend_process import BackendProcess
@@ -37,19 +38,18 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["gpt2-stories", "SmolLM2-135M-Instruct"])
     parser.add_argument("--calls", type=int, default=8, help="keys for each process")
     arguments = parser.parse_args()
-    print(f"\npython -m benchmarks.estimates {' '.join(sys.argv[1:])}\n")
-    print("| model | outcome | estimates | within a factor of 1.5 | worst factor | in its range |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    terminal.print_command("estimates")
+    terminal.print_head(
+        *("model", "outcome", "estimates"),
+        *(f"within a factor of {FACTOR}", "worst factor", "in its range"),
+    )
     for model in arguments.models:
         for outcome, cases in _measure(model, arguments.calls).items():
             factors = [max(took / said, said / took) for said, took, _ in cases]
             within = sum(factor <= FACTOR for factor in factors)
             ranges = sum(is_in for *_, is_in in cases)
-            print(
-                f"| {model} | {outcome} | {len(cases)} | {within} | {max(factors):.2f} "
-                f"(median {statistics.median(factors):.2f}) | {ranges} |",
-                flush=True,
-            )
+            worst = f"{max(factors):.2f} (median {statistics.median(factors):.2f})"
+            terminal.print_row(model, outcome, len(cases), within, worst, ranges)
 
 
 def _measure(model: str, calls: int) -> dict[str, list[tuple[float, float, bool]]]:

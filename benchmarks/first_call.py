@@ -22,12 +22,12 @@ import argparse
 import json
 import statistics
 import sys
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks import terminal
 from benchmarks.runner import checkpoint
 from xla_backend import GenerationOptions
 from xla_backend.baselines.comparison import Baseline, BaselineComparison
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--num-beams", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", type=Path, help="also write the raw numbers here, as JSON")
-    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "xla-bench")
+    parser.add_argument("--work", type=Path, default=terminal.WORK)
     arguments = parser.parse_args()
     results = []
     for model in arguments.models:
@@ -60,8 +60,8 @@ def main() -> None:
                 for row in _measure(folder, num_beams):
                     results.append({"model": model, "num_beams": num_beams} | row)
                     print(json.dumps(results[-1]), file=sys.stderr, flush=True)
-    print(f"\npython -m benchmarks.first_call {' '.join(sys.argv[1:])}\n")
-    print(_table(results))
+    terminal.print_command("first_call")
+    _print_table(results)
     if arguments.output:
         arguments.output.write_text(json.dumps(results, indent=1) + "\n")
 
@@ -90,15 +90,14 @@ def _measure(folder: Path, num_beams: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
+def _print_table(rows: list[dict[str, Any]]) -> None:
     cells: dict[tuple[str, int, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         cells[row["model"], row["num_beams"], row["contender"]].append(row)
-    lines = [
-        "| model | beams | contender | first call s | trace s | compile s | cached ms | tokens/s "
-        "| first call, rival over this | cached, eager over this |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    terminal.print_head(
+        *("model", "beams", "contender", "first call s", "trace s", "compile s", "cached ms"),
+        *("tokens/s", "first call, rival over this", "cached, eager over this"),
+    )
     for (model, num_beams, contender), measured in cells.items():
 
         def median(name: str, of: list[dict[str, Any]] = measured) -> float:
@@ -107,13 +106,14 @@ def _table(rows: list[dict[str, Any]]) -> str:
         rival = median("first_s", cells[model, num_beams, "compiled generate"])
         eager = median("cached_s", cells[model, num_beams, "eager generate"])
         speed = measured[0]["tokens"] / median("cached_s")
-        lines.append(
-            f"| {model} | {num_beams} | {contender} | {median('first_s'):.2f} "
-            f"| {median('trace_s'):.2f} | {median('compile_s'):.2f} "
-            f"| {1000 * median('cached_s'):.1f} | {speed:.0f} "
-            f"| {rival / median('first_s'):.1f} | {eager / median('cached_s'):.1f} |"
+        terminal.print_row(
+            *(model, num_beams, contender),
+            *(f"{median(name):.2f}" for name in ("first_s", "trace_s", "compile_s")),
+            f"{1000 * median('cached_s'):.1f}",
+            f"{speed:.0f}",
+            f"{rival / median('first_s'):.1f}",
+            f"{eager / median('cached_s'):.1f}",
         )
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.checkpoints import gpt2_124m
-from benchmarks.space_memory import megabytes
 from xla_backend import BackendProcess, GenerationOptions
+from xla_backend.process import memory
 
 PROMPT = "Once upon a time"
 NEW_TOKENS = (16, 32, 64, 128, 256)
@@ -53,7 +53,7 @@ def _measure(model: str, store: str) -> None:
 
 
 def _gigabytes(engine: BackendProcess) -> float:
-    return megabytes(engine.pid) / 1000
+    return (memory.resident(engine.pid) or 0) / 1e9
 
 
 if __name__ == "__main__":

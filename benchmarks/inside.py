@@ -7,7 +7,6 @@ take, and the times between the tokens of streams alone and beside each.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import tempfile
@@ -16,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks import terminal
 from benchmarks.checkpoints import gpt2_124m
 from xla_backend import BackendProcess, CacheKey, GenerationOptions
 from xla_backend.checkpoints.models import Registry
@@ -28,9 +28,7 @@ STREAMS = 12
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.partition(".")[0])
-    parser.add_argument("--model", default="gpt2-stories")
-    model = parser.parse_args().model
+    model = terminal.options(__doc__.partition(".")[0], model="gpt2-stories").model
     with tempfile.TemporaryDirectory() as work:
         if model == "124m":
             model = str(gpt2_124m(Path(work)))

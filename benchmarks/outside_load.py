@@ -13,14 +13,13 @@ import argparse
 import json
 import re
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import machine
+from benchmarks import machine, terminal
 from benchmarks.served import served
 
 MODEL = "gpt2-stories"
@@ -105,7 +104,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     arguments = parser.parse_args()
     print(machine.description())
-    print("| clients | measure | GuideLLM | the page | ratio |\n| --- | --- | --- | --- | --- |")
+    terminal.print_head("clients", "measure", "GuideLLM", "the page", "ratio")
     with served("--metrics", "--models", MODEL) as url:
         for clients in (8, *CLIENTS):  # the first time, functions are made
             theirs, ours = load(arguments.guidellm, url, clients, arguments.seconds)
@@ -114,8 +113,8 @@ def main() -> None:
                 ("TTFT, ms", theirs.ttft_s * 1000, ours.ttft_s * 1000),
                 ("TPOT, ms", theirs.tpot_s * 1000, ours.tpot_s * 1000),
             ):
-                print(f"| {clients} | {name} | {one:.3g} | {other:.3g} | {one / other:.2f} |")
-            sys.stdout.flush()
+                numbers = (f"{one:.3g}", f"{other:.3g}", f"{one / other:.2f}")
+                terminal.print_row(clients, name, *numbers)
             time.sleep(1)
 
 

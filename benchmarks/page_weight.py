@@ -12,13 +12,13 @@ response is visible: here, an example's text in the prompt.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 from dataclasses import dataclass
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from benchmarks import terminal
 from benchmarks.contenders import ContenderFailed
 from benchmarks.page import PATIENCE_MS, started
 from benchmarks.served import served
@@ -71,9 +71,7 @@ class Visit:
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    rounds = terminal.options(__doc__.partition(":")[0], rounds=5).rounds
     with served("--models", "gpt2-stories") as url, sync_playwright() as playwright:
         try:
             browser = started(playwright)
@@ -84,7 +82,7 @@ def main() -> None:
         answers = clicks_while_compiling(browser, url)
         browser.close()
     usable = [each.usable_s for each in visits]
-    print(f"\npython -m benchmarks.page_weight {' '.join(sys.argv[1:])}\n")
+    terminal.print_command("page_weight")
     print(f"{visits[-1].transferred / 1e6:.2f} MB in {visits[-1].requests} requests")
     print(f"usable after {statistics.median(usable):.2f} s (worst {max(usable):.2f} s)")
     print(

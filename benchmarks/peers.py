@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import machine, memory, page, results
+from benchmarks import machine, memory, page, results, terminal
 from benchmarks.contenders import CONTENDERS, PEERS_PYTHON, ROOT, ContenderFailed
 from benchmarks.measures import MEASURES, Measure
 from benchmarks.runner import Runner
@@ -98,7 +97,7 @@ def _arguments() -> argparse.Namespace:
         "--rounds", type=int, default=5, help=f"at least so many, and {MIN_S:.0f} seconds of them"
     )
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "benchmarks.json")
-    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "xla-bench")
+    parser.add_argument("--work", type=Path, default=terminal.WORK)
     parser.add_argument("--report-only", action="store_true", help="draw what was measured before")
     return parser.parse_args()
 

@@ -12,12 +12,11 @@ of a task together, and for the least and the most each prompt's.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 from typing import TYPE_CHECKING
 
-from benchmarks.machine import Bystanders, description
+from benchmarks import terminal
+from benchmarks.machine import Bystanders
 from xla_backend.checkpoints.models import PACKAGED_MODEL
 from xla_backend.interface.prompt import question
 
@@ -71,18 +70,15 @@ NEW_TOKENS = 96
 
 def main() -> None:
     """Measures and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--model", default=PACKAGED_MODEL)
-    parser.add_argument("--drafts", type=int, nargs="+", default=[3])
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
+    arguments = terminal.options(__doc__, model=PACKAGED_MODEL, drafts=[3], rounds=3)
     from xla_backend import Backend, GenerationOptions
 
     backend, others = Backend(batch_sizes=(1,)), Bystanders([])
     plain = GenerationOptions(max_new_tokens=NEW_TOKENS)
-    print(f"\npython -m benchmarks.prompt_lookup {' '.join(sys.argv[1:])}\n")
-    print("| drafts | task | tokens a pass | times as fast | least | most | same tokens |")
-    print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    terminal.print_command("prompt_lookup")
+    terminal.print_head(
+        "drafts", "task", "tokens a pass", "times as fast", "least", "most", "same tokens"
+    )
     for drafts in arguments.drafts:
         ways = (plain, plain.replace(prompt_lookup_num_tokens=drafts))
 
@@ -100,18 +96,21 @@ def main() -> None:
         for task, ask in TASKS.items():
             found = [measured(f"{ask}\n\n{text}") for text in TEXTS]
             with_text += found
-            print(f"| {drafts} | {task} | {_row(found)} |", flush=True)
-        print(f"| {drafts} | all of these | {_row(with_text)} |", flush=True)
-        print(f"| {drafts} | open question | {_row(list(map(measured, QUESTIONS)))} |", flush=True)
-    machine = ", ".join(map(str, description().values()))
-    print(f"\n{machine}; other programs took {others.share():.0%} of the processor.")
+            terminal.print_row(drafts, task, *_numbers(found))
+        terminal.print_row(drafts, "all of these", *_numbers(with_text))
+        terminal.print_row(drafts, "open question", *_numbers(list(map(measured, QUESTIONS))))
+    terminal.print_machine(others)
     backend.close()
 
 
-def _row(prompts: list[Pairs]) -> str:
+def _numbers(prompts: list[Pairs]) -> list[str]:
     """Tokens a pass, speed of all prompts together, of the least and the most, and same tokens."""
     times = [
-        [statistics.median(map(_decode_s, way)) for way in zip(*p, strict=True)] for p in prompts
+        [
+            statistics.median(result.since_first_token_s for result in way)
+            for way in zip(*pairs, strict=True)
+        ]
+        for pairs in prompts
     ]
     without, fast = (sum(way) for way in zip(*times, strict=True))
     each = sorted(one / other for one, other in times)
@@ -122,20 +121,13 @@ def _row(prompts: list[Pairs]) -> str:
         [token.id for token in one.tokens] == [token.id for token in other.tokens]
         for one, other in results
     )
-    return " | ".join(
-        [
-            f"{tokens / passes:.2f}",
-            f"**{without / fast:.2f}**",
-            f"{each[0]:.2f}",
-            f"{each[-1]:.2f}",
-            f"{same} of {len(results)}",
-        ]
-    )
-
-
-def _decode_s(result: GenerationResult) -> float:
-    """Seconds after the first token."""
-    return result.since_first_token_s
+    return [
+        f"{tokens / passes:.2f}",
+        f"**{without / fast:.2f}**",
+        f"{each[0]:.2f}",
+        f"{each[-1]:.2f}",
+        f"{same} of {len(results)}",
+    ]
 
 
 if __name__ == "__main__":

@@ -10,14 +10,13 @@ these keys and prints their cache outcomes and times.
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections import Counter
 
+from benchmarks import terminal
 from benchmarks.results import percentile
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import CacheOutcome
@@ -30,9 +29,7 @@ REQUESTS = 300
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--model", default="gpt2-stories")
-    model = parser.parse_args().model
+    model = terminal.options(__doc__, model="gpt2-stories").model
     from xla_backend import Backend, CacheKey
 
     keys = [
@@ -50,7 +47,7 @@ def main() -> None:
         backend.close()
     outcomes = Counter(result.cache.value for result in results)
     totals = [result.timing.total_s for result in results]
-    print(f"\npython -m benchmarks.random_requests {' '.join(sys.argv[1:])}\n")
+    terminal.print_command("random_requests")
     print(f"{len(keys)} keys ready in {warm_s:.1f} s; {REQUESTS} random requests: {dict(outcomes)}")
     print(
         f"total: median {1000 * statistics.median(totals):.0f} ms, "

@@ -9,14 +9,13 @@ checkpoints are built in a temporary folder, without a network.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import statistics
 import tempfile
 import time
 from pathlib import Path
 
-from benchmarks import machine
+from benchmarks import machine, terminal
 from benchmarks.contenders import Request, memory_reader
 from benchmarks.modern_checkpoints import SIZES, real_size
 from xla_backend import Backend, GenerationOptions
@@ -71,10 +70,7 @@ def measure(name: str, folder: Path, rounds: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sizes", default=",".join(SIZES))
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
+    arguments = terminal.options(__doc__, sizes=",".join(SIZES), rounds=5)
     print(machine.description())
     print(
         "| size | first call | prompt of 400 | a token, greedy | over reading the weights "

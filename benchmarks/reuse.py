@@ -12,13 +12,11 @@ must cost far less than compiling the exact one.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 import tempfile
 import time
-from pathlib import Path
 
+from benchmarks import terminal
 from benchmarks.checkpoints import gpt2_124m
 
 EXACT = (16, 32)
@@ -28,11 +26,7 @@ CALLS = 7
 
 def main() -> None:
     """Measures and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--model", default="124m")
-    parser.add_argument("--num-beams", type=int, default=1)
-    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "xla-bench")
-    arguments = parser.parse_args()
+    arguments = terminal.options(__doc__, model="124m", num_beams=1, work=terminal.WORK)
     from xla_backend import Backend, CacheKey, GenerationOptions
     from xla_backend.scheduling import prediction
 
@@ -56,12 +50,11 @@ def main() -> None:
                 backend.cancel_prefetch()
                 taken[size].append(result.timing.run_s)
     exact = statistics.median(taken[EXACT])
-    print(f"\npython -m benchmarks.reuse {' '.join(sys.argv[1:])}\n")
-    print("| padded length | max_new_tokens | run ms | over the exact function |")
-    print("| --- | --- | --- | --- |")
+    terminal.print_command("reuse")
+    terminal.print_head("padded length", "max_new_tokens", "run ms", "over the exact function")
     for size, seconds in taken.items():
         median = statistics.median(seconds)
-        print(f"| {size[0]} | {size[1]} | {1000 * median:.1f} | {median / exact:.2f} |")
+        terminal.print_row(*size, f"{1000 * median:.1f}", f"{median / exact:.2f}")
     print(f"\nMaking the exact function ready with nothing stored took {first_s[EXACT]:.1f} s.")
 
 

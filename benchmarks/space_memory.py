@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks.checkpoints import gpt2_124m
 from xla_backend import BackendProcess, GenerationOptions
 from xla_backend.checkpoints.models import BUNDLED_FOLDER, Registry
+from xla_backend.process import memory
 
 PROMPT = "Once upon a time there was a little owl"
 OPTIONS = (
@@ -28,7 +29,7 @@ def main() -> None:
         engine = BackendProcess(default_model=None, store="off", warm_up=None)
         try:
             engine.wait_ready()
-            print(f"{'no model':20} {megabytes(engine.pid):8.0f} MB")
+            _print("no model", memory.resident(engine.pid))
             names = [model.name for model in Registry(hub_models=()).list()]
             for name in [*names, large]:
                 model = engine.load(name)
@@ -38,18 +39,15 @@ def main() -> None:
                 else:
                     for options in OPTIONS:
                         engine.generate(name, PROMPT, options)
-                print(f"{Path(name).name:20} {megabytes(engine.pid):8.0f} MB", flush=True)
-            print(f"{'at most':20} {megabytes(engine.pid, 'VmHWM'):8.0f} MB")
+                _print(Path(name).name, memory.resident(engine.pid))
+            _print("at most", memory.peak(engine.pid))
         finally:
             engine.close()
 
 
-def megabytes(pid: int, of: str = "VmRSS") -> float:
-    """Resident memory now, or with VmHWM its peak, in 10^6 bytes; Linux only."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(f"{of}:"):
-            return int(line.split()[1]) * 1024 / 1e6
-    raise OSError(f"/proc/{pid}/status has no {of}")
+def _print(name: str, size: int | None) -> None:
+    assert size is not None, "this system keeps no accounts of a process's memory"
+    print(f"{name:20} {size / 1e6:8.0f} MB", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ also times the import of TensorFlow alone.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import subprocess
@@ -20,6 +19,7 @@ import tempfile
 import time
 import urllib.request
 
+from benchmarks import terminal
 from benchmarks.served import served
 from xla_backend.checkpoints.models import PACKAGED_MODEL
 
@@ -36,9 +36,7 @@ REQUESTS = {
 
 def main() -> None:
     """Measures and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    rounds = parser.parse_args().rounds
+    rounds = terminal.options(__doc__, rounds=3).rounds
     page, text, imported = {}, {}, []
     for _ in range(rounds):
         for model, request in REQUESTS.items():
@@ -50,12 +48,11 @@ def main() -> None:
         start = time.perf_counter()
         subprocess.run([sys.executable, "-c", "import tensorflow"], capture_output=True, check=True)
         imported.append(time.perf_counter() - start)
-    print(f"\npython -m benchmarks.start_up {' '.join(sys.argv[1:])}\n")
-    print("| start | page served, s | first answer complete, s |")
-    print("| --- | --- | --- |")
+    terminal.print_command("start_up")
+    terminal.print_head("start", "page served, s", "first answer complete, s")
     for name in page:
         page_s, text_s = statistics.median(page[name]), statistics.median(text[name])
-        print(f"| {name} | {page_s:.1f} | {text_s:.1f} |")
+        terminal.print_row(name, f"{page_s:.1f}", f"{text_s:.1f}")
     print(f"\n`import tensorflow` alone: {statistics.median(imported):.1f} s")
 
 

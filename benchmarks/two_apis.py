@@ -12,7 +12,6 @@ process and of the engine's.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -25,7 +24,7 @@ from pathlib import Path
 
 import requests
 
-from benchmarks import machine
+from benchmarks import machine, terminal
 from benchmarks.load import Visitor
 from benchmarks.served import served
 
@@ -165,11 +164,7 @@ def table(parts: dict[str, list[Part]]) -> str:
 
 def main() -> int:
     """Measures and prints the table; the exit status is 1 if a text was wrong."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--clients", type=int, default=50)
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--rounds", type=int, default=3)
-    parsed = parser.parse_args()
+    parsed = terminal.options(__doc__, clients=50, seconds=20.0, rounds=3)
     limit = str(2 * parsed.clients)
     with served("--models", MODEL, "--max-waiting", limit, "--max-waiting-each", limit) as url:
         alone = of_v1(url, "alone")

@@ -269,7 +269,7 @@ VARIANTS = (
     "Andrea", "Andy", "Annie", "adam", "belinda", "linda", "max", "Michael", "norbert", "steph",
     "steph2", "travis", "victor", "zac",
 )  # fmt: skip
-# No training clip has this variant or this second accent, with whatever else combined.
+# No training clip has this variant or this second accent, in any combination.
 HELD_OUT_VOICE = Voice("en", "f2")
 HELD_OUT_ACCENT = Voice("en-029", "f2")
 

@@ -124,12 +124,12 @@ class _Scene:
         if self.rng.random() < chance:
             self.say(*forms)
 
-    def fact(self, name: str, value: str, *questions: str) -> None:
-        """Note something true, and how a reader may ask for it."""
+    def fact(self, name: str, value: str, questions: str) -> None:
+        """Note something true, and how a reader may ask for it, question after question."""
         answer = self.fill(value)
         self.facts[name] = answer
-        if questions:
-            self.questions.append(Question(name, tuple(map(self.fill, questions)), answer))
+        forms = tuple(self.fill(f"{form}?") for form in questions.removesuffix("?").split("? "))
+        self.questions.append(Question(name, forms, answer))
 
     def sum_up(self, *forms: str) -> None:
         self.summaries = tuple(map(self.fill, forms))
@@ -152,10 +152,8 @@ def _meet(scene: _Scene) -> None:
     scene.fact(
         "friend",
         "{pal}",
-        "Who helped {hero}?",
-        "Who did {hero} meet?",
-        "What is the name of the {pal_kind}?",
-        "Who was the helper?",
+        "Who helped {hero}? Who did {hero} meet? What is the name of the {pal_kind}? Who was the "
+        "helper?",
     )
     _introduce_friend(scene)
 
@@ -164,9 +162,7 @@ def _introduce_friend(scene: _Scene) -> None:
     scene.fact(
         "friend kind",
         "{a_pal_kind}",
-        "What was {pal}?",
-        "Who was {pal}?",
-        "What kind of creature was {pal}?",
+        "What was {pal}? Who was {pal}? What kind of creature was {pal}?",
     )
 
 
@@ -186,13 +182,9 @@ def _lost(scene: _Scene, topic: str) -> None:
         "{His} grandmother had given {him} {an_object}.",
     )
     scene.fact(
-        "object",
-        "{an_object}",
-        "What did {hero} lose?",
-        "What was lost?",
-        "What was {hero} looking for?",
+        "object", "{an_object}", "What did {hero} lose? What was lost? What was {hero} looking for?"
     )
-    scene.fact("look", "{look}", "What was the {noun} like?", "How did the {noun} look?")
+    scene.fact("look", "{look}", "What was the {noun} like? How did the {noun} look?")
     scene.say(
         "But {when} the {noun} was gone.",
         "{When} {he} woke up and the {noun} was gone.",
@@ -224,9 +216,7 @@ def _lost(scene: _Scene, topic: str) -> None:
     scene.fact(
         "spot",
         "{spot}",
-        "Where was the {noun}?",
-        "Where did they find the {noun}?",
-        "Where was the {noun} found?",
+        "Where was the {noun}? Where did they find the {noun}? Where was the {noun} found?",
     )
     scene.say(
         "{Hero} hugged {pal} and danced with joy.",
@@ -249,9 +239,9 @@ def _found(scene: _Scene, topic: str) -> None:
         "{When} {he} went for a walk, and there was {an_object} {spot}.",
         "{When} {hero} spotted {an_object} {spot}.",
     )
-    scene.fact("object", "{an_object}", "What did {hero} find?", "What was found?")
-    scene.fact("spot", "{spot}", "Where was the {noun}?", "Where did {hero} find the {noun}?")
-    scene.fact("look", "{look}", "What was the {noun} like?", "How did the {noun} look?")
+    scene.fact("object", "{an_object}", "What did {hero} find? What was found?")
+    scene.fact("spot", "{spot}", "Where was the {noun}? Where did {hero} find the {noun}?")
+    scene.fact("look", "{look}", "What was the {noun} like? How did the {noun} look?")
     scene.say(
         '"How lovely!" said {hero}. "I wish I could keep it."',
         "It was the prettiest thing that {he} had ever seen.",
@@ -268,10 +258,8 @@ def _found(scene: _Scene, topic: str) -> None:
     scene.fact(
         "owner",
         "{pal}",
-        "Who owned the {noun}?",
-        "Whose {noun} was it?",
-        "Who had lost the {noun}?",
-        "What is the name of the {pal_kind}?",
+        "Who owned the {noun}? Whose {noun} was it? Who had lost the {noun}? What is the name of "
+        "the {pal_kind}?",
     )
     _introduce_friend(scene)
     scene.say(
@@ -311,9 +299,7 @@ def _learn(scene: _Scene, topic: str) -> None:
     scene.fact(
         "wish",
         "{skill}",
-        "What did {hero} want to do?",
-        "What did {hero} want to learn?",
-        "What was the wish of {hero}?",
+        "What did {hero} want to do? What did {hero} want to learn? What was the wish of {hero}?",
     )
     scene.say(
         "{When} {he} tried, but {trouble}.",
@@ -321,7 +307,7 @@ def _learn(scene: _Scene, topic: str) -> None:
         "It was not easy, because {trouble}.",
         "{He} tried and tried, but {trouble}.",
     )
-    scene.fact("trouble", "{trouble}", "What went wrong?", "Why was it hard?")
+    scene.fact("trouble", "{trouble}", "What went wrong? Why was it hard?")
     scene.say(
         '"I will never learn it," {he} said sadly.',
         "{Hero} wanted to give up.",
@@ -336,7 +322,7 @@ def _learn(scene: _Scene, topic: str) -> None:
         '"{advice}," said {pal}, "and do not be afraid."',
         '"I was bad at it too," said {pal}. "{advice}."',
     )
-    scene.fact("advice", "{advice}", "What did {pal} say?", "What was the advice of {pal}?")
+    scene.fact("advice", "{advice}", "What did {pal} say? What was the advice of {pal}?")
     scene.say(
         "{Hero} tried again, and again, and then once more.",
         "They practiced all day long.",
@@ -369,9 +355,7 @@ def _journey(scene: _Scene, topic: str) -> None:
     scene.fact(
         "sight",
         "{sight}",
-        "What did {hero} want to see?",
-        "What was the wish of {hero}?",
-        "Why did {hero} go on a journey?",
+        "What did {hero} want to see? What was the wish of {hero}? Why did {hero} go on a journey?",
     )
     scene.say(
         "So {he} packed some bread and cheese and set off.",
@@ -386,7 +370,7 @@ def _journey(scene: _Scene, topic: str) -> None:
         "Halfway there, {obstacle} stopped {him}.",
         "After many steps, there was {obstacle} in front of {him}.",
     )
-    scene.fact("obstacle", "{obstacle}", "What was in the way?", "What stopped {hero}?")
+    scene.fact("obstacle", "{obstacle}", "What was in the way? What stopped {hero}?")
     scene.maybe(
         0.6,
         '"What shall I do now?" said {hero}.',
@@ -431,13 +415,11 @@ def _gift(scene: _Scene, topic: str) -> None:
         "{When} {hero} remembered the birthday of {pal}, {a_pal}. {He} started to make {food}.",
         "{When} {pal} the {pal_kind} was sad, so {hero} decided to make {food}.",
     )
-    scene.fact("food", "{food}", "What did {hero} make?", "What was the gift?")
+    scene.fact("food", "{food}", "What did {hero} make? What was the gift?")
     scene.fact(
         "friend",
         "{pal}",
-        "Who was the {food} for?",
-        "Who was the friend of {hero}?",
-        "What is the name of the {pal_kind}?",
+        "Who was the {food} for? Who was the friend of {hero}? What is the name of the {pal_kind}?",
     )
     _introduce_friend(scene)
     scene.say(
@@ -453,7 +435,7 @@ def _gift(scene: _Scene, topic: str) -> None:
         "But oh dear, {accident}!",
         "Everything went well until {accident}.",
     )
-    scene.fact("trouble", "{accident}", "What went wrong?", "What happened to the {food}?")
+    scene.fact("trouble", "{accident}", "What went wrong? What happened to the {food}?")
     scene.say(
         '"Now I have nothing to give," said {hero}.',
         "{Hero} looked at the mess and felt very sad.",
@@ -496,17 +478,14 @@ def _quarrel(scene: _Scene, topic: str) -> None:
     scene.fact(
         "object",
         "{an_object}",
-        "What did they both want?",
-        "What did they find?",
-        "What was the quarrel about?",
+        "What did they both want? What did they find? What was the quarrel about?",
     )
-    scene.fact("look", "{look}", "What was the {noun} like?", "How did the {noun} look?")
+    scene.fact("look", "{look}", "What was the {noun} like? How did the {noun} look?")
     scene.fact(
         "friend",
         "{pal}",
-        "Who was the friend of {hero}?",
-        "Who wanted the {noun} too?",
-        "What is the name of the {pal_kind}?",
+        "Who was the friend of {hero}? Who wanted the {noun} too? What is the name of the "
+        "{pal_kind}?",
     )
     _introduce_friend(scene)
     scene.say(
@@ -571,13 +550,11 @@ def _rescue(scene: _Scene, topic: str) -> None:
     scene.fact(
         "friend",
         "{pal}",
-        "Who needed help?",
-        "Who did {hero} help?",
-        "Who was in trouble?",
-        "What is the name of the {pal_kind}?",
+        "Who needed help? Who did {hero} help? Who was in trouble? What is the name of the "
+        "{pal_kind}?",
     )
     _introduce_friend(scene)
-    scene.fact("trouble", "{trouble}", "Where was {pal}?", "What happened to {pal}?")
+    scene.fact("trouble", "{trouble}", "Where was {pal}? What happened to {pal}?")
     scene.say(
         '"Hold on, I am coming!" shouted {hero}.',
         '"Do not be afraid," said {hero}. "I will get you out."',
@@ -591,7 +568,7 @@ def _rescue(scene: _Scene, topic: str) -> None:
         "{He} {rescue}, and {pal} was safe at last.",
         "With all {his} strength, {he} {rescue}, and it worked!",
     )
-    scene.fact("rescue", "{rescue}", "What did {hero} do?", "How did {hero} help {pal}?")
+    scene.fact("rescue", "{rescue}", "What did {hero} do? How did {hero} help {pal}?")
     scene.say(
         '"You saved me!" said {pal}.',
         "{Pal} shook all over, and then {f_he} began to laugh.",
@@ -620,14 +597,14 @@ def _afraid(scene: _Scene, topic: str) -> None:
         "{Hero} had a secret. {He} was afraid of {fear}.",
         "Nobody knew that {hero} was afraid of {fear}.",
     )
-    scene.fact("fear", "{fear}", "What was {hero} afraid of?", "What did {hero} fear?")
+    scene.fact("fear", "{fear}", "What was {hero} afraid of? What did {hero} fear?")
     scene.say(
         "{When} there was {sign}!",
         "{When} {he} noticed {sign}.",
         "{When} {he} was all alone, and suddenly there was {sign}.",
         "{When}, just before bedtime, there was {sign}.",
     )
-    scene.fact("sign", "{sign}", "What did {hero} notice?", "What was strange?")
+    scene.fact("sign", "{sign}", "What did {hero} notice? What was strange?")
     scene.say(
         "{Hero} hid under a blanket and shook like a leaf.",
         '"Who is there?" {he} whispered.',
@@ -648,7 +625,7 @@ def _afraid(scene: _Scene, topic: str) -> None:
         "And what did they find? It was {truth}!",
         "They tiptoed around the corner and found {truth}.",
     )
-    scene.fact("truth", "{truth}", "What was it really?", "What did they find?")
+    scene.fact("truth", "{truth}", "What was it really? What did they find?")
     scene.say(
         "{Hero} laughed until {his} belly hurt.",
         '"Is that all?" said {hero}, and {he} felt ten feet tall.',
@@ -675,12 +652,10 @@ def _lonely(scene: _Scene, topic: str) -> None:
     scene.fact(
         "friend",
         "{pal}",
-        "Who was everybody afraid of?",
-        "Who did {hero} visit?",
-        "What is the name of the {pal_kind}?",
+        "Who was everybody afraid of? Who did {hero} visit? What is the name of the {pal_kind}?",
     )
     _introduce_friend(scene)
-    scene.fact("deed", "{deed}", "What did {pal} do?", "What did the {pal_kind} do?")
+    scene.fact("deed", "{deed}", "What did {pal} do? What did the {pal_kind} do?")
     scene.say(
         '"Run!" shouted the neighbors, and they locked their doors.',
         "Nobody dared to go near.",
@@ -706,7 +681,7 @@ def _lonely(scene: _Scene, topic: str) -> None:
         "Then {hero} understood. {Pal} {reason}.",
         "And what do you think? {Pal} {reason}!",
     )
-    scene.fact("reason", "{reason}", "Why was {pal} unhappy?", "What was the matter with {pal}?")
+    scene.fact("reason", "{reason}", "Why was {pal} unhappy? What was the matter with {pal}?")
     scene.say(
         "So {hero} stayed and helped {f_him}, and {pal} smiled for the first time.",
         '"Is that all?" said {hero}. "I can help you with that."',
@@ -736,14 +711,14 @@ def _grow(scene: _Scene, topic: str) -> None:
         "{Hero} wanted to grow {a_plant}, so {when} {he} planted a seed.",
         "{When} the wind brought {him} a seed. It was the seed of {a_plant}.",
     )
-    scene.fact("plant", "{a_plant}", "What did {hero} plant?", "What did {hero} want to grow?")
+    scene.fact("plant", "{a_plant}", "What did {hero} plant? What did {hero} want to grow?")
     scene.say(
         "{He} looked every hour, but {trouble}.",
         "But days went by, and {trouble}.",
         "But it was not easy, because {trouble}.",
         "At first all was well, but then {trouble}.",
     )
-    scene.fact("trouble", "{trouble}", "What was the problem?", "What went wrong?")
+    scene.fact("trouble", "{trouble}", "What was the problem? What went wrong?")
     scene.say(
         '"It will never grow," said {hero}.',
         "{Hero} stamped {his} foot.",
@@ -763,7 +738,7 @@ def _grow(scene: _Scene, topic: str) -> None:
         "{Hero} listened, and the two of them {care}.",
         "Side by side, they {care}.",
     )
-    scene.fact("care", "{care}", "What did they do?", "How did they help the {plant}?")
+    scene.fact("care", "{care}", "What did they do? How did they help the {plant}?")
     scene.say(
         "In spring, there stood {a_plant} as tall as a house!",
         "And then a green leaf came out, and at last there was a fine {plant}.",
@@ -786,108 +761,19 @@ def _grow(scene: _Scene, topic: str) -> None:
 
 Plot = Callable[[_Scene, str], None]
 
-# Plot -> how it is told, its topics, and the lessons that fit it.
-PLOTS: dict[str, tuple[Plot, tuple[str, ...], tuple[str, ...]]] = {
-    "lost": (
-        _lost,
-        tuple(noun for noun, _ in world.OBJECTS),
-        (
-            "a friend makes every search easier",
-            "it is good to ask for help",
-            "what is lost can be found again",
-            "two pairs of eyes are better than one",
-        ),
-    ),
-    "found": (
-        _found,
-        tuple(noun for noun, _ in world.OBJECTS),
-        (
-            "honesty is the best treasure",
-            "giving makes the heart light",
-            "doing the right thing feels good",
-            "a friend is worth more than gold",
-        ),
-    ),
-    "learn": (
-        _learn,
-        tuple(skill[0] for skill in world.SKILLS),
-        (
-            "practice makes perfect",
-            "everybody is a beginner once",
-            "you should never give up",
-            "learning is easier with a friend",
-        ),
-    ),
-    "journey": (
-        _journey,
-        world.SIGHTS,
-        (
-            "every long road begins with one step",
-            "the best part of a journey is a friend",
-            "dreams come true if you follow them",
-            "there is always a way",
-        ),
-    ),
-    "gift": (
-        _gift,
-        world.FOODS,
-        (
-            "the best gifts come from the heart",
-            "mistakes can be sweet",
-            "love is the best spice",
-            "friends like you just as you are",
-        ),
-    ),
-    "quarrel": (
-        _quarrel,
-        tuple(noun for noun, _ in world.OBJECTS),
-        (
-            "sharing is better than having",
-            "a kind word ends a quarrel",
-            "it is never too late to say sorry",
-            "friends are more precious than things",
-        ),
-    ),
-    "rescue": (
-        _rescue,
-        tuple(trouble for trouble, _ in world.TROUBLES),
-        (
-            "even small heroes can do great things",
-            "a brave heart is stronger than fear",
-            "helping others makes you happy",
-            "kindness always comes back",
-        ),
-    ),
-    "afraid": (
-        _afraid,
-        tuple(fear[0] for fear in world.FEARS),
-        (
-            "things are less scary when you look at them closely",
-            "being brave does not mean having no fear",
-            "fear gets small when you share it",
-            "not everything strange is bad",
-        ),
-    ),
-    "lonely": (
-        _lonely,
-        world.SCARY_KINDS,
-        (
-            "you should not judge others by their looks",
-            "everybody needs a friend",
-            "a kind question can open any door",
-            "a scary face can hide a soft heart",
-        ),
-    ),
-    "grow": (
-        _grow,
-        world.PLANTS,
-        (
-            "patience is a kind of magic",
-            "good things need time",
-            "love makes everything grow",
-            "big things begin very small",
-        ),
-    ),
+_NOUNS = [noun for noun, _ in world.OBJECTS]
+# Plot -> how it is told, and its topics.
+PLOTS: dict[str, tuple[Plot, list[str]]] = {
+    "lost": (_lost, _NOUNS),
+    "found": (_found, _NOUNS),
+    "learn": (_learn, [skill for skill, *_ in world.SKILLS]),
+    "journey": (_journey, world.SIGHTS),
+    "gift": (_gift, world.FOODS),
+    "quarrel": (_quarrel, _NOUNS),
+    "rescue": (_rescue, [trouble for trouble, _ in world.TROUBLES]),
+    "afraid": (_afraid, [fear for fear, *_ in world.FEARS]),
+    "lonely": (_lonely, world.SCARY_KINDS),
+    "grow": (_grow, world.PLANTS),
 }
 
 # --- openings and closes ------------------------------------------------------------------------
@@ -974,7 +860,7 @@ def tell(seed: int, split: str = "train") -> Story:
         she = rng.random() < 0.5
         kind = _draw_kind(rng, she)
         plot = rng.choice(tuple(PLOTS))
-        tell_plot, topics, lessons = PLOTS[plot]
+        tell_plot, topics = PLOTS[plot]
         topic = rng.choice(topics)
         preposition, place, looks = rng.choice(world.PLACES)
         combination = (kind, topic, place)
@@ -990,7 +876,7 @@ def tell(seed: int, split: str = "train") -> Story:
     scene = _Scene(rng, _opening_words(rng, hero, friend, (preposition, place, looks)))
     _open(scene)
     tell_plot(scene, topic)
-    _close(scene, rng.choice(lessons))
+    _close(scene, rng.choice(world.LESSONS[plot]))
     return Story(
         text=" ".join(scene.sentences),
         plot=plot,
@@ -1040,24 +926,18 @@ def _open(scene: _Scene) -> None:
     scene.fact(
         "hero",
         "{hero}",
-        "Who is the story about?",
-        "Who is the main character?",
-        "What is the name of the {kind}?",
-        "What was the {kind} called?",
+        "Who is the story about? Who is the main character? What is the name of the {kind}? What "
+        "was the {kind} called?",
     )
     scene.fact(
         "hero kind",
         "{a_kind}",
-        "What was {hero}?",
-        "Who was {hero}?",
-        "What kind of creature was {hero}?",
+        "What was {hero}? Who was {hero}? What kind of creature was {hero}?",
     )
     scene.fact(
         "place",
         "{at_place}",
-        "Where did {hero} live?",
-        "Where does the story begin?",
-        "Where was {hero}?",
+        "Where did {hero} live? Where does the story begin? Where was {hero}?",
     )
     scene.maybe(0.15, *world.WEATHER)
     if scene.rng.random() < 0.45:
@@ -1069,7 +949,7 @@ def _open(scene: _Scene) -> None:
             "Most of all, {he} loved to {pastime}.",
         )
         scene.fact(
-            "pastime", "{pastime}", "What did {hero} love to do?", "What did {hero} like to do?"
+            "pastime", "{pastime}", "What did {hero} love to do? What did {hero} like to do?"
         )
 
 
@@ -1080,8 +960,6 @@ def _close(scene: _Scene, lesson: str) -> None:
         scene.fact(
             "lesson",
             "{lesson}",
-            "What did {hero} learn?",
-            "What is the lesson of the story?",
-            "What is the moral?",
+            "What did {hero} learn? What is the lesson of the story? What is the moral?",
         )
     scene.maybe(0.4, *FAREWELLS)

@@ -6,6 +6,12 @@ Must not know: how a story is told (that is `stories`) or how a model is trained
 
 from __future__ import annotations
 
+
+def _phrases(text: str) -> list[str]:
+    """Those of a text that has "|" or the end of a line between them."""
+    return [phrase.strip() for line in text.strip().splitlines() for phrase in line.split("|")]
+
+
 # --- characters -------------------------------------------------------------------------------
 
 GIRL_NAMES = (
@@ -43,36 +49,15 @@ TRAITS = (
 ).split()
 
 # What a character loves to do: told as "loved to ...".
-PASTIMES = (
-    "collect shiny stones",
-    "count the stars",
-    "sing in the rain",
-    "pick wild flowers",
-    "jump over puddles",
-    "tell funny jokes",
-    "read old books",
-    "listen to the wind",
-    "draw pictures in the sand",
-    "chase butterflies",
-    "watch the clouds",
-    "build tall towers",
-    "eat warm pancakes",
-    "play hide and seek",
-    "dance under the moon",
-    "roll down the hills",
-    "make new friends",
-    "drink hot chocolate",
-    "climb tall trees",
-    "ask big questions",
-    "splash in the mud",
-    "hum happy tunes",
-    "nap in the sun",
-    "look for treasure",
-    "wear funny hats",
-    "eat sweet strawberries",
-    "feed the birds",
-    "skip along the path",
-)
+PASTIMES = _phrases("""
+collect shiny stones | count the stars | sing in the rain | pick wild flowers | jump over puddles
+tell funny jokes | read old books | listen to the wind | draw pictures in the sand
+chase butterflies | watch the clouds | build tall towers | eat warm pancakes | play hide and seek
+dance under the moon | roll down the hills | make new friends | drink hot chocolate
+climb tall trees | ask big questions | splash in the mud | hum happy tunes | nap in the sun
+look for treasure | wear funny hats | eat sweet strawberries | feed the birds
+skip along the path
+""")
 
 # --- places: preposition, noun, fitting adjectives ---------------------------------------------
 
@@ -169,28 +154,13 @@ OBJECTS = (
     ("broom", ("old", "long", "magic", "crooked")),
 )
 
-HIDING_SPOTS = (
-    "under the old bridge",
-    "behind a mossy log",
-    "inside a hollow tree",
-    "in a pile of leaves",
-    "on top of the haystack",
-    "next to the well",
-    "under a big mushroom",
-    "at the bottom of the pond",
-    "in an empty nest",
-    "behind the garden gate",
-    "between two gray rocks",
-    "in the tall grass",
-    "under the kitchen table",
-    "behind the bakery",
-    "on a low branch",
-    "inside an old boot",
-    "beside the stream",
-    "in a patch of clover",
-    "on the church steps",
-    "under a thorny bush",
-)
+HIDING_SPOTS = _phrases("""
+under the old bridge | behind a mossy log | inside a hollow tree | in a pile of leaves
+on top of the haystack | next to the well | under a big mushroom | at the bottom of the pond
+in an empty nest | behind the garden gate | between two gray rocks | in the tall grass
+under the kitchen table | behind the bakery | on a low branch | inside an old boot
+beside the stream | in a patch of clover | on the church steps | under a thorny bush
+""")
 
 # --- skills: verb, what went wrong, what the teacher said ---------------------------------------
 
@@ -223,28 +193,13 @@ SKILLS = (
 
 # --- journeys -----------------------------------------------------------------------------------
 
-SIGHTS = (
-    "the sea",
-    "the first snow",
-    "the northern lights",
-    "the rainbow waterfall",
-    "the oldest tree in the world",
-    "the singing stones",
-    "the valley of flowers",
-    "the moon festival",
-    "the crystal cave",
-    "the flying lanterns",
-    "the great clock",
-    "the dancing whales",
-    "the king's parade",
-    "the sunrise from the mountain",
-    "the glowing fireflies",
-    "the circus",
-    "the big ships",
-    "the falling stars",
-    "the butterfly tree",
-    "the frozen lake",
-)
+SIGHTS = _phrases("""
+the sea | the first snow | the northern lights | the rainbow waterfall
+the oldest tree in the world | the singing stones | the valley of flowers | the moon festival
+the crystal cave | the flying lanterns | the great clock | the dancing whales | the king's parade
+the sunrise from the mountain | the glowing fireflies | the circus | the big ships
+the falling stars | the butterfly tree | the frozen lake
+""")
 
 # What blocked the way; how a helper solved it (told as "{name} ...").
 OBSTACLES = (
@@ -266,70 +221,33 @@ OBSTACLES = (
 
 # --- food, seeds, fears, troubles ---------------------------------------------------------------
 
-FOODS = (
-    "honey cake",
-    "apple pie",
-    "berry jam",
-    "pumpkin soup",
-    "cinnamon buns",
-    "carrot stew",
-    "plum pudding",
-    "nut bread",
-    "cherry tart",
-    "lemon cookies",
-    "corn muffins",
-    "peach pancakes",
-    "ginger snaps",
-    "potato pie",
-    "banana bread",
-    "vanilla custard",
-)
+FOODS = _phrases("""
+honey cake | apple pie | berry jam | pumpkin soup | cinnamon buns | carrot stew | plum pudding
+nut bread | cherry tart | lemon cookies | corn muffins | peach pancakes | ginger snaps
+potato pie | banana bread | vanilla custard
+""")
 
-ACCIDENTS = (
-    "the oven was too hot and everything burned",
-    "a gust of wind blew the flour away",
-    "the bowl fell down with a loud crash",
-    "there was no sugar left in the jar",
-    "some hungry ants came marching in",
-    "the milk spilled all over the table",
-    "{he} mixed up the salt and the sugar",
-    "{he} dropped it on the way in a puddle",
-)
+ACCIDENTS = _phrases("""
+the oven was too hot and everything burned | a gust of wind blew the flour away
+the bowl fell down with a loud crash | there was no sugar left in the jar
+some hungry ants came marching in | the milk spilled all over the table
+{he} mixed up the salt and the sugar | {he} dropped it on the way in a puddle
+""")
 
-PLANTS = (
-    "sunflower",
-    "pumpkin",
-    "apple tree",
-    "rose",
-    "tulip",
-    "beanstalk",
-    "cherry tree",
-    "carrot",
-    "melon",
-    "lemon tree",
-    "strawberry",
-    "daisy bush",
-    "pear tree",
-    "cabbage",
-)
+PLANTS = _phrases("""
+sunflower | pumpkin | apple tree | rose | tulip | beanstalk | cherry tree | carrot | melon
+lemon tree | strawberry | daisy bush | pear tree | cabbage
+""")
 
-PLANT_TROUBLES = (
-    "the ground was too dry",
-    "the weeds grew too fast",
-    "a hungry caterpillar sat on the leaf",
-    "the frost came at night",
-    "there was too much shade",
-    "nothing seemed to happen",
-)
+PLANT_TROUBLES = _phrases("""
+the ground was too dry | the weeds grew too fast | a hungry caterpillar sat on the leaf
+the frost came at night | there was too much shade | nothing seemed to happen
+""")
 
-PLANT_CARES = (
-    "carried fresh water every morning",
-    "pulled out the weeds one by one",
-    "sang a slow song to the soil",
-    "built a little fence of sticks",
-    "covered the soil with warm straw",
-    "waited and waited in the sun",
-)
+PLANT_CARES = _phrases("""
+carried fresh water every morning | pulled out the weeds one by one | sang a slow song to the soil
+built a little fence of sticks | covered the soil with warm straw | waited and waited in the sun
+""")
 
 # What was feared, what the strange sign was, what it turned out to be.
 FEARS = (
@@ -366,54 +284,71 @@ TROUBLES = (
 )
 
 # Lonely creatures that everybody fears, and why everybody was wrong.
-SCARY_KINDS = ("dragon", "giant", "troll", "bear", "wolf", "ghost", "lion", "monster")
-SCARY_DEEDS = (
-    "roared all night",
-    "stamped on the ground",
-    "made the windows shake",
-    "growled behind the rocks",
-    "hid in the ruins",
-    "howled at the moon",
-    "blew smoke over the roofs",
-    "banged on an iron pot",
-)
-SCARY_REASONS = (
-    "had a bad toothache",
-    "had no friends at all",
-    "was afraid of the dark",
-    "had a thorn in one foot",
-    "only wanted to dance",
-    "could not find the way home",
-    "had lost a favorite song",
-    "was hungry for some warm soup",
-    "had a terrible cold",
-    "wanted to hear a bedtime story",
-)
+SCARY_KINDS = "dragon giant troll bear wolf ghost lion monster".split()
+SCARY_DEEDS = _phrases("""
+roared all night | stamped on the ground | made the windows shake | growled behind the rocks
+hid in the ruins | howled at the moon | blew smoke over the roofs | banged on an iron pot
+""")
+SCARY_REASONS = _phrases("""
+had a bad toothache | had no friends at all | was afraid of the dark | had a thorn in one foot
+only wanted to dance | could not find the way home | had lost a favorite song
+was hungry for some warm soup | had a terrible cold | wanted to hear a bedtime story
+""")
 
-WEATHER = (
-    "The sun was shining and the birds were singing.",
-    "A soft rain was falling on the roofs.",
-    "The wind smelled of flowers.",
-    "The sky was blue without a single cloud.",
-    "Snow lay on the ground like sugar.",
-    "The leaves were red and gold.",
-    "The morning was cool and fresh.",
-    "Bees were buzzing in the clover.",
-    "A light mist hung over the grass.",
-    "The air smelled of fresh bread.",
-)
+WEATHER = _phrases("""
+The sun was shining and the birds were singing. | A soft rain was falling on the roofs.
+The wind smelled of flowers. | The sky was blue without a single cloud.
+Snow lay on the ground like sugar. | The leaves were red and gold.
+The morning was cool and fresh. | Bees were buzzing in the clover.
+A light mist hung over the grass. | The air smelled of fresh bread.
+""")
 
-TIMES = (
-    "one day",
-    "one day",
-    "one day",
-    "one morning",
-    "one sunny morning",
-    "one windy afternoon",
-    "one evening",
-    "early one morning",
-    "one rainy day",
-    "one cold winter day",
-    "one warm summer day",
-    "one night",
-)
+TIMES = _phrases("""
+one day | one day | one day | one morning | one sunny morning | one windy afternoon | one evening
+early one morning | one rainy day | one cold winter day | one warm summer day | one night
+""")
+
+# Plot -> the lessons that fit it.
+LESSONS = {
+    "lost": _phrases("""
+        a friend makes every search easier | it is good to ask for help
+        what is lost can be found again | two pairs of eyes are better than one
+    """),
+    "found": _phrases("""
+        honesty is the best treasure | giving makes the heart light
+        doing the right thing feels good | a friend is worth more than gold
+    """),
+    "learn": _phrases("""
+        practice makes perfect | everybody is a beginner once
+        you should never give up | learning is easier with a friend
+    """),
+    "journey": _phrases("""
+        every long road begins with one step | the best part of a journey is a friend
+        dreams come true if you follow them | there is always a way
+    """),
+    "gift": _phrases("""
+        the best gifts come from the heart | mistakes can be sweet
+        love is the best spice | friends like you just as you are
+    """),
+    "quarrel": _phrases("""
+        sharing is better than having | a kind word ends a quarrel
+        it is never too late to say sorry | friends are more precious than things
+    """),
+    "rescue": _phrases("""
+        even small heroes can do great things | a brave heart is stronger than fear
+        helping others makes you happy | kindness always comes back
+    """),
+    "afraid": _phrases("""
+        things are less scary when you look at them closely
+        being brave does not mean having no fear
+        fear gets small when you share it | not everything strange is bad
+    """),
+    "lonely": _phrases("""
+        you should not judge others by their looks | everybody needs a friend
+        a kind question can open any door | a scary face can hide a soft heart
+    """),
+    "grow": _phrases("""
+        patience is a kind of magic | good things need time
+        love makes everything grow | big things begin very small
+    """),
+}

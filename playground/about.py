@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import gradio as gr
 
+from playground.ui.components import html
+
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
@@ -66,4 +68,4 @@ class AboutTab:
     def __init__(self, page: PageContext) -> None:
         del page  # Nothing here depends on the engine.
         with gr.Column(elem_classes="card"):
-            gr.HTML(_TEXT, apply_default_css=False)
+            html(_TEXT)

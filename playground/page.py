@@ -42,7 +42,7 @@ from playground.server.metrics import Metrics
 from playground.server.openapi import WholeDescription
 from playground.speech.tab import SpeechTab
 from playground.ui import header, languages
-from playground.ui.components import QUIET
+from playground.ui.components import QUIET, html
 from playground.ui.theme import css_variables, theme
 from xla_backend.openai_api.app import create_api
 from xla_backend.openai_api.outside import PATH, Outside
@@ -122,18 +122,10 @@ def create_app(
         line = WaitingLine.of(app, ENGINE_QUEUE, limits, behind_proxy)
         with gr.Column(elem_id="page"):
             with gr.Row(elem_id="top"):
-                gr.HTML(f"<h1>{TITLE}</h1>", apply_default_css=False, scale=0, min_width=200)
-                status = gr.HTML(
-                    status_line(backend.status), elem_id="status", apply_default_css=False
-                )
-                gr.HTML(
-                    header.controls(),
-                    elem_id="help",
-                    apply_default_css=False,
-                    scale=0,
-                    min_width=40,
-                )
-            gr.HTML(_INTRODUCTION, elem_id="introduction", apply_default_css=False)
+                html(f"<h1>{TITLE}</h1>", scale=0, min_width=200)
+                status = html(status_line(backend.status), "status")
+                html(header.controls(), "help", scale=0, min_width=40)
+            html(_INTRODUCTION, "introduction")
             page = app.context = PageContext(
                 backend=backend,
                 status=status,

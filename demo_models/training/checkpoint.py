@@ -29,10 +29,10 @@ def pytorch_weights(model: TFPreTrainedModel) -> dict[str, np.ndarray]:
             variable.name, tf_weight_shape=variable.shape
         )
         array = variable.numpy()
-        if transpose is TransposeType.SIMPLE:
+        if (
+            transpose is not TransposeType.NO
+        ):  # a convolution: (kernel, in, out) to (out, in, kernel)
             array = array.T
-        elif transpose is not TransposeType.NO:
-            raise NotImplementedError(f"{name}: no demo model has a convolution")
         if name.endswith(".bias"):
             array = array.reshape(-1)  # GPT-2's TensorFlow biases are (1, n)
         weights[name] = np.ascontiguousarray(array)

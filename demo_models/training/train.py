@@ -11,11 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import random
 import shutil
-import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +43,7 @@ from demo_models.tokenization import (
 )
 from demo_models.training.checkpoint import load_model, load_weights, save_weights
 from demo_models.training.first_weights import CONTEXT_TOKEN, start_reader, start_storyteller
+from demo_models.training.fitting import Fitting, WarmupCosine
 from demo_models.training.pointing import PointingReader
 from demo_models.training.transplant import opt_from_gpt2
 
@@ -283,47 +281,6 @@ class QuestionRows(tf_keras.utils.Sequence):
 # --- training -----------------------------------------------------------------------------------
 
 
-class WarmupCosine(tf_keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then a cosine down to a fiftieth of the peak."""
-
-    def __init__(self, peak: float, steps: int):
-        self.peak, self.steps = peak, steps
-
-    def __call__(self, step: tf.Tensor) -> tf.Tensor:
-        step = tf.cast(step, tf.float32)
-        progress = tf.minimum(1.0, step / self.steps)
-        cosine = 0.02 + 0.98 * 0.5 * (1.0 + tf.cos(math.pi * progress))
-        return self.peak * tf.minimum((step + 1.0) / WARMUP_STEPS, cosine)
-
-    def get_config(self) -> dict[str, float]:
-        return {"peak": self.peak, "steps": self.steps}
-
-
-class SaveProgress(tf_keras.callbacks.Callback):
-    """After each epoch: a checkpoint, and the loss and time so far in a small log."""
-
-    def __init__(self, manager: tf.train.CheckpointManager, log: Path, tokens_per_epoch: int):
-        super().__init__()
-        self.manager, self.log, self.tokens_per_epoch = manager, log, tokens_per_epoch
-
-    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-        self.started = time.perf_counter()
-
-    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        seconds = time.perf_counter() - self.started
-        history = json.loads(self.log.read_text()) if self.log.exists() else []
-        history.append(
-            {
-                "loss": round(float(logs["loss"]), 4),
-                "seconds": round(seconds, 1),
-                "tokens": self.tokens_per_epoch,
-            }
-        )
-        self.log.write_text(json.dumps(history))
-        self.manager.save()
-        print(f"epoch {epoch + 1}: {self.tokens_per_epoch / seconds:,.0f} tokens/s", flush=True)
-
-
 def train(name: str, folder: Path, work: Path) -> None:
     """Train the named model and write its folder.
 
@@ -350,24 +307,13 @@ def train(name: str, folder: Path, work: Path) -> None:
         load_weights(model, opt_from_gpt2(weights, gpt2_ids, tokenizer.get_vocab()))
 
     steps = sum(phase.epochs for phase in recipe.phases) * STEPS_PER_EPOCH
-    optimizer = tf_keras.optimizers.AdamW(
-        WarmupCosine(recipe.learning_rate, steps),
-        weight_decay=0.01,
-        beta_2=0.98,
-        global_clipnorm=1.0,
-    )
     trained: tf_keras.Model = model
     if name == "t5-stories":
         trained = PointingReader(model, tokenizer.token_to_id(CONTEXT_TOKEN))
-    trained.compile(optimizer, jit_compile=True)
-    optimizer.build(model.trainable_variables)
-    work.mkdir(parents=True, exist_ok=True)
-    manager = tf.train.CheckpointManager(
-        tf.train.Checkpoint(model=model, optimizer=optimizer), work, max_to_keep=1
-    )
-    if manager.restore_or_initialize():
-        print(f"going on after step {int(optimizer.iterations)}", flush=True)
-    done = int(optimizer.iterations) // STEPS_PER_EPOCH
+    log = work / "log.json"
+    schedule = WarmupCosine(recipe.learning_rate, steps, WARMUP_STEPS, 0.02)
+    fitting = Fitting(trained, model, schedule, work, log, is_told_by_keras=True)
+    done = fitting.steps // STEPS_PER_EPOCH
 
     first = 0
     for phase in recipe.phases:
@@ -376,28 +322,16 @@ def train(name: str, folder: Path, work: Path) -> None:
             start = max(done, first)
             rows_of = QuestionRows if name.startswith("t5") else StoryRows
             rows = rows_of(name, tokenizer, phase, epoch=start)
-            trained.fit(
-                rows,
-                initial_epoch=start,
-                epochs=last,
-                shuffle=False,
-                verbose=1 if sys.stdout.isatty() else 2,
-                callbacks=[
-                    SaveProgress(
-                        manager,
-                        work / "log.json",
-                        STEPS_PER_EPOCH * phase.batch_size * phase.length,
-                    )
-                ],
-            )
+            tokens = STEPS_PER_EPOCH * phase.batch_size * phase.length
+            fitting.fit(rows, start, last, "tokens", tokens)
         first = last
 
     save_tokenizer(tokenizer, name, folder)
     save_weights(model, folder)
-    epochs = json.loads((work / "log.json").read_text())
+    epochs = json.loads(log.read_text())
     told = {
         "parameters": model.count_params(),
-        "steps": int(optimizer.iterations),
+        "steps": fitting.steps,
         "tokens": sum(epoch["tokens"] for epoch in epochs),
         "seconds": round(sum(epoch["seconds"] for epoch in epochs), 1),
         "loss": epochs[-1]["loss"],

@@ -15,12 +15,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import shutil
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
@@ -401,32 +398,21 @@ def train(folder: Path, work: Path, shards: int, epochs: int, processes: int) ->
     tokenizer = train_tokenizer()
     rows = load_rows(make_rows(work, tokenizer, shards, processes))
 
-    import tensorflow as tf
     import tf_keras
+
+    from demo_models.training.fitting import Fitting, WarmupCosine
 
     tf_keras.utils.set_random_seed(SEED)
     model = build_model(tokenizer)
     whole = training_model(model)
-    optimizer = tf_keras.optimizers.AdamW(
-        _warmup_cosine(epochs * STEPS_PER_EPOCH),
-        weight_decay=0.01,
-        beta_2=0.98,
-        global_clipnorm=1.0,
-    )
-    whole.compile(optimizer, jit_compile=True)
-    optimizer.build(whole.trainable_variables)
     print(f"{model.count_params():,} parameters", flush=True)
-
-    manager = tf.train.CheckpointManager(
-        tf.train.Checkpoint(model=whole, optimizer=optimizer), work / "checkpoints", max_to_keep=1
-    )
-    if manager.restore_or_initialize():
-        print(f"going on after step {int(optimizer.iterations)}", flush=True)
+    schedule = WarmupCosine(PEAK_LEARNING_RATE, epochs * STEPS_PER_EPOCH, WARMUP_STEPS, 0.01)
+    fitting = Fitting(whole, whole, schedule, work / "checkpoints", work / "log.json")
 
     class Batches(tf_keras.utils.Sequence):
         """A new order of the rows for each pass over them, known from the step alone."""
 
-        epoch = int(optimizer.iterations) // STEPS_PER_EPOCH
+        epoch = fitting.steps // STEPS_PER_EPOCH
 
         def __len__(self) -> int:
             return STEPS_PER_EPOCH
@@ -441,29 +427,7 @@ def train(folder: Path, work: Path, shards: int, epochs: int, processes: int) ->
             order = _order(turn, count)[batch * BATCH : (batch + 1) * BATCH]
             return {name: rows[name][order] for name in rows}
 
-    log = work / "log.json"
-
-    class Progress(tf_keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-            self.started = time.perf_counter()
-
-        def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-            seconds = time.perf_counter() - self.started
-            history = json.loads(log.read_text()) if log.exists() else []
-            values = {name: round(float(value), 4) for name, value in logs.items()}
-            log.write_text(json.dumps([*history, {**values, "seconds": round(seconds, 1)}]))
-            manager.save()
-            rate = STEPS_PER_EPOCH * BATCH / seconds
-            print(f"epoch {epoch + 1}: {rate:,.0f} clips/s {values}", flush=True)
-
-    whole.fit(
-        Batches(),
-        initial_epoch=Batches.epoch,
-        epochs=epochs,
-        shuffle=False,
-        verbose=1 if sys.stdout.isatty() else 0,
-        callbacks=[Progress()],
-    )
+    fitting.fit(Batches(), Batches.epoch, epochs, "clips", STEPS_PER_EPOCH * BATCH)
     save(model, tokenizer, folder)
 
 
@@ -472,59 +436,16 @@ def _order(turn: int, count: int) -> np.ndarray:
     return np.random.default_rng([SEED, turn]).permutation(count)
 
 
-def _warmup_cosine(steps: int):
-    import tensorflow as tf
-    import tf_keras
-
-    class WarmupCosine(tf_keras.optimizers.schedules.LearningRateSchedule):
-        def __call__(self, step: tf.Tensor) -> tf.Tensor:
-            step = tf.cast(step, tf.float32)
-            cosine = 0.01 + 0.99 * 0.5 * (1.0 + tf.cos(math.pi * tf.minimum(1.0, step / steps)))
-            return PEAK_LEARNING_RATE * tf.minimum((step + 1.0) / WARMUP_STEPS, cosine)
-
-        def get_config(self) -> dict[str, int]:
-            return {"steps": steps}
-
-    return WarmupCosine()
-
-
 # --- the folder -----------------------------------------------------------------------------------
 
 
 def save(model: TFWhisperForConditionalGeneration, tokenizer: Tokenizer, folder: Path) -> None:
     """Writes a Hugging Face model folder: weights under PyTorch's names, processor, settings."""
-    from safetensors.numpy import save_file
+    from demo_models.training.checkpoint import save_weights
 
-    folder.mkdir(parents=True, exist_ok=True)
-    model.config.save_pretrained(folder)
-    model.generation_config.save_pretrained(folder)
+    save_weights(model, folder)
     feature_extractor().save_pretrained(folder)
     _save_tokenizer(tokenizer, folder)
-    path = folder / "model.safetensors"
-    save_file(pytorch_weights(model), path, metadata={"format": "pt"})
-    path.chmod(0o644)  # safetensors writes it for its owner only
-
-
-def pytorch_weights(model: TFWhisperForConditionalGeneration) -> dict[str, np.ndarray]:
-    """The weights under PyTorch's names and in its layouts; the output layer is the embedding."""
-    from transformers.modeling_tf_pytorch_utils import (
-        TransposeType,
-        convert_tf_weight_name_to_pt_weight_name,
-    )
-
-    weights = {}
-    for variable in model.weights:
-        name, transpose = convert_tf_weight_name_to_pt_weight_name(
-            variable.name, tf_weight_shape=variable.shape
-        )
-        axes = {
-            TransposeType.NO: None,
-            TransposeType.SIMPLE: (1, 0),
-            TransposeType.CONV1D: (2, 1, 0),  # (kernel, in, out) to (out, in, kernel)
-        }[transpose]
-        array = variable.numpy()
-        weights[name] = np.ascontiguousarray(array.transpose(axes) if axes else array)
-    return weights
 
 
 def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
@@ -549,23 +470,6 @@ def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
         fast.save_pretrained(folder)
 
 
-def load(folder: Path) -> TFWhisperForConditionalGeneration:
-    """The model of a folder; the library's own loader cannot read PyTorch-format weights."""
-    import tensorflow as tf
-    from safetensors.numpy import load_file
-    from transformers import GenerationConfig, TFWhisperForConditionalGeneration, WhisperConfig
-    from transformers.modeling_tf_pytorch_utils import load_pytorch_state_dict_in_tf2_model
-
-    model = TFWhisperForConditionalGeneration(WhisperConfig.from_pretrained(folder))
-    model.build_in_name_scope()
-    weights = {
-        name: tf.constant(array) for name, array in load_file(folder / "model.safetensors").items()
-    }
-    load_pytorch_state_dict_in_tf2_model(model, weights, tf_inputs=False, allow_missing_keys=True)
-    model.generation_config = GenerationConfig.from_pretrained(folder)
-    return model
-
-
 # --- scoring --------------------------------------------------------------------------------------
 
 
@@ -588,7 +492,9 @@ def transcriber(folder: Path) -> Transcribe:
     """A function from (B, WINDOW_S * RATE) float32 to B texts, by the library's own `generate`."""
     from transformers import AutoProcessor
 
-    model, processor = load(folder), AutoProcessor.from_pretrained(folder)
+    from demo_models.training.checkpoint import load_model
+
+    model, processor = load_model(folder), AutoProcessor.from_pretrained(folder)
 
     def transcribe(sound: np.ndarray) -> list[str]:
         # max_length bounds a model that has not learned to stop; the grammar needs less.

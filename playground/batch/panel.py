@@ -8,8 +8,9 @@ from __future__ import annotations
 from playground.batch.runs import Batch, BatchRow
 from playground.ui import quantities
 from playground.ui.markup import escape
-from playground.ui.outcomes import badge
+from playground.ui.outcomes import badge, no_badge
 from playground.ui.report_parts import file_link, progress_bar, trace_link
+from playground.ui.tables import sheet, sizes
 from xla_backend import CacheOutcome
 
 _HEADINGS = ("Line", "Outcome", "Prompt and text", "Shape", "End to end", "Tokens/s")
@@ -52,15 +53,13 @@ def report(batch: Batch) -> str:
     )
     if (more := len(batch.skipped) - _MAX_SKIPPED) > 0:
         skipped += f'<p class="caption">{quantities.count(more, "further line")} skipped.</p>'
-    rows = "".join(_row(row, row is batch.current and not batch.is_over) for row in batch.rows)
-    head = "".join(f'<th scope="col">{name}</th>' for name in _HEADINGS)
+    rows = [_row(row, row is batch.current and not batch.is_over) for row in batch.rows]
     return (
         f'<div class="batch-progress"><p role="status">{state}</p>'
         f"{progress_bar('Batch', done / total)}"
         f'<p class="batch-counts">{" ".join(f"<span>{each}</span>" for each in counts)}</p>'
         f"{skipped}</div>"
-        f'<table class="sheet runs batch"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table>"
+        f"{sheet(_HEADINGS, rows, 'sheet runs batch')}"
     )
 
 
@@ -71,28 +70,20 @@ def files(batch: Batch) -> str:
     return csv + json + trace_link(batch.traced())
 
 
-def _row(row: BatchRow, is_current: bool) -> str:
+def _row(row: BatchRow, is_current: bool) -> tuple[str, ...]:
     result = row.result
     if result is None:
         state = "RUNNING" if is_current else "PROBLEM" if row.problem else "–"
-        mark = f'<span class="badge outcome-none">{state}</span>' if state != "–" else state
-        values = [str(row.prompt.line), mark, _text(row), "", "", ""]
-    else:
-        key = result.key
-        values = [
-            str(row.prompt.line),
-            badge(result.cache),
-            _text(row),
-            f'<span class="number">{key.padded_length} · {key.num_beams} · '
-            f"{key.max_new_tokens}</span>",
-            f'<span class="number">{quantities.seconds(result.timing.total_s)}</span>',
-            quantities.rate(result.tokens_per_second),
-        ]
-    cells = "".join(
-        f'<td data-label="{name}"><div>{value}</div></td>'
-        for name, value in zip(_HEADINGS, values, strict=True)
+        mark = no_badge(state) if state != "–" else state
+        return str(row.prompt.line), mark, _text(row), "", "", ""
+    return (
+        str(row.prompt.line),
+        badge(result.cache),
+        _text(row),
+        f'<span class="number">{sizes(result.key)}</span>',
+        f'<span class="number">{quantities.seconds(result.timing.total_s)}</span>',
+        quantities.rate(result.tokens_per_second),
     )
-    return f"<tr>{cells}</tr>"
 
 
 def _text(row: BatchRow) -> str:

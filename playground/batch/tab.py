@@ -17,10 +17,12 @@ from playground.batch.prompts import prompts_in, text_of_file
 from playground.batch.runs import Batch, checked
 from playground.generate.examples import examples_for
 from playground.ui.components import (
-    PAGE_EVENT,
+    FOLLOWING,
     QUIET,
     Field,
     empty_on_change,
+    heading,
+    html,
     model_dropdown,
     notice,
 )
@@ -50,15 +52,9 @@ class BatchTab:
             with gr.Column(elem_classes="card"):
                 self._build_request()
             with gr.Column(elem_classes="card"):
-                gr.HTML(
-                    '<h2>Results</h2><p class="caption">Shape is prompt or input slots · beams · '
-                    "new slots.</p>",
-                    apply_default_css=False,
-                )
-                self.report = gr.HTML(
-                    panel.empty(), elem_id="batch_report", apply_default_css=False
-                )
-                self.files = gr.HTML("", elem_id="batch_files", apply_default_css=False)
+                heading("Results", "Shape is prompt or input slots · beams · new slots.")
+                self.report = html(panel.empty(), "batch_report")
+                self.files = html("", "batch_files")
         self.batch = gr.State(None)
         # Its change makes the browser ask for the next turn: a batch ends when its visitor leaves.
         self.turn = gr.Number(0, visible=False)
@@ -67,11 +63,7 @@ class BatchTab:
     # ---- what is on the tab
 
     def _build_request(self) -> None:
-        gr.HTML(
-            '<h2>Many prompts</h2><p class="caption">One on each line, or CSV with a column '
-            "“prompt”; 50 at most.</p>",
-            apply_default_css=False,
-        )
+        heading("Many prompts", "One on each line, or CSV with a column “prompt”; 50 at most.")
         models = self._page.models_that_continue_first()
         self.model = model_dropdown(models, "batch_model")
         self.prompts = gr.Textbox(
@@ -87,7 +79,7 @@ class BatchTab:
         with gr.Row(elem_classes="actions"):
             self.run = gr.Button("Run all", variant="primary", elem_id="batch_run")
             self.stop = gr.Button("Stop", interactive=False, elem_id="stop_batch")
-        self.notice = gr.HTML("", elem_id="batch_notice", apply_default_css=False)
+        self.notice = html("", "batch_notice")
         first = models[0] if models else None
         self.controls = OptionControls(
             self._page.limits.within(examples_for(first)[0].options),
@@ -121,9 +113,8 @@ class BatchTab:
             self._take_turn,
             [self.turn, self.batch],
             [self.report, self.files, self.turn, self.run, self.stop, self._page.status],
-            **PAGE_EVENT,
+            **FOLLOWING,
             **self._page.beside_others,
-            trigger_mode="multiple",
         )
         self.stop.click(self._stop, self.batch, self.stop, **QUIET)
 

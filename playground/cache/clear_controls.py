@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import gradio as gr
 
+from playground.ui.components import html
 from playground.ui.markup import escape
 from playground.ui.quantities import count
 from xla_backend import CacheKey
@@ -41,11 +42,11 @@ class ClearControls:
         self.ask = gr.Button("Clear…", elem_id="clear_shapes", scale=0, min_width=140)
         with gr.Column(visible=False, elem_classes="confirmation") as self.confirmation:
             self.asked = gr.State(None)
-            self.sentence = gr.HTML("", elem_id="clear_sentence", apply_default_css=False)
+            self.sentence = html("", "clear_sentence")
             with gr.Row(elem_classes="actions"):
                 self.confirm = gr.Button("Clear now", variant="stop", elem_id="clear_now")
                 self.keep = gr.Button("Keep", elem_id="clear_not")
-        self.notice = gr.HTML("", elem_id="clear_notice", apply_default_css=False)
+        self.notice = html("", "clear_notice")
 
 
 def confirmation(what: str, shape: str | None, in_memory: int) -> str:

@@ -15,8 +15,17 @@ from playground.cache import clear_controls, shapes_map
 from playground.cache.clear_controls import ClearControls
 from playground.cache.shapes import MAX_NEW_TOKENS, NUM_BEAMS, PADDED_LENGTHS, Order, Shape, survey
 from playground.generate.examples import DEFAULTS
-from playground.ui.cached_functions_table import cached_functions_table
-from playground.ui.components import FOLLOWING, PAGE_EVENT, QUIET, Field, model_dropdown, notice
+from playground.ui.components import (
+    FOLLOWING,
+    LATEST,
+    QUIET,
+    Field,
+    heading,
+    html,
+    model_dropdown,
+    notice,
+)
+from playground.ui.tables import cached_functions_table
 from xla_backend import BackendError, BucketRules, CacheEntry, CacheKey, CacheOutcome
 
 if TYPE_CHECKING:
@@ -52,11 +61,10 @@ class ShapesTab:
 
     def _build_choice(self) -> None:
         usual = BucketRules().key_for(1, DEFAULTS.num_beams, DEFAULTS.max_new_tokens)
-        gr.HTML(
-            '<h2>Make shapes ready</h2><p class="caption">Every combination is one compiled '
-            "function. What is ready costs no wait later. Requests always go first: this work is "
-            "done while nobody waits.</p>",
-            apply_default_css=False,
+        heading(
+            "Make shapes ready",
+            "Every combination is one compiled function. What is ready costs no wait later. "
+            "Requests always go first: this work is done while nobody waits.",
         )
         self.model = model_dropdown(self._page.models_that_continue_first(), "shapes_model")
         self.padded_lengths = _sizes(
@@ -74,38 +82,31 @@ class ShapesTab:
             info="New tokens are rounded up to the next of these.",
             elem_id="new_slots",
         )
-        self.summary = gr.HTML("", elem_id="shapes_summary", apply_default_css=False)
+        self.summary = html("", "shapes_summary")
         with gr.Row(elem_classes="actions"):
             self.make = gr.Button("Make ready", variant="primary", elem_id="make_ready")
             self.cancel = gr.Button("Cancel", interactive=False, elem_id="cancel_making")
-        self.progress = gr.HTML("", elem_id="making", apply_default_css=False)
-        self.notice = gr.HTML("", elem_id="shapes_notice", apply_default_css=False)
+        self.progress = html("", "making")
+        self.notice = html("", "shapes_notice")
 
     def _build_map(self) -> None:
-        gr.HTML(
-            '<h2>Where they are now</h2><p class="caption">What a request of exactly this shape '
-            "would meet: HIT is in memory, DISK can be restored, MISS must be compiled.</p>",
-            apply_default_css=False,
+        heading(
+            "Where they are now",
+            "What a request of exactly this shape would meet: HIT is in memory, DISK can be "
+            "restored, MISS must be compiled.",
         )
-        self.map = gr.HTML("", elem_id="shape_map", apply_default_css=False)
+        self.map = html("", "shape_map")
         self.sent = gr.State(None)
 
     def _build_functions(self) -> None:
-        gr.HTML(
-            '<h2>Compiled functions in memory</h2><p class="caption">What each first call cost, '
-            "and what a call costs since.</p>",
-            apply_default_css=False,
+        heading(
+            "Compiled functions in memory",
+            "What each first call cost, and what a call costs since.",
         )
-        self.entries = gr.HTML(
-            cached_functions_table([]), elem_id="all_entries", apply_default_css=False
-        )
+        self.entries = html(cached_functions_table([]), "all_entries")
 
     def _build_clearing(self) -> None:
-        gr.HTML(
-            '<h2>Clear</h2><p class="caption">To show a first call again, to everybody who uses '
-            "this page.</p>",
-            apply_default_css=False,
-        )
+        heading("Clear", "To show a first call again, to everybody who uses this page.")
         self.clear = ClearControls()
 
     # ---- compiling ahead
@@ -133,8 +134,7 @@ class ShapesTab:
             self._look,
             [*self._choice, self.clear.shape, self.sent],
             shown,
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
         self.make.click(
             lambda: notice("Asking the engine. Runs that are going on end first.", "calm"),
@@ -145,7 +145,6 @@ class ShapesTab:
             self._make,
             self._choice,
             self.notice,
-            **PAGE_EVENT,
             **FOLLOWING,
             **self._page.alone,
         )
@@ -230,8 +229,7 @@ class ShapesTab:
             self._describe,
             [controls.what, controls.shape],
             [controls.sentence, controls.asked, controls.confirm],
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
         controls.ask.click(
             self._ask,
@@ -258,7 +256,6 @@ class ShapesTab:
             self._clear,
             controls.asked,
             [controls.notice, self._page.status],
-            **PAGE_EVENT,
             **FOLLOWING,
             **self._page.alone,
         )

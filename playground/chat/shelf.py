@@ -14,7 +14,16 @@ import gradio as gr
 
 from playground.chat import conversation_file, panel
 from playground.chat.conversation import Conversation, readable
-from playground.ui.components import QUIET, SAVE, notice, small_button
+from playground.ui.components import (
+    FOLLOWING,
+    QUIET,
+    SAVE,
+    heading,
+    html,
+    import_button,
+    notice,
+    small_button,
+)
 from xla_backend import BackendError
 
 if TYPE_CHECKING:
@@ -40,10 +49,7 @@ class Shelf:
     def __init__(self, page: PageContext) -> None:
         self._page = page
         with gr.Row(elem_classes="card-head"):
-            gr.HTML(
-                '<h2>Conversations</h2><p class="caption">Kept in this browser only.</p>',
-                apply_default_css=False,
-            )
+            heading("Conversations", "Kept in this browser only.")
             self._new = small_button("New chat", "chat_new")
         self.opened = gr.Textbox("", visible=False)
         self.name = gr.Textbox(
@@ -55,24 +61,11 @@ class Shelf:
         with gr.Row(elem_classes="chat-actions"):
             self._markdown = small_button("Markdown", "chat_markdown")
             self._json = small_button("JSON", "chat_json")
-            self._upload = gr.UploadButton(
-                "Import JSON",
-                size="sm",
-                file_types=[".json"],
-                type="filepath",
-                elem_id="chat_import",
-                scale=0,
-                min_width=90,
-            )
+            self._upload = import_button("chat_import", min_width=90)
             self._delete = small_button("Delete", "chat_delete")
             self._undo = small_button("Undo delete", "chat_undo_delete", visible=False)
-        self.notice = gr.HTML("", elem_id="chat_shelf_notice", apply_default_css=False)
-        self._list = gr.HTML(
-            panel.conversations("", ""),
-            elem_id="chat_list",
-            apply_default_css=False,
-            js_on_load=panel.LIST_SCRIPT,
-        )
+        self.notice = html("", "chat_shelf_notice")
+        self._list = html(panel.conversations("", ""), "chat_list", js_on_load=panel.LIST_SCRIPT)
         self._kept = gr.Textbox(visible=False)
         self._removed = gr.Textbox(visible=False)
         self._made = gr.Textbox(visible=False)
@@ -112,8 +105,8 @@ class Shelf:
             [self._kept, self.opened],
             changed,
             js="(_, opened) => [keptChat(JSON.parse(opened).id), opened]",
-            trigger_mode="multiple",
-            **QUIET,
+            queue=False,
+            **FOLLOWING,
         )
         for event in (started, opened, deleted, undone, brought, renamed, followed):
             self.keep_after(event)

@@ -17,16 +17,16 @@ from playground.chat.conversation import MAX_JSON_CHARACTERS, MAX_TURNS, Convers
 from playground.chat.reading import fitted
 from playground.chat.runs import ChatRun
 from playground.chat.shelf import BUSY, Shelf
-from playground.context.status_line import stopping_note
 from playground.generate import permalink
 from playground.generate.examples import INSTRUCT_DEFAULTS
 from playground.history import records
 from playground.ui.components import (
     FOLLOWING,
-    PAGE_EVENT,
+    LATEST,
     QUIET,
     Field,
     empty_on_change,
+    html,
     model_description,
     model_dropdown,
     notice,
@@ -77,10 +77,9 @@ class ChatTab:
         models = [model for model in page.models() if model.is_instruct]
         self.to_playground: gr.Button | None = None
         if not models:
-            gr.HTML(
+            html(
                 '<div class="card"><p class="nothing">This page offers no model with a chat '
-                "template.</p></div>",
-                apply_default_css=False,
+                "template.</p></div>"
             )
             return
         with gr.Row(elem_classes="columns chat-columns"):
@@ -110,7 +109,7 @@ class ChatTab:
     # ---- what is on the tab
 
     def _build_chat(self) -> None:
-        self.strip = gr.HTML("", elem_id="chat_strip", apply_default_css=False)
+        self.strip = html("", "chat_strip")
         self.chatbot = gr.Chatbot(
             elem_id="chat",
             show_label=False,
@@ -127,7 +126,7 @@ class ChatTab:
             "computed again.",
             examples=[{"display_text": name, "text": text} for name, text in EXAMPLES],
         )
-        self.notice = gr.HTML("", elem_id="chat_notice", apply_default_css=False)
+        self.notice = html("", "chat_notice")
         with gr.Row(elem_classes="chat-input"):
             self.text = gr.Textbox(
                 value="",
@@ -145,12 +144,10 @@ class ChatTab:
             self.stop = gr.Button(
                 "Stop", interactive=False, elem_id="chat_stop", scale=0, min_width=80
             )
-        self.prediction = gr.HTML(
-            no_prediction_line(_EMPTY_LINE), elem_id="chat_prediction", apply_default_css=False
-        )
+        self.prediction = html(no_prediction_line(_EMPTY_LINE), "chat_prediction")
 
     def _build_settings(self, models: list[ModelInfo]) -> None:
-        self.link_notice = gr.HTML("", elem_id="chat_link_notice", apply_default_css=False)
+        self.link_notice = html("", "chat_link_notice")
         self.model = model_dropdown(models, "chat_model", is_described=True)
         self.system = system_prompt("chat_system")
         self.without_reuse = gr.Checkbox(
@@ -203,8 +200,7 @@ class ChatTab:
             self._predict,
             [self.shelf.opened, self._salt, self.text, *self._settings],
             self.prediction,
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
         shown = [
             *(self.shelf.opened, self.shelf.name, self.chatbot, self.strip),
@@ -246,7 +242,6 @@ class ChatTab:
                 self._run,
                 None,
                 self.chatbot,
-                **PAGE_EVENT,
                 **FOLLOWING,
                 **self._page.beside_others,
             ).then(
@@ -257,8 +252,8 @@ class ChatTab:
                     *(self.notice, self.send, self.stop),
                     *(self._page.runs_of_visitor, self._page.status),
                 ],
+                queue=False,
                 **FOLLOWING,
-                **QUIET,
             )
             self.shelf.keep_after(ended)
             # The history shows what this has added.
@@ -279,7 +274,7 @@ class ChatTab:
             **QUIET,
         )
         self.shelf.keep_after(undone)
-        self.stop.click(self._stop, None, [self.stop, self.notice], **QUIET)
+        self.stop.click(self._page.stop, None, [self.stop, self.notice], **QUIET)
 
     def _show(self, conversation: Conversation) -> Updates:
         return {
@@ -491,11 +486,3 @@ class ChatTab:
         *rest, last = conversation.turns
         draft = "\n".join(filter(None, (last.question, text)))
         return {**self._show(conversation.before(len(rest))), self.text: draft, self.notice: ""}
-
-    def _stop(self, request: gr.Request) -> tuple[Any, Any]:
-        run = self._page.runs.of(str(request.session_hash))
-        ends_at_once = isinstance(run, ChatRun) and run.waits_at_engine
-        if not self._page.runs.stop(str(request.session_hash)) or ends_at_once:
-            return gr.skip(), gr.skip()  # There is no run, or it ends at once.
-        note = stopping_note(self._page.backend.status)
-        return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")

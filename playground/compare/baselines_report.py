@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from playground.compare.difference import how_many_times, shared_scale, spread_bar, spread_note
 from playground.ui import quantities
 from playground.ui.markup import escape
+from playground.ui.tables import sheet
 from xla_backend.baselines.comparison import (
     CALLS_BUDGET_S,
     Baseline,
@@ -264,16 +265,8 @@ def _common_beginning(texts: Sequence[str]) -> str:
 def all_values(results: Mapping[Baseline, BaselineResult] | None = None) -> str:
     """All numbers, folded up, for readers who want to check the claim."""
     results = results or {}
-    headings = (
-        "Way",
-        "Import",
-        "Load model",
-        "First call",
-        "Later calls",
-        "Tokens/s",
-    )
-    head = "".join(f'<th scope="col">{name}</th>' for name in headings)
-    rows = ""
+    headings = ("Way", "Import", "Load model", "First call", "Later calls", "Tokens/s")
+    rows = []
     for way, result in results.items():
         seconds, seconds_or_dash = quantities.seconds, quantities.seconds_or_dash
         first = (
@@ -282,22 +275,19 @@ def all_values(results: Mapping[Baseline, BaselineResult] | None = None) -> str:
             if result.trace_s
             else seconds(result.first_s)
         )
-        values = (
-            NAMES[way],
-            seconds(result.import_s),
-            seconds(result.load_s),
-            first,
-            f"{seconds_or_dash(result.later.median_s if result.later else None)} "
-            f"<small>{', '.join(map(seconds, result.cached_s))}</small>",
-            quantities.rate(result.tokens_per_second),
+        rows.append(
+            (
+                NAMES[way],
+                seconds(result.import_s),
+                seconds(result.load_s),
+                first,
+                f"{seconds_or_dash(result.later.median_s if result.later else None)} "
+                f"<small>{', '.join(map(seconds, result.cached_s))}</small>",
+                quantities.rate(result.tokens_per_second),
+            )
         )
-        cells = "".join(
-            f'<td data-label="{name}"><div>{value}</div></td>'
-            for name, value in zip(headings, values, strict=True)
-        )
-        rows += f"<tr>{cells}</tr>"
     body = (
-        f'<table class="sheet"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+        sheet(headings, rows)
         if results
         else '<p class="nothing">They appear here as they are measured.</p>'
     )

@@ -28,10 +28,12 @@ from playground.context.measuring import check_answerable, registry_of
 from playground.generate.examples import EXAMPLES
 from playground.ui.components import (
     FOLLOWING,
-    PAGE_EVENT,
+    LATEST,
     QUIET,
     Field,
     empty_on_change,
+    heading,
+    html,
     model_dropdown,
     notice,
     without_validation,
@@ -86,25 +88,20 @@ class CompareTab:
             with gr.Column(elem_classes="card"):
                 self._build_choice()
             with gr.Column(elem_classes="card"):
-                self.ways = gr.HTML(
-                    baselines_report(remark=_FIRST_WAYS), elem_id="ways", apply_default_css=False
-                )
+                self.ways = html(baselines_report(remark=_FIRST_WAYS), "ways")
                 # Separate from the ways, because each of their updates would fold it up again.
-                self.values = gr.HTML(all_values(), elem_id="values", apply_default_css=False)
-                self.variants = gr.HTML(
-                    variants_report(remark=_FIRST_VARIANTS),
-                    elem_id="variants",
-                    visible=_HIDDEN,
-                    apply_default_css=False,
+                self.values = html(all_values(), "values")
+                self.variants = html(
+                    variants_report(remark=_FIRST_VARIANTS), "variants", visible=_HIDDEN
                 )
         self._connect()
 
     def _build_choice(self) -> None:
         models = self._page.models_that_continue_first()
-        gr.HTML(
-            '<h2>Compare</h2><p class="caption">One prompt in several ways, one after the other, '
-            "so that they do not disturb each other.</p>",
-            apply_default_css=False,
+        heading(
+            "Compare",
+            "One prompt in several ways, one after the other, so that they do not disturb each "
+            "other.",
         )
         self.kind = gr.Radio(
             compare_choice.KINDS, value=WAYS, label="What to compare", elem_id="compare_kind"
@@ -175,11 +172,11 @@ class CompareTab:
             visible=_HIDDEN,
             elem_id="compare_install",
         )
-        self.estimate = gr.HTML("", elem_id="compare_estimate", apply_default_css=False)
+        self.estimate = html("", "compare_estimate")
         with gr.Row(elem_classes="actions"):
             self.compare = gr.Button("Compare", variant="primary", elem_id="compare")
             self.cancel = gr.Button("Cancel", interactive=False, elem_id="compare_cancel")
-        self.notice = gr.HTML("", elem_id="compare_notice", apply_default_css=False)
+        self.notice = html("", "compare_notice")
 
     # ---- what happens
 
@@ -228,8 +225,7 @@ class CompareTab:
             self._estimate,
             self._estimated,
             [self.estimate, self.install],
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
         begin = self.compare.click(
             self._begin, self._choice, [self.notice, self.compare, self.cancel], **QUIET
@@ -248,7 +244,6 @@ class CompareTab:
                 self.compare,
                 self.cancel,
             ],
-            **PAGE_EVENT,
             **FOLLOWING,
             **self._page.alone,
         )
@@ -373,9 +368,8 @@ class CompareTab:
         session = str(request.session_hash)
         run = self._page.runs.take(session, ComparisonRun)
         if run is None:  # `_begin` found a mistake and reported it.
-            yield {
-                self.notice: gr.skip()
-            }  # A generator that yields nothing would empty its outputs.
+            # A generator that yields nothing would empty its outputs.
+            yield {self.notice: gr.skip()}
             return
         cancelled = False
         with self._page.runs.carrying_out(session) as ending:

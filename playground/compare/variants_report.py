@@ -11,7 +11,7 @@ from playground.compare.difference import how_many_times, shared_scale, spread_b
 from playground.compare.runs import VariantRow
 from playground.ui import quantities
 from playground.ui.markup import escape
-from playground.ui.outcomes import badge
+from playground.ui.outcomes import badge, no_badge
 from xla_backend.baselines.comparison import CACHED_CALLS, CALLS_BUDGET_S
 from xla_backend.interface.timing import Spread
 
@@ -76,12 +76,10 @@ def _short(label: str, most: int = 48) -> str:
 
 
 def _card(row: VariantRow, is_current: bool, fastest: Spread | None, scale_s: float) -> str:
-    if row.first is not None:
-        mark = badge(row.first.cache)
-    else:
-        mark = f'<span class="badge outcome-none">{"NOW" if is_current else "WAITS"}</span>'
+    mark = no_badge("NOW" if is_current else "WAITS")
     values = dict.fromkeys(_FIGURES, "–")
     if row.first is not None:
+        mark = badge(row.first.cache)
         values["First call"] = quantities.seconds(row.first.timing.total_s)
     bar = scatter = ""
     if row.spread is not None:

@@ -61,7 +61,7 @@ class MeasuringRun:
         """Works once the engine is idle; what that makes in the background is put off meanwhile."""
         put_off: dict[tuple[str, CacheKey], None] = {}
         try:
-            while not self.stopped and not _is_idle(backend):
+            while not self.stopped and not is_idle(backend):
                 put_off |= dict.fromkeys(backend.prefetching())
                 backend.cancel_prefetch()
                 yield
@@ -98,5 +98,6 @@ def registry_of(page: PageContext) -> Registry:
     )
 
 
-def _is_idle(backend: ServedBackend) -> bool:
+def is_idle(backend: ServedBackend) -> bool:
+    """Whether it neither serves nor makes anything."""
     return backend.status.state in ("ready", "stopped") and not backend.prefetching()

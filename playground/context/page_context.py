@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
 from playground.context.limits import Limits
-from playground.context.runs import QueuedRun, Runs, TextRun
-from playground.context.status_line import runs_now, status_line
+from playground.context.runs import QueuedRun, Runs, TextRun, VisitorRun
+from playground.context.status_line import runs_now, status_line, stopping_note
 from playground.context.waiting_line import ALONE, WaitingLine
+from playground.ui.components import notice
 from playground.ui.families import TEXT_FAMILIES
 from playground.ui.markup import quoted
+from playground.ui.option_controls import options_from
 from xla_backend import GenerationOptions, ModelInfo, ModelUnavailable, Prompt, question
 from xla_backend.checkpoints.models import folder_info
 from xla_backend.scheduling.batch import MAX_AT_ONCE
@@ -29,6 +31,15 @@ if TYPE_CHECKING:
 
 ENGINE_QUEUE = "engine"
 """The `concurrency_id` of the events that run the engine."""
+
+
+class Asked(NamedTuple):
+    """A request as the fields of the Playground tab have it."""
+
+    model: str
+    prompt: Prompt
+    options: GenerationOptions
+    exact_key: bool
 
 
 @dataclass
@@ -112,6 +123,17 @@ class PageContext:
         run.waited_for = ahead > 0
         return ahead
 
+    def stop(self, request: gr.Request) -> tuple[Any, Any]:
+        """Stops a visitor's run; returns what becomes of the button and of the notice beside it."""
+        session = str(request.session_hash)
+        run = self.runs.of(session)
+        ends_at_once = isinstance(run, TextRun) and run.waits_at_engine
+        if not self.runs.stop(session) or ends_at_once:
+            return gr.skip(), gr.skip()
+        # The processes of any other run are its own, and are ended.
+        note = stopping_note(self.backend.status) if isinstance(run, VisitorRun) else ""
+        return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")
+
     def info(self, name: str) -> ModelInfo | None:
         """The model for text of that name; None if visitors may not choose it."""
         return next((model for model in self.models() if model.name == name), None)
@@ -120,6 +142,17 @@ class PageContext:
         """What a visitor asks a model: an instruct model gets messages, unless it is raw."""
         info = self.info(model)
         return question(text, system.strip()) if info and info.is_instruct and not is_raw else text
+
+    def asked(
+        self, model: str, text: str, system: str, is_raw: bool, exact_key: bool, *options: Any
+    ) -> Asked:
+        """What the fields of the Playground tab ask for, in the order in which they stand.
+
+        Raises:
+            InvalidRequest: an option is empty or out of range.
+        """
+        prompt = self.prompt(model, text, system, is_raw)
+        return Asked(model, prompt, options_from(options), exact_key)
 
     def models(self) -> list[ModelInfo]:
         """The models for text that visitors may choose from."""

@@ -15,9 +15,10 @@ from playground.functions import doctor_panel
 from playground.ui.components import (
     BESIDE_THE_ENGINE,
     FOLLOWING,
-    PAGE_EVENT,
     QUIET,
     empty_on_change,
+    heading,
+    html,
     notice,
 )
 from xla_backend import BackendError, InvalidRequest
@@ -74,10 +75,9 @@ class RetraceDoctor:
 
     def __init__(self, page: PageContext) -> None:
         self._page = page
-        gr.HTML(
-            '<h2>What makes tf.function trace again?</h2><p class="caption">Two calls of a fresh '
-            "function: choose what differs.</p>",
-            apply_default_css=False,
+        heading(
+            "What makes tf.function trace again?",
+            "Two calls of a fresh function: choose what differs.",
         )
         functions = [
             ("A function of three arguments", WEIGHTED),
@@ -104,15 +104,13 @@ class RetraceDoctor:
         self.any_rows = gr.Checkbox(
             label="Declare it for any number of rows", elem_id="doctor_any_rows"
         )
-        self.code = gr.HTML("", elem_id="doctor_code", apply_default_css=False)
+        self.code = html("", "doctor_code")
         with gr.Row():
             self.run = gr.Button(
                 "Try", variant="primary", elem_id="doctor_run", scale=0, min_width=200
             )
-        self.notice = gr.HTML("", elem_id="doctor_notice", apply_default_css=False)
-        self.report = gr.HTML(
-            doctor_panel.empty(), elem_id="doctor_report", apply_default_css=False
-        )
+        self.notice = html("", "doctor_notice")
+        self.report = html(doctor_panel.empty(), "doctor_report")
         self.asked = gr.State(None)
         self._connect()
 
@@ -121,7 +119,7 @@ class RetraceDoctor:
     ) -> list[gr.Radio]:
         with gr.Column(min_width=220):
             which = ("First", "Second")[number - 1]
-            gr.HTML(f'<h3 class="doctor-call">{which} call</h3>', apply_default_css=False)
+            html(f'<h3 class="doctor-call">{which} call</h3>')
             return [
                 gr.Radio(
                     list(values.items()),
@@ -150,7 +148,6 @@ class RetraceDoctor:
             self._try,
             self.asked,
             [self.report, self.notice, self.run],
-            **PAGE_EVENT,
             **FOLLOWING,
             **BESIDE_THE_ENGINE,
         )

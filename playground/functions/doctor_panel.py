@@ -6,10 +6,10 @@ Knows how `Findings` read, and `tf.function`'s rules in words. Must not know com
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 from playground.ui import quantities
 from playground.ui.markup import escape
+from playground.ui.tables import sheet
 from xla_backend.retracing.question import (
     GENERATE,
     Argument,
@@ -98,7 +98,11 @@ def report(findings: Findings) -> str:
     )
     return (
         f'<p class="doctor-verdict"><strong>{_verdict(second)}</strong> {took}</p>{problems}'
-        + (_table(findings.changes) if findings.changes else "<p>Nothing differs.</p>")
+        + (
+            sheet(_HEADINGS, map(_row, findings.changes))
+            if findings.changes
+            else "<p>Nothing differs.</p>"
+        )
         + _flags()
     )
 
@@ -114,25 +118,14 @@ def _verdict(attempt: Attempt) -> str:
     return "The second call ran what was there."
 
 
-def _table(changes: Sequence[Change]) -> str:
-    head = "".join(f'<th scope="col">{name}</th>' for name in _HEADINGS)
-    rows = "".join(_row(change) for change in changes)
-    return f'<table class="sheet"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-
-
-def _row(change: Change) -> str:
-    values = (
+def _row(change: Change) -> tuple[str, ...]:
+    return (
         f"<code>{escape(change.name)}</code>",
         f'<span class="signature">{escape(change.was)}</span>',
         f'<span class="signature">{escape(change.now)}</span>',
         _alone(change.alone),
         " ".join(_RULES[kind] for kind in change.kinds),
     )
-    cells = "".join(
-        f'<td data-label="{name}"><div>{value}</div></td>'
-        for name, value in zip(_HEADINGS, values, strict=True)
-    )
-    return f"<tr>{cells}</tr>"
 
 
 def _alone(attempt: Attempt) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from playground.ui import quantities, report_parts
 from playground.ui.markup import escape
-from playground.ui.outcomes import badge
+from playground.ui.outcomes import badge, no_badge
+from playground.ui.tables import sheet
 from xla_backend import (
     CacheOutcome,
     EngineStatus,
@@ -81,8 +82,9 @@ def waiting_report(status: EngineStatus, expected: CacheOutcome) -> str:
         what = "Tracing and compiling this shape, then calling it again and again."
     else:
         what = "The shape is there. Calling it again and again."
-    running = '<span class="badge outcome-none">RUNNING</span>'
-    return report_parts.frame(running, what, '<div class="bar working"></div>', busy=True)
+    return report_parts.frame(
+        no_badge("RUNNING"), what, '<div class="bar working"></div>', busy=True
+    )
 
 
 def report(comparison: FunctionComparison) -> str:
@@ -103,9 +105,7 @@ def kept_table(kept: Sequence[StoredKey]) -> str:
             '<p class="nothing">Nothing is compiled yet. Each shape appears here with what its '
             "first call cost.</p>"
         )
-    head = "".join(f'<th scope="col">{name}</th>' for name in _HEADINGS)
-    rows = "".join(_kept_row(shape) for shape in kept)
-    return f'<table class="sheet"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+    return sheet(_HEADINGS, map(_kept_row, kept))
 
 
 def finding(comparison: FunctionComparison, way: Way) -> tuple[str, str]:
@@ -229,8 +229,8 @@ def _measured(comparison: FunctionComparison) -> str:
     )
 
 
-def _kept_row(shape: StoredKey) -> str:
-    values = (
+def _kept_row(shape: StoredKey) -> tuple[str, ...]:
+    return (
         EXAMPLE_FUNCTIONS[shape.function].title,
         f'<span class="signature">{shape.signature}</span>',
         escape(", ".join(map(str, shape.batch_sizes))),
@@ -240,8 +240,3 @@ def _kept_row(shape: StoredKey) -> str:
         f"<small>trace {quantities.fine_seconds(shape.xla.trace_s)}"
         f" · compile {quantities.fine_seconds(shape.xla.compile_s)}</small>",
     )
-    cells = "".join(
-        f'<td data-label="{name}"><div>{value}</div></td>'
-        for name, value in zip(_HEADINGS, values, strict=True)
-    )
-    return f"<tr>{cells}</tr>"

@@ -15,10 +15,13 @@ from playground.functions.code import code
 from playground.functions.doctor import RetraceDoctor
 from playground.ui.components import (
     FOLLOWING,
+    LATEST,
     PAGE_EVENT,
     QUIET,
     Field,
     empty_on_change,
+    heading,
+    html,
     notice,
     without_validation,
 )
@@ -50,9 +53,7 @@ class FunctionsTab:
                     self._build_code()
             with gr.Column(elem_classes="stack"):
                 with gr.Column(elem_classes="card"):
-                    self.report = gr.HTML(
-                        panel.empty_report(), elem_id="functions_report", apply_default_css=False
-                    )
+                    self.report = html(panel.empty_report(), "functions_report")
                     self.shown = gr.State(None)
                 with gr.Column(elem_classes="card"):
                     self._build_kept()
@@ -63,11 +64,7 @@ class FunctionsTab:
     # ---- what is on the tab
 
     def _build_request(self) -> None:
-        gr.HTML(
-            '<h2>One function, three ways</h2><p class="caption">The first example of the XLA '
-            "guide, and a larger one.</p>",
-            apply_default_css=False,
-        )
+        heading("One function, three ways", "The first example of the XLA guide, and a larger one.")
         self.function = gr.Radio(
             [(example.title, example.name) for example in EXAMPLE_FUNCTIONS.values()],
             value=_FIRST.function,
@@ -91,18 +88,12 @@ class FunctionsTab:
             elem_id="functions_pad",
         )
         self.run = gr.Button("Compare", variant="primary", elem_id="functions_run")
-        self.prediction = gr.HTML(
-            panel.prediction(_FIRST, []), elem_id="functions_prediction", apply_default_css=False
-        )
-        self.notice = gr.HTML("", elem_id="functions_notice", apply_default_css=False)
+        self.prediction = html(panel.prediction(_FIRST, []), "functions_prediction")
+        self.notice = html("", "functions_notice")
         self.asked = gr.State(None)
 
     def _build_code(self) -> None:
-        gr.HTML(
-            '<h2>In your own code</h2><p class="caption">For the function and batch size that are '
-            "chosen.</p>",
-            apply_default_css=False,
-        )
+        heading("In your own code", "For the function and batch size that are chosen.")
         self.code = gr.Code(
             code(_FIRST),
             language="python",
@@ -115,18 +106,14 @@ class FunctionsTab:
 
     def _build_kept(self) -> None:
         with gr.Row(elem_classes="card-head"):
-            gr.HTML(
-                '<h2>Shapes compiled so far</h2><p class="caption">What each first call cost. All '
-                "visitors share them.</p>",
-                apply_default_css=False,
-            )
+            heading("Shapes compiled so far", "What each first call cost. All visitors share them.")
             if self._page.admin:
                 # XLA frees no memory, so strangers could fill it by pressing this.
                 self.afresh = gr.Button(
                     "Start afresh", size="sm", elem_id="functions_afresh", scale=0, min_width=130
                 )
-        self.kept = gr.HTML(panel.kept_table([]), elem_id="functions_kept", apply_default_css=False)
-        self.afresh_notice = gr.HTML("", elem_id="functions_afresh_notice", apply_default_css=False)
+        self.kept = html(panel.kept_table([]), "functions_kept")
+        self.afresh_notice = html("", "functions_afresh_notice")
         self.sent = gr.State(None)
 
     # ---- what happens
@@ -140,8 +127,7 @@ class FunctionsTab:
             self._look,
             [*request, self.sent],
             [self.prediction, self.code, self.kept, self.sent],
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
         self.run.click(
             self._begin, request, [self.notice, self.report, self.run, self.asked], **QUIET
@@ -149,7 +135,6 @@ class FunctionsTab:
             self._run,
             [self.asked, self.shown],
             [self.report, self.shown, self.notice, self.run, self._page.status],
-            **PAGE_EVENT,
             **FOLLOWING,
             **self._page.alone,
         )

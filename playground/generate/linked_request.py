@@ -13,7 +13,7 @@ import gradio as gr
 from playground.generate import permalink
 from playground.generate.examples import examples_for
 from playground.generate.prompt_fields import PromptFields
-from playground.ui.components import PRESS, QUIET, notice
+from playground.ui.components import PRESS, QUIET, html, notice
 from playground.ui.option_controls import NAMES, OptionControls, options_from, values_for
 from xla_backend import BackendError
 
@@ -31,7 +31,7 @@ class LinkedRequest:
 
     def __init__(self, page: PageContext) -> None:
         self._page = page
-        self.notice = gr.HTML("", elem_id="link_notice", apply_default_css=False)
+        self.notice = html("", "link_notice")
         self.model = gr.State(None)
         self._run = gr.Checkbox(visible=False)
         self._before = gr.Textbox(visible=False)

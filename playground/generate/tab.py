@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from playground.context.runs import Run, Shown, TextRun
-from playground.context.status_line import stopping_note
 from playground.generate.examples import are_example_options, examples_for, is_example_prompt
 from playground.generate.linked_request import LinkedRequest
 from playground.generate.preset_buttons import PresetButtons
@@ -31,14 +30,15 @@ from playground.generate.token_view import empty_token_view, token_view
 from playground.generate.view_code import ViewCode
 from playground.history import records
 from playground.history.panel import HistoryPanel, RequestFields
-from playground.ui.cached_functions_table import cached_functions_table
 from playground.ui.components import (
     FOLLOWING,
-    PAGE_EVENT,
+    LATEST,
     PRESS,
     QUIET,
     Field,
     empty_on_change,
+    heading,
+    html,
     model_description,
     model_dropdown,
     name_buttons,
@@ -59,6 +59,7 @@ from playground.ui.prediction_line import (
     no_prediction_line,
     prediction_line,
 )
+from playground.ui.tables import cached_functions_table
 from playground.walkthrough.panel import WalkthroughPanel
 from xla_backend import BackendError, ModelUnavailable, Prediction, Prompt
 
@@ -66,10 +67,9 @@ if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
 Updates = dict[gr.blocks.Block, Any]
-_COPY_TEXT = """async () => {
+_COPY_TEXT = """() => {
   const written = document.querySelector("#story .story-new");
-  const text = written.dataset.text ?? written.textContent;
-  return (await copied(text)) ? "Copied" : "The browser forbids it";
+  return copiedOrNot(written.dataset.text ?? written.textContent);
 }"""
 
 
@@ -123,12 +123,8 @@ class PlaygroundTab:
             self.generate = gr.Button("Generate", variant="primary", elem_id="generate")
             self.stop = gr.Button("Stop", interactive=False, elem_id="stop")
             self.walkthrough.build_button()
-        self.prediction = gr.HTML(
-            awaited_prediction_line("Counting tokens"),
-            elem_id="prediction",
-            apply_default_css=False,
-        )
-        self.notice = gr.HTML("", elem_id="notice", apply_default_css=False)
+        self.prediction = html(awaited_prediction_line("Counting tokens"), "prediction")
+        self.notice = html("", "notice")
         self.examples = name_buttons([example.name for example in examples], "Examples", "examples")
 
     def _build_result(self) -> None:
@@ -145,31 +141,23 @@ class PlaygroundTab:
             interactive=True,  # Gradio makes a component that is no event's input read-only.
             elem_id="result_view",
         )
-        self.story = gr.HTML(empty_story(family), elem_id="story", apply_default_css=False)
-        self.tokens = gr.HTML(
-            empty_token_view(family),
-            elem_id="tokens",
-            apply_default_css=False,
-            js_on_load=TOKEN_SCRIPT,
-        )
+        self.story = html(empty_story(family), "story")
+        self.tokens = html(empty_token_view(family), "tokens", js_on_load=TOKEN_SCRIPT)
         with gr.Row(elem_classes="origin-row"):
-            self.origin = gr.HTML("", elem_id="origin", apply_default_css=False)
+            self.origin = html("", "origin")
             self.continue_text = small_button("Continue", "continue_text", visible=False)
             self.copy_text = small_button("Copy text", "copy_text", visible=False)
-        self.download = gr.HTML("", elem_id="download", apply_default_css=False)
-        self.report = gr.HTML(empty_report(family), elem_id="report", apply_default_css=False)
+        self.download = html("", "download")
+        self.report = html(empty_report(family), "report")
         self.shown = gr.State(None)
 
     def _build_tables(self) -> None:
         with gr.Column(elem_classes="card"):
-            gr.HTML(
-                '<h2>Compiled functions</h2><p class="caption">What the engine holds in memory, '
-                "for everybody who uses this page.</p>",
-                apply_default_css=False,
+            heading(
+                "Compiled functions",
+                "What the engine holds in memory, for everybody who uses this page.",
             )
-            self.entries = gr.HTML(
-                cached_functions_table([]), elem_id="entries", apply_default_css=False
-            )
+            self.entries = html(cached_functions_table([]), "entries")
             self.entries_sent = gr.State(None)
         with gr.Column(elem_classes="card"):
             self.history = HistoryPanel(self._page)
@@ -209,8 +197,7 @@ class PlaygroundTab:
                 self.report,
                 *self.controls.inputs,
             ],
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
         self.examples.click(
             self._fill_in,
@@ -228,8 +215,7 @@ class PlaygroundTab:
             [self.controls.hold, *self._request],
             self.prediction,
             js="(...values) => keepRequest(values)",
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
 
     def _connect_run(self) -> None:
@@ -247,7 +233,6 @@ class PlaygroundTab:
             self._run,
             None,
             [self.story, self.report],
-            **PAGE_EVENT,
             **FOLLOWING,
             **self._page.beside_others,
         ).then(
@@ -270,10 +255,10 @@ class PlaygroundTab:
                 self.walkthrough.button,
                 self.stop,
             ],
+            queue=False,
             **FOLLOWING,
-            **QUIET,
         )
-        self.stop.click(self._stop, None, [self.stop, self.notice], **QUIET)
+        self.stop.click(self._page.stop, None, [self.stop, self.notice], **QUIET)
         self.copy_text.click(None, None, self.copy_text, js=_COPY_TEXT, **QUIET)
         self.continue_text.click(
             lambda shown: shown.prompt + shown.result.text, self.shown, self.prompt.text, **QUIET
@@ -285,16 +270,14 @@ class PlaygroundTab:
             self._look_at_status,
             None,
             [self._page.status, self.download],
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
         gr.on(
             [self._page.load, self._page.engine_is_new.click],
             self._look_at_engine,
             self.entries_sent,
             [self.entries, self.entries_sent],
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
         self.history.connect(self.request_fields)
 
@@ -368,40 +351,20 @@ class PlaygroundTab:
         mark = f"<!-- {self._page.times_cleared} -->"
         return cached_functions_table(self._backend.cached_functions()) + mark
 
-    def _predict(
-        self,
-        _holds_seed: bool,
-        model: str,
-        text: str,
-        system: str,
-        is_raw: bool,
-        exact_key: bool,
-        *options: Any,
-    ) -> str:
+    def _predict(self, _holds_seed: bool, *request: Any) -> str:
         try:
-            prompt = self._page.prompt(model, text, system, is_raw)
-            wanted = options_from(options)
-            self._page.check_request(model, prompt, wanted)
-            prediction = self._backend.predict(model, prompt, wanted, exact_key=exact_key)
+            model, prompt, options, exact_key = self._page.asked(*request)
+            self._page.check_request(model, prompt, options)
+            prediction = self._backend.predict(model, prompt, options, exact_key=exact_key)
             return prediction_line(prediction, self._family(model, prompt))
         except BackendError as error:
             return no_prediction_line(labelled(str(error)))
 
-    def _begin(
-        self,
-        request: gr.Request,
-        holds_seed: bool,
-        model: str,
-        text: str,
-        system: str,
-        is_raw: bool,
-        exact_key: bool,
-        *values: Any,
-    ) -> Updates:
+    def _begin(self, request: gr.Request, holds_seed: bool, *values: Any) -> Updates:
         """Checks the request at once, so that mistakes are reported without waiting in line."""
         try:
-            options = with_seed(options_from(values), holds_seed)
-            prompt = self._page.prompt(model, text, system, is_raw)
+            model, prompt, wanted, exact_key = self._page.asked(*values)
+            options = with_seed(wanted, holds_seed)
             run = Run(model, prompt, options, exact_key)
             self._page.check_request(model, prompt, run.options)
             run.prediction = prediction = self._prediction_of(run)
@@ -486,15 +449,6 @@ class PlaygroundTab:
             self.entries: self._cached_functions_table(),
             self._page.status: self._page.engine_line(),
         }
-
-    def _stop(self, request: gr.Request) -> tuple[Any, Any]:
-        run = self._page.runs.of(str(request.session_hash))
-        ends_at_once = isinstance(run, TextRun) and run.waits_at_engine
-        if not self._page.runs.stop(str(request.session_hash)) or ends_at_once:
-            return gr.skip(), gr.skip()  # There is no run, or it ends at once.
-        # Of anything else the processes are its own, and are ended.
-        note = stopping_note(self._backend.status) if isinstance(run, TextRun) else ""
-        return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")
 
 
 def _can_go_on(shown: Shown | None, family: Family) -> bool:

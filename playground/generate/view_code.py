@@ -11,8 +11,7 @@ import gradio as gr
 
 from playground.generate import permalink
 from playground.generate.request_code import FORMS, SHORTEST, CodeRequest
-from playground.ui.components import QUIET, Field
-from playground.ui.option_controls import options_from
+from playground.ui.components import LATEST, QUIET, Field, heading, html
 from xla_backend import BackendError
 
 if TYPE_CHECKING:
@@ -25,10 +24,9 @@ class ViewCode:
     def __init__(self, page: PageContext) -> None:
         self._page = page
         with gr.Row(elem_classes="card-head"):
-            gr.HTML(
-                '<h2>This request elsewhere</h2><p class="caption">As code that you can run, and '
-                "as a link that opens this page with these settings.</p>",
-                apply_default_css=False,
+            heading(
+                "This request elsewhere",
+                "As code that you can run, and as a link that opens this page with these settings.",
             )
             self.link_runs = gr.Checkbox(
                 label="and run", elem_id="link_runs", container=False, scale=0, min_width=90
@@ -36,7 +34,7 @@ class ViewCode:
             self.copy_link = gr.Button(
                 "Copy link", size="sm", elem_id="copy_link", scale=0, min_width=120
             )
-        self.notice = gr.HTML("", elem_id="copy_notice", apply_default_css=False)
+        self.notice = html("", "copy_notice")
         with gr.Accordion(
             "View code", open=False, elem_id="view_code", elem_classes="more-options"
         ):
@@ -69,8 +67,7 @@ class ViewCode:
             self._write,
             [self.form, *request],
             self.code,
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
         self.copy_link.click(
             None, [*request, self.link_runs], self.notice, js=permalink.copy_script(), **QUIET
@@ -79,33 +76,22 @@ class ViewCode:
         inputs = [component.input for component in (*request, self.link_runs)]
         gr.on(inputs, None, None, self.notice, js="() => ''", **QUIET)
 
-    def _write(
-        self,
-        request: gr.Request,
-        form: str,
-        model: str,
-        text: str,
-        system: str,
-        is_raw: bool,
-        exact_key: bool,
-        *options: Any,
-    ) -> Any:
+    def _write(self, request: gr.Request, form: str, *values: Any) -> Any:
         language, write = FORMS[form]
-        info = self._page.info(model)
         try:
-            values = options_from(options)
+            model, prompt, options, exact_key = self._page.asked(*values)
         except BackendError:  # The visitor is still typing a number.
             return gr.skip()
+        info = self._page.info(model)
         if info is None:
             return gr.skip()
-        prompt = self._page.prompt(model, text, system, is_raw)
         try:
-            key = self._page.backend.predict(model, prompt, values).requested_key
+            key = self._page.backend.predict(model, prompt, options).requested_key
             padded_length = key.padded_length
         except BackendError:  # Too long, empty, or the tokenizer is not downloaded yet.
             padded_length = SHORTEST
         return gr.Code(
-            write(CodeRequest(info, prompt, values, exact_key, padded_length, address(request))),
+            write(CodeRequest(info, prompt, options, exact_key, padded_length, address(request))),
             language=language,
         )
 

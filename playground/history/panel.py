@@ -18,7 +18,17 @@ from playground.history import records, records_file
 from playground.history.records import Record
 from playground.history.table import SCRIPT, history_table, side_by_side, timeline
 from playground.ui import quantities
-from playground.ui.components import PRESS, QUIET, SAVE, notice, small_button
+from playground.ui.components import (
+    FOLLOWING,
+    PRESS,
+    QUIET,
+    SAVE,
+    heading,
+    html,
+    import_button,
+    notice,
+    small_button,
+)
 from playground.ui.families import model_name
 from playground.ui.option_controls import OptionControls, values_for
 from xla_backend import BackendError, GenerationOptions, InvalidRequest
@@ -52,31 +62,20 @@ class HistoryPanel:
     def __init__(self, page: PageContext) -> None:
         self._page = page
         with gr.Row(elem_classes="card-head history-head"):
-            gr.HTML(
-                '<h2>Your runs</h2><p class="caption">Shape is prompt or input slots · '
-                "beams · new slots. Kept in this browser only.</p>",
-                apply_default_css=False,
+            heading(
+                "Your runs",
+                "Shape is prompt or input slots · beams · new slots. Kept in this browser only.",
             )
             with gr.Row(elem_classes="history-actions"):
                 self.csv = small_button("Export CSV", "export_csv")
                 self.json = small_button("Export JSON", "export_json")
-                self.upload = gr.UploadButton(
-                    "Import JSON",
-                    size="sm",
-                    file_types=[".json"],
-                    type="filepath",
-                    elem_id="import_json",
-                    scale=0,
-                    min_width=100,
-                )
+                self.upload = import_button("import_json", min_width=100)
                 self.clear = small_button("Clear", "clear")
                 self.undo = small_button("Undo clear", "undo_clear", visible=False)
-        self.notice = gr.HTML("", elem_id="history_notice", apply_default_css=False)
-        self.timeline = gr.HTML("", elem_id="timeline", apply_default_css=False)
-        self.pinned = gr.HTML("", elem_id="pinned", apply_default_css=False, js_on_load=SCRIPT)
-        self.table = gr.HTML(
-            history_table([]), elem_id="history", apply_default_css=False, js_on_load=SCRIPT
-        )
+        self.notice = html("", "history_notice")
+        self.timeline = html("", "timeline")
+        self.pinned = html("", "pinned", js_on_load=SCRIPT)
+        self.table = html(history_table([]), "history", js_on_load=SCRIPT)
         self._cleared = gr.State([])
         self._made = gr.Textbox(visible=False)
         self._told = gr.Button(visible="hidden", elem_id="runs_are_new")
@@ -115,8 +114,8 @@ class HistoryPanel:
             [runs, self._news],
             self.outputs,
             js="(runs) => [runs, runsOfOthers()]",
-            trigger_mode="multiple",
-            **QUIET,
+            queue=False,
+            **FOLLOWING,
         )
         cleared = [*self.outputs, self._cleared, self.undo]
         self.clear.click(self._clear_runs, [runs, self._cleared], cleared, **QUIET)

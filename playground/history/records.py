@@ -134,7 +134,7 @@ def pinned(runs: Sequence[Record]) -> list[Record]:
 
 
 def merge(runs: Sequence[Record], others: Sequence[Record]) -> tuple[list[Record], int]:
-    """Adds runs of elsewhere, newest first, as far as there is room; none of the own ones goes.
+    """Adds runs from elsewhere, newest first, as far as there is room; own runs all stay.
 
     Returns:
         The runs, and how many were added. Runs that are there already are not added again.

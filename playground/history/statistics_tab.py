@@ -11,7 +11,7 @@ import gradio as gr
 
 from playground.history import records
 from playground.history.statistics_view import engine_statistics, visitor_statistics
-from playground.ui.components import QUIET
+from playground.ui.components import LATEST, QUIET, heading, html
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
@@ -26,32 +26,25 @@ class StatisticsTab:
         self._page = page
         with gr.Row(elem_classes="columns two"):
             with gr.Column(elem_classes="card"):
-                gr.HTML(
-                    '<h2>The engine’s functions</h2><p class="caption">For everybody who uses this '
-                    "page, and from earlier runs of the program. Prompt or input slots · beams · "
-                    "new slots.</p>",
-                    apply_default_css=False,
+                heading(
+                    "The engine’s functions",
+                    "For everybody who uses this page, and from earlier runs of the program. "
+                    "Prompt or input slots · beams · new slots.",
                 )
-                self.engine = gr.HTML(
-                    engine_statistics([], {}), elem_id="statistics_engine", apply_default_css=False
-                )
+                self.engine = html(engine_statistics([], {}), "statistics_engine")
                 self.sent = gr.State(None)
             with gr.Column(elem_classes="card"):
-                gr.HTML(
+                html(
                     '<h2>Your own runs</h2><p class="caption">From the history that this browser '
-                    f"keeps, {records.MAX_RUNS} runs at most.</p>",
-                    apply_default_css=False,
+                    f"keeps, {records.MAX_RUNS} runs at most.</p>"
                 )
-                self.runs = gr.HTML(
-                    visitor_statistics([]), elem_id="statistics_runs", apply_default_css=False
-                )
+                self.runs = html(visitor_statistics([]), "statistics_runs")
         gr.on(
             [page.load, page.engine_is_new.click],
             self._look,
             self.sent,
             [self.engine, self.sent],
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
         gr.on(
             [page.load, page.runs_of_visitor.change],

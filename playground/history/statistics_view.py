@@ -13,6 +13,7 @@ from playground.ui import charts, quantities
 from playground.ui.charts import Bar, Dot
 from playground.ui.families import model_name
 from playground.ui.markup import escape
+from playground.ui.tables import sheet, sizes
 from xla_backend import CacheEntry, CacheKey, CacheOutcome
 from xla_backend.interface.results import KeyHistory, Past
 from xla_backend.interface.timing import summarize
@@ -45,7 +46,7 @@ def engine_statistics(entries: Sequence[CacheEntry], past: Past) -> str:
     longest = max(bar.value for shape in chosen for bar in drawn[shape])
     parts = "".join(
         f'<figure class="shape-times"><figcaption>{escape(model_name(shape[0]))} '
-        f"<small>{_slots(shape[1])} · asked for {quantities.count(times[shape], 'time')}</small>"
+        f"<small>{sizes(shape[1])} · asked for {quantities.count(times[shape], 'time')}</small>"
         f"</figcaption>{charts.bars(drawn[shape], longest, quantities.seconds)}</figure>"
         for shape in chosen
     )
@@ -128,21 +129,19 @@ def _histogram(runs: Sequence[Record]) -> str:
 def _table(shapes: Sequence[ShapeStatistics]) -> str:
     if not shapes:
         return ""
-    head = "".join(f'<th scope="col">{name}</th>' for name in _HEADINGS)
-    rows = "".join(map(_row, shapes))
     return (
         '<figure class="chart"><figcaption>Cached runs by shape</figcaption>'
-        f'<table class="sheet"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+        f"{sheet(_HEADINGS, map(_row, shapes))}"
         '<p class="caption">p95 needs 20 runs and p99 needs 100: below that they would be guesses. '
         "First call: trace, compile (or restoring) and run.</p></figure>"
     )
 
 
-def _row(shape: ShapeStatistics) -> str:
+def _row(shape: ShapeStatistics) -> tuple[str, ...]:
     p95, p99 = shape.run_s.p95_s, shape.run_s.p99_s
-    values = (
+    return (
         escape(model_name(shape.model)),
-        _slots(shape.key),
+        sizes(shape.key),
         str(shape.run_s.n),
         quantities.seconds(shape.first_call_s),
         quantities.seconds(shape.run_s.p50_s),
@@ -150,12 +149,3 @@ def _row(shape: ShapeStatistics) -> str:
         _NO_P99 if p99 is None else quantities.seconds(p99),
         quantities.rate(shape.tokens_per_second),
     )
-    cells = "".join(
-        f'<td data-label="{name}"><div>{value}</div></td>'
-        for name, value in zip(_HEADINGS, values, strict=True)
-    )
-    return f"<tr>{cells}</tr>"
-
-
-def _slots(key: CacheKey) -> str:
-    return f"{key.padded_length} · {key.num_beams} · {key.max_new_tokens}"

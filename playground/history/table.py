@@ -17,6 +17,7 @@ from playground.ui.families import model_name
 from playground.ui.markup import escape
 from playground.ui.outcomes import badge
 from playground.ui.report_parts import PHASE_NAMES
+from playground.ui.tables import sheet, sizes
 from xla_backend import CacheKey, CacheOutcome
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.timing import PHASES, RESTORING
@@ -48,14 +49,9 @@ def history_table(runs: Sequence[Record]) -> str:
             '<p class="nothing">Your runs appear here. They are kept in this browser, not on the '
             "server, and are still here after a reload.</p>"
         )
-    head = "".join(
-        f'<th scope="col">{name or "<span class=unseen>Actions</span>"}</th>' for name in _HEADINGS
-    )
-    rows = "".join(map(_row, runs))
     return (
         '<div class="runs-box" tabindex="0" role="region" aria-label="Your runs">'
-        f'<table class="sheet runs"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-        "</div>"
+        f"{sheet(_HEADINGS, map(_row, runs), 'sheet runs')}</div>"
     )
 
 
@@ -136,24 +132,19 @@ def _verdict(chosen: Sequence[Record]) -> str:
     )
 
 
-def _row(run: Record) -> str:
+def _row(run: Record) -> tuple[str, ...]:
     timing = run["timing"]
-    values = (
+    return (
         str(run["run"]),
         badge(CacheOutcome(run["cache"])),
         f'<div class="run-text" dir="auto">{_short_story(run)}</div>{_details(run)}',
-        f'<span class="number">{_key(run["key"])}</span> '
+        f'<span class="number">{sizes(CacheKey(**run["key"]))}</span> '
         f"<small>{escape(model_name(run['model']))}</small>",
         f'<span class="number">{quantities.seconds(timing["total_s"])}</span>',
         f'<span class="number">{quantities.seconds_or_dash(run["ttft_s"])}</span>',
         quantities.rate(run["tokens_per_second"]),
         _actions(run),
     )
-    cells = "".join(
-        f'<td data-label="{name}"><div>{value}</div></td>'
-        for name, value in zip(_HEADINGS, values, strict=True)
-    )
-    return f"<tr>{cells}</tr>"
 
 
 def _actions(run: Record) -> str:
@@ -206,10 +197,6 @@ def _short(text: str, most: int = _MAX_CHARACTERS) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _key(key: dict[str, int]) -> str:
-    return f"{key['padded_length']} · {key['num_beams']} · {key['max_new_tokens']}"
-
-
 def _shape(run: Record) -> str:
     return str(CacheKey(**run["key"]))
 
@@ -241,12 +228,12 @@ def _first_call(run: Record) -> str:
 
 
 def _shape_asked_for(run: Record) -> str:
-    return _key(run["requested_key"]) + (", exact" if run["exact_key"] else "")
+    return sizes(CacheKey(**run["requested_key"])) + (", exact" if run["exact_key"] else "")
 
 
 _METRICS: dict[str, Callable[[Record], str]] = {
     "Model": lambda run: escape(model_name(run["model"])),
-    "Shape": lambda run: _key(run["key"]),
+    "Shape": lambda run: sizes(CacheKey(**run["key"])),
     "Shape asked for": _shape_asked_for,
     "End to end": lambda run: quantities.seconds(run["timing"]["total_s"]),
     "TTFT": lambda run: quantities.seconds_or_dash(run["ttft_s"]),

@@ -32,6 +32,11 @@ def key_of(text: str) -> CacheKey:
     return CacheKey(padded_length, num_beams, max_new_tokens)
 
 
+def word_of(key: CacheKey) -> str:
+    """The inverse of `key_of`."""
+    return f"{key.padded_length}x{key.num_beams}x{key.max_new_tokens}"
+
+
 def check_own(page: PageContext) -> None:
     """Refuses on a page for strangers what loads the model a second time.
 
@@ -51,4 +56,4 @@ def choices(page: PageContext, model: str | None) -> list[tuple[str, str]]:
         keys = page.inspector.keys(page.backend.identity(model))
     except BackendError:  # it is not downloaded, so nothing was compiled for it
         return []
-    return [(str(key), f"{key.padded_length}x{key.num_beams}x{key.max_new_tokens}") for key in keys]
+    return [(str(key), word_of(key)) for key in keys]

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from playground.ui import charts, quantities, report_parts
 from playground.ui.charts import Bar
 from playground.ui.markup import escape
+from playground.ui.tables import sheet
 from xla_backend.inspection.hlo import origin
 from xla_backend.inspection.inspection import FunctionInside, Inspection, KernelInside, Sums, sums
 from xla_backend.inspection.measurement import Measurement
@@ -142,20 +143,16 @@ def _measured(decode: FunctionInside, measured: Measurement) -> str:
 def _ways(measured: Measurement) -> str:
     if not measured.ways:
         return ""
-    head = "".join(
-        f'<th scope="col">{said}</th>' for said in ("One layer", "Kernels", "Bytes", "A call")
-    )
-    rows = "".join(
-        f'<tr><td data-label="One layer"><div translate="no">{_WAYS[way]}</div></td>'
-        f'<td data-label="Kernels"><div>{layer.kernels:,}</div></td>'
-        f'<td data-label="Bytes"><div>{_amount(layer.bytes, "B")}</div></td>'
-        f'<td data-label="A call"><div>{quantities.fine_seconds(layer.seconds)}</div></td></tr>'
+    rows = [
+        (
+            f'<span translate="no">{_WAYS[way]}</span>',
+            f"{layer.kernels:,}",
+            _amount(layer.bytes, "B"),
+            quantities.fine_seconds(layer.seconds),
+        )
         for way, layer in measured.ways.items()
-    )
-    return (
-        f'<table class="sheet" id="inside_ways"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table>"
-    )
+    ]
+    return sheet(("One layer", "Kernels", "Bytes", "A call"), rows, elem_id="inside_ways")
 
 
 def _roofline(seen: Inspection, measured: Measurement) -> str:
@@ -276,30 +273,20 @@ def _largest(inside: FunctionInside, measured: Measurement | None) -> str:
     took = measured.kernel_s if measured else {}
     order = sorted(inside.kernels, key=lambda one: (-took.get(one.name, 0.0), -one.bytes))[:LISTED]
     names = ("Kernel", "Layer", "FLOPs", "Bytes", "Time", "Line of Python")
-    head = "".join(f'<th scope="col">{name}</th>' for name in names)
-    rows = []
-    for kernel in order:
-        seconds = took.get(kernel.name)
-        cells = (
+    rows = [
+        (
             f'<span class="signature" translate="no">{escape(kernel.name)}</span>',
             "–" if kernel.layer is None else str(kernel.layer),
             _amount(kernel.flops, ""),
             _amount(kernel.bytes, "B"),
-            "–" if seconds is None else quantities.fine_seconds(seconds),
+            quantities.fine_seconds(took[kernel.name]) if kernel.name in took else "–",
             f'<span class="signature" translate="no">{escape(kernel.source)}</span>',
         )
-        rows.append(
-            "<tr>"
-            + "".join(
-                f'<td data-label="{name}"><div>{cell}</div></td>'
-                for name, cell in zip(names, cells, strict=True)
-            )
-            + "</tr>"
-        )
+        for kernel in order
+    ]
     return (
         '<section id="inside_largest"><h3>The largest kernels of a token</h3>'
-        f'<table class="sheet"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
-        "</section>"
+        f"{sheet(names, rows)}</section>"
     )
 
 

@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from playground.context.measuring import TICK_S, is_idle
 from playground.inside import report
 from playground.inside.functions import NO_STORE, check_own, choices, key_of
 from playground.inside.texts_route import links
 from playground.ui.components import (
     BESIDE_THE_ENGINE,
     FOLLOWING,
-    PAGE_EVENT,
+    LATEST,
     QUIET,
     empty_on_change,
+    heading,
+    html,
     model_dropdown,
     notice,
 )
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
     from playground.context.page_context import PageContext
     from xla_backend.inspection.inspector import Inspector
 
-TICK_S = 0.5
 PATIENCE_S = 60.0
 """How long a measurement waits for an idle engine; then it measures beside it."""
 
@@ -47,19 +49,16 @@ class InsideTab:
         with gr.Column(elem_classes="card"):
             self._build_choice()
         with gr.Column(elem_classes="card"):
-            self.report = gr.HTML(
-                report.empty_report(_NOTHING if page.inspector else NO_STORE),
-                elem_id="inside_report",
-                apply_default_css=False,
+            self.report = html(
+                report.empty_report(_NOTHING if page.inspector else NO_STORE), "inside_report"
             )
         self._connect()
 
     def _build_choice(self) -> None:
-        gr.HTML(
-            '<h2>Inside a compiled function</h2><p class="caption">What XLA made of it: kernels, '
-            "what each reads and computes, and where the time of a token goes. The engine "
-            "is not asked.</p>",
-            apply_default_css=False,
+        heading(
+            "Inside a compiled function",
+            "What XLA made of it: kernels, what each reads and computes, and where the time of a "
+            "token goes. The engine is not asked.",
         )
         with gr.Row():
             models = [*self._page.models(), *self._page.speech_models()]
@@ -73,8 +72,8 @@ class InsideTab:
             mine = self._page.admin
             self.measure = gr.Button("Measure a token", elem_id="inside_measure", visible=mine)
             self.texts = gr.Button("Files to download", elem_id="inside_texts", visible=mine)
-        self.notice = gr.HTML("", elem_id="inside_notice", apply_default_css=False)
-        self.files = gr.HTML("", elem_id="inside_files", apply_default_css=False)
+        self.notice = html("", "inside_notice")
+        self.files = html("", "inside_files")
 
     def _connect(self) -> None:
         page = self._page
@@ -85,8 +84,7 @@ class InsideTab:
             self._offer,
             [self.model, self.function],
             self.function,
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
         chosen = [self.model, self.function]
         for button, said, work in (
@@ -107,7 +105,6 @@ class InsideTab:
                 chosen,
                 [self.notice, self.report, self.files],
                 **BESIDE_THE_ENGINE,
-                **PAGE_EVENT,
                 **FOLLOWING,
             )
 
@@ -134,7 +131,7 @@ class InsideTab:
             key = key_of(function or "")
             self._page.check_model(model)
             started = time.monotonic()
-            while not self._is_idle() and time.monotonic() - started < PATIENCE_S:
+            while not is_idle(self._page.backend) and time.monotonic() - started < PATIENCE_S:
                 time.sleep(TICK_S)
             self._inspector().measure(model, self._page.backend.identity(model), key)
             return {self.notice: "", self.report: self._report(model, function)}
@@ -157,7 +154,3 @@ class InsideTab:
         identity, inspector = self._page.backend.identity(model), self._inspector()
         seen = inspector.inspect(model, identity, key)
         return report.report(seen, inspector.measured(identity, key))
-
-    def _is_idle(self) -> bool:
-        backend = self._page.backend
-        return backend.status.state in ("ready", "stopped") and not backend.prefetching()

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from playground.inside.functions import key_of
+from playground.inside.functions import key_of, word_of
 from playground.ui.markup import escape
 from xla_backend import BackendError, CacheKey
 from xla_backend.inspection.inspector import TEXTS
@@ -46,14 +46,8 @@ def texts_route(page: PageContext) -> Route:
 
 def links(model: str, key: CacheKey) -> str:
     """The files to download, as HTML."""
-    said = "".join(
-        f'<li><a href="{PATH.lstrip("/")}?{escape(_query(model, key, name))}" download="{name}">'
-        f"{name}</a></li>"
-        for name in TEXTS
-    )
+    said = ""
+    for name in TEXTS:
+        query = escape(urlencode({"model": model, "key": word_of(key), "file": name}))
+        said += f'<li><a href="{PATH.lstrip("/")}?{query}" download="{name}">{name}</a></li>'
     return f'<ul class="inside-files" translate="no" dir="ltr">{said}</ul>'
-
-
-def _query(model: str, key: CacheKey, name: str) -> str:
-    sizes = f"{key.padded_length}x{key.num_beams}x{key.max_new_tokens}"
-    return urlencode({"model": model, "key": sizes, "file": name})

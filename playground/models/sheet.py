@@ -13,6 +13,7 @@ from playground.ui.families import architecture, model_name
 from playground.ui.markup import escape
 from playground.ui.quantities import file_size, seconds
 from playground.ui.report_parts import progress_bar
+from playground.ui.tables import sheet
 from xla_backend import CacheKey, ModelInfo
 from xla_backend.interface.results import KeyHistory, Past
 
@@ -22,9 +23,8 @@ _DASH = "–"
 
 def models_sheet(models: Sequence[ModelInfo], past: Past) -> str:
     """All models as an HTML table."""
-    rows = "".join(_row(_values(model) | _last_run(past.get(model.name, {}))) for model in models)
-    head = "".join(f'<th scope="col">{name}</th>' for name in _HEADINGS)
-    return f'<table class="sheet"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+    rows = [_values(model) | _last_run(past.get(model.name, {})) for model in models]
+    return sheet(_HEADINGS, [row.values() for row in rows])
 
 
 def candidate_sheet(model: ModelInfo) -> str:
@@ -32,10 +32,7 @@ def candidate_sheet(model: ModelInfo) -> str:
     values = _values(model)
     if model.source == "hub" and not model.model_type:
         values["Architecture"] = "in the file, which must be downloaded first"
-    head = "".join(f'<th scope="col">{name}</th>' for name in values)
-    return (
-        f'<table class="sheet"><thead><tr>{head}</tr></thead><tbody>{_row(values)}</tbody></table>'
-    )
+    return sheet(values, [values.values()])
 
 
 def progress_line(progress: AddingProgress | None) -> str:
@@ -79,10 +76,3 @@ def _last_run(past: dict[CacheKey, KeyHistory]) -> dict[str, str]:
     assert history.run_s is not None
     shape = f"{key.padded_length} + {key.max_new_tokens} slots"
     return {"Last run here": f"{seconds(history.run_s)} <small>{shape}</small>"}
-
-
-def _row(values: dict[str, str]) -> str:
-    cells = "".join(
-        f'<td data-label="{name}"><div>{value}</div></td>' for name, value in values.items()
-    )
-    return f"<tr>{cells}</tr>"

@@ -14,7 +14,7 @@ import gradio as gr
 
 from playground.models.adding import Adding
 from playground.models.sheet import candidate_sheet, models_sheet, progress_line
-from playground.ui.components import QUIET, model_choices, notice
+from playground.ui.components import LATEST, QUIET, heading, html, model_choices, notice
 from xla_backend import BackendError, ModelInfo
 from xla_backend.checkpoints.models import candidate
 
@@ -35,12 +35,12 @@ class ModelsTab:
         if page.added is not None:
             self._build_adding(page.added)
         with gr.Column(elem_classes="card"):
-            gr.HTML(
-                '<h2>All models</h2><p class="caption">What each takes. The last run is of the '
-                "shape that was used most; it counts the engine alone, without waiting.</p>",
-                apply_default_css=False,
+            heading(
+                "All models",
+                "What each takes. The last run is of the shape that was used most; it counts the "
+                "engine alone, without waiting.",
             )
-            self.sheet = gr.HTML("", elem_id="models_sheet", apply_default_css=False)
+            self.sheet = html("", "models_sheet")
         self.sent = gr.State(None)
         looked_at = [self.sheet, self.sent]
         if page.added is not None:
@@ -51,19 +51,18 @@ class ModelsTab:
             self._look,
             self.sent,
             looked_at,
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
 
     def _build_adding(self, added: AddedModels) -> None:
         self._adding = Adding(added)
         self._page.watched.append(lambda: self._adding.progress)
         with gr.Column(elem_classes="card"):
-            gr.HTML(
-                '<h2>Add a model</h2><p class="caption">From the Hugging Face Hub, or a folder or '
-                "GGUF file on this computer. You see what it is before anything large is "
-                "downloaded, and it is remembered for the next start.</p>",
-                apply_default_css=False,
+            heading(
+                "Add a model",
+                "From the Hugging Face Hub, or a folder or GGUF file on this computer. You see "
+                "what it is before anything large is downloaded, and it is remembered for the next"
+                " start.",
             )
             self.wanted = gr.Textbox(
                 label="Hub id or path",
@@ -77,8 +76,8 @@ class ModelsTab:
                     "Add", variant="primary", interactive=False, elem_id="add_model"
                 )
                 self.cancel = gr.Button("Cancel", interactive=False, elem_id="cancel_adding")
-            self.found = gr.HTML("", elem_id="add_found", apply_default_css=False)
-            self.progress = gr.HTML("", elem_id="adding", apply_default_css=False)
+            self.found = html("", "add_found")
+            self.progress = html("", "adding")
             self.candidate = gr.State(None)
             self.names = gr.State(tuple(added.read()))  # that are in the lists of the other tabs
 
@@ -121,8 +120,7 @@ class ModelsTab:
             follow,
             self.names,
             [self.names, *pickers],
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
 
     def _look(self, sent: int | None) -> Updates | dict[Any, Any]:

@@ -118,7 +118,7 @@ class Gate:
         except _TooLarge:
             await answer.tell(413, _TOO_LARGE.format(most=most_bytes(scope["path"])))
         except _NOT_UNDERSTOOD_ERRORS as error:
-            # Gradio looks up whatever it is sent. The error's own text may hold a visitor's.
+            # Gradio looks up anything that it is sent. The error's own text may hold a visitor's.
             logger.warning("A request was not understood (%s)", type(error).__name__)
             await answer.tell(400, _NOT_UNDERSTOOD)
         except Exception:

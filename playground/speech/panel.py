@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from playground.speech.word_differences import word_pairs
 from playground.ui import quantities, report_parts
 from playground.ui.markup import escape
 from playground.ui.outcomes import MEANING, badge
+from playground.ui.tables import sheet
 from xla_backend import CacheOutcome, Prediction, Timing, TranscribedWindow, Transcription
 
 _PHASE_NAMES = {
@@ -175,16 +177,12 @@ def window_table(windows: Sequence[TranscribedWindow]) -> str:
             '<p class="nothing">The windows of a longer recording appear here, each with its text '
             "and what it took. All of them run on one compiled function.</p>"
         )
-    head = "".join(f'<th scope="col">{name}</th>' for name in _HEADINGS)
-    rows = "".join(_row(number, window) for number, window in enumerate(windows, start=1))
-    return (
-        f'<table class="sheet windows"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-    )
+    return sheet(_HEADINGS, map(_row, count(1), windows), "sheet windows")
 
 
-def _row(number: int, window: TranscribedWindow) -> str:
+def _row(number: int, window: TranscribedWindow) -> tuple[str, ...]:
     silent = window.cache is None
-    values = (
+    return (
         str(number),
         f'<span class="number">{_clock(window.start_s)} – {_clock(window.end_s)}</span>',
         escape(window.text) or f"<small>{'silence, not run' if silent else 'no words'}</small>",
@@ -192,11 +190,6 @@ def _row(number: int, window: TranscribedWindow) -> str:
         # Without the queue: that belongs to the whole recording and is among its phases.
         f'<span class="number">{quantities.seconds(_worked_s(window.timing))}</span>',
     )
-    cells = "".join(
-        f'<td data-label="{name}"><div>{value}</div></td>'
-        for name, value in zip(_HEADINGS, values, strict=True)
-    )
-    return f"<tr>{cells}</tr>"
 
 
 def _clock(value: float) -> str:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from playground.context.status_line import stopping_note
 from playground.speech.examples import speech_examples
 from playground.speech.panel import (
     Heard,
@@ -26,10 +25,12 @@ from playground.speech.panel import (
 from playground.speech.runs import SpeechRun
 from playground.ui.components import (
     FOLLOWING,
-    PAGE_EVENT,
+    LATEST,
     QUIET,
     Field,
     empty_on_change,
+    heading,
+    html,
     model_dropdown,
     name_buttons,
     notice,
@@ -111,21 +112,19 @@ class SpeechTab:
 
     def _build_nothing(self) -> None:
         with gr.Column(elem_classes="card"):
-            gr.HTML(
+            html(
                 '<p class="nothing">This page offers no speech model. Its server can be started '
-                f"with one: <code>--models {DEFAULT_SPEECH_MODEL}</code>.</p>",
-                apply_default_css=False,
+                f"with one: <code>--models {DEFAULT_SPEECH_MODEL}</code>.</p>"
             )
 
     def _build_request(self, models: list[ModelInfo]) -> None:
         self.model = model_dropdown(models, "speech_model")
         if any(model.name == DEFAULT_SPEECH_MODEL for model in models):
-            gr.HTML(
+            html(
                 f'<p class="caption"><strong>{DEFAULT_SPEECH_MODEL}</strong> knows some 250 words '
                 "of household commands and was trained on synthetic voices only. For real speech "
                 f"choose <strong>{REAL_SPEECH_MODEL}</strong>.</p>",
-                elem_id="speech_caution",
-                apply_default_css=False,
+                "speech_caution",
             )
         self.recording = gr.Audio(
             sources=["upload", "microphone"],
@@ -143,18 +142,12 @@ class SpeechTab:
         with gr.Row(elem_classes="actions"):
             self.transcribe = gr.Button("Transcribe", variant="primary", elem_id="transcribe")
             self.stop = gr.Button("Stop", interactive=False, elem_id="stop_speech")
-        self.prediction = gr.HTML(
-            awaited_prediction_line("Looking up the model"),
-            elem_id="speech_prediction",
-            apply_default_css=False,
-        )
-        self.notice = gr.HTML("", elem_id="speech_notice", apply_default_css=False)
+        self.prediction = html(awaited_prediction_line("Looking up the model"), "speech_prediction")
+        self.notice = html("", "speech_notice")
 
     def _build_result(self) -> None:
-        self.transcript = gr.HTML(empty_transcript(), elem_id="heard", apply_default_css=False)
-        self.report = gr.HTML(
-            empty_speech_report(), elem_id="speech_report", apply_default_css=False
-        )
+        self.transcript = html(empty_transcript(), "heard")
+        self.report = html(empty_speech_report(), "speech_report")
         self.shown = gr.State(None)
         self.entries_seen = gr.State(None)
 
@@ -194,12 +187,12 @@ class SpeechTab:
 
     def _build_windows(self) -> None:
         with gr.Column(elem_classes="card"):
-            gr.HTML(
-                '<h2>Windows</h2><p class="caption">A recording that is longer than what the model '
-                "hears at once is cut into windows, where it is quietest.</p>",
-                apply_default_css=False,
+            heading(
+                "Windows",
+                "A recording that is longer than what the model hears at once is cut into windows,"
+                " where it is quietest.",
             )
-            self.windows = gr.HTML(window_table([]), elem_id="windows", apply_default_css=False)
+            self.windows = html(window_table([]), "windows")
 
     # ---- what happens
 
@@ -221,15 +214,13 @@ class SpeechTab:
             self._predict,
             self._options,
             self.prediction,
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
         self._page.engine_is_new.click(
             self._look_at_engine,
             [self.entries_seen, *self._options],
             [self.prediction, self.entries_seen],
-            trigger_mode="always_last",
-            **QUIET,
+            **LATEST,
         )
 
     def _connect_run(self) -> None:
@@ -252,11 +243,10 @@ class SpeechTab:
                 self.transcribe,
                 self.stop,
             ],
-            **PAGE_EVENT,
             **FOLLOWING,
             **self._page.alone,
         )
-        self.stop.click(self._stop, None, [self.stop, self.notice], **QUIET)
+        self.stop.click(self._page.stop, None, [self.stop, self.notice], **QUIET)
 
     def _choose_model(self, name: str) -> list[Any]:
         model = next((m for m in self._page.speech_models() if m.name == name), None)
@@ -348,9 +338,8 @@ class SpeechTab:
         session = str(request.session_hash)
         run = self._page.runs.take(session, SpeechRun)
         if run is None:  # `_begin` found a mistake and reported it.
-            yield {
-                self.notice: gr.skip()
-            }  # A generator that yields nothing would empty its outputs.
+            # A generator that yields nothing would empty its outputs.
+            yield {self.notice: gr.skip()}
             return
         heard = None
         with self._page.runs.carrying_out(session) as ending:
@@ -382,12 +371,6 @@ class SpeechTab:
             self.stop: gr.update(value="Stop", interactive=False),
             self._page.status: self._page.engine_line(),
         }
-
-    def _stop(self, request: gr.Request) -> tuple[Any, Any]:
-        if not self._page.runs.stop(str(request.session_hash)):
-            return gr.skip(), gr.skip()
-        note = stopping_note(self._backend.status)
-        return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")
 
 
 def _options_from(num_beams: Any, max_new_tokens: Any) -> GenerationOptions:

@@ -28,10 +28,14 @@ PAGE_EVENT: dict[str, Any] = {
 # Events that only change what is on the page: never queued behind the engine.
 QUIET: dict[str, Any] = {"queue": False, **PAGE_EVENT}
 
+# Likewise, for what shows the newest values: of the events that come during one, only the last is
+# carried out.
+LATEST: dict[str, Any] = {**QUIET, "trigger_mode": "always_last"}
+
 # An event that follows another one's. Gradio drops an event while the same one of an earlier press
 # is going on: then the run that the first event entered would never be carried out, and its button
 # stay switched off. A press that was refused has such events too, and they wait in the line.
-FOLLOWING: dict[str, Any] = {"trigger_mode": "multiple"}
+FOLLOWING: dict[str, Any] = {**PAGE_EVENT, "trigger_mode": "multiple"}
 
 BESIDE_THE_ENGINE: dict[str, Any] = {"concurrency_id": "beside", "concurrency_limit": 1}
 """Settings of an event whose work is a process of its own, of a low priority: not in the engine's
@@ -70,8 +74,18 @@ Field = (
 class."""
 
 
+def html(content: str, elem_id: str | None = None, **options: Any) -> gr.HTML:
+    """HTML that looks as the style sheets have it, without Gradio's own rules for it."""
+    return gr.HTML(content, elem_id=elem_id, apply_default_css=False, **options)
+
+
+def heading(title: str, caption: str) -> gr.HTML:
+    """The head of a card: its title, and a line below it that says more."""
+    return html(f'<h2>{title}</h2><p class="caption">{caption}</p>')
+
+
 def without_validation(control: Control) -> Control:
-    """Has a field for a number pass on whatever was typed; the request's own check then refuses it.
+    """Has a field for a number pass on anything typed; the request's own check then refuses it.
 
     Gradio's check would answer a number beyond a slider's end with a failure of the server.
     """
@@ -109,6 +123,19 @@ def model_choices(models: Sequence[ModelInfo]) -> list[tuple[str, str]]:
 def small_button(label: str, elem_id: str, visible: bool = True) -> gr.Button:
     """A button beside others, no wider than its label needs."""
     return gr.Button(label, size="sm", elem_id=elem_id, scale=0, min_width=90, visible=visible)
+
+
+def import_button(elem_id: str, min_width: int) -> gr.UploadButton:
+    """A button that takes a file which the page has written."""
+    return gr.UploadButton(
+        "Import JSON",
+        size="sm",
+        file_types=[".json"],
+        type="filepath",
+        elem_id=elem_id,
+        scale=0,
+        min_width=min_width,
+    )
 
 
 def system_prompt(elem_id: str) -> gr.Textbox:

@@ -12,9 +12,9 @@ from typing import Any
 
 import gradio as gr
 
-from playground.ui.components import QUIET, Field, without_validation
+from playground.ui.components import LATEST, Field, without_validation
 from xla_backend import GenerationOptions
-from xla_backend.interface.options import MAX_DRAFTS
+from xla_backend.interface.options import MAX_DRAFTS, MAX_NUM_BEAMS
 
 LABELS = {
     "max_new_tokens": "New tokens",
@@ -49,6 +49,40 @@ _OFF_BY_DEFAULT = (
 EARLY_STOPPING = {"unlikely": False, "enough": True, "impossible": "never"}
 MAX_NEW_TOKENS = 256
 """The engine takes more; a page that shows what a token costs does not need them."""
+_SLIDERS: dict[str, tuple[float, float, float, str]] = {
+    "max_new_tokens": (1, MAX_NEW_TOKENS, 1, "Most tokens to write. Part of the shape."),
+    "num_beams": (1, MAX_NUM_BEAMS, 1, "Texts searched side by side. Part of the shape."),
+    "temperature": (
+        *(0, 2, 0.05),
+        "0 always takes the likeliest token; higher is bolder. Never compiles anew.",
+    ),
+    "top_k": (
+        *(0, 200, 1),
+        "Draw from the k likeliest tokens; 0 is all. Needs temperature above 0.",
+    ),
+    "top_p": (
+        *(0.05, 1, 0.05),
+        "Draw from the likeliest tokens that add up to p. Needs temperature above 0.",
+    ),
+    "min_p": (
+        *(0, 1, 0.01),
+        "Draw from tokens at least this likely next to the likeliest; 0 is all. Needs temperature "
+        "above 0.",
+    ),
+    "repetition_penalty": (0.5, 2, 0.05, "Above 1 avoids words that already occurred."),
+    "presence_penalty": (-2, 2, 0.1, "Above 0 avoids tokens that were written already."),
+    "frequency_penalty": (
+        *(-2, 2, 0.1),
+        "Above 0 avoids tokens the more, the more often they came.",
+    ),
+    "length_penalty": (-2, 2, 0.1, "Above 0 favours longer texts. Needs 2 beams or more."),
+    "prompt_lookup_num_tokens": (
+        *(0, MAX_DRAFTS, 1),
+        "Guess so many tokens at a time from what is there: the same text, sooner where it "
+        "repeats. 0 is off, 3 a good number. Part of the shape. Needs 1 beam.",
+    ),
+}
+"""The lowest value, the highest, the step, and what is said of it."""
 _SEEDS = 1_000_000
 """Seeds that are drawn are below it: enough to be new, and short enough to be told."""
 
@@ -74,16 +108,22 @@ class OptionControls:
             prefix: what the elements' ids begin with.
             most_new_tokens: what a visitor may ask for at most.
         """
+        self._defaults = defaults
         self._prefix = prefix
         self._most_new_tokens = slider_end(most_new_tokens)
         self._by_name: dict[str, Field] = {}
-        self._build_shape(defaults)
+        for name in ("max_new_tokens", "num_beams", "temperature"):
+            self._build_slider(name)
         with gr.Accordion("More options", open=False, elem_classes="more-options"):
-            self._build_sampling(defaults)
-            self._build_penalties(defaults)
-            self._build_beams(defaults)
-            self._build_stop(defaults)
-            self._build_lookup(defaults)
+            for name in ("top_k", "top_p", "min_p"):
+                self._build_slider(name, interactive=defaults.do_sample)
+            self._build_seed()
+            for name in ("repetition_penalty", "presence_penalty", "frequency_penalty"):
+                self._build_slider(name)
+            self._build_slider("length_penalty", interactive=defaults.num_beams > 1)
+            self._build_early_stopping()
+            self._build_stop()
+            self._build_slider("prompt_lookup_num_tokens")
         for control in self._by_name.values():
             if isinstance(control, gr.Slider | gr.Number):
                 without_validation(control)
@@ -107,70 +147,23 @@ class OptionControls:
             if isinstance(control, gr.Slider)
         }
 
-    def _build_shape(self, defaults: GenerationOptions) -> None:
-        self._by_name["max_new_tokens"] = gr.Slider(
-            1,
-            self._most_new_tokens,
-            value=defaults.max_new_tokens,
-            step=1,
-            label=LABELS["max_new_tokens"],
-            info="Most tokens to write. Part of the shape.",
-            elem_id=f"{self._prefix}max_new_tokens",
-        )
-        self._by_name["num_beams"] = gr.Slider(
-            1,
-            8,
-            value=defaults.num_beams,
-            step=1,
-            label=LABELS["num_beams"],
-            info="Texts searched side by side. Part of the shape.",
-            elem_id=f"{self._prefix}num_beams",
-        )
-        self._by_name["temperature"] = gr.Slider(
-            0,
-            2,
-            value=defaults.temperature,
-            step=0.05,
-            label=LABELS["temperature"],
-            info="0 always takes the likeliest token; higher is bolder. Never compiles anew.",
-            elem_id=f"{self._prefix}temperature",
+    def _build_slider(self, name: str, interactive: bool | None = None) -> None:
+        lowest, highest, step, info = _SLIDERS[name]
+        self._by_name[name] = gr.Slider(
+            lowest,
+            self._most_new_tokens if name == "max_new_tokens" else highest,
+            value=getattr(self._defaults, name),
+            step=step,
+            label=LABELS[name],
+            info=info,
+            interactive=interactive,
+            elem_id=f"{self._prefix}{name}",
         )
 
-    def _build_sampling(self, defaults: GenerationOptions) -> None:
-        sampled = defaults.do_sample
-        self._by_name["top_k"] = gr.Slider(
-            0,
-            200,
-            value=defaults.top_k,
-            step=1,
-            label=LABELS["top_k"],
-            info="Draw from the k likeliest tokens; 0 is all. Needs temperature above 0.",
-            interactive=sampled,
-            elem_id=f"{self._prefix}top_k",
-        )
-        self._by_name["top_p"] = gr.Slider(
-            0.05,
-            1,
-            value=defaults.top_p,
-            step=0.05,
-            label=LABELS["top_p"],
-            info="Draw from the likeliest tokens that add up to p. Needs temperature above 0.",
-            interactive=sampled,
-            elem_id=f"{self._prefix}top_p",
-        )
-        self._by_name["min_p"] = gr.Slider(
-            0,
-            1,
-            value=defaults.min_p,
-            step=0.01,
-            label=LABELS["min_p"],
-            info="Draw from tokens at least this likely next to the likeliest; 0 is all. Needs "
-            "temperature above 0.",
-            interactive=sampled,
-            elem_id=f"{self._prefix}min_p",
-        )
+    def _build_seed(self) -> None:
+        sampled = self._defaults.do_sample
         self._by_name["seed"] = gr.Number(
-            value=defaults.seed,
+            value=self._defaults.seed,
             precision=0,
             minimum=0,
             label=LABELS["seed"],
@@ -185,60 +178,23 @@ class OptionControls:
             elem_id=f"{self._prefix}hold",
         )
 
-    def _build_penalties(self, defaults: GenerationOptions) -> None:
-        self._by_name["repetition_penalty"] = gr.Slider(
-            0.5,
-            2,
-            value=defaults.repetition_penalty,
-            step=0.05,
-            label=LABELS["repetition_penalty"],
-            info="Above 1 avoids words that already occurred.",
-            elem_id=f"{self._prefix}repetition_penalty",
-        )
-        for name, info in (
-            ("presence_penalty", "Above 0 avoids tokens that were written already."),
-            ("frequency_penalty", "Above 0 avoids tokens the more, the more often they came."),
-        ):
-            self._by_name[name] = gr.Slider(
-                -2,
-                2,
-                value=getattr(defaults, name),
-                step=0.1,
-                label=LABELS[name],
-                info=info,
-                elem_id=f"{self._prefix}{name}",
-            )
-
-    def _build_beams(self, defaults: GenerationOptions) -> None:
-        several = defaults.num_beams > 1
-        self._by_name["length_penalty"] = gr.Slider(
-            -2,
-            2,
-            value=defaults.length_penalty,
-            step=0.1,
-            label=LABELS["length_penalty"],
-            info="Above 0 favours longer texts. Needs 2 beams or more.",
-            interactive=several,
-            elem_id=f"{self._prefix}length_penalty",
-        )
+    def _build_early_stopping(self) -> None:
         self._by_name["early_stopping"] = gr.Radio(
             [
                 ("a better text is unlikely", "unlikely"),
                 ("enough texts are finished", "enough"),
                 ("a better text is impossible", "impossible"),
             ],
-            value=next(
-                name for name, value in EARLY_STOPPING.items() if value == defaults.early_stopping
-            ),
+            value=_word_of(self._defaults.early_stopping),
             label=LABELS["early_stopping"],
             info="Needs 2 beams or more.",
-            interactive=several,
+            interactive=self._defaults.num_beams > 1,
             elem_id=f"{self._prefix}early_stopping",
         )
 
-    def _build_stop(self, defaults: GenerationOptions) -> None:
+    def _build_stop(self) -> None:
         self._by_name["stop"] = gr.Textbox(
-            value=stop_text(defaults),
+            value=stop_text(self._defaults),
             lines=2,
             max_lines=4,
             label=LABELS["stop"],
@@ -247,35 +203,21 @@ class OptionControls:
             elem_id=f"{self._prefix}stop_strings",
         )
 
-    def _build_lookup(self, defaults: GenerationOptions) -> None:
-        name = "prompt_lookup_num_tokens"
-        self._by_name[name] = gr.Slider(
-            0,
-            MAX_DRAFTS,
-            value=defaults.prompt_lookup_num_tokens,
-            step=1,
-            label=LABELS[name],
-            info="Guess so many tokens at a time from what is there: the same text, sooner where "
-            "it repeats. 0 is off, 3 a good number. Part of the shape. Needs 1 beam.",
-            elem_id=f"{self._prefix}{name}",
-        )
-
     def connect(self) -> None:
         """Switches off what has no effect, as long as it has none."""
-        quiet: dict[str, Any] = {**QUIET, "trigger_mode": "always_last"}
         gr.on(
             self._by_name["temperature"].change,
             lambda temperature: _switch((*SAMPLING_ONLY, "hold"), bool(temperature)),
             self._by_name["temperature"],
             [*(self._by_name[name] for name in SAMPLING_ONLY), self.hold],
-            **quiet,
+            **LATEST,
         )
         gr.on(
             self._by_name["num_beams"].change,
             lambda beams: _switch(BEAMS_ONLY, isinstance(beams, int | float) and beams > 1),
             self._by_name["num_beams"],
             [self._by_name[name] for name in BEAMS_ONLY],
-            **quiet,
+            **LATEST,
         )
 
 
@@ -321,9 +263,7 @@ def with_seed(options: GenerationOptions, is_held: bool) -> GenerationOptions:
 def values_for(options: GenerationOptions) -> list[Any]:
     """The controls' values that stand for these options."""
     values = options.to_dict()
-    values["early_stopping"] = next(
-        name for name, value in EARLY_STOPPING.items() if value == values["early_stopping"]
-    )
+    values["early_stopping"] = _word_of(options.early_stopping)
     values["stop"] = stop_text(options)
     return [values[name] for name in NAMES]
 
@@ -349,6 +289,10 @@ def slider_end(most_new_tokens: int) -> int:
     page says that it may not be had.
     """
     return max(2, min(MAX_NEW_TOKENS, most_new_tokens))
+
+
+def _word_of(early_stopping: bool | str) -> str:
+    return next(word for word, value in EARLY_STOPPING.items() if value == early_stopping)
 
 
 def _switch(names: tuple[str, ...], interactive: bool) -> list[Any]:

@@ -21,6 +21,11 @@ EXPECTATION = {
 }
 
 
+def no_badge(word: str) -> str:
+    """What stands in a badge's place before there is an outcome, in HTML: "WAITS"."""
+    return f'<span class="badge outcome-none">{word}</span>'
+
+
 def badge(outcome: CacheOutcome) -> str:
     """The outcome as a coloured word, in HTML."""
     return f'<span class="badge outcome-{outcome.value}">{outcome.value.upper()}</span>'

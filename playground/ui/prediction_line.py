@@ -8,7 +8,7 @@ from __future__ import annotations
 from playground.ui.families import CONTINUING, Family
 from playground.ui.header import explained
 from playground.ui.markup import escape
-from playground.ui.outcomes import EXPECTATION, badge
+from playground.ui.outcomes import EXPECTATION, badge, no_badge
 from playground.ui.quantities import about, count
 from xla_backend import CacheOutcome, Prediction
 
@@ -43,7 +43,7 @@ def awaited_prediction_line(meanwhile: str) -> str:
 
 def _unknown(classes: str, what: str) -> str:
     return (
-        f'<div class="{classes}"><span class="badge outcome-none">…</span>'
+        f'<div class="{classes}">{no_badge("…")}'
         f'<div><p class="prediction-what">{escape(what)}</p></div></div>'
     )
 

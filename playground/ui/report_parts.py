@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from playground.ui import quantities
 from playground.ui.markup import escape
+from playground.ui.outcomes import no_badge
 from playground.ui.prediction_line import expected
 from playground.ui.quantities import elapsed, seconds
 from xla_backend import CacheOutcome, FirstCall, Prediction, Timing
@@ -70,7 +71,7 @@ def waiting(prediction: Prediction | None, ahead: int, clicked_s: float, body: s
         )
     else:
         what = "Making the function for this shape. The line at the top says how far it is."
-    running = f'<span class="badge outcome-none">{"WAITS" if ahead else "RUNNING"}</span>'
+    running = no_badge("WAITS" if ahead else "RUNNING")
     named = [("Since the click", clock(clicked_s))]
     bar = '<div class="bar working"></div>'
     if prediction and prediction.expected_s:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from playground.ui.components import FOLLOWING, PAGE_EVENT, QUIET, Field, notice
-from playground.ui.option_controls import labelled, options_from
+from playground.ui.components import FOLLOWING, QUIET, Field, html, notice
+from playground.ui.option_controls import labelled
 from playground.ui.report_parts import waiting_for_others
 from playground.walkthrough.report import walkthrough_report
 from playground.walkthrough.runs import Walkthrough, walkthrough_of
@@ -44,7 +44,7 @@ class WalkthroughPanel:
 
     def build_panel(self) -> None:
         """Builds the panel where it is called; the style sheet shows it in place of the result."""
-        self._panel = gr.HTML("", elem_id="walkthrough", apply_default_css=False)
+        self._panel = html("", "walkthrough")
         self._close = gr.Button(
             "Back to the result", size="sm", elem_id="walkthrough_close", scale=0
         )
@@ -66,26 +66,16 @@ class WalkthroughPanel:
             self._run,
             None,
             [self._panel, *buttons],
-            **PAGE_EVENT,
             **FOLLOWING,
             **self._page.alone,
         )
         gr.on([self._close.click, generate.click], None, None, self._panel, js="() => ''", **QUIET)
 
-    def _begin(
-        self,
-        request: gr.Request,
-        model: str,
-        text: str,
-        system: str,
-        is_raw: bool,
-        _: bool,
-        *values: Any,
-    ) -> Updates:
+    def _begin(self, request: gr.Request, *values: Any) -> Updates:
         """Checks the request at once, so that mistakes are reported without waiting in line."""
         try:
-            prompt = self._page.prompt(model, text, system, is_raw)
-            run = walkthrough_of(self._page, model, prompt, options_from(values))
+            model, prompt, options, _ = self._page.asked(*values)
+            run = walkthrough_of(self._page, model, prompt, options)
             ahead = self._page.begin(str(request.session_hash), run)
         except BackendError as error:
             return {self._notice: notice(labelled(str(error)))}

@@ -13,7 +13,7 @@ from playground.context.status_line import ACTIVITY
 from playground.ui import quantities
 from playground.ui.families import model_name
 from playground.ui.markup import escape
-from playground.ui.outcomes import badge
+from playground.ui.outcomes import badge, no_badge
 from playground.ui.report_parts import phase_names
 from playground.walkthrough.runs import Step, Walkthrough
 from xla_backend import CacheOutcome, GenerationResult
@@ -124,7 +124,7 @@ def _awaited(step: Step, run: Walkthrough, is_busy: bool) -> str:
         doing = f"<span>{ACTIVITY[run.status.state]}</span> {clock}"
     return _column(
         step,
-        f'<span class="badge outcome-none">{mark}</span>',
+        no_badge(mark),
         "–",
         '<div class="walkthrough-track"></div>',
         "",

@@ -42,7 +42,7 @@ def test_far_more_than_a_million_stories_by_arithmetic():
     # Counting only who, where and about what, not the forms of the sentences.
     kinds = len(world.ANIMALS) + len(world.PEOPLE) + len(world.MAGICAL)
     names = len(world.GIRL_NAMES) * len(world.BOY_NAMES)
-    topics = sum(len(topics) for _, topics, _ in PLOTS.values())
+    topics = sum(len(topics) for _, topics in PLOTS.values())
     assert kinds * (kinds - 1) * names * len(world.PLACES) * topics > 10**9
 
 

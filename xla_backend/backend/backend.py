@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xla_backend.backend.example_functions import GuideFunctions
+from xla_backend.backend.example_functions import ExampleFunctions
 from xla_backend.backend.function_maker import FunctionMaker
 from xla_backend.backend.kept_functions import KeptFunctions
 from xla_backend.backend.loaded_models import LoadedModels
@@ -116,7 +116,7 @@ class Backend(AnyBackend):
         self._runs = TextRuns(
             self._cache, self._functions, maker, self._access, self._prefixes, batch_sizes
         )
-        self._example_functions = GuideFunctions()
+        self._example_functions = ExampleFunctions()
 
     @property
     def status(self) -> EngineStatus:

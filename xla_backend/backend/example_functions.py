@@ -1,4 +1,4 @@
-"""`GuideFunctions`: the functions of the XLA guide's first example, called in three ways.
+"""`ExampleFunctions`: the functions of the XLA guide's first example, called in three ways.
 
 Knows their layers and how three ways of calling one are timed side by side. Must not know who asks,
 nor language models.
@@ -65,7 +65,7 @@ def convolution(initializer: Callable[[], tf.keras.initializers.Initializer]) ->
 _MODELS = {"dense": dense, "convolution": convolution}
 
 
-class GuideFunctions:
+class ExampleFunctions:
     """The functions, and what was traced and compiled of them. One comparison runs at a time: the
     caller sees to that. `kept` may be called from any thread."""
 

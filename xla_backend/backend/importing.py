@@ -22,7 +22,7 @@ def import_engine() -> None:
 
     And without looking for garbage among what has come to stay: measured, a quarter of the rest,
     and 0.2 s in which nothing else in Python runs whenever it happens later, say in a request. So
-    the collector pauses meanwhile, and afterwards passes by what is there.
+    the collector pauses meanwhile, and afterwards ignores what is already there.
 
     For programs of our own; a library must not decide it for its host.
     """

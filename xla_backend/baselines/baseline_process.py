@@ -31,8 +31,8 @@ from xla_backend.baselines.comparison import (
 )
 from xla_backend.checkpoints.prompts import encode_prompt
 from xla_backend.child_process.channel import Channel
-from xla_backend.child_process.child_side import connect, end, first_line
-from xla_backend.interface.errors import BackendError, EngineStopped, ModelUnavailable
+from xla_backend.child_process.child_side import connect, end, errors_told
+from xla_backend.interface.errors import ModelUnavailable
 
 if TYPE_CHECKING:
     from xla_backend.checkpoints.models import ModelFiles
@@ -52,7 +52,7 @@ def main() -> None:
     def tell(stage: Stage) -> None:
         channel.send(("chunk", None, stage))
 
-    try:
+    with errors_told(channel):
         if isinstance(job, MistralJob):
             tell("loading")
             mistral_folder.write(job.registry.locate(job.model), job.folder)
@@ -64,11 +64,6 @@ def main() -> None:
             while True:
                 asked.get()
                 channel.send(("result", None, repeat()))
-    except BackendError as error:
-        channel.send(("error", None, error))
-    except Exception as error:
-        sentence = f"It failed ({type(error).__name__}: {first_line(error)})."
-        channel.send(("error", None, EngineStopped(sentence)))
     end(channel)
 
 

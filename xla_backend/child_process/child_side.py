@@ -5,14 +5,17 @@ Knows the connection that it inherits and what it must leave behind. Must not kn
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from xla_backend.child_process.channel import Channel
 from xla_backend.compilation import xla_folder
+from xla_backend.interface.errors import BackendError, EngineStopped
 
 
 def connect() -> tuple[Channel, Any]:
@@ -25,6 +28,18 @@ def connect() -> tuple[Channel, Any]:
         return channel, channel.receive()
     except (EOFError, OSError):
         end(channel)
+
+
+@contextlib.contextmanager
+def errors_told(channel: Channel) -> Iterator[None]:
+    """Tells the parent what goes wrong inside, as an "error"; nothing is raised."""
+    try:
+        yield
+    except BackendError as error:
+        channel.send(("error", None, error))
+    except Exception as error:
+        sentence = f"It failed ({type(error).__name__}: {first_line(error)})."
+        channel.send(("error", None, EngineStopped(sentence)))
 
 
 def end(channel: Channel, status: int = 0) -> NoReturn:

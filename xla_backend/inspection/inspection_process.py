@@ -11,9 +11,8 @@ import os
 import time
 from typing import Any
 
-from xla_backend.child_process.child_side import connect, end, first_line
+from xla_backend.child_process.child_side import connect, end, errors_told
 from xla_backend.inspection.jobs import Job, MakeJob, MeasureJob, ReadJob
-from xla_backend.interface.errors import BackendError, EngineStopped
 
 SHORT_WORK, LONG_WORK = 5, 19
 """How far a job gives way. Reading takes half a second of one core, and somebody waits for it."""
@@ -24,13 +23,8 @@ def main() -> None:
     channel, (job, gives_way) = connect()
     if gives_way:
         os.nice(SHORT_WORK if isinstance(job, ReadJob) else LONG_WORK)
-    try:
+    with errors_told(channel):
         channel.send(("result", None, _answer(job)))
-    except BackendError as error:
-        channel.send(("error", None, error))
-    except Exception as error:
-        sentence = f"It failed ({type(error).__name__}: {first_line(error)})."
-        channel.send(("error", None, EngineStopped(sentence)))
     end(channel)
 
 

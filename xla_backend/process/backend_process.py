@@ -62,8 +62,8 @@ class BackendProcess(RemoteBackend):
 
     The child starts when this object is made, without waiting: it imports TensorFlow and loads the
     default model in the background. Requests are served in the order of their calls, those that
-    wait for the same function side by side; `models`, `predict`, `entries` and `status` answer at
-    once, whatever the engine does.
+    wait for the same function side by side; `models`, `predict`, `cached_functions` and `status`
+    answer at once, even while the engine works.
     Time spent in the child's start is in no request's `timing`, like the loading of a model.
     If the child dies or hangs, the request at work gets `EngineStopped`; those that waited are
     served by a new child, which starts at once. A child that has grown near the memory limit is

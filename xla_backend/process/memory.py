@@ -35,13 +35,9 @@ def resident(pid: int | None = None) -> int | None:
     return None
 
 
-def peak() -> int | None:
-    """The most bytes that this process ever held; None where nobody knows."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return None
+def peak(pid: int | None = None) -> int | None:
+    """The most bytes that a process ever held, this one by default; None where nobody knows."""
+    return _entry(Path(f"/proc/{pid or 'self'}/status"), "VmHWM:", 1024)
 
 
 def total(root: Path = _ROOT) -> int | None:
@@ -50,13 +46,14 @@ def total(root: Path = _ROOT) -> int | None:
     Args:
         root: where `/proc` and `/sys` are found.
     """
-    amounts = [_of_machine(root, "MemTotal"), *(group.limit for group in _groups(root))]
+    amounts = [group.limit for group in _groups(root)]
+    amounts.append(_entry(root / "proc/meminfo", "MemTotal:", 1024))
     return min((amount for amount in amounts if amount is not None), default=None)
 
 
 def available(root: Path = _ROOT) -> int | None:
     """Bytes that can still be had before something is swapped out or killed; see `total`."""
-    amounts = [_of_machine(root, "MemAvailable")]
+    amounts = [_entry(root / "proc/meminfo", "MemAvailable:", 1024)]
     for group in _groups(root):
         if group.limit is not None and group.used is not None:
             amounts.append(max(0, group.limit - group.used))
@@ -100,14 +97,6 @@ class _Group:
     used: int | None
 
 
-def _of_machine(root: Path, name: str) -> int | None:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in (root / "proc/meminfo").read_text().splitlines():
-            if line.startswith(f"{name}:"):
-                return int(line.split()[1]) * 1024
-    return None
-
-
 def _groups(root: Path) -> Iterator[_Group]:
     """The groups that this process is in and those around them, as far as they can be seen."""
     with contextlib.suppress(OSError):
@@ -129,7 +118,7 @@ def _groups(root: Path) -> Iterator[_Group]:
                 limit = _number(folder / files[0])
                 used = _number(folder / files[1])
                 if used is not None:
-                    used = max(0, used - _in_statistics(folder / "memory.stat", cached))
+                    used = max(0, used - (_entry(folder / "memory.stat", cached) or 0))
                 yield _Group(limit, used)
 
 
@@ -141,9 +130,10 @@ def _number(path: Path) -> int | None:
     return None
 
 
-def _in_statistics(path: Path, name: str) -> int:
+def _entry(path: Path, name: str, unit: int = 1) -> int | None:
+    """The number on the line of this name, in a file with a line for each; None without one."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in path.read_text().splitlines():
             if line.split()[0] == name:
-                return int(line.split()[1])
-    return 0
+                return int(line.split()[1]) * unit
+    return None

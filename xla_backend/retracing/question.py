@@ -13,7 +13,6 @@ from typing import Literal
 from xla_backend.interface.errors import InvalidRequest
 
 WEIGHTED, GENERATE = "weighted", "generate"
-DTYPES = ("float32", "float64", "int32")
 MAX_SIZE = 64
 """Largest dimension of a tensor, which only takes time, and largest Python number of `GENERATE`."""
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from xla_backend.checkpoints.models import Registry
-from xla_backend.child_process.child_side import connect, end, first_line
-from xla_backend.interface.errors import BackendError, EngineStopped
+from xla_backend.child_process.child_side import connect, end, errors_told
 
 MODEL = "gpt2-stories"
 
@@ -24,15 +23,10 @@ def main() -> None:
     os.nice(10)  # the engine goes first
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_dump_to={dumps} --xla_dump_hlo_as_text=true"
-    try:
+    with errors_told(channel):
         from xla_backend.retracing.trying import find
 
         channel.send(("result", None, find(question, Path(dumps), lambda: _generate(registry))))
-    except BackendError as error:
-        channel.send(("error", None, error))
-    except Exception as error:
-        sentence = f"It failed ({type(error).__name__}: {first_line(error)})."
-        channel.send(("error", None, EngineStopped(sentence)))
     end(channel)
 
 

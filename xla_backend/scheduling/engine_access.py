@@ -46,7 +46,7 @@ class EngineAccess:
         ticket: Ticket | None = None,
         unless: Callable[[], bool] = lambda: False,
     ) -> Iterator[bool]:
-        """Waits for the other requests, in phase `queue`; see `Scheduler.hold`.
+        """Waits for the other requests, in phase `queue`; see `Scheduler.acquire`.
 
         Where the block fails, the engine is ready again.
         """

@@ -38,26 +38,22 @@ class History:
     def record_request(self, model: str, requested: CacheKey) -> None:
         """Counts a request for a key, whichever function served it."""
         with self._lock:
-            now = self._of(model, requested)
-            self._past[model][requested] = dataclasses.replace(now, times=now.times + 1)
+            self._note(model, requested, times=self._of(model, requested).times + 1)
         self._save_now_and_then()
 
     def record_run(self, model: str, key: CacheKey, run_s: float) -> None:
         """Keeps what the latest run of a function took."""
         with self._lock:
-            now = self._of(model, key)
-            self._past[model][key] = dataclasses.replace(now, run_s=run_s)
+            self._note(model, key, run_s=run_s)
 
     def record_first_call(self, model: str, key: CacheKey, first_call: FirstCall) -> None:
         """Keeps what making a function available took, run included."""
         took_s = first_call.total_s
         with self._lock:
-            now = self._of(model, key)
             if first_call.outcome is CacheOutcome.DISK:
-                now = dataclasses.replace(now, disk_s=took_s)
+                self._note(model, key, disk_s=took_s)
             else:
-                now = dataclasses.replace(now, miss_s=took_s, compiled=first_call)
-            self._past[model][key] = now
+                self._note(model, key, miss_s=took_s, compiled=first_call)
         self._save_now_and_then()
 
     def most_used(self, model: str) -> list[CacheKey]:
@@ -80,6 +76,9 @@ class History:
     def _of(self, model: str, key: CacheKey) -> KeyHistory:
         return self._past.setdefault(model, {}).get(key, KeyHistory())
 
+    def _note(self, model: str, key: CacheKey, **changes: Any) -> None:
+        self._past.setdefault(model, {})[key] = dataclasses.replace(self._of(model, key), **changes)
+
 
 def _to_json(past: Past) -> dict[str, dict[str, dict[str, Any]]]:
     return {
@@ -94,7 +93,7 @@ def _to_json(past: Past) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def _from_json(values: object) -> Past:
-    """The inverse; whatever does not fit is left out: it is a memory, not a source of truth."""
+    """The inverse; what does not fit is left out: it is a memory, not a source of truth."""
     past: Past = {}
     if not isinstance(values, dict):
         return past

@@ -3,7 +3,7 @@
 Knows how requests find a replica, how answers come back and what becomes of a request whose replica
 dies. Must not import TensorFlow, nor know the page. Two things differ from one engine:
 
-- `forget` and `clear_functions` concern every replica; while they last, all of them are away.
+- `clear` and `clear_functions` concern every replica; while they last, all of them are away.
 - Requests that leave one replica for another because it died run again from the beginning, once.
 """
 
@@ -494,7 +494,8 @@ class ClusterStream(RemoteStream[Piece, Result]):
         if kind == "result":
             result, snapshot = value
             self._backend._learn(snapshot)
-            self.result = _with_waiting(result, self._waited_s)
+            # The way to the replica, and the wait for a place there, are queue time.
+            self.result = result.after_waiting(self._waited_s)
 
     def _recover(self, error: Exception) -> None:
         """Sends the request once more if its replica died before it gave anything.
@@ -521,13 +522,3 @@ class ClusterStream(RemoteStream[Piece, Result]):
 
 def _error(name: str, sentence: str) -> BackendError:
     return getattr(errors, name, BackendError)(sentence)
-
-
-def _with_waiting(result: Result, waited_s: float) -> Result:
-    """Counts the way to the replica, and the wait for a place there, as queue time."""
-    timing = dataclasses.replace(
-        result.timing,
-        queue_s=result.timing.queue_s + waited_s,
-        total_s=result.timing.total_s + waited_s,
-    )
-    return dataclasses.replace(result, timing=timing)

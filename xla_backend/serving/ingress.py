@@ -46,6 +46,7 @@ MAX_WAITING = 200
 """Requests that one ingress carries at once; each waits in a thread."""
 MAX_BODY = 200 * 1024 * 1024  # bytes; ten minutes of sound as 48 kHz stereo of 24 bits fit
 MAX_TIMEOUT_S = 3600.0
+TOO_LARGE = f"The body is larger than {MAX_BODY // 1024**2} MB: send less."
 RETRY_AFTER_S = 1
 
 Value = TypeVar("Value")
@@ -90,8 +91,8 @@ class Ingress:
         self._offers = models
         self._backend = ClusterBackend(engines, board)
         self._threads = ThreadPoolExecutor(MAX_WAITING, thread_name_prefix="ingress")
-        api = create_api(ServiceHost(self._backend, models, at_once=MAX_WAITING))
-        self._api = Outside(Router([Mount(PATH, api)]))
+        self._host = ServiceHost(self._backend, models, at_once=MAX_WAITING)
+        self._api = Outside(Router([Mount(PATH, create_api(self._host))]))
         self._routes: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {
             ("POST", "/generate"): self._generate,
             ("POST", "/stream"): self._stream,
@@ -155,13 +156,7 @@ class Ingress:
         return JSONResponse((await self._finish(stream, timeout_s)).to_json())
 
     async def _models(self, request: Request) -> Response:
-        return JSONResponse(
-            [
-                dataclasses.asdict(info)
-                for info in self._backend.models()
-                if not self._offers or info.name in self._offers
-            ]
-        )
+        return JSONResponse([dataclasses.asdict(info) for info in self._host.models()])
 
     async def _entries(self, request: Request) -> Response:
         return JSONResponse([entry.to_json() for entry in self._backend.cached_functions()])
@@ -209,7 +204,7 @@ class Ingress:
         """The model's name, the default one's for none.
 
         Raises:
-            ModelUnavailable: it is not offered here, whatever the engines would take.
+            ModelUnavailable: it is not offered here, even if the engines could run it.
         """
         if not model:
             return first_model(self._offers)
@@ -281,8 +276,7 @@ class _OfApp(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if int(Headers(scope=scope).get("content-length", 0)) > MAX_BODY:
-            too_large = f"The body is larger than {MAX_BODY // 1024**2} MB: send less."
-            await error_response(413, too_large)(scope, receive, send)
+            await error_response(413, TOO_LARGE)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -301,7 +295,7 @@ async def _following(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[
 
 async def _body(request: Request) -> bytes:
     if int(request.headers.get("content-length", 0)) > MAX_BODY:
-        raise InvalidRequest(f"The body is larger than {MAX_BODY // 1024**2} MB: send less.")
+        raise InvalidRequest(TOO_LARGE)
     return await request.body()
 
 

@@ -4,14 +4,6 @@ const CHAT = "xla-playground-chat-";
 const CHAT_HERE = "xla-playground-chat-here";
 const SALT = "xla-playground-visitor";
 
-// A browser may forbid it, in a frame above all; and it may be full.
-function allowed(what, otherwise) {
-  try {
-    return what();
-  } catch {
-    return otherwise;
-  }
-}
 const here = allowed(() => JSON.parse(sessionStorage.getItem(CHAT_HERE)), null) ?? {};
 function noteHere(changes) {
   Object.assign(here, changes);
@@ -71,12 +63,9 @@ window.addEventListener("storage", ({ key }) => {
 });
 
 // Each answer's own text, as the model wrote it.
-document.addEventListener("click", async (event) => {
-  const button = event.target.closest?.(".chat-copy");
-  if (!button) return;
-  const said = button.closest("[data-testid]").querySelector("[data-text]").dataset.text;
-  button.textContent = (await copied(said)) ? "Copied" : "The browser forbids it";
-});
+copyAtClick(".chat-copy", (button) =>
+  button.closest("[data-testid]").querySelector("[data-text]").dataset.text,
+);
 
 // Gradio copies a question with the characters that keep its browser from reading markup in it.
 document.addEventListener("click", (event) => {

@@ -3,22 +3,13 @@
 // The request that was being written, for a page that is loaded anew: by window, so two windows do not
 // write over each other.
 const REQUEST = "xla-playground-request";
-let writtenBefore = "";
-try {
-  writtenBefore = sessionStorage.getItem(REQUEST) ?? "";
-} catch {
-  // A browser may forbid it, in a frame above all.
-}
+const writtenBefore = allowed(() => sessionStorage.getItem(REQUEST), null) ?? "";
 const arrived = performance.getEntriesByType("navigation")[0]?.type;
 // A link in the address of a page that is loaded anew, or come back to, was followed before.
 const requestBefore = () => [writtenBefore, arrived === "reload" || arrived === "back_forward"];
 let isFilledIn = false; // What the page starts with nobody has written.
 function keepRequest(values) {
-  try {
-    if (isFilledIn) sessionStorage.setItem(REQUEST, JSON.stringify(values));
-  } catch {
-    // Then it is not kept.
-  }
+  if (isFilledIn) allowed(() => sessionStorage.setItem(REQUEST, JSON.stringify(values)));
   isFilledIn = true;
   return values;
 }

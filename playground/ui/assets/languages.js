@@ -1,5 +1,14 @@
 // The page in the visitor's language: what Gradio and our modules show in English is looked up in the
 // table and replaced, now and whenever something new is shown. Nothing runs while it is English.
+
+// A browser may forbid what a page wants to keep, in a frame above all; and it may be full.
+function allowed(what, otherwise) {
+  try {
+    return what();
+  } catch {
+    return otherwise;
+  }
+}
 (() => {
   const directions = LANGUAGES;
   const kept = "xla-playground-language";
@@ -17,14 +26,8 @@
     const same = (each) => each.toLowerCase() === asked;
     return codes.find(same) ?? codes.find((each) => each.split("-")[0] === first);
   };
-  const stored = () => {
-    try {
-      return localStorage.getItem(kept);
-    } catch {
-      return null; // A browser may forbid it, in a frame above all.
-    }
-  };
-  const asked = [new URLSearchParams(location.search).get("lang"), stored(), ...navigator.languages];
+  const stored = allowed(() => localStorage.getItem(kept), null);
+  const asked = [new URLSearchParams(location.search).get("lang"), stored, ...navigator.languages];
   let current = asked.filter(Boolean).map(known).find(Boolean) ?? "en";
 
   // ---- one text
@@ -253,11 +256,7 @@
   document.addEventListener("change", (event) => {
     if (event.target.id !== "language") return;
     current = event.target.value;
-    try {
-      localStorage.setItem(kept, current);
-    } catch {
-      // Then it holds for this visit.
-    }
+    allowed(() => localStorage.setItem(kept, current)); // Else it holds for this visit.
     const address = new URL(location.href);
     address.searchParams.delete("lang");
     history.replaceState(history.state, "", address);

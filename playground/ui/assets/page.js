@@ -32,12 +32,13 @@ const tabOfAddress = () => new URLSearchParams(location.search).get("tab") ?? "p
 document.addEventListener("click", (event) => {
   if (event.target.closest("#tabs > .tab-wrapper")) isTurned = true;
 }, true);
+function addToHistory(tab) {
+  const address = new URL(location.href);
+  address.searchParams.set("tab", tab);
+  history.pushState(null, "", address);
+}
 function tellAddress(tab) {
-  if (isTurned && tab !== tabOfAddress()) {
-    const address = new URL(location.href);
-    address.searchParams.set("tab", tab);
-    history.pushState(null, "", address);
-  }
+  if (isTurned && tab !== tabOfAddress()) addToHistory(tab);
   isTurned = false;
 }
 window.addEventListener("popstate", () => {
@@ -46,9 +47,7 @@ window.addEventListener("popstate", () => {
 });
 
 function turnTo(tab) {
-  const address = new URL(location.href);
-  address.searchParams.set("tab", tab);
-  history.pushState(null, "", address);
+  addToHistory(tab);
   document.getElementById("address_is_new").click();
 }
 
@@ -97,6 +96,18 @@ async function copied(text) {
   }
 }
 
+// The word on a button once a text was to be copied.
+const copiedOrNot = async (text) => ((await copied(text)) ? "Copied" : "The browser forbids it");
+
+// Answers come and go: all of their buttons that copy share one listener.
+function copyAtClick(buttons, textOf) {
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest?.(buttons);
+    if (button) button.textContent = await copiedOrNot(textOf(button));
+  });
+}
+copyAtClick(".copied-code button", (button) => button.nextElementSibling.textContent);
+
 // A change may be told after the answer to the press that followed it: what that answer says stays.
 let wasPressed = false;
 for (const kind of ["input", "keydown", "click"]) {
@@ -131,14 +142,6 @@ function showProblem() {
   if (problem && problem !== told) problem.scrollIntoView({ block: "nearest" });
   told = problem;
 }
-
-// Answers come and go: their blocks of code share one listener.
-document.addEventListener("click", async (event) => {
-  const button = event.target.closest?.(".copied-code button");
-  if (!button) return;
-  const isDone = await copied(button.nextElementSibling.textContent);
-  button.textContent = isDone ? "Copied" : "The browser forbids it";
-});
 
 // Gradio leaves a button without a name, a box of code that scrolls out of the keyboard's reach, and
 // buttons in what it calls a list.

@@ -10,16 +10,12 @@
     else address.searchParams.delete(name);
     history.replaceState(history.state, "", address);
   };
-  // Gradio looks at the address, if it has not begun yet.
-  try {
+  allowed(() => {
     const theme = localStorage.getItem(kept);
-    if (theme && !named("__theme")) {
-      tell("__theme", theme);
-      document.body?.classList.toggle("dark", theme === "dark");
-    }
-  } catch {
-    // A browser may forbid it, in a frame above all.
-  }
+    if (!theme || named("__theme")) return;
+    tell("__theme", theme); // Gradio looks at the address, if it has not begun yet.
+    document.body?.classList.toggle("dark", theme === "dark");
+  });
   const present = () => {
     document.documentElement.classList.toggle("present", isPresented());
     document.getElementById("present_switch")?.setAttribute("aria-pressed", isPresented());
@@ -29,11 +25,7 @@
     if (event.target.closest?.("#dark_switch")) {
       const theme = document.body.classList.toggle("dark") ? "dark" : "light";
       tell("__theme", theme);
-      try {
-        localStorage.setItem(kept, theme);
-      } catch {
-        // Then it holds for this visit.
-      }
+      allowed(() => localStorage.setItem(kept, theme)); // Else it holds for this visit.
     }
     if (event.target.closest?.("#present_switch")) {
       tell("present", isPresented() ? null : "1");

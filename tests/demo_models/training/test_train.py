@@ -4,16 +4,17 @@ import numpy as np
 import pytest
 
 from demo_models.tokenization import POSITIONS, train_tokenizer
+from demo_models.training.fitting import WarmupCosine
 from demo_models.training.train import (
     RECIPES,
     T5_ANSWER_LENGTH,
     T5_ROUND,
     T5_SHORT_LENGTH,
     T5_WANTED_LENGTH,
+    WARMUP_STEPS,
     Phase,
     QuestionRows,
     StoryRows,
-    WarmupCosine,
     build_model,
 )
 
@@ -87,7 +88,7 @@ def test_models_are_of_two_to_three_million_parameters(name):
 
 
 def test_learning_rate_warms_up_and_cools_down():
-    schedule = WarmupCosine(1.0, 3000)
+    schedule = WarmupCosine(1.0, 3000, WARMUP_STEPS, 0.02)
     rates = [float(schedule(step)) for step in (0, 299, 1500, 3000)]
     assert rates[0] < 0.01 < rates[3] < 0.05
     assert rates[1] > rates[2] > rates[3]

@@ -20,6 +20,7 @@ from demo_models.speech import (
     phrases,
 )
 from demo_models.training import train_whisper
+from demo_models.training.checkpoint import load_model
 from demo_models.training.train_whisper import (
     FOLDER,
     LENGTH,
@@ -116,7 +117,7 @@ def fresh(tokenizer):
 
 def test_a_saved_folder_gives_the_trained_models_logits(fresh, tokenizer, tmp_path):
     train_whisper.save(fresh, tokenizer, tmp_path)
-    loaded = train_whisper.load(tmp_path)
+    loaded = load_model(tmp_path)
     rng = np.random.default_rng(0)
     features = rng.standard_normal((2, 80, 2 * POSITIONS)).astype("f4")
     ids = np.array([[tokenizer.token_to_id(name) for name in train_whisper.PROMPT]] * 2)

@@ -61,9 +61,11 @@ def words(text: str) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def source() -> list[list[str]]:
-    """The words of all texts of the modules."""
+    """The words of all texts of the modules and the page's scripts."""
     paths = [*ROOT.glob("playground/**/*.py"), *ROOT.glob("xla_backend/**/*.py")]
     texts = [text for path in paths for text in strings(ast.parse(path.read_text("utf-8")))]
+    for path in ROOT.glob("playground/ui/assets/*.js"):
+        texts += re.findall(r'"([^"\n]+)"', path.read_text("utf-8"))
     return [part for text in texts for part in words(text)]
 
 

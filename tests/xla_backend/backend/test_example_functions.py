@@ -94,7 +94,7 @@ def test_the_check_of_outputs_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
 
     right = example_functions.jit
     monkeypatch.setattr(example_functions, "jit", lambda model: right(lambda x: model(x) + 0.25))
-    wrong = example_functions.GuideFunctions().compare(FunctionRequest("dense", 2, calls=1))
+    wrong = example_functions.ExampleFunctions().compare(FunctionRequest("dense", 2, calls=1))
     assert wrong.difference == pytest.approx(0.25, abs=1e-3)
     assert wrong.of(Way.GRAPH).difference < TOLERANCE
 

@@ -1,11 +1,11 @@
-"""The table of compiled functions that the engine holds.
+"""Tables as HTML: any sheet of rows, and that of the compiled functions that the engine holds.
 
-Knows how `CacheEntry` values read. Must not know the engine.
+Knows how a table is written and how `CacheEntry` values read. Must not know the engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from playground.ui import quantities
 from playground.ui.markup import escape
@@ -23,6 +23,45 @@ _HEADINGS = (
 )
 
 
+def sheet(
+    headings: Iterable[str],
+    rows: Iterable[Iterable[str]],
+    classes: str = "sheet",
+    elem_id: str | None = None,
+) -> str:
+    """A table; on a narrow screen each row is a block, with the headings beside its values.
+
+    Args:
+        headings: one for each column; empty for a column of buttons.
+        rows: the cells of each row, in HTML.
+        classes: those of the table.
+        elem_id: its id, if it has one.
+    """
+    headings = tuple(headings)
+    head = "".join(
+        f'<th scope="col">{name or "<span class=unseen>Actions</span>"}</th>' for name in headings
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f'<td data-label="{name}"><div>{value}</div></td>'
+            for name, value in zip(headings, values, strict=True)
+        )
+        + "</tr>"
+        for values in rows
+    )
+    named = f' id="{elem_id}"' if elem_id else ""
+    return (
+        f'<table class="{classes}"{named}><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table>"
+    )
+
+
+def sizes(key: CacheKey) -> str:
+    """A shape in a cell: slots of the prompt, beams, new slots."""
+    return f"{key.padded_length} · {key.num_beams} · {key.max_new_tokens}"
+
+
 def cached_functions_table(entries: Sequence[CacheEntry]) -> str:
     """The entries as an HTML table, or what an empty cache means."""
     if not entries:
@@ -30,9 +69,7 @@ def cached_functions_table(entries: Sequence[CacheEntry]) -> str:
             '<p class="nothing">Nothing is compiled yet. Each shape that you use appears here with '
             "what its first call cost and what it costs since.</p>"
         )
-    head = "".join(f'<th scope="col">{name}</th>' for name in _HEADINGS)
-    rows = "".join(_row(entry) for entry in entries)
-    return f'<table class="sheet"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+    return sheet(_HEADINGS, map(_row, entries))
 
 
 def _side_by_side(entry: CacheEntry) -> str:
@@ -41,7 +78,7 @@ def _side_by_side(entry: CacheEntry) -> str:
     return f" <small>for {entry.batch_size} requests at once</small>"
 
 
-def _row(entry: CacheEntry) -> str:
+def _row(entry: CacheEntry) -> tuple[str, ...]:
     key = entry.key
     assert isinstance(key, CacheKey)  # The engine's own: only `jit` keeps functions under others.
     first = entry.first_call
@@ -59,7 +96,7 @@ def _row(entry: CacheEntry) -> str:
     if first.outcome is CacheOutcome.DISK:
         parts = f"restored: graph {trace_s} · code {compile_s}"
     first_call = f"{quantities.seconds(first.total_s)} <small>{parts}</small>"
-    values = (
+    return (
         escape(entry.model),
         " ".join([str(key.padded_length), *(f"<small>{each}</small>" for each in key.variants)]),
         f"{key.num_beams}{_side_by_side(entry)}",
@@ -69,8 +106,3 @@ def _row(entry: CacheEntry) -> str:
         gain,
         str(entry.hits),
     )
-    cells = "".join(
-        f'<td data-label="{name}"><div>{value}</div></td>'
-        for name, value in zip(_HEADINGS, values, strict=True)
-    )
-    return f"<tr>{cells}</tr>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from playground.ui.cached_functions_table import cached_functions_table
+from playground.ui.tables import cached_functions_table
 from tests.playground.reader import words
 from tests.playground.samples import entry
 from xla_backend import CacheKey, CacheOutcome, FirstCall
