@@ -32,6 +32,13 @@ def vector_registers() -> tuple[int, int]:
 
 
 @functools.cache
+def suits() -> bool:
+    """Whether the processor converts float16 itself; else LLVM would ask for a library."""
+    features = llvm.get_host_cpu_features()
+    return bool(features.get("f16c") or features.get("neon"))
+
+
+@functools.cache
 def _engine() -> Any:
     """What translates for this very processor, as XLA does."""
     llvm.initialize_native_target()

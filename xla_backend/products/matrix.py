@@ -44,7 +44,7 @@ class Matrix(NamedTuple):
             keep: makes a variable of an array; the text is added to its name.
         """
         outputs, inputs = weights.shape
-        if inputs * outputs < SMALL or inputs % GROUP or not foreign_calls.are_possible():
+        if inputs * outputs < SMALL or inputs % GROUP or not product.is_possible():
             wide = weights.widened() if isinstance(weights, Grouped) else weights
             return cls(keep("", wide.T.astype(np.float32, copy=False)), None, None, outputs)
         tiles = tiled(weights)

@@ -13,6 +13,7 @@ threads of XLA's pool take tiles one by one. One function serves matrices and ro
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from llvmlite import ir
@@ -73,13 +74,26 @@ def name_of(number_format: str) -> str:
     return PRODUCT + number_format
 
 
-@functools.cache
+def is_possible() -> bool:
+    """Whether this TensorFlow and this processor can have products of our own."""
+    return foreign_calls.are_possible() and machine_code.suits()
+
+
 def prepare(number_format: str) -> None:
     """Makes the product of a format ready: translated and known to XLA. Once in a process.
 
     Raises:
         RuntimeError: XLA refuses it.
     """
+    with _preparing:
+        _prepared(number_format)
+
+
+_preparing = threading.Lock()
+
+
+@functools.cache
+def _prepared(number_format: str) -> None:
     name = name_of(number_format)
     foreign_calls.register(name, machine_code.address(_module(number_format), name))
 

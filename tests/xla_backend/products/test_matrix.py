@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from xla_backend.products import machine_code, product
 from xla_backend.products.grouped import Grouped, Weights, rounded, stacked
 from xla_backend.products.matrix import Matrix
 
@@ -64,6 +65,38 @@ def test_products_are_those_of_the_numbers(number_format: str) -> None:
         np.testing.assert_allclose(
             multiply(x).numpy(), expected, rtol=0, atol=3e-5, err_msg=f"{rows}"
         )
+
+
+class OlderProcessor(dict):
+    """What llvmlite says of a processor with 16 vector registers of 8 float32."""
+
+    def flatten(self) -> str:
+        return "+avx2,+fma,+f16c,-avx512f"
+
+
+@pytest.mark.parametrize("number_format", FORMATS)
+def test_a_processor_with_fewer_and_smaller_registers(
+    monkeypatch: pytest.MonkeyPatch, number_format: str
+) -> None:
+    """Its code runs here too: processors of today have all instructions of it."""
+    older = OlderProcessor(avx2=True, fma=True, f16c=True)
+    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: older)
+    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_name", lambda: "haswell")
+    monkeypatch.setattr(product, "PRODUCT", "product_of_haswell_")
+    remembered = (machine_code.vector_registers, machine_code._engine, product._prepared)  # noqa: SLF001
+    for each in remembered:
+        each.cache_clear()
+    try:
+        assert machine_code.vector_registers() == (16, 8)
+        own, numbers = weights(number_format, 600, 544)
+        multiply = tf.function(matrix(own).multiply, jit_compile=True, autograph=False)
+        for rows in (1, 3, 4, 6, 13):
+            x = GENERATOR.standard_normal((rows, 544), np.float32)
+            expected = x.astype(np.float64) @ numbers.T.astype(np.float64)
+            np.testing.assert_allclose(multiply(x).numpy(), expected, rtol=0, atol=3e-5)
+    finally:
+        for each in remembered:
+            each.cache_clear()
 
 
 @pytest.mark.parametrize("number_format", FORMATS)
