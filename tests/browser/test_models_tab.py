@@ -30,8 +30,9 @@ class Own:
     served: Served
 
     def start(self, *flags: str) -> Served:
-        """Starts another one with the same store and cache."""
+        """Starts another one with the same store and cache. Its first model is a small one."""
         return serve(
+            *("--models", "gpt2-stories"),
             *flags,
             "--store",
             str(self.root / "store"),
