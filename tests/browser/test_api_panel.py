@@ -61,8 +61,8 @@ def test_its_snippets_for_a_shell_and_for_python_run(panel: Visit) -> None:
         assert run.returncode == 0, run.stderr
         again = ast.literal_eval(run.stdout.splitlines()[-1])
         assert set(again) == set(answer)
-        # Not all of the key: what was reused may have been compiled exactly since.
-        assert again["key"]["padded_length"] == answer["key"]["padded_length"]
+        # Not the key: what a larger function has served may have one of its own since.
+        assert again["prompt_tokens"] == answer["prompt_tokens"]
 
 
 def test_its_snippets_say_the_same_in_json_and_javascript(panel: Visit) -> None:

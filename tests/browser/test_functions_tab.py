@@ -44,7 +44,7 @@ def open_tab(visit: Visit) -> None:
 
 def wait_for_text(visit: Visit, selector: str, text: str) -> None:
     visit.page.wait_for_function(
-        "([selector, text]) => document.querySelector(selector).innerText.includes(text)",
+        "([selector, text]) => document.querySelector(selector)?.innerText.includes(text)",
         arg=[selector, text],
     )
 

@@ -30,9 +30,8 @@ class Own:
     served: Served
 
     def start(self, *flags: str) -> Served:
-        """Starts another one with the same store and cache. Its first model is a small one."""
+        """Starts another one with the same store and cache."""
         return serve(
-            *("--models", "gpt2-stories"),
             *flags,
             "--store",
             str(self.root / "store"),

@@ -446,10 +446,16 @@ def test_a_prompt_is_tokenized_once_in_each_process(
     assert log.read_text() == prompt + "\n"
 
 
+@pytest.fixture(scope="module")
+def full_s(watched: Watched, slow: str) -> float:
+    """What 500 tokens of the slow model take, once they are compiled."""
+    return [watched.generate(options=HALF, model=slow).timing.run_s for _ in range(2)][1]
+
+
 @pytest.mark.parametrize("way", ["closed", "dropped", "in a generator"])
-def test_an_abandoned_stream_frees_the_engine(watched: Watched, slow: str, way: str) -> None:
-    # Compiled, so that only decoding is in the way.
-    full_s = [watched.generate(options=HALF, model=slow).timing.run_s for _ in range(2)][1]
+def test_an_abandoned_stream_frees_the_engine(
+    watched: Watched, slow: str, full_s: float, way: str
+) -> None:
     stream = watched.stream(options=HALF, model=slow)
     next(stream)
     if way == "closed":
