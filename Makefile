@@ -50,7 +50,7 @@ ifdef ARGS
 else
 	@$(UNOPTIMIZED) $(PYTEST) -m "not as_shipped"
 	@$(UNOPTIMIZED) $(PYTEST) tests/demo_models/training
-	@$(PYTEST) -m as_shipped
+	@$(PYTEST) -m as_shipped tests/xla_backend
 endif
 
 lint: $(VENV)/.development
