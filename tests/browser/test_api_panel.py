@@ -51,13 +51,13 @@ def test_its_snippets_for_a_shell_and_for_python_run(panel: Visit) -> None:
     for name in ("generate", "predict"):
         # `read` at the end of a pipe needs zsh, or this of bash.
         command = ["bash", "-O", "lastpipe", "-c", shell[name]]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+        run = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
         assert "event: complete" in run.stdout, (shell[name], run.stdout, run.stderr)
         answer = json.loads(run.stdout.partition("data: ")[2])[0]
         assert answer["cache"] in ("hit", "miss", "disk", "reused")
 
         command = [sys.executable, "-c", python[name]]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+        run = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
         assert run.returncode == 0, run.stderr
         again = ast.literal_eval(run.stdout.splitlines()[-1])
         assert set(again) == set(answer)

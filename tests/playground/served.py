@@ -160,7 +160,7 @@ class Site:
         """What the log says of the requests that have ended, the latest last."""
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
-    def line_after(self, count: int, within_s: float = 60.0) -> dict[str, Any]:
+    def line_after(self, count: int, within_s: float = 240.0) -> dict[str, Any]:
         """The line that follows so many, once it is there."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
