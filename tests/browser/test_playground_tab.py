@@ -186,7 +186,8 @@ def test_a_visitor_who_leaves_stops_the_run(visit: Open, site: Site) -> None:
     other.set_number("max_new_tokens", 8)
     other.generate()
     served = site.log_lines()[-1]
-    assert (served["model"], served["new_tokens"], served["ahead"]) == (site.fast, 8, 0)
+    assert (served["model"], served["ahead"]) == (site.fast, 0)
+    assert 0 < served["new_tokens"] <= 8, "a text that was drawn may end by itself"
     assert served["timing"]["queue_s"] < 2, "the engine went on for nobody"
 
 
