@@ -161,6 +161,7 @@ def test_its_engine_command_runs(installed: Installed) -> None:
 def test_its_page_is_served_and_generates(installed: Installed) -> None:
     port = free_port()
     command = [str(installed.scripts / "xla-playground"), "--port", str(port)]
+    command += ["--models", "gpt2-stories"]  # the list's first one has to be made ready for seconds
     served = start(command, installed.away, environment(), port)
     try:
         assert "XLA Playground" in served.first_page

@@ -23,6 +23,7 @@ from tests.requirements_files import requirement_lines
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = tuple(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))
+MAKEFILE, MARK = ROOT / "Makefile", "mark." + "as_shipped"
 LARGEST_FILE = 10 * 1024 * 1024  # bytes; what a Space takes without Git LFS
 
 TENSORFLOW = {"tensorflow", "tf_keras", "keras", "transformers"}
@@ -141,6 +142,16 @@ def test_no_test_module_imports_another() -> None:
         if isinstance(node, ast.ImportFrom) and ".test_" in f".{node.module}"
     }
     assert crossing == set()
+
+
+def test_tests_of_optimised_code_lie_where_make_runs_them() -> None:
+    command = next(line for line in MAKEFILE.read_text().splitlines() if "-m as_shipped" in line)
+    folder = ROOT / command.split()[-1]
+    marked = [
+        path for path in (ROOT / "tests").rglob("test_*.py") if MARK in path.read_text("utf-8")
+    ]
+    assert marked
+    assert [path for path in marked if folder not in path.parents] == []
 
 
 def imported_packages(source: str) -> set[str]:

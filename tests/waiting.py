@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
+def wait_until(condition: Callable[[], object], timeout_s: float = 240.0) -> None:
     """Returns once the condition holds; fails after `timeout_s` seconds."""
     end = time.monotonic() + timeout_s
     while not condition():

@@ -58,7 +58,7 @@ class ChatWindow(Visit):
     def draft_is(self, expected: str) -> None:
         """Waits until it is this."""
         self.page.wait_for_function(
-            "said => document.querySelector('#chat_text textarea').value === said", arg=expected
+            "said => document.querySelector('#chat_text textarea')?.value === said", arg=expected
         )
 
     def ask(self, text: str) -> None:

@@ -51,18 +51,18 @@ def test_its_snippets_for_a_shell_and_for_python_run(panel: Visit) -> None:
     for name in ("generate", "predict"):
         # `read` at the end of a pipe needs zsh, or this of bash.
         command = ["bash", "-O", "lastpipe", "-c", shell[name]]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+        run = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
         assert "event: complete" in run.stdout, (shell[name], run.stdout, run.stderr)
         answer = json.loads(run.stdout.partition("data: ")[2])[0]
         assert answer["cache"] in ("hit", "miss", "disk", "reused")
 
         command = [sys.executable, "-c", python[name]]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+        run = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
         assert run.returncode == 0, run.stderr
         again = ast.literal_eval(run.stdout.splitlines()[-1])
         assert set(again) == set(answer)
-        # Not all of the key: what was reused may have been compiled exactly since.
-        assert again["key"]["padded_length"] == answer["key"]["padded_length"]
+        # Not the key: what a larger function has served may have one of its own since.
+        assert again["prompt_tokens"] == answer["prompt_tokens"]
 
 
 def test_its_snippets_say_the_same_in_json_and_javascript(panel: Visit) -> None:

@@ -23,7 +23,7 @@ def open_tab(window: Visit) -> None:
 
 def wait_for_text(window: Visit, selector: str, text: str) -> None:
     window.page.wait_for_function(
-        "([selector, text]) => document.querySelector(selector).innerText.includes(text)",
+        "([selector, text]) => document.querySelector(selector)?.innerText.includes(text)",
         arg=[selector, text],
     )
 
@@ -52,7 +52,7 @@ def test_a_file_of_prompts_is_run_and_its_results_are_saved(
         window.at("#batch_upload").click()
     chooser.value.set_files(file)
     window.page.wait_for_function(
-        "document.querySelector('#batch_prompts textarea').value.startsWith('note,prompt')"
+        "document.querySelector('#batch_prompts textarea')?.value.startsWith('note,prompt')"
     )
     window.set_number("batch_max_new_tokens", 16)
     window.set_number("batch_num_beams", beams)
@@ -118,7 +118,7 @@ def test_a_mistake_names_its_line_and_keeps_what_is_shown(visit: Open) -> None:
         window.at("#batch_run").click()
         wait_for_text(window, "#batch_notice", sentence)
         assert window.text("#batch_report") == shown
-        assert window.at("#batch_run").is_enabled()
+        window.at("#batch_run:enabled").wait_for()
 
 
 def test_a_row_without_a_prompt_is_skipped_and_named(visit: Open) -> None:

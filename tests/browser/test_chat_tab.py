@@ -188,16 +188,16 @@ def test_what_was_written_is_never_lost(chat: Open) -> None:
 
 def test_when_the_context_is_full_the_page_says_what_goes_before_it_does(chat: Open) -> None:
     window = chat()
-    for number in range(4):
-        window.ask(f"{number} " + "kite " * 100)
-    window.write("kite " * 100)
+    for number in range(2):
+        window.ask(f"{number} " + "kite " * 200)
+    window.write("kite " * 200)
     note = window.at("#chat_prediction .chat-left-out")
     note.wait_for()
     assert "The system prompt stays" in note.inner_text()
     window.page.keyboard.press("Enter")
-    window.wait_for_answer(5)
-    assert "not read" in window.lines()[4]
-    assert len(window.questions()) == 5, "the visitor still sees all of it"
+    window.wait_for_answer(3)
+    assert "not read" in window.lines()[2]
+    assert len(window.questions()) == 3, "the visitor still sees all of it"
 
 
 def test_conversations_are_renamed_deleted_and_brought_back(chat: Open) -> None:

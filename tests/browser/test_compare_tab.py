@@ -31,7 +31,7 @@ def choose(window: Visit, kind: str) -> None:
 
 def wait_for_text(window: Visit, selector: str, text: str) -> None:
     window.page.wait_for_function(
-        "([selector, text]) => document.querySelector(selector).innerText.includes(text)",
+        "([selector, text]) => document.querySelector(selector)?.innerText.includes(text)",
         arg=[selector, text],
     )
 
@@ -141,9 +141,8 @@ def test_headline_and_first_way_are_in_sight_at_150_per_cent(visit: Callable[...
 
     def is_in_sight() -> bool:
         return window.page.evaluate(
-            "(() => { const header = document.querySelector('#top').getBoundingClientRect();"
-            " const claim = document.querySelector('#ways .claim').getBoundingClientRect();"
-            " const way = document.querySelector('#ways .baseline').getBoundingClientRect();"
+            "(() => { const [header, claim, way] = ['#top', '#ways .claim', '#ways .baseline']"
+            ".map((each) => document.querySelector(each)?.getBoundingClientRect() ?? {});"
             " return claim.top >= header.bottom - 1 && way.bottom <= innerHeight; })()"
         )
 

@@ -165,13 +165,11 @@ def test_what_was_measured_is_told_in_the_language_too(
 ) -> None:
     window = visit(locale=language.code)
     own = names_of_models(window, site)
-    for part in measured():
-        window.page.evaluate("html => document.querySelector('#report').innerHTML = html", part)
-        window.page.evaluate(
-            "document.querySelectorAll('#report details').forEach(e => e.open = 1)"
-        )
-        window.page.wait_for_timeout(300)
-        assert english(window, own) == set(), window.text("#report")
+    parts = "".join(measured())
+    window.page.evaluate("html => document.querySelector('#report').innerHTML = html", parts)
+    window.page.evaluate("document.querySelectorAll('#report details').forEach(e => e.open = 1)")
+    window.page.wait_for_timeout(300)
+    assert english(window, own) == set(), window.text("#report")
 
 
 def test_the_switch_works_at_once_and_is_remembered(visit: Open) -> None:

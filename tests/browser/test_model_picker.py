@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from gradio_client import Client
+from playwright.sync_api import expect
 
 from tests import checkpoints
 from tests.browser.visit import Visit
@@ -63,10 +64,6 @@ def input_is_called(window: Visit, label: str) -> None:
     window.at("#prompt label", has_text=re.compile(f"^\\s*{label}")).wait_for()
 
 
-def prompt_of(window: Visit) -> str:
-    return window.at("#prompt textarea").input_value()
-
-
 def test_the_list_is_in_groups_and_a_key_press_away(visit: Callable[..., Visit]) -> None:
     window = visit()
     assert window.at("#model input").input_value() == "OPT · small-opt (folder)"
@@ -86,21 +83,22 @@ def test_the_list_is_in_groups_and_a_key_press_away(visit: Callable[..., Visit])
     window.page.keyboard.type("t5")
     window.page.keyboard.press("Enter")
     input_is_called(window, "Input text")
-    assert window.at("#model input").input_value() == "T5 · small-t5 (folder)"
+    expect(window.at("#model input")).to_have_value("T5 · small-t5 (folder)")
     assert "small-t5" in window.text("#model")
 
 
 def test_words_and_examples_follow_the_model(visit: Callable[..., Visit]) -> None:
     window = visit()
-    assert prompt_of(window).startswith("The best thing")
+    prompt, new_tokens = window.at("#prompt textarea"), window.at('#max_new_tokens [type="number"]')
+    expect(prompt).to_have_value(re.compile("^The best thing"))
     window.choose_model("small-t5")
     input_is_called(window, "Input text")
-    assert prompt_of(window).startswith("translate English to German: ")
-    assert window.at('#max_new_tokens input[type="number"]').input_value() == "40"
-    assert "answer appears here" in window.text("#story")
+    expect(prompt).to_have_value(re.compile("^translate English to German: "))
+    expect(new_tokens).to_have_value("40")
+    expect(window.at("#story")).to_contain_text("answer appears here")
     window.at("#examples button", has_text="Sum up").click()
     window.page.wait_for_function(
-        "document.querySelector('#prompt textarea').value.startsWith('summarize: ')"
+        "document.querySelector('#prompt textarea')?.value.startsWith('summarize: ')"
     )
     window.at(".prediction-key", has_text=re.compile(r"\d+ input \+")).wait_for()
 
@@ -108,9 +106,9 @@ def test_words_and_examples_follow_the_model(visit: Callable[..., Visit]) -> Non
     window.set_number("max_new_tokens", 33)
     window.choose_model("small-opt")
     input_is_called(window, "Prompt")
-    assert prompt_of(window) == "My own words", "what a visitor wrote is kept"
-    assert window.at('#max_new_tokens input[type="number"]').input_value() == "33"
     window.at(".prediction-key", has_text=re.compile(r"\d+ prompt \+")).wait_for()
+    assert prompt.input_value() == "My own words", "what a visitor wrote is kept"
+    assert new_tokens.input_value() == "33"
 
 
 def test_an_answer_stands_apart_from_its_input(visit: Callable[..., Visit], choice: Choice) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.visit import Visit
 from tests.playground.served import Site
@@ -15,8 +17,9 @@ Open = Callable[..., Visit]
 PROMPT = 'It\'s "here" & there: 100% + $x\nnaïve 🦊 <b onclick=1>'
 
 
-def number(window: Visit, option: str) -> float:
-    return float(window.at(f'#{option} input[type="number"]').input_value())
+def has_number(window: Visit, option: str, value: float) -> None:
+    """Waits until an option has a value."""
+    expect(window.at(f'#{option} input[type="number"]')).to_have_value(str(value))
 
 
 def open_more(window: Visit) -> None:
@@ -63,15 +66,16 @@ def test_a_copied_link_brings_everything_back_and_runs_only_when_told(
     for run in (False, True):
         window.go(running if run else link)
         wait_for_text(window, "#prediction", "2 beams")
-        assert window.at("#prompt textarea").input_value() == PROMPT
-        assert "slow-gpt2" in window.at("#model input").input_value()
-        assert [number(window, name) for name in ("max_new_tokens", "num_beams")] == [5, 2]
+        expect(window.at("#prompt textarea")).to_have_value(PROMPT)
+        expect(window.at("#model input")).to_have_value(re.compile("slow-gpt2"))
+        has_number(window, "max_new_tokens", 5)
+        has_number(window, "num_beams", 2)
         open_more(window)
-        assert number(window, "repetition_penalty") == 1.35
-        assert number(window, "presence_penalty") == -1.2
-        assert window.at("#stop_strings textarea").input_value() == "no such\n\\n\\n"
-        assert window.at("#early_stopping input:checked").input_value() == "impossible"
-        assert window.at("#exact_key input").is_checked()
+        has_number(window, "repetition_penalty", 1.35)
+        has_number(window, "presence_penalty", -1.2)
+        expect(window.at("#stop_strings textarea")).to_have_value("no such\n\\n\\n")
+        expect(window.at("#early_stopping input:checked")).to_have_value("impossible")
+        expect(window.at("#exact_key input")).to_be_checked()
         if not run:
             window.page.wait_for_timeout(500)
             assert window.at("#generate").is_enabled()
@@ -102,9 +106,9 @@ def test_the_code_follows_the_request_and_presets_set_options_only(visit: Open) 
     window.write(PROMPT)
     window.at("#presets button", has_text="4 beams").click()
     window.page.wait_for_function(
-        """document.querySelector('#num_beams input[type="number"]').value === '4'"""
+        """document.querySelector('#num_beams input[type="number"]')?.value === '4'"""
     )
-    assert number(window, "temperature") == 0
+    has_number(window, "temperature", 0)
     assert window.at("#prompt textarea").input_value() == PROMPT
     window.at("#view_code button").first.click()
     wait_for_text(window, "#request_code", "num_beams=4")
@@ -125,12 +129,12 @@ def test_the_code_follows_the_request_and_presets_set_options_only(visit: Open) 
     assert window.page.url.rstrip("/") in window.text("#request_code")
 
     window.at("#presets button", has_text="Show a first call").click()
-    window.page.wait_for_function("document.querySelector('#exact_key input').checked")
+    window.page.wait_for_function("document.querySelector('#exact_key input')?.checked")
     window.at("#prediction .outcome-miss").wait_for()
-    assert number(window, "num_beams") == 4, "only the number of new tokens had to change"
+    has_number(window, "num_beams", 4)  # only the number of new tokens had to change
     window.at("#presets button", has_text="Greedy").click()
-    window.page.wait_for_function("!document.querySelector('#exact_key input').checked")
-    assert number(window, "num_beams") == 1
+    window.page.wait_for_function("document.querySelector('#exact_key input')?.checked === false")
+    has_number(window, "num_beams", 1)
 
 
 def test_what_was_written_survives_a_reload(visit: Open, site: Site) -> None:
@@ -152,12 +156,12 @@ def test_what_was_written_survives_a_reload(visit: Open, site: Site) -> None:
         window.page.wait_for_function(
             "document.querySelector('#prompt textarea')?.value === 'Half a thought'"
         )
-        assert "slow" in window.at("#model input").input_value()
-        assert window.at('#max_new_tokens input[type="number"]').input_value() == "11"
-        assert window.at('#temperature input[type="number"]').input_value() == "0.6"
-        window.at(".area-options .more-options button").first.click()
-        assert window.at("#seed input").input_value() == "77"
-        assert window.at("#hold input").is_checked()
+        expect(window.at("#model input")).to_have_value(re.compile("slow"))
+        has_number(window, "max_new_tokens", 11)
+        has_number(window, "temperature", 0.6)
+        open_more(window)
+        expect(window.at("#seed input")).to_have_value("77")
+        expect(window.at("#hold input")).to_be_checked()
 
     window.go()
     is_as_written()

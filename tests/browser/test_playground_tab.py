@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -108,8 +107,8 @@ def test_a_problem_is_in_sight_and_the_result_is_the_earlier_run_s(visit: Open, 
     problem = window.at("#notice .problem")
     problem.wait_for()
     window.page.wait_for_function(
-        """() => { const box = document.querySelector('#notice .problem').getBoundingClientRect();
-        return box.top >= 0 && box.bottom <= innerHeight; }"""
+        """() => { const box = document.querySelector('#notice .problem')?.getBoundingClientRect();
+        return box && box.top >= 0 && box.bottom <= innerHeight; }"""
     )
     assert "lower New tokens" in problem.inner_text()
     assert earlier.is_visible()
@@ -148,15 +147,17 @@ def test_the_text_comes_in_pieces_that_only_grow(visit: Open) -> None:
         assert later.startswith(earlier)
 
 
-def test_stop_keeps_what_was_written(visit: Open) -> None:
+def test_stop_keeps_what_was_written(visit: Open, site: Site) -> None:
     window = visit()
     window.choose_model("slow-gpt2")
     window.set_number("max_new_tokens", 256)
-    window.at("#generate").click()
-    window.page.wait_for_function(
-        "document.querySelector('#story .story-new')?.textContent.length > 10"
-    )
-    window.at("#stop").click()
+    (engine,) = children(site.served.process.pid)
+    with slowed(engine):  # else it may be done before a busy browser has shown the first of it
+        window.at("#generate").click()
+        window.page.wait_for_function(
+            "document.querySelector('#story .story-new')?.textContent.length > 10"
+        )
+        window.at("#stop").click()
     window.wait_for_result()
     assert "You stopped it" in window.text("#report")
     assert len(window.text("#story .story-new")) > 10
@@ -185,7 +186,8 @@ def test_a_visitor_who_leaves_stops_the_run(visit: Open, site: Site) -> None:
     other.set_number("max_new_tokens", 8)
     other.generate()
     served = site.log_lines()[-1]
-    assert (served["model"], served["new_tokens"], served["ahead"]) == (site.fast, 8, 0)
+    assert (served["model"], served["ahead"]) == (site.fast, 0)
+    assert 0 < served["new_tokens"] <= 8, "a text that was drawn may end by itself"
     assert served["timing"]["queue_s"] < 2, "the engine went on for nobody"
 
 
@@ -194,11 +196,13 @@ def test_the_keyboard_is_enough(visit: Open, site: Site) -> None:
     window.choose_model("slow-gpt2")
     window.set_number("max_new_tokens", 256)
     window.at("#prompt textarea").focus()
-    window.page.keyboard.press("Control+Enter")
-    window.page.wait_for_function(
-        "document.querySelector('#story .story-new')?.textContent.length > 10"
-    )
-    window.page.keyboard.press("Escape")
+    (engine,) = children(site.served.process.pid)
+    with slowed(engine):
+        window.page.keyboard.press("Control+Enter")
+        window.page.wait_for_function(
+            "document.querySelector('#story .story-new')?.textContent.length > 10"
+        )
+        window.page.keyboard.press("Escape")
     window.wait_for_result()
     assert "You stopped it" in window.text("#report")
     window.at("#prompt textarea").focus()
@@ -219,17 +223,17 @@ def test_a_mistake_is_told_beside_the_button_and_keeps_the_last_result(visit: Op
     window.write("   ")
     window.at("#generate").click()
     window.page.wait_for_function(
-        "document.querySelector('#notice').innerText.includes('prompt is empty')"
+        "document.querySelector('#notice')?.innerText.includes('prompt is empty')"
     )
 
     window.write("Once " * 3000)
     window.at("#generate").click()
     window.page.wait_for_function(
-        "document.querySelector('#notice').innerText.includes('too long')"
+        "document.querySelector('#notice')?.innerText.includes('too long')"
     )
     assert re.search(r"[\d,]+ tokens too long", window.text("#notice"))
     assert (window.text(".story"), window.text(".report")) == (story, report)
-    assert window.at("#generate").is_enabled()
+    window.at("#generate:enabled").wait_for()
 
     window.write("The old owl")
     window.generate()
@@ -268,7 +272,7 @@ def test_a_press_counts_while_the_refused_one_before_is_not_quite_over(visit: Op
     window.write("   ")
     window.at("#generate").click()
     window.page.wait_for_function(
-        "document.querySelector('#notice').innerText.includes('prompt is empty')"
+        "document.querySelector('#notice')?.innerText.includes('prompt is empty')"
     )
     window.page.wait_for_function("window.held.includes('process_completed')")
     window.write("The old owl")
@@ -301,10 +305,10 @@ def test_a_notice_stays_when_what_was_typed_before_it_is_answered_later(visit: O
         "() => { window.isSlow = false; document.getElementById('generate').click(); }"
     )
     window.page.wait_for_function(
-        "document.querySelector('#notice').innerText.includes('prompt is empty')"
+        "document.querySelector('#notice')?.innerText.includes('prompt is empty')"
     )
     window.page.wait_for_function(  # which is out of sight while a notice says the same
-        "document.querySelector('#prediction').textContent.includes('empty')"
+        "document.querySelector('#prediction')?.textContent.includes('empty')"
     )
     window.page.wait_for_timeout(1500)
     assert "prompt is empty" in window.text("#notice")
@@ -352,26 +356,24 @@ def test_a_cleared_history_can_be_brought_back(visit: Open) -> None:
     assert not window.at("#undo_clear").is_visible()
 
 
-def test_the_page_stays_live_while_something_compiles(visit: Open) -> None:
+def test_the_page_stays_live_while_something_compiles(visit: Open, site: Site) -> None:
     window = visit()
     window.choose_model("slow-gpt2")
     window.write("A new shape " * 8)
     window.set_number("num_beams", 3)
     window.at("#prediction .outcome-miss").wait_for()
-    window.at("#generate").click()
-    window.at("#status .status-compiling, #status .status-tracing").first.wait_for()
-
-    started = time.monotonic()
-    window.set_number("max_new_tokens", 33)
-    window.page.wait_for_function(
-        "document.querySelector('.prediction-key').innerText.includes('64 new')"
-    )
-    took = time.monotonic() - started
-    busy = window.at("#report .busy").count()
-    window.at("#stop").click()
+    (engine,) = children(site.served.process.pid)
+    with slowed(engine):
+        window.at("#generate").click()
+        window.at("#status .status-compiling, #status .status-tracing").first.wait_for()
+        window.set_number("max_new_tokens", 33)
+        window.page.wait_for_function(
+            "document.querySelector('.prediction-key')?.innerText.includes('64 new')"
+        )
+        busy = window.at("#report .busy").count()
+        window.at("#stop").click()
     window.wait_for_result()
-    assert busy, "the compile was over too soon to tell"
-    assert took < 5
+    assert busy, "it was predicted only when the compile was over"
 
 
 def keep_the_engine_busy(window: Visit, num_beams: int) -> None:
@@ -389,7 +391,7 @@ def test_a_second_visitor_waits_and_is_told_so(visit: Open) -> None:
     keep_the_engine_busy(first, num_beams=5)
     second.at("#generate").click()
     second.page.wait_for_function(
-        "document.querySelector('#report').innerText.includes('Waiting for others')"
+        "document.querySelector('#report')?.innerText.includes('Waiting for others')"
     )
     second.at("#status .status-before", has_text="1 request before yours").wait_for()
     first.wait_for_result()
@@ -404,7 +406,7 @@ def test_a_run_that_is_stopped_while_it_waits_never_begins(visit: Open) -> None:
     second.at("#generate").click()
     second.at("#report .busy").wait_for()
     second.at("#stop").click()
-    second.page.wait_for_function("document.querySelector('#stop').disabled")
+    second.page.wait_for_function("document.querySelector('#stop')?.disabled")
     first.wait_for_result()
     second.wait_for_result()
     assert "Stopped before it began" in second.text("#notice")
@@ -415,7 +417,7 @@ def test_an_example_fills_in_prompt_and_options(visit: Open) -> None:
     window = visit()
     window.at("#examples button", has_text="Four beams").click()
     window.page.wait_for_function(
-        "document.querySelector('.prediction-key').innerText.includes('4 beams')"
+        "document.querySelector('.prediction-key')?.innerText.includes('4 beams')"
     )
     window.at("button", has_text="More options").click()
     assert window.at('#length_penalty input[type="range"]').is_enabled()
@@ -430,7 +432,7 @@ def test_on_a_small_screen_text_badge_and_button_are_in_sight(
     window.generate()
     window.page.wait_for_function(
         """() => {
-          const place = (part) => document.querySelector(part).getBoundingClientRect();
+          const place = (part) => document.querySelector(part)?.getBoundingClientRect() ?? {};
           const [top, bar] = [place("#top").bottom, place(".within-reach").top];
           return ["#story .story", "#report .badge"].every(
             (part) => place(part).top >= top && place(part).bottom <= bar);

@@ -46,7 +46,7 @@ def choose(window: Visit, **lists: set[int]) -> None:
 
 def wait_for_text(window: Visit, selector: str, text: str) -> None:
     window.page.wait_for_function(
-        "([selector, text]) => document.querySelector(selector).innerText.includes(text)",
+        "([selector, text]) => document.querySelector(selector)?.innerText.includes(text)",
         arg=[selector, text],
     )
 

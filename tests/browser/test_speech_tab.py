@@ -165,7 +165,7 @@ def test_a_bad_recording_is_told_beside_the_button_and_keeps_the_last_transcript
     window.at("#transcribe").click()
     assert "There is no recording yet" in problem(window)
     choose_example(window, "Command 1")
-    window.page.wait_for_function("document.querySelector('#speech_notice').innerText === ''")
+    window.page.wait_for_function("document.querySelector('#speech_notice')?.innerText === ''")
     transcribe(window)
     before = window.text("#heard"), window.text("#speech_report")
 

@@ -24,8 +24,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-STARTS_WITHIN_S = 90.0
-ENDS_WITHIN_S = 20.0
+STARTS_WITHIN_S = 240.0  # on a machine that others use: a start took 95 s at a load of 20
+ENDS_WITHIN_S = 60.0
 
 
 @dataclass
@@ -160,7 +160,7 @@ class Site:
         """What the log says of the requests that have ended, the latest last."""
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
-    def line_after(self, count: int, within_s: float = 60.0) -> dict[str, Any]:
+    def line_after(self, count: int, within_s: float = 240.0) -> dict[str, Any]:
         """The line that follows so many, once it is there."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:

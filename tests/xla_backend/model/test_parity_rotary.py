@@ -54,8 +54,11 @@ def _compare(backend: Backend, tmp_path: Path, form: str, lengths: Collection[in
     folder = write_ending(form, tmp_path / "model")
     encode = Tokenizer.load(folder).encode
     differences, written = [], []
-    cases = [case for case in expected["cases"] if case["padded_length"] in lengths]
-    for case in cases:
+    for case in expected["cases"]:
+        # Functions differ with both: four beams meet every length, two only this one.
+        is_repeated = case["options"]["num_beams"] == 2 and case["padded_length"] != 16
+        if is_repeated or case["padded_length"] not in lengths:
+            continue
         result = backend.generate(
             str(folder),
             prompt(case["padded_length"], encode),

@@ -40,6 +40,7 @@ from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.child_process.channel import Channel
 from xla_backend.interface.results import PrefixCacheUse
+from xla_backend.process import supervisor
 from xla_backend.process.engine_process import EngineProcess
 from xla_backend.process.messages import Request, Settings
 
@@ -349,7 +350,7 @@ def watched(small_gpt2: Path) -> Iterator[Watched]:
 
 
 def test_a_child_says_what_it_does_and_answers(watched: Watched) -> None:
-    assert watched.process.wait_ready(120)
+    assert watched.process.wait_ready(240)
     assert watched.process.status.state == "ready"
     states = [status.state for status in watched.statuses]
     assert states[0] == "starting"
@@ -446,10 +447,16 @@ def test_a_prompt_is_tokenized_once_in_each_process(
     assert log.read_text() == prompt + "\n"
 
 
+@pytest.fixture(scope="module")
+def full_s(watched: Watched, slow: str) -> float:
+    """What 500 tokens of the slow model take, once they are compiled."""
+    return [watched.generate(options=HALF, model=slow).timing.run_s for _ in range(2)][1]
+
+
 @pytest.mark.parametrize("way", ["closed", "dropped", "in a generator"])
-def test_an_abandoned_stream_frees_the_engine(watched: Watched, slow: str, way: str) -> None:
-    # Compiled, so that only decoding is in the way.
-    full_s = [watched.generate(options=HALF, model=slow).timing.run_s for _ in range(2)][1]
+def test_an_abandoned_stream_frees_the_engine(
+    watched: Watched, slow: str, full_s: float, way: str
+) -> None:
     stream = watched.stream(options=HALF, model=slow)
     next(stream)
     if way == "closed":
@@ -517,15 +524,16 @@ def test_the_parent_answers_at_once_while_the_engine_compiles(watched: Watched) 
     thread = threading.Thread(target=watched.generate, kwargs={"options": options})
     thread.start()
     wait_until(lambda: watched.process.status.state in ("tracing", "compiling"))
-    began = time.perf_counter()
-    predicted = watched.process.predict(watched.model, "Once upon a time", options)
-    names = [info.name for info in watched.process.models()]
-    watched.process.cached_functions()
-    took = time.perf_counter() - began
-    assert thread.is_alive(), "the engine was still busy"
+    os.kill(watched.process.pid, signal.SIGSTOP)  # it cannot answer now, nor be done meanwhile
+    try:
+        predicted = watched.process.predict(watched.model, "Once upon a time", options)
+        names = [info.name for info in watched.process.models()]
+        watched.process.cached_functions()
+        assert thread.is_alive(), "the engine was still busy"
+    finally:
+        os.kill(watched.process.pid, signal.SIGCONT)
     assert predicted.outcome is CacheOutcome.MISS
     assert watched.model in names
-    assert took < 1.0
     thread.join()
 
 
@@ -568,8 +576,11 @@ def test_a_child_killed_while_idle_is_replaced(
 
 
 @pytest.mark.parametrize("state", ["compiling", "generating"])
-def test_a_child_killed_at_work_tells_its_callers(watched: Watched, state: str) -> None:
-    watched.process.wait_ready(120)
+def test_a_child_killed_at_work_tells_its_callers(
+    watched: Watched, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "NOTE_S", 600.0)  # a busy machine's restart may outlast it
+    watched.process.wait_ready(240)
     watched.kill_at = state
     stream = watched.stream(options=LONG)
     behind = watched.stream()
@@ -621,7 +632,7 @@ def is_running(pid: int) -> bool:
 
 
 def test_close_ends_the_child_and_later_calls_say_so(watched: Watched, slow: str) -> None:
-    watched.process.wait_ready(120)
+    watched.process.wait_ready(240)
     pid = watched.process.pid
     running = watched.stream(options=HALF, model=slow)
     begin = next(running)
