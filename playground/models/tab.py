@@ -36,8 +36,9 @@ class ModelsTab:
             self._build_adding(page.added)
         with gr.Column(elem_classes="card"):
             gr.HTML(
-                '<h2>All models</h2><p class="caption">What each takes. The last run is of the '
-                "shape that was used most; it counts the engine alone, without waiting.</p>",
+                '<h2>All models</h2><p class="caption">What each takes. Weights are counted '
+                "once they are in memory. The last run is of the shape that was used most; it "
+                "counts the engine alone, without waiting.</p>",
                 apply_default_css=False,
             )
             self.sheet = gr.HTML("", elem_id="models_sheet", apply_default_css=False)

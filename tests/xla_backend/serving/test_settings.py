@@ -31,6 +31,7 @@ def test_every_variable_is_read() -> None:
             "XLA_BACKEND_LOOK_BACK_S": "20",
             "XLA_BACKEND_CORES": "4",
             "XLA_BACKEND_MEMORY_LIMIT": "3GB",
+            "XLA_BACKEND_WEIGHTS": "int8",
         }
     )
     assert settings == ServeSettings(
