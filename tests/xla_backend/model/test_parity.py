@@ -21,6 +21,7 @@ from tests.xla_backend.model.parity import NEW_TOKENS, DecoderOnlyPair, Pair
 from xla_backend import Backend, BucketRules
 from xla_backend.checkpoints.models import BUNDLED_FOLDER, DEFAULT_MODEL
 from xla_backend.model.families import blocks
+from xla_backend.products.matrix import SMALL
 
 pytestmark = pytest.mark.as_shipped
 
@@ -205,12 +206,12 @@ def test_longer_prompts_that_attend_piece_by_piece(tmp_path: Path) -> None:
             assert 0.4 * 1345 < result.prompt_tokens <= result.key.padded_length == 1345
 
 
-# 8, 4 and 2 parts; the smallest such kernel has more than a megabyte.
-@pytest.mark.parametrize("width", [640, 636, 634])
-def test_kernels_that_are_cut_for_a_single_row(
+# In tiles, and in a width that no group of lines fits.
+@pytest.mark.parametrize("width", [640, 634])
+def test_matrices_of_more_than_a_megabyte(
     gpt2: DecoderOnlyPair, tmp_path_factory: pytest.TempPathFactory, width: int
 ) -> None:
-    assert 4 * width * width > blocks.CUT_FROM
+    assert width * width > SMALL
     folder = checkpoints.gpt2(
         tmp_path_factory.mktemp("wide"), n_layer=2, n_embd=width, n_head=2, n_positions=64
     )
@@ -220,8 +221,8 @@ def test_kernels_that_are_cut_for_a_single_row(
     pair.assert_same_text(pair.passage(8), num_beams=2)
 
 
-@pytest.mark.parametrize("num_beams", [2, 3, 4, 5])
-def test_kernels_that_are_cut_for_few_rows(
+@pytest.mark.parametrize("num_beams", [2, 4, 7])
+def test_several_rows_of_matrices_in_tiles(
     tmp_path_factory: pytest.TempPathFactory, num_beams: int
 ) -> None:
     folder = checkpoints.gpt2(

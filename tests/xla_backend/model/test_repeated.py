@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from xla_backend.model.families.blocks import Linear, Norm, Repeated
+from xla_backend.products.matrix import Matrix
 
 WIDTH = 6
 
@@ -15,7 +16,7 @@ WIDTH = 6
 def linear(seed: int, has_bias: bool = True) -> Linear:
     draw = np.random.default_rng(seed).standard_normal
     return Linear(
-        tf.Variable(draw((WIDTH, WIDTH)).astype(np.float32)),
+        Matrix.of(draw((WIDTH, WIDTH)).astype(np.float32), lambda _, array: tf.Variable(array)),
         tf.Variable(draw(WIDTH).astype(np.float32)) if has_bias else None,
     )
 

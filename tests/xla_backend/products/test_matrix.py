@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from xla_backend.products.grouped import Grouped, rounded
-from xla_backend.products.matrix import Matrix, Weights
+from xla_backend.products.grouped import Grouped, Weights, rounded, stacked
+from xla_backend.products.matrix import Matrix
 
 GENERATOR = np.random.default_rng(5)
 
@@ -70,3 +72,62 @@ def test_columns_are_the_numbers(number_format: str) -> None:
     columns = tf.function(matrix(own).columns, jit_compile=True, autograph=False)
     places = [0, 1099, 63, 64, 500, 63]
     np.testing.assert_allclose(columns(tf.constant(places)).numpy(), numbers[places], rtol=1e-6)
+
+
+@pytest.mark.parametrize("leading", [(), (1,), (4,), (2, 2), (7, 1)])
+@pytest.mark.parametrize("shape", [(32, 48), (523, 601), (512, 768)])
+def test_the_last_axis_is_multiplied(leading: tuple[int, ...], shape: tuple[int, int]) -> None:
+    """Of a matrix that is small, one that no group of lines fits, and one in tiles."""
+    numbers = GENERATOR.standard_normal(shape[::-1], np.float32)
+    x = GENERATOR.standard_normal((*leading, 3, shape[0]), np.float32)
+    multiply = tf.function(matrix(numbers).multiply, jit_compile=True, autograph=False)
+    found = multiply(tf.constant(x)).numpy()
+    np.testing.assert_allclose(found, x.astype(np.float64) @ numbers.T, rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("rows", [4, 9])
+def test_a_row_without_end_is_no_other_row_s_concern(rows: int) -> None:
+    """Rows may be texts of several visitors."""
+    own, _ = weights("int8", 768, 512)
+    multiply = tf.function(matrix(own).multiply, jit_compile=True, autograph=False)
+    x = GENERATOR.standard_normal((rows, 512), np.float32)
+    sound = multiply(tf.constant(x)).numpy()
+    x[1, 0] = np.inf
+    found = multiply(tf.constant(x)).numpy()
+    assert not np.isfinite(found[1]).any()
+    others = [row for row in range(rows) if row != 1]
+    np.testing.assert_array_equal(found[others], sound[others])
+
+
+def test_products_at_once_do_not_meet() -> None:
+    """Several threads call at the same time, each with numbers of its own."""
+    own, numbers = weights("float32", 768, 512)
+    multiply = tf.function(matrix(own).multiply, jit_compile=True, autograph=False)
+    inputs = [GENERATOR.standard_normal((rows, 512), np.float32) for rows in (1, 2, 5, 40) * 25]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda x: multiply(tf.constant(x)).numpy(), inputs))
+    for x, y in zip(inputs, found, strict=True):
+        np.testing.assert_allclose(y, x.astype(np.float64) @ numbers.T, rtol=0, atol=1e-4)
+
+
+def test_rounding_to_eight_bits_errs_by_half_a_step() -> None:
+    numbers = GENERATOR.standard_normal((64, 96), np.float32)
+    numbers[3, 32:64] = 0.0
+    found = rounded(numbers)
+    assert found.shape == (64, 96)
+    steps = np.repeat(found.scales.astype(np.float32), 32, axis=1)
+    assert (abs(found.widened() - numbers) <= 0.51 * steps + 1e-9).all()
+    assert (found.widened()[3, 32:64] == 0).all()
+
+
+def test_matrices_of_one_input_are_stacked_as_they_are() -> None:
+    first, second = four_bits(8, 64), four_bits(24, 64)
+    both = stacked([first, second])
+    assert isinstance(both, Grouped)
+    np.testing.assert_array_equal(
+        both.widened(), np.concatenate([first.widened(), second.widened()])
+    )
+    wide = GENERATOR.standard_normal((4, 64), np.float32)
+    mixed = stacked([first, wide])
+    assert isinstance(mixed, np.ndarray)
+    np.testing.assert_array_equal(mixed, np.concatenate([first.widened(), wide]))
