@@ -103,6 +103,11 @@ def test_another_process_counts_on(tmp_path: Path) -> None:
     assert past == {**EXPECTED, "t5": {**EXPECTED["t5"], SMALL: KeyHistory(times=2)}}
 
 
+def test_runs_with_other_weights_are_no_past_of_these(tmp_path: Path) -> None:
+    filled(Store(tmp_path)).save()
+    assert History(Store(tmp_path), "int8").past() == {}
+
+
 def test_the_history_is_saved_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(Store(tmp_path))
     assert History(Store(tmp_path), "auto").past() == {}, "not at every call"
