@@ -109,7 +109,12 @@ _MORE = (c.CTRANSLATE2_INT8, c.ONNX_RUNTIME, c.PYTORCH_COMPILED)
 _MODERN_RIVALS = {
     model: (
         *(c.LIMIT, c.ENGINE, c.PYTORCH, c.CTRANSLATE2, c.CTRANSLATE2_INT8, c.KERAS_HUB),
-        *(c.LLAMA_CPP.values() if model == PACKAGED_MODEL else ()),
+        c.NARROW["int8"],
+        *(
+            (*c.LLAMA_CPP.values(), c.NARROW["Q4_1"], c.NARROW["Q8_0"])
+            if model == PACKAGED_MODEL
+            else ()
+        ),
     )
     for model in MODERN
 }
@@ -127,6 +132,20 @@ MEASURES = (
         _pair((c.LIMIT, *_RIVALS), PUBLISHED),
         _pair((*_MORE, c.KERAS_HUB), PUBLISHED),
         same_tokens=True,
+    ),
+    *(
+        Measure(
+            name,
+            f"Narrow weights, {title}",
+            PUBLISHED,
+            _pair(
+                (c.ENGINE, c.NARROW["bfloat16"], c.NARROW["int8"]), PUBLISHED, num_beams=num_beams
+            ),
+        )
+        for name, title, num_beams in (
+            ("narrow", "greedy search", 1),
+            ("narrow-beams", "4 beams", 4),
+        )
     ),
     Measure(
         "beams-2",
@@ -297,6 +316,29 @@ BARS = (
     Bar(
         *("context", f"{PACKAGED_MODEL}, prompt of 400, first token, over llama.cpp Q4_1"),
         *(c.ENGINE, c.LLAMA_CPP["Q4_1"], 0.45, 0.3, "first token", PACKAGED_MODEL),
+    ),
+    Bar(
+        *("context", f"{PACKAGED_MODEL}, prompt of 400, first token, Q4_1 over llama.cpp Q4_1"),
+        *(c.NARROW["Q4_1"], c.LLAMA_CPP["Q4_1"], 0.45, 0.25, "first token", PACKAGED_MODEL),
+    ),
+    *(
+        Bar(
+            *("greedy", f"{PACKAGED_MODEL}, a token, {kind} over llama.cpp {kind}"),
+            *(c.NARROW[kind], c.LLAMA_CPP[kind], bar, 1.0, "token", PACKAGED_MODEL),
+        )
+        for kind, bar in (("Q4_1", 1.8), ("Q8_0", 1.6))
+    ),
+    Bar(
+        *("greedy", "Qwen2.5-0.5B, a token, int8 over CTranslate2 int8"),
+        *(c.NARROW["int8"], c.CTRANSLATE2_INT8, 1.1, 0.8, "token", "Qwen2.5-0.5B"),
+    ),
+    *(
+        Bar(measure, f"{title}, {kind} over float32", c.NARROW[kind], c.ENGINE, bar, aim)
+        for measure, title, kind, bar, aim in (
+            ("narrow", "greedy, a token", "int8", 0.7, 0.5),
+            ("narrow-beams", "4 beams, a token", "bfloat16", 0.7, 0.5),
+            ("narrow-beams", "4 beams, a token", "int8", 0.6, 0.4),
+        )
     ),
     *(
         Bar(

@@ -47,6 +47,8 @@ class Contender:
 
 
 ENGINE = "this engine"
+NARROW = {kind: f"this engine {kind}" for kind in ("bfloat16", "int8", "Q4_1", "Q8_0")}
+"""The engine with narrow weights: rounded, or the blocks of the packaged model's GGUF."""
 LIMIT = "reading the weights"
 COMPILED_GENERATE = "compiled model.generate"
 EAGER_GENERATE = "eager model.generate"
@@ -61,7 +63,11 @@ LLAMA_CPP = {kind: f"llama.cpp {kind}" for kind in ("Q4_1", "Q8_0", "F16")}
 CONTENDERS = {
     contender.name: contender
     for contender in (
-        Contender(ENGINE, "own_engine", OWN_PYTHON),
+        Contender(ENGINE, "own_engine", OWN_PYTHON, variant="float32"),
+        *(
+            Contender(name, "own_engine", OWN_PYTHON, is_float32=False, variant=kind)
+            for kind, name in NARROW.items()
+        ),
         Contender(LIMIT, "memory_reader", OWN_PYTHON),
         Contender(COMPILED_GENERATE, "tensorflow_generate", OWN_PYTHON, variant="compiled"),
         Contender(EAGER_GENERATE, "tensorflow_generate", OWN_PYTHON, variant="eager"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders import Request, sound
 from xla_backend import Backend, GenerationOptions
+from xla_backend.products import kinds
 
 
 class Model:
@@ -15,8 +17,10 @@ class Model:
     libraries = ("tensorflow",)  # not Transformers, whose version is the baseline's
 
     def __init__(self, folder: Path, work: Path, variant: str) -> None:
-        """Loads the checkpoint."""
-        self._folder = str(folder)
+        """Loads the checkpoint. The variant is the kind of its weights, or names a GGUF of it."""
+        gguf = folder / "gguf" / f"{variant}.gguf"
+        os.environ[kinds.VARIABLE] = kinds.AUTO if gguf.exists() else variant
+        self._folder = str(gguf if gguf.exists() else folder)
         self._backend = Backend(store="off")
         self._is_speech = self._backend.load(self._folder).family == "speech"
         self.details: dict[str, Any] = {}

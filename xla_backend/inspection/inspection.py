@@ -20,7 +20,8 @@ class KernelInside:
     """One kernel of a compiled function.
 
     Attributes:
-        name, opcode: as XLA calls it and what it does: "fusion", "dot", "custom-call" and others.
+        name, opcode: as XLA calls it and what it does: "fusion", "dot" and others; of a custom
+            call, what it calls.
         layer: its number; None before the first and after the last.
         part: one of `origin.PARTS`.
         source: the innermost line of the package that it comes from; "" where nobody knows.

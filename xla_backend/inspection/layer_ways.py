@@ -18,6 +18,7 @@ from xla_backend.inspection.inspection import FunctionInside
 from xla_backend.inspection.measurement import WayOfALayer
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.model.engine import Engine
+from xla_backend.products.matrix import Matrix
 
 CALLS = 15
 _NOT_RUN = {"Placeholder", "Const", "NoOp", "Identity", "ReadVariableOp"}
@@ -36,7 +37,9 @@ def compare(
     model: Any = engine.functions.model
     if len(getattr(model, "layers", ())) < 2:
         return {}
-    one, two = (_Step(dataclasses.replace(model, layers=model.layers[:n]), key) for n in (1, 2))
+    embedding, head, layers = _plain([model.embedding, model.head, model.layers[:2]])
+    model = dataclasses.replace(model, embedding=embedding, head=head)
+    one, two = (_Step(_shortened(model, layers[:n]), key) for n in (1, 2))
     kernels = [kernel for kernel in decode.kernels if kernel.layer == 1]
     xla = WayOfALayer(
         operations=1,
@@ -50,6 +53,25 @@ def compare(
         "graph": _difference(two.graph, one.graph, seconds[3] - seconds[2]),
         "xla": xla,
     }
+
+
+def _shortened(model: Any, layers: Any) -> Any:
+    """The model with these layers alone, the first of its own."""
+    changes = {"layers": layers}
+    if hasattr(model, "form"):
+        forms = model.form.layers[: len(layers)]
+        changes["form"] = dataclasses.replace(model.form, layers=forms)
+    return dataclasses.replace(model, **changes)
+
+
+def _plain(part: Any) -> Any:
+    """The part of a model with plain matrices: TensorFlow cannot call what XLA calls."""
+    if isinstance(part, Matrix):
+        return part.plain()
+    if not isinstance(part, (list, tuple)):
+        return part
+    parts = map(_plain, part)
+    return type(part)(*parts) if hasattr(part, "_fields") else type(part)(parts)
 
 
 @dataclasses.dataclass(frozen=True)

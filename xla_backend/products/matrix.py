@@ -97,6 +97,14 @@ class Matrix(NamedTuple):
         values = tf.cast(tf.concat(halves, axis=2), tf.float32)
         return tf.reshape(values * scales[:, :, :1] + scales[:, :, 1:], [-1, inputs])
 
+    def plain(self) -> Matrix:
+        """The same numbers in float32, for graphs that XLA does not compile."""
+        if self.number_format is None:
+            return self
+        columns = tf.function(self.columns, jit_compile=True, autograph=False)
+        wide = tf.transpose(columns(tf.range(self.outputs)))
+        return Matrix(tf.Variable(wide, trainable=False), None, None, self.outputs)
+
 
 def _gather(tiles: tf.Tensor, tile: tf.Tensor, lane: tf.Tensor) -> tf.Tensor:
     """From `[tiles, lines, COLUMNS]` the columns at lanes of tiles: `[positions, lines]`."""

@@ -32,7 +32,7 @@ from xla_backend.products.machine_code import (
     Value,
     long,
 )
-from xla_backend.products.tiles import COLUMNS
+from xla_backend.products.tiles import COLUMNS, PRODUCT
 
 ROWS = 6
 """Rows that share what is read: with 4 vectors of columns, sums fill 24 of 32 registers."""
@@ -70,7 +70,7 @@ _JOB = {
 
 def name_of(number_format: str) -> str:
     """The name that XLA knows a product by."""
-    return f"product_{number_format}"
+    return PRODUCT + number_format
 
 
 @functools.cache

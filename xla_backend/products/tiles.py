@@ -16,6 +16,9 @@ from xla_backend.products.grouped import GROUP, Grouped, Weights
 COLUMNS = 64
 """Columns of a tile. A matrix with other columns gets zeros behind them."""
 
+PRODUCT = "product_"
+"""How the names begin that XLA knows products by; the format follows."""
+
 FORMATS = ("float32", "bfloat16", "float16", "int8", "int4")
 
 

@@ -21,27 +21,32 @@ LOOKUP_KEY = CacheKey(16, 1, 32, prompt_lookup_num_tokens=3)
 OTHER_KEYS = [CacheKey(32, 1, 32), CacheKey(16, 4, 32), CacheKey(16, 1, 64)]
 
 
-def identity(layers: int = 1, end: int = 0, sample: bytes = b"weights") -> str:
-    return naming.identity(GPT2Config(n_layer=layers), GenerationConfig(eos_token_id=end), sample)
+def identity(
+    layers: int = 1, end: int = 0, sample: bytes = b"weights", weights: str = "auto"
+) -> str:
+    generation_config = GenerationConfig(eos_token_id=end)
+    return naming.identity(GPT2Config(n_layer=layers), generation_config, sample, weights)
 
 
 def test_identity_is_that_of_architecture_special_tokens_and_weights() -> None:
     assert identity() == identity()
     others = [identity(layers=2), identity(end=1), identity(sample=b"other weights")]
+    others.append(identity(weights="int8"))
     assert len({identity(), *others}) == 1 + len(others)
 
 
 def test_identity_is_the_same_in_another_process(tmp_path: Path) -> None:
     folder = checkpoints.gpt2(tmp_path / "model", n_layer=1)
     files = Registry().locate(str(folder))
-    here = naming.identity(files.config, files.generation_config, sample(folder))
+    here = naming.identity(files.config, files.generation_config, sample(folder), "auto")
     script = (
         "import sys\n"
         "from xla_backend.compilation import naming\n"
         "from xla_backend.checkpoints.models import Registry\n"
         "from xla_backend.checkpoints.weights import sample\n"
         "files = Registry().locate(sys.argv[1])\n"
-        "print(naming.identity(files.config, files.generation_config, sample(files.folder)))\n"
+        "own = sample(files.folder)\n"
+        "print(naming.identity(files.config, files.generation_config, own, 'auto'))\n"
         "print('tensorflow' in sys.modules)\n"
     )
     command = [sys.executable, "-c", script, str(folder)]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
+from tests import checkpoints
 from xla_backend import CacheKey, InvalidRequest
 from xla_backend.checkpoints.models import Registry
 from xla_backend.compilation.store import Store
@@ -171,3 +172,32 @@ def test_the_texts_are_xla_s_own(inspector: Inspector, small_gpt2: Path, identit
     assert "stablehlo.while" in files["decode.stablehlo.mlir"]
     assert "loc(" not in files["decode.stablehlo.mlir"], "Netron stumbles over some"
     assert files["decode.optimized.dot"].lstrip().startswith("digraph")
+
+
+def test_products_of_our_own_are_counted_and_measured(tmp_path: Path) -> None:
+    """A model whose matrices are large enough, kept in the 16 bits that they are stored in."""
+    folder = checkpoints.rotary(
+        tmp_path / "model",
+        "llama",
+        dtype="bfloat16",
+        hidden_size=512,
+        intermediate_size=1024,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=128,
+    )
+    own = Inspector(Store(tmp_path / "store"), Registry())
+    name, identity = str(folder), Vocabulary.load(Registry().locate(str(folder))).identity
+    own.make(name, KEY)
+    decode = own.inspect(name, identity, KEY).decode
+    products = [kernel for kernel in decode.kernels if kernel.opcode == "product_bfloat16"]
+    # Of each layer queries, keys and values; what attention gives; and the network's two.
+    numbers = 2 * (512 * (512 + 2 * 256) + 512 * 512 + 3 * 512 * 1024)
+    assert len(products) == 8
+    assert sum(kernel.flops for kernel in products) == 2 * numbers
+    rows = sum(kernel.bytes for kernel in products) - 2 * numbers
+    assert 0 < rows < 0.02 * 2 * numbers
+    measured = own.measure(name, identity, KEY)
+    assert {kernel.name for kernel in products} <= set(measured.kernel_s)
+    assert measured.ways["eager"].operations > measured.ways["xla"].kernels

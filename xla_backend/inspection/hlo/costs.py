@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xla_backend.inspection.hlo import protos
+from xla_backend.products.tiles import PRODUCT
 
 _BYTES = {"PRED": 1, "TOKEN": 0, "OPAQUE_TYPE": 0, "TUPLE": 0, "BF16": 2, "C64": 8, "C128": 16}
 _FREE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"})
@@ -110,6 +111,8 @@ def flops(module: Module, instruction: Any) -> tuple[int, int]:
         left = module.operands(instruction)[0].shape.dimensions
         axes = instruction.dot_dimension_numbers.lhs_contracting_dimensions
         return 2 * count * math.prod(left[axis] for axis in axes), 0
+    if opcode == "custom-call" and instruction.custom_call_target.startswith(PRODUCT):
+        return 2 * count * module.operands(instruction)[0].shape.dimensions[-1], 0
     if opcode == "convolution":
         kernel = module.operands(instruction)[1].shape.dimensions
         axis = instruction.convolution_dimension_numbers.kernel_output_feature_dimension

@@ -130,7 +130,7 @@ def _described(
         described.append(
             KernelInside(
                 name=kernel.instruction.name,
-                opcode=kernel.instruction.opcode,
+                opcode=kernel.instruction.custom_call_target or kernel.instruction.opcode,
                 layer=kernel.depth,
                 part=part,
                 source=str(frames[-1]) if frames else "",
