@@ -16,7 +16,7 @@ from xla_backend import Backend, GenerationOptions, GenerationResult
 from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry
 from xla_backend.interface.results import CacheOutcome
 from xla_backend.products import matrix
-from xla_backend.products.grouped import rounded
+from xla_backend.products.grouped import GROUP, rounded
 
 MODELS: dict[str, Callable[[Path], Path]] = {
     "gpt2": lambda folder: checkpoints.gpt2(folder, n_embd=64),
@@ -88,7 +88,7 @@ def in_eight_bits(name: str, tensor: np.ndarray) -> np.ndarray:
     # GPT-2 has its projections the other way round.
     turned = any(part in name for part in ("c_attn", "c_proj", "c_fc"))
     there = tensor.T if turned else tensor
-    here = rounded(there).widened()
+    here = there if there.shape[1] % GROUP else rounded(there).widened()
     return here.T if turned else here
 
 
@@ -101,7 +101,7 @@ def test_eight_bits_write_what_a_wide_checkpoint_of_these_numbers_writes(
     plain, wide = written(model, "auto", num_beams)
     theirs, _ = written(rewrite(model, in_eight_bits), "float32", num_beams)
     are_same(ours, theirs)
-    assert size < 0.4 * wide
+    assert size < 0.6 * wide  # some of these are no multiple of 32 wide
     assert (ours.rounded_bits, plain.rounded_bits, theirs.rounded_bits) == (8, None, None)
     assert plain.tokens[0].logprob != ours.tokens[0].logprob
 
