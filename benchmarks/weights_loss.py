@@ -87,7 +87,7 @@ def predictions(
     import tensorflow as tf
 
     from xla_backend.model import families
-    from xla_backend.model.families.blocks import WeightReader
+    from xla_backend.model.families.blocks import KeysValues, WeightReader
     from xla_backend.model.families.model import GrowingModel
 
     read = read_stored if kind == kinds.AUTO else read_weights
@@ -97,15 +97,17 @@ def predictions(
     assert isinstance(model, GrowingModel)
 
     @tf.function(jit_compile=True, autograph=False)
-    def score(tokens: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        first, rest = tokens[:1], tokens[1:-1]
-        begun = model.prefill(first, tf.constant(0))
-        cache = model.empty_kv_cache(1, 1, WINDOW)
-        later, _ = model.verify(rest, tf.constant(0), begun.context, cache)
+    def score(
+        tokens: tf.Tensor, nothing: tf.Tensor, cache: list[KeysValues]
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        begun = model.prefill(tokens[:1], nothing)
+        later, _ = model.verify(tokens[1:-1], nothing, begun.context, cache)
         logits = tf.nn.log_softmax(tf.concat([begun.logits, later], axis=0))
         return -tf.gather(logits, tokens[1:], batch_dims=1), tf.argmax(logits, axis=1)
 
-    scored = [score(tf.constant(window, tf.int32)) for window in windows]
+    # As arguments: XLA would take minutes to compute ahead what follows from zeros.
+    zeros = tf.constant(0), model.empty_kv_cache(1, 1, 1)
+    scored = [score(tf.constant(window, tf.int32), *zeros) for window in windows]
     losses, best = (np.concatenate(part) for part in zip(*scored, strict=True))
     return losses.astype(np.float64), best, reader.bytes
 
