@@ -76,6 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 watchers,
                 added,
                 flags.prefix_cache,
+                flags.weights,
             )
             inspector = backend.inspector
         serve(backend, flags, metrics, added, inspector)
@@ -129,6 +130,7 @@ def start_engine(
     watchers: Sequence[Callable[[FinishedRequest], None]] = (),
     added: AddedModels | None = None,
     prefix_cache: str = "",
+    weights: str = "",
 ) -> BackendProcess:
     """Starts the engine's process, without waiting for it.
 
@@ -141,6 +143,7 @@ def start_engine(
         watchers: are told of each request that has ended.
         added: what may be used besides.
         prefix_cache: what it may hold of earlier prompts; as for the memory limit.
+        weights: what weights are kept in; empty for the default, see `Registry`.
     """
     from playground import examples_for
     from xla_backend.checkpoints.models import folder_info
@@ -152,7 +155,7 @@ def start_engine(
         for watcher in watchers:
             watcher(finished)
 
-    registry, first = open_registry(tuple(models), added), first_model(models)
+    registry, first = open_registry(tuple(models), added, weights), first_model(models)
     info = next((model for model in registry.list() if model.name == first), None)
     return BackendProcess(
         registry,

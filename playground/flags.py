@@ -15,7 +15,9 @@ from typing import Any
 
 from playground.context.limits import PUBLIC_LIMITS, Limits
 from xla_backend.checkpoints.rotary_form import DEFAULT_CONTEXT, LONGEST_CONTEXT
+from xla_backend.interface.errors import InvalidRequest
 from xla_backend.process.memory import DEFAULT_LIMIT, DEFAULT_PREFIX_CACHE, limit_from
+from xla_backend.products import kinds
 
 BACKENDS = ("process", "ray")
 
@@ -139,6 +141,13 @@ FLAGS = (
         how={"metavar": "TOKENS"},
     ),
     Flag(
+        "--weights",
+        "what weights are kept in: auto, as the checkpoint has them; float32; bfloat16 or int8, to "
+        "which wider ones are rounded (PLAYGROUND_WEIGHTS; default: XLA_BACKEND_WEIGHTS, or else "
+        "auto)",
+        how={"metavar": "KIND"},
+    ),
+    Flag(
         "--memory-limit",
         "what the engine's process may hold before it is replaced: 3GB, 60%% of the machine's "
         "or the container's memory, off (PLAYGROUND_MEMORY_LIMIT; default: 60%%)",
@@ -248,11 +257,14 @@ def _problem(flags: argparse.Namespace) -> str:
             "--log-requests and --trace-file work with --backend process: Ray Serve logs requests "
             "itself."
         )
+    if on_ray and flags.weights:
+        return f"--weights works with --backend process: for Ray Serve, set {kinds.VARIABLE} there."
     if flags.mcp and flags.password:
         return "--mcp cannot have a --password: Gradio's tools for agents do not send one on"
     try:
         limit_from(flags.memory_limit or DEFAULT_LIMIT, of=None)
         limit_from(flags.prefix_cache or DEFAULT_PREFIX_CACHE, of=None)
-    except ValueError as error:
+        kinds.chosen(flags.weights)
+    except (ValueError, InvalidRequest) as error:
         return str(error)
     return ""

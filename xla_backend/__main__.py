@@ -45,6 +45,7 @@ from xla_backend.interface.options import WINDOW_TOKENS, GenerationOptions
 from xla_backend.interface.prompt import question
 from xla_backend.interface.results import CacheOutcome, GenerationResult, ModelInfo, Transcription
 from xla_backend.interface.timing import PHASES, RESTORING
+from xla_backend.products import kinds
 from xla_backend.scheduling.batch import BATCH_SIZES
 from xla_backend.scheduling.vocabulary import Vocabulary
 from xla_backend.terminal_chat import TerminalChat
@@ -183,7 +184,7 @@ def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
     Raises:
         BackendError: the sizes or the model are wrong, or there is no store to fill.
     """
-    is_speech = Registry().locate(parsed.model).info.family == "speech"
+    is_speech = Registry(weights=parsed.weights).locate(parsed.model).info.family == "speech"
     lengths = _numbers("padded_lengths", parsed.padded_lengths)
     if any(length < 1 for length in lengths):
         raise InvalidRequest(f"padded_lengths must be at least 1, not {min(lengths)}.")
@@ -239,7 +240,7 @@ def inspect(parsed: argparse.Namespace, out: IO[str]) -> int:
             raise InvalidRequest(f"{name} must be one whole number, at least 1.")
         sizes += numbers
     key = CacheKey(sizes[0], sizes[1], sizes[2])
-    registry = Registry()
+    registry = Registry(weights=parsed.weights)
     identity = Vocabulary.load(registry.locate(parsed.model)).identity
     with contextlib.ExitStack() as stack:
         folder = parsed.store
@@ -318,7 +319,7 @@ def _open_backend(parsed: argparse.Namespace) -> Backend:
     Raises:
         ModelUnavailable: it cannot be loaded.
     """
-    registry = Registry()
+    registry = Registry(weights=parsed.weights)
     registry.locate(parsed.model)  # reports a wrong name before TensorFlow's slow import
     quiet = contextlib.nullcontext() if parsed.verbose else captured_native_stderr()
     with quiet:
@@ -375,6 +376,13 @@ _KEPT = f"keeps compiled functions (default: ${FOLDER_VARIABLE}, or the user's c
 _STORE = {"--store": _takes("FOLDER", _KEPT)}
 _NO_STORE = {"dest": "store", "action": "store_const", "const": "off"}
 _ANY_STORE = _STORE | {"--no-store": _NO_STORE | {"help": "compile anew, keep nothing"}}
+_WEIGHTS = {
+    "--weights": _takes(
+        "KIND",
+        "what weights are kept in: auto (as stored), float32, bfloat16, int8 (default: "
+        f"${kinds.VARIABLE}, or auto)",
+    )
+}
 _OUTPUT = {
     "--json": _switch("one JSON object a line on stdout"),
     "--verbose": _switch("show what the libraries log"),
@@ -404,6 +412,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
         | _OPTIONS
         | {"--stop": _takes("TEXT", "end before this text; up to four times", action="append")}
         | {"--exact-key": _switch("never run on a larger compiled function: show the cold call")}
+        | _WEIGHTS
         | _ANY_STORE
         | _OUTPUT,
     ),
@@ -416,6 +425,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
         }
         | _OPTIONS
         | {"--max-new-tokens": _takes("N", "most tokens an answer, 1 to 1024 (default: 256)")}
+        | _WEIGHTS
         | _ANY_STORE
         | {"--verbose": _OUTPUT["--verbose"]},
     ),
@@ -426,6 +436,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
         | _OPTIONS
         | {"--max-new-tokens": _takes("N", "most tokens a window, 1 to 1024 (default: 224)")}
         | {"--language": _LANGUAGE}
+        | _WEIGHTS
         | _ANY_STORE
         | _OUTPUT,
     ),
@@ -442,6 +453,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
                 ("--batch-sizes", "1", "how many requests run at once: of 1, 2, 4, 8 (default: 1)"),
             )
         }
+        | _WEIGHTS
         | _STORE
         | _OUTPUT,
     ),
@@ -455,6 +467,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
             "--max-new-tokens": _takes("N", "slots of new tokens (default: 32)", default="32"),
             "--measure": _switch("run a token with XLA's profiler too, and measure this machine"),
         }
+        | _WEIGHTS
         | _ANY_STORE
         | _OUTPUT,
     ),
@@ -562,6 +575,8 @@ def _describe_result(result: GenerationResult) -> str:
         parts.append(f"{result.tokens_per_second:.0f} tokens/s")
     if result.tokens_per_pass is not None:
         parts.append(f"{result.tokens_per_pass:.1f} tokens a pass")
+    if result.rounded_bits is not None:
+        parts.append(f"weights rounded to {result.rounded_bits} bits")
     if result.speedup is not None:
         parts.append(f"{result.speedup:.0f} times faster than its first call")
     return f"{result.text}\n[{' · '.join(parts)}]"

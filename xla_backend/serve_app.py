@@ -41,7 +41,14 @@ def build(settings: ServeSettings) -> Application:
         ray_actor_options={"num_cpus": settings.cores},
         health_check_period_s=5,
         logging_config=QUIET,
-    )(Engines).bind(settings.models, settings.store, settings.cores, settings.memory_limit, board)
+    )(Engines).bind(
+        settings.models,
+        settings.store,
+        settings.cores,
+        settings.memory_limit,
+        settings.weights,
+        board,
+    )
     return serve.deployment(
         name="Ingress",
         max_ongoing_requests=MAX_WAITING,

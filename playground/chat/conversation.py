@@ -38,6 +38,7 @@ class Figures:
         reuses: whether kept keys and values might serve, which a visitor can forbid.
         left_out: turns at the beginning that the model did not read.
         waited_s: of TTFT, waiting for others.
+        rounded_bits: to how many bits weights were rounded; None if they were not.
     """
 
     cache: CacheOutcome
@@ -50,6 +51,7 @@ class Figures:
     reuses: bool
     left_out: int
     waited_s: float
+    rounded_bits: int | None = None
 
     @classmethod
     def of(cls, result: GenerationResult, reuses: bool, left_out: int) -> Figures:
@@ -65,6 +67,7 @@ class Figures:
             reuses,
             left_out,
             result.ttft_queue_s,
+            result.rounded_bits,
         )
 
 
@@ -232,4 +235,5 @@ def _figures(values: Mapping[str, Any]) -> Figures:
         reuses=truth(values["reuses"]),
         left_out=whole(values["left_out"], 0),
         waited_s=real(values["waited_s"], LATEST),
+        rounded_bits=None if (bits := values.get("rounded_bits")) is None else whole(bits, 1),
     )

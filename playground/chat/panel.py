@@ -81,6 +81,8 @@ def line(figures: Figures) -> str:
     ]
     if figures.left_out:
         said.append(f"the oldest {quantities.count(figures.left_out, 'turn')} not read")
+    if figures.rounded_bits is not None:
+        said.append(f"weights rounded to {figures.rounded_bits} bits")
     if figures.finish in _FINISHES:
         said.append(_FINISHES[figures.finish])
     # Numbers with their units stay together where the words between them run the other way.

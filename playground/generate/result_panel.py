@@ -217,4 +217,5 @@ def _remarks(shown: Shown, family: Family) -> str:
     if result.batch_size > 1:
         others = quantities.count(result.batch_size - 1, "other request")
         beside = f" It ran side by side with {others}, which share the processor."
-    return f'<p class="remarks">{ending}{beside}{beyond}</p>'
+    rounded = report_parts.rounded(result.rounded_bits)
+    return f'<p class="remarks">{ending}{beside}{rounded}{beyond}</p>'

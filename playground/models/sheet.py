@@ -17,13 +17,15 @@ from playground.ui.tables import sheet
 from xla_backend import CacheKey, ModelInfo
 from xla_backend.interface.results import KeyHistory, Past
 
-_HEADINGS = ("Model", "Architecture", "Download", "License", "Context", "Last run here")
+_HEADINGS = ("Model", "Architecture", "Download", "License", "Context", "Weights", "Last run here")
 _DASH = "–"
 
 
 def models_sheet(models: Sequence[ModelInfo], past: Past) -> str:
     """All models as an HTML table."""
-    rows = [_values(model) | _last_run(past.get(model.name, {})) for model in models]
+    rows = [
+        _values(model) | _weights(model) | _last_run(past.get(model.name, {})) for model in models
+    ]
     return sheet(_HEADINGS, [row.values() for row in rows])
 
 
@@ -65,6 +67,14 @@ def _values(model: ModelInfo) -> dict[str, str]:
         "License": escape(model.license) or _DASH,
         "Context": f"{model.context_length:,} tokens" if model.context_length else _DASH,
     }
+
+
+def _weights(model: ModelInfo) -> dict[str, str]:
+    """What the weights of a loaded model take in memory."""
+    if model.weights_bytes is None:
+        return {"Weights": _DASH}
+    rounded = f" <small>rounded to {model.rounded_bits} bits</small>" if model.rounded_bits else ""
+    return {"Weights": f"{file_size(model.weights_bytes)}{rounded}"}
 
 
 def _last_run(past: dict[CacheKey, KeyHistory]) -> dict[str, str]:

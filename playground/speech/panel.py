@@ -217,5 +217,6 @@ def _remarks(heard: Heard) -> str:
     )
     if result.cache is CacheOutcome.REUSED:
         remarks.append(f"The request alone would have needed {escape(result.requested_key)}.")
-    text = " ".join(remarks) + report_parts.not_in_total(result.load_s, heard.other_s)
+    text = " ".join(remarks) + report_parts.rounded(result.rounded_bits)
+    text += report_parts.not_in_total(result.load_s, heard.other_s)
     return f'<p class="remarks">{text}</p>'

@@ -308,6 +308,11 @@ def not_in_total(load_s: float, other_s: float) -> str:
     return f" Not in the total: {' and '.join(outside)}." if outside else ""
 
 
+def rounded(bits: int | None) -> str:
+    """A sentence on weights that were rounded, as results have it; empty where none were."""
+    return "" if bits is None else f" Weights were rounded to {bits} bits."
+
+
 def file_link(name: str, kind: str, content: str, label: str, hint: str = "") -> str:
     """A link that saves a file, whose content is in the page itself: the server keeps nothing."""
     title = f' title="{escape(hint)}"' if hint else ""

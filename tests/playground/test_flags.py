@@ -19,7 +19,13 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever runs the tests may have set some of the variables."""
     for flag in FLAGS:
         monkeypatch.delenv(flag.variable, raising=False)
-    for name in ("SYSTEM", "SPACE_ID", "GRADIO_SERVER_NAME", "GRADIO_SERVER_PORT"):
+    for name in (
+        "XLA_BACKEND_WEIGHTS",
+        "SYSTEM",
+        "SPACE_ID",
+        "GRADIO_SERVER_NAME",
+        "GRADIO_SERVER_PORT",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -173,6 +179,10 @@ def test_a_variable_that_is_set_to_nothing_is_not_set(monkeypatch: pytest.Monkey
         ([], {"PLAYGROUND_BACKEND": "dask"}, "PLAYGROUND_BACKEND must be process or ray, not"),
         (["--memory-limit", "lots"], {}, "'lots'"),
         ([], {"PLAYGROUND_PREFIX_CACHE": "some"}, "'some'"),
+        (["--weights", "int7"], {}, "are kept as auto, float32, bfloat16 or int8, not as 'int7'"),
+        ([], {"PLAYGROUND_WEIGHTS": "int7"}, "not as 'int7'"),
+        ([], {"XLA_BACKEND_WEIGHTS": "int6"}, "not as 'int6'"),
+        (["--backend", "ray", "--weights", "int8"], {}, "set XLA_BACKEND_WEIGHTS there."),
         (["--mcp", "--password", "x"], {}, "--mcp cannot have a --password"),
         (["--backend", "ray", "--log-requests", "-"], {}, "Ray Serve logs requests itself."),
     ],

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.checkpoints import gpt2
 from xla_backend.checkpoints.models import PACKAGED_MODEL
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -94,6 +95,20 @@ def test_a_system_prompt_is_for_messages() -> None:
     done = run("generate", "--system", "Answer briefly.", "What is the capital of France?")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.strip().endswith("says how a model answers a message: give --chat too.")
+
+
+def test_weights_are_rounded_where_that_is_asked_for(tmp_path: Path) -> None:
+    model = str(gpt2(tmp_path / "gpt2", n_embd=64))
+    command = ("generate", "--model", model, "--max-new-tokens", "4", "--weights")
+    done = run(*command, "int8", "--json", "Once upon a time")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json_lines(done.stdout)[0]["rounded_bits"] == 8
+    wrong = run(*command, "int7", "Once upon a time")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr == (
+        "error: Weights (--weights, XLA_BACKEND_WEIGHTS) are kept as auto, float32, bfloat16 or "
+        "int8, not as 'int7'.\n"
+    )
 
 
 def test_text_with_one_readable_line_a_prompt(small_gpt2: Path) -> None:

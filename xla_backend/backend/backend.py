@@ -103,12 +103,11 @@ class Backend(AnyBackend):
                 `cache_salt` may hold; 0 keeps none.
         """
         opened = open_store(store)
+        registry = Registry() if registry is None else registry
         self._access = EngineAccess(on_status, on_change)
         self._cache: FunctionCache[KeyFunctions] = FunctionCache()
-        self._history = History(opened)
-        self._models = LoadedModels(
-            Registry() if registry is None else registry, opened, self._access
-        )
+        self._history = History(opened, registry.weights)
+        self._models = LoadedModels(registry, opened, self._access)
         maker = FunctionMaker(self._cache, self._history, self._access)
         self._functions = KeptFunctions(rules, opened, self._cache, self._history, maker)
         self._warm_up = WarmUp(maker, self._history, self._access)

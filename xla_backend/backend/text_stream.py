@@ -189,6 +189,7 @@ class TextStream(AnyTextStream):
             spans=spans,
             cached_tokens=request.reused,
             passes=passes,
+            rounded_bits=engine.info.rounded_bits,
         )
         if last := rest if self._in_chunks else text:
             yield last

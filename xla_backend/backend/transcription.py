@@ -170,6 +170,7 @@ class WindowStream(AnyStream[TranscribedWindow, Transcription]):
             first_call=first_calls[0],
             options=options,
             load_s=load_s,
+            rounded_bits=engine.info.rounded_bits,
             audio_s=windows[-1].end_s,
             language=self._language,
             windows=tuple(windows),

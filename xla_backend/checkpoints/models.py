@@ -194,6 +194,7 @@ class Registry:
         allow_folders: bool = True,
         bundled_folder: Path = BUNDLED_FOLDER,
         added: AddedModels | None = None,
+        weights: str | None = None,
     ) -> None:
         """Defines what may be loaded.
 
@@ -205,7 +206,13 @@ class Registry:
             bundled_folder: each sub-folder with a config.json is a model of that name. Beside the
                 default folder's models stands `PACKAGED_MODEL`, if its package is installed.
             added: what may be loaded besides; read each time, because it can change meanwhile.
+            weights: what weights are kept in, one of `products.kinds.KINDS`; None for the
+                environment variable `XLA_BACKEND_WEIGHTS` or else "auto".
+
+        Raises:
+            InvalidRequest: there is no such kind of weights.
         """
+        self.weights = kinds.chosen(weights)
         self._hub_models = tuple(dict.fromkeys(hub_models))
         self._allow_folders = allow_folders
         self._bundled_folder = Path(bundled_folder)
@@ -226,7 +233,8 @@ class Registry:
             infos.setdefault(name, _as_on_disk(info) if info.source == "hub" else info)
         # A cache can hold what the package would.
         return sorted(
-            infos.values(), key=lambda info: not (info.name == PACKAGED_MODEL and info.on_disk)
+            (dataclasses.replace(info, weights=self.weights) for info in infos.values()),
+            key=lambda info: not (info.name == PACKAGED_MODEL and info.on_disk),
         )
 
     def locate(
@@ -247,20 +255,24 @@ class Registry:
         if not isinstance(name, str):
             raise ModelUnavailable(self._unknown(name, list(bundled)))
         if name in bundled:
-            return _open(*bundled[name])
+            return self._open(*bundled[name])
         additions = self.additions()
         if name in self._hub_models or (name in additions and additions[name].source == "hub"):
             repository = REPOSITORIES.get(name, name)
             local = _cached(repository) or hub.download(repository, on_progress, list(bundled))
-            return _open(additions.get(name) or _hub_info(name), local)
+            return self._open(additions.get(name) or _hub_info(name), local)
         folder = _as_folder(name) if self._allow_folders or name in additions else None
         if folder is None:
             raise ModelUnavailable(self._unknown(name, list(bundled)))
-        return _open(_of_folder(name, folder), folder)
+        return self._open(_of_folder(name, folder), folder)
 
     def additions(self) -> dict[str, ModelInfo]:
         """What was added on this computer, by name; quicker than `list`."""
-        return self._added.read() if self._added else {}
+        added = self._added.read() if self._added else {}
+        return {n: dataclasses.replace(info, weights=self.weights) for n, info in added.items()}
+
+    def _open(self, info: ModelInfo, folder: Path) -> ModelFiles:
+        return _open(dataclasses.replace(info, weights=self.weights), folder)
 
     def _bundled(self) -> dict[str, tuple[ModelInfo, Path]]:
         """Bundled models and where they are; read each time, because they can change meanwhile."""
@@ -411,7 +423,6 @@ def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> Model
         is_multilingual=_is_multilingual(folder),
         model_type=config["model_type"],
         is_instruct=has_chat_template(folder),
-        weights=kinds.chosen(),
     )
 
 

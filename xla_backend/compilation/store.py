@@ -41,7 +41,6 @@ LEFTOVER_S = 3600.0
 """A temporary file older than this many seconds belongs to a process that was killed."""
 
 _MAGIC = b"xla_backend entry 1\n"
-_HISTORY = "history.json"
 _UNFINISHED = ".writing-"
 
 
@@ -153,17 +152,21 @@ class Store:
                 removed += 1
         return removed
 
-    def read_history(self) -> object:
-        """The JSON value that `write_history` wrote; None if there is no readable one."""
+    def read_history(self, weights: str) -> object:
+        """The JSON value that `write_history` wrote; None if there is no readable one.
+
+        Args:
+            weights: what models kept theirs in: each kind has other times.
+        """
         with contextlib.suppress(OSError, ValueError):
-            return json.loads((self.folder / _HISTORY).read_text())
+            return json.loads((self.folder / _history(weights)).read_text())
         return None
 
-    def write_history(self, values: object) -> None:
-        """Replaces the history. If two processes write at once, the last one wins."""
+    def write_history(self, weights: str, values: object) -> None:
+        """Replaces a kind's history. If two processes write at once, the last one wins."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            _write_whole(self.folder / _HISTORY, json.dumps(values).encode())
+            _write_whole(self.folder / _history(weights), json.dumps(values).encode())
         except OSError as error:
             self._warn(error)
 
@@ -270,6 +273,10 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def _history(weights: str) -> str:
+    return f"history-{weights}.json"
 
 
 def _write_whole(path: Path, content: bytes) -> None:

@@ -160,6 +160,7 @@ class GenerationResult:
             not computed again.
         passes: with prompt lookup, how often the model ran for the tokens after the first one;
             None without.
+        rounded_bits: to how many bits the model's weights were rounded; None if they are as stored.
     """
 
     model: str
@@ -181,6 +182,7 @@ class GenerationResult:
     spans: tuple[Span, ...] = ()
     cached_tokens: int = 0
     passes: int | None = None
+    rounded_bits: int | None = None
 
     @property
     def new_tokens(self) -> int:
@@ -250,6 +252,7 @@ class GenerationResult:
             "ttft_s": self.ttft_s,
             "tpot_s": self.tpot_s,
             **({} if self.passes is None else {"tokens_per_pass": self.tokens_per_pass}),
+            **({} if self.rounded_bits is None else {"rounded_bits": self.rounded_bits}),
         }
 
 
@@ -375,8 +378,11 @@ class ModelInfo:
         on_disk: whether its files are on this computer.
         license: as its card names it; empty if it is unknown.
         download_bytes: what its download takes, about; None if there is none, or it is unknown.
-        weights: what its matrices are kept in: "auto" (as they are stored), "float32", "bfloat16"
-            or "int8".
+        weights: what its matrices are to be kept in: "auto" (as they are stored), "float32",
+            "bfloat16" or "int8".
+        weights_bytes: what its weights take in memory; None before it is loaded.
+        rounded_bits: to how many bits numbers were rounded for it; None if they are as stored, or
+            it is not loaded.
     """
 
     name: str
@@ -392,6 +398,8 @@ class ModelInfo:
     license: str = ""
     download_bytes: int | None = None
     weights: str = "auto"
+    weights_bytes: int | None = None
+    rounded_bits: int | None = None
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from xla_backend.interface.results import Token, TopLogprob
 from xla_backend.model import families
 from xla_backend.model.beam_search import BeamRules
 from xla_backend.model.decoding import Decoder
+from xla_backend.model.families.blocks import WeightReader
 from xla_backend.model.families.model import Chunk, GrowingModel, Prefilled
 from xla_backend.model.functions import FunctionBuilder, KeyFunctions
 from xla_backend.model.generation import Generation
@@ -60,7 +61,6 @@ class Engine:
             ready.result()
 
     def _load(self, files: ModelFiles, compiler: Compiler) -> None:
-        self.info = dataclasses.replace(files.info, loaded=True)
         self.tokenizer = Tokenizer.load(files.folder)
         kind = files.info.weights
         read = read_weights if kind == kinds.FLOAT32 else read_stored
@@ -69,7 +69,14 @@ class Engine:
         if files.info.family == "speech":
             self.speech = SpeechInput.load(files.folder, files.generation_config, files.config)
             sizes["prompt_length"] = len(self.speech.decoder_prompt.tokens)
-        model = families.build(files.config, arrays, kind, **sizes)
+        weights = WeightReader(arrays, kind)
+        model = families.build(files.config, weights, **sizes)
+        self.info = dataclasses.replace(
+            files.info,
+            loaded=True,
+            weights_bytes=weights.bytes,
+            rounded_bits=weights.rounded_bits,
+        )
         self.context_length = model.context_length
         self.identity = naming.identity(
             files.config, files.generation_config, sample(files.folder), kind

@@ -177,7 +177,7 @@ class Completion(BaseModel):
 
 
 class Model(BaseModel):
-    """A model that requests can name."""
+    """A model that requests can name; `weights` and `rounded_bits` as `ModelInfo` has them."""
 
     id: str
     object: Literal["model"] = "model"
@@ -186,6 +186,8 @@ class Model(BaseModel):
     family: str
     context_length: int | None
     is_instruct: bool
+    weights: str
+    rounded_bits: int | None
 
 
 class Models(BaseModel):

@@ -281,6 +281,8 @@ def _model(info: ModelInfo, created: int) -> Model:
         family=info.family,
         context_length=info.context_length,
         is_instruct=info.is_instruct,
+        weights=info.weights,
+        rounded_bits=info.rounded_bits,
     )
 
 

@@ -1,6 +1,6 @@
 """Which format the weights of models are kept in: what was asked for.
 
-Knows the choices and where they are said. Must not know files, nor how products are computed.
+Knows the choices and where they are made. Must not know files, nor how products are computed.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 
 from xla_backend.interface.errors import InvalidRequest
+from xla_backend.interface.options import shown
 
 VARIABLE = "XLA_BACKEND_WEIGHTS"
-"""Environment variable of the choice; the engine's process and the page's must see the same."""
+"""Environment variable of the choice, for a `Registry` that is told none."""
 AUTO, FLOAT32, BFLOAT16, INT8 = "auto", "float32", "bfloat16", "int8"
 KINDS = (AUTO, FLOAT32, BFLOAT16, INT8)
 """`auto`: as the checkpoint has them, so that no number changes: float32, float16, bfloat16, or a
@@ -18,15 +19,16 @@ GGUF file's blocks of 4, 5 and 8 bits. `float32`: all made wide. `bfloat16`, `in
 rounded to it; narrower ones stay as they are."""
 
 
-def chosen() -> str:
-    """The kind that the environment asks for.
+def chosen(kind: str | None = None) -> str:
+    """The kind, or where none is given the one that the environment asks for.
 
     Raises:
         InvalidRequest: there is none of that name.
     """
-    kind = os.environ.get(VARIABLE) or AUTO
+    kind = kind or os.environ.get(VARIABLE) or AUTO
     if kind not in KINDS:
         raise InvalidRequest(
-            f"{VARIABLE}, or --weights, must be one of {', '.join(KINDS)}, not {kind!r}."
+            f"Weights (--weights, {VARIABLE}) are kept as {', '.join(KINDS[:-1])} or {KINDS[-1]}, "
+            f"not as {shown(kind, 40)}."
         )
     return kind

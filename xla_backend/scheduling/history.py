@@ -23,11 +23,12 @@ SAVE_EVERY_S = 10.0
 class History:
     """The past of all keys; thread-safe, saved now and then."""
 
-    def __init__(self, store: Store | None) -> None:
-        """Reads what earlier runs left in the store."""
+    def __init__(self, store: Store | None, weights: str) -> None:
+        """Reads what earlier runs left in the store; `weights` is the kind of all models'."""
         self._store = store
+        self._weights = weights
         self._lock = threading.Lock()
-        self._past = _from_json(store.read_history()) if store else {}
+        self._past = _from_json(store.read_history(weights)) if store else {}
         self._saved = time.monotonic()
 
     def past(self) -> Past:
@@ -67,7 +68,7 @@ class History:
         """Writes to the store now."""
         if self._store is not None:
             self._saved = time.monotonic()
-            self._store.write_history(_to_json(self.past()))
+            self._store.write_history(self._weights, _to_json(self.past()))
 
     def _save_now_and_then(self) -> None:
         if time.monotonic() - self._saved > SAVE_EVERY_S:

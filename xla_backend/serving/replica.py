@@ -46,13 +46,15 @@ class Engines:
         store: str | None,
         cores: int,
         memory_limit: str,
+        weights: str,
         board: DeploymentHandle,
     ) -> None:
         """Starts the engine; returns when it is ready, so that no request comes too early.
 
         Args:
-            models, store, cores, memory_limit: see `ServeSettings`. Not all of it: a replica is
-                replaced when its arguments change, and how many there are is none of them.
+            models, store, cores, memory_limit, weights: see `ServeSettings`. Not all of it: a
+                replica is replaced when its arguments change, and how many there are is none of
+                them.
             board: handle to the `Board`.
 
         Raises:
@@ -70,7 +72,7 @@ class Engines:
         self._changed = threading.Event()
         self._ended = threading.Event()
         self._process = BackendProcess(
-            open_registry(models),
+            open_registry(models, weights=weights),
             on_status=lambda status: self._changed.set(),
             default_model=first_model(models),
             store=store,

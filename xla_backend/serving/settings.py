@@ -16,6 +16,7 @@ from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.checkpoints.models import HUB_MODELS, Registry
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.process.memory import DEFAULT_LIMIT, limit_from
+from xla_backend.products import kinds
 
 Number = TypeVar("Number", int, float)
 
@@ -40,6 +41,7 @@ class ServeSettings:
         cores: cores that one replica reserves, and threads that it computes with.
         memory_limit: what each engine may hold before it is replaced, as `memory.limit_from` takes
             it; where several replicas share a machine, they share its memory.
+        weights: what weights are kept in; see `products.kinds`.
     """
 
     models: tuple[str, ...] = ()
@@ -53,6 +55,7 @@ class ServeSettings:
     look_back_s: float = 30.0
     cores: int = 1
     memory_limit: str = DEFAULT_LIMIT
+    weights: str = kinds.AUTO
 
     def __post_init__(self) -> None:
         if self.max_replicas < self.min_replicas:
@@ -65,7 +68,7 @@ class ServeSettings:
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> ServeSettings:
         """Reads XLA_BACKEND_MODELS (names with commas), _STORE, _MIN_REPLICAS, _MAX_REPLICAS,
         _TARGET_ONGOING, _MAX_ONGOING, _UPSCALE_DELAY_S, _DOWNSCALE_DELAY_S, _LOOK_BACK_S,
-        _CORES and _MEMORY_LIMIT.
+        _CORES, _MEMORY_LIMIT and _WEIGHTS.
 
         Raises:
             InvalidRequest: a variable is not what it should be.
@@ -103,6 +106,7 @@ class ServeSettings:
             look_back_s=number("LOOK_BACK_S", cls.look_back_s, 1.0),
             cores=number("CORES", cls.cores, 1),
             memory_limit=memory_limit,
+            weights=kinds.chosen(environment.get(kinds.VARIABLE) or kinds.AUTO),
         )
 
     def autoscaling(self) -> dict[str, Any]:
@@ -122,7 +126,9 @@ def first_model(models: Sequence[str]) -> str:
     return models[0] if models else Registry().list()[0].name
 
 
-def open_registry(models: tuple[str, ...], added: AddedModels | None = None) -> Registry:
+def open_registry(
+    models: tuple[str, ...], added: AddedModels | None = None, weights: str = ""
+) -> Registry:
     """The registry of a service that offers these models, or all that are known if there are none.
 
     Bundled names are always in it; Hub ids and folders only if they are named, or were added.
@@ -131,4 +137,9 @@ def open_registry(models: tuple[str, ...], added: AddedModels | None = None) -> 
     hub_models = [
         name for name in models if ("/" in name and name not in folders) or name in HUB_MODELS
     ]
-    return Registry(hub_models if models else HUB_MODELS, allow_folders=bool(folders), added=added)
+    return Registry(
+        hub_models if models else HUB_MODELS,
+        allow_folders=bool(folders),
+        added=added,
+        weights=weights,
+    )

@@ -30,6 +30,8 @@ def test_the_line_says_what_an_answer_cost() -> None:
     assert "limit" not in line
     alone = words(panel.line(figures(reuses=False, left_out=2, finish="stopped")))
     assert "without reuse: 5 prompt tokens · the oldest 2 turns not read · stopped" in alone
+    rounded = words(panel.line(figures(rounded_bits=8)))
+    assert "prompt tokens · weights rounded to 8 bits ·" in rounded
 
 
 def test_the_strip_has_a_bar_for_each_turn_and_says_it_in_words() -> None:

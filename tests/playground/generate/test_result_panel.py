@@ -151,7 +151,14 @@ def test_a_run_beside_others_says_beside_how_many() -> None:
     assert "side by side" not in words(report(Shown("Once", result())))
     text = words(report(Shown("Once", result(batch_size=4))))
     assert "It ran side by side with 3 other requests, which share the processor." in text
+
     assert "1 other request," in words(report(Shown("Once", result(batch_size=2))))
+
+
+def test_rounded_weights_are_told() -> None:
+    assert "rounded" not in words(report(Shown("Once", result())))
+    text = words(report(Shown("Once", result(rounded_bits=8))))
+    assert "at the limit of new tokens. Weights were rounded to 8 bits." in text
 
 
 def test_a_run_that_was_stopped_at_once_can_be_shown() -> None:

@@ -27,6 +27,7 @@ HEADINGS = "Model Architecture Download License Context"
 
 def test_the_list_says_what_each_takes_and_invents_no_times() -> None:
     bundled = ModelInfo("gpt2-stories", "decoder-only", "bundled", "", 256, model_type="gpt2")
+    bundled = replace(bundled, weights_bytes=5_500_000, rounded_bits=8)
     past = {
         bundled.name: {
             CacheKey(16, 1, 32): KeyHistory(times=3, run_s=0.0824),
@@ -34,12 +35,15 @@ def test_the_list_says_what_each_takes_and_invents_no_times() -> None:
             CacheKey(32, 1, 32): KeyHistory(times=9),
         }
     }
-    html = models_sheet([bundled, HUB, replace(HUB, on_disk=True)], past)
+    html = models_sheet(
+        [bundled, HUB, replace(HUB, on_disk=True, weights_bytes=1_600_000_000)], past
+    )
     assert words(html) == (
-        f"{HEADINGS} Last run here "
-        "gpt2-stories GPT-2 on this computer – 256 tokens 82 ms 16 + 32 slots "
-        "someone/thing Qwen3 1.5 GB &lt;b&gt;mit 2,048 tokens – "
-        "someone/thing Qwen3 on this computer &lt;b&gt;mit 2,048 tokens –"
+        f"{HEADINGS} Weights Last run here "
+        "gpt2-stories GPT-2 on this computer – 256 tokens 5.5 MB rounded to 8 bits 82 ms "
+        "16 + 32 slots "
+        "someone/thing Qwen3 1.5 GB &lt;b&gt;mit 2,048 tokens – – "
+        "someone/thing Qwen3 on this computer &lt;b&gt;mit 2,048 tokens 1.6 GB –"
     )
 
 

@@ -115,7 +115,7 @@ def test_damaged_entries_are_set_aside_and_made_anew(
     in_the_way = entry(store, "decode_1", "16x4")
     in_the_way.unlink()
     (in_the_way / "inside").mkdir(parents=True)
-    (store.folder / "history.json").write_text('{"a": ')
+    (store.folder / "history-auto.json").write_text('{"a": ')
     names = store.names()
 
     told = answer(model, store.root, REQUESTS)
@@ -171,5 +171,5 @@ def test_two_processes_fill_one_folder_at_once(
     assert len(store.names()) == 2 + 2 + 3
     assert all(store.load(name) is not None for name in store.names())
     assert not list(store.folder.glob(".*")), "no unfinished file is left"
-    history = json.loads((store.folder / "history.json").read_text())
+    history = json.loads((store.folder / "history-auto.json").read_text())
     assert history[str(model)]["8 1 4"]["times"] >= 1

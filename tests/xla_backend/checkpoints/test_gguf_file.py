@@ -17,8 +17,18 @@ from tests.checkpoints import gpt2
 from xla_backend.checkpoints import gguf_model, gguf_tokenizer
 from xla_backend.checkpoints.gguf_file import GGUFFile
 from xla_backend.interface.errors import ModelUnavailable
+from xla_backend.products.grouped import Grouped
 
 QUANTIZED = (Kind.F16, Kind.BF16, Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1, Kind.Q8_0)
+KEPT = {
+    Kind.F16: "float16",
+    Kind.BF16: "bfloat16",
+    Kind.Q4_0: "uint8 in groups",
+    Kind.Q4_1: "uint8 in groups",
+    Kind.Q5_0: "int8 in groups",
+    Kind.Q8_0: "int8 in groups",
+}
+"""What is read as it is stored; the rest becomes float32."""
 K_QUANTS = (Kind.Q2_K, Kind.Q3_K, Kind.Q4_K, Kind.Q5_K, Kind.Q6_K)
 
 
@@ -48,9 +58,16 @@ def test_quantization_is_undone_as_llama_cpps_package_does(kind: Kind, tmp_path:
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tensor("a", stored, raw_dtype=kind)
     gguf_files.finish(writer)
-    found = GGUFFile(path).read("a")
+    file, expected = GGUFFile(path), gguf.dequantize(stored, kind)
+    found = file.read("a")
     assert (found.shape, found.dtype) == ((rows, columns), np.float32)
-    np.testing.assert_array_equal(found, gguf.dequantize(stored, kind))
+    np.testing.assert_array_equal(found, expected)
+
+    kept = file.read_stored("a")
+    wide = kept.widened() if isinstance(kept, Grouped) else kept.astype(np.float32)
+    np.testing.assert_array_equal(wide, expected)
+    told = str(kept.dtype) if isinstance(kept, np.ndarray) else f"{kept.values.dtype} in groups"
+    assert told == KEPT.get(kind, "float32")
 
 
 def test_reading_a_tensor_takes_little_more_than_the_tensor(tmp_path: Path) -> None:

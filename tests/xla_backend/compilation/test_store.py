@@ -417,14 +417,15 @@ def test_other_weights_never_meet_an_entry(tmp_path: Path) -> None:
 
 
 def test_history_is_what_was_written(opened: Store) -> None:
-    assert opened.read_history() is None
-    opened.write_history({"a": [1, None]})
-    assert Store(opened.root).read_history() == {"a": [1, None]}
+    assert opened.read_history("auto") is None
+    opened.write_history("auto", {"a": [1, None]})
+    assert Store(opened.root).read_history("auto") == {"a": [1, None]}
+    assert opened.read_history("int8") is None, "weights of other kinds have other times"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"\0" * 100])
 def test_a_damaged_history_is_none(opened: Store, content: bytes) -> None:
-    (opened.folder / "history.json").write_bytes(content)
-    assert opened.read_history() is None
-    opened.write_history({})
-    assert opened.read_history() == {}
+    (opened.folder / "history-auto.json").write_bytes(content)
+    assert opened.read_history("auto") is None
+    opened.write_history("auto", {})
+    assert opened.read_history("auto") == {}

@@ -649,3 +649,24 @@ def test_close_ends_the_child_and_later_calls_say_so(watched: Watched, slow: str
         watched.generate()
     with pytest.raises(BackendError):
         watched.process.wait_ready(1)
+
+
+def test_page_and_engine_see_the_same_weights(tmp_path: Path) -> None:
+    """Else the page would look for functions of another kind in the store."""
+    model = str(gpt2(tmp_path / "gpt2", n_embd=64))
+    registry = Registry(weights="int8")
+    process = BackendProcess(registry, default_model=None, store=tmp_path / "s", warm_up=None)
+    with contextlib.closing(process):
+        result = process.generate(model, "Once upon a time", SHORT)
+        assert result.rounded_bits == 8
+        assert process.predict(model, "Once upon a time", SHORT).outcome is CacheOutcome.HIT
+        [info] = [info for info in process.models() if info.name == model]
+        assert (info.weights, info.rounded_bits) == ("int8", 8)
+    stored = BackendProcess(registry, default_model=None, store=tmp_path / "s", warm_up=None)
+    with contextlib.closing(stored):
+        assert stored.predict(model, "Once upon a time", SHORT).outcome is CacheOutcome.DISK
+    other = Registry(weights="float32")
+    wide = BackendProcess(other, default_model=None, store=tmp_path / "s", warm_up=None)
+    with contextlib.closing(wide):
+        predicted = wide.predict(model, "Once upon a time", SHORT)
+        assert (predicted.outcome, predicted.expected_s) == (CacheOutcome.MISS, None)

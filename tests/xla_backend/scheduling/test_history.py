@@ -28,7 +28,7 @@ def first_call(outcome: CacheOutcome, seconds: float) -> FirstCall:
 
 
 def filled(store: Store | None) -> History:
-    past = History(store)
+    past = History(store, "auto")
     past.record_request("gpt2", LARGE)
     past.record_first_call("gpt2", LARGE, first_call(CacheOutcome.MISS, 6.0))
     past.record_run("gpt2", LARGE, 0.5)
@@ -74,7 +74,7 @@ def test_the_latest_call_counts() -> None:
 
 
 def test_most_used_first_and_only_what_was_asked_for() -> None:
-    past = History(None)
+    past = History(None, "auto")
     keys = [CacheKey(16, 1, 16), CacheKey(32, 1, 16), CacheKey(64, 1, 16)]
     for key, times in zip(keys, (1, 3, 1), strict=True):
         for _ in range(times):
@@ -92,23 +92,28 @@ def test_another_process_counts_on(tmp_path: Path) -> None:
         "from xla_backend.interface.buckets import CacheKey\n"
         "from xla_backend.scheduling.history import History\n"
         "from xla_backend.compilation.store import Store\n"
-        "past = History(Store(Path(sys.argv[1])))\n"
+        "past = History(Store(Path(sys.argv[1])), 'auto')\n"
         "past.record_request('t5', CacheKey(16, 1, 32))\n"
         "past.save()\n"
     )
     command = [sys.executable, "-c", script, str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
-    past = History(Store(tmp_path)).past()
+    past = History(Store(tmp_path), "auto").past()
     assert past == {**EXPECTED, "t5": {**EXPECTED["t5"], SMALL: KeyHistory(times=2)}}
+
+
+def test_runs_with_other_weights_are_no_past_of_these(tmp_path: Path) -> None:
+    filled(Store(tmp_path)).save()
+    assert History(Store(tmp_path), "int8").past() == {}
 
 
 def test_the_history_is_saved_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(Store(tmp_path))
-    assert History(Store(tmp_path)).past() == {}, "not at every call"
+    assert History(Store(tmp_path), "auto").past() == {}, "not at every call"
     monkeypatch.setattr(history, "SAVE_EVERY_S", 0.0)
     filled(Store(tmp_path))
-    assert History(Store(tmp_path)).past() == EXPECTED
+    assert History(Store(tmp_path), "auto").past() == EXPECTED
 
 
 GOOD = {"times": 1, "miss_s": 2.0, "disk_s": None, "run_s": 0.5}
@@ -135,12 +140,12 @@ GOOD = {"times": 1, "miss_s": 2.0, "disk_s": None, "run_s": 0.5}
 )
 def test_records_that_make_no_sense_are_left_out(tmp_path: Path, values: Any) -> None:
     store = Store(tmp_path)
-    store.write_history(values)
-    assert all(keys == {} for keys in History(store).past().values())
+    store.write_history("auto", values)
+    assert all(keys == {} for keys in History(store, "auto").past().values())
     if isinstance(values, dict):
-        store.write_history({**values, "t5": {"16 1 32": GOOD}})
-        past = History(store)
+        store.write_history("auto", {**values, "t5": {"16 1 32": GOOD}})
+        past = History(store, "auto")
         assert past.past()["t5"] == {CacheKey(16, 1, 32): KeyHistory(1, 2.0, None, 0.5)}
         past.record_request("gpt2", SMALL)
         past.save()
-        assert json.loads((store.folder / "history.json").read_text())["gpt2"]
+        assert json.loads((store.folder / "history-auto.json").read_text())["gpt2"]

@@ -31,10 +31,11 @@ def test_every_variable_is_read() -> None:
             "XLA_BACKEND_LOOK_BACK_S": "20",
             "XLA_BACKEND_CORES": "4",
             "XLA_BACKEND_MEMORY_LIMIT": "3GB",
+            "XLA_BACKEND_WEIGHTS": "int8",
         }
     )
     assert settings == ServeSettings(
-        ("gpt2-stories", "t5-stories"), "/shared", 2, 9, 2.5, 8, 5.0, 60.0, 20.0, 4, "3GB"
+        ("gpt2-stories", "t5-stories"), "/shared", 2, 9, 2.5, 8, 5.0, 60.0, 20.0, 4, "3GB", "int8"
     )
     least = ServeSettings.from_environment({"XLA_BACKEND_MIN_REPLICAS": "3"})
     assert least.max_replicas == 3
@@ -47,6 +48,7 @@ def test_every_variable_is_read() -> None:
         ({"MAX_ONGOING": "0"}, "MAX_ONGOING must be a whole number of at least 1, not '0'"),
         ({"TARGET_ONGOING": "nan"}, "TARGET_ONGOING must be a number of at least 0.1"),
         ({"MEMORY_LIMIT": "much"}, "MEMORY_LIMIT: "),
+        ({"WEIGHTS": "int7"}, "XLA_BACKEND_WEIGHTS. are kept as auto, .* not as 'int7'"),
         ({"MIN_REPLICAS": "3", "MAX_REPLICAS": "2"}, "MAX_REPLICAS .2. must be at least"),
     ],
 )

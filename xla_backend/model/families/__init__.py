@@ -5,7 +5,7 @@ Knows which configuration belongs to which family. Must not know decoding, cache
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 
 from transformers import PretrainedConfig
 
@@ -16,8 +16,6 @@ from xla_backend.model.families.encoder_decoder import EncoderDecoder
 from xla_backend.model.families.model import Model
 from xla_backend.model.families.rotary import Rotary
 from xla_backend.model.families.speech import Speech
-from xla_backend.products import kinds
-from xla_backend.products.grouped import Weights
 
 _BUILDERS: dict[str, Callable[..., Model]] = {
     "gpt2": DecoderOnly.from_checkpoint,
@@ -28,21 +26,15 @@ _BUILDERS: dict[str, Callable[..., Model]] = {
 }
 
 
-def build(
-    config: PretrainedConfig,
-    arrays: MutableMapping[str, Weights],
-    kind: str = kinds.AUTO,
-    **sizes: int,
-) -> Model:
+def build(config: PretrainedConfig, read: WeightReader, **sizes: int) -> Model:
     """The model that a configuration describes, with the weights of a checkpoint.
 
     Args:
         config: of a supported architecture (see `models.Registry`).
-        arrays: the weights under their PyTorch-format names.
-        kind: what wider matrices are rounded to; see `products.kinds`.
+        read: of the weights under their PyTorch-format names.
         **sizes: what a family needs besides its configuration: `prompt_length` for speech.
 
     Raises:
         ModelUnavailable: a weight is missing.
     """
-    return _BUILDERS[config.model_type](config, WeightReader(arrays, kind), **sizes)
+    return _BUILDERS[config.model_type](config, read, **sizes)

@@ -524,6 +524,10 @@ class WeightReader:
 
     An array is taken out, so that its memory is free again once its variable is made. Every method
     raises `ModelUnavailable` when the checkpoint has no such array.
+
+    Attributes:
+        variables: by name. bytes: what they take.
+        rounded_bits: see `ModelInfo`.
     """
 
     def __init__(self, arrays: MutableMapping[str, Weights], kind: str = kinds.AUTO) -> None:
@@ -531,6 +535,8 @@ class WeightReader:
         self._arrays = arrays
         self._kind = kind
         self._memory = LargePages()
+        self.bytes = 0
+        self.rounded_bits: int | None = None
         self.variables: dict[str, tf.Variable] = {}
 
     def __contains__(self, name: str) -> bool:
@@ -604,14 +610,15 @@ class WeightReader:
     def _matrix(self, name: str, weights: Weights) -> Matrix:
         if isinstance(weights, np.ndarray):
             if self._kind == kinds.BFLOAT16 and weights.dtype.itemsize > 2:
-                weights = weights.astype(ml_dtypes.bfloat16)
+                weights, self.rounded_bits = weights.astype(ml_dtypes.bfloat16), 16
             if self._kind == kinds.INT8 and weights.shape[1] % GROUP == 0:
-                weights = rounded(weights)
+                weights, self.rounded_bits = rounded(weights), 8
         return Matrix.of(weights, lambda more, array: self._keep(name + more, array))
 
     def _keep(self, name: str, array: np.ndarray) -> tf.Variable:
         kept = self._memory.empty(array.shape, array.dtype)
         np.copyto(kept, array)
+        self.bytes += kept.nbytes
         # Through DLPack, so that TensorFlow uses this memory instead of copying it into its own.
         tensor = tf.experimental.dlpack.from_dlpack(kept.__dlpack__())
         self.variables[name] = tf.Variable(tensor, trainable=False)
