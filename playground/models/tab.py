@@ -37,8 +37,8 @@ class ModelsTab:
         with gr.Column(elem_classes="card"):
             heading(
                 "All models",
-                "What each takes. Weights are counted once they are in memory. The last run is of the "
-                "shape that was used most; it counts the engine alone, without waiting.",
+                "What each takes. Weights are counted once they are in memory. The last run is of "
+                "the shape that was used most; it counts the engine alone, without waiting.",
             )
             self.sheet = html("", "models_sheet")
         self.sent = gr.State(None)
