@@ -134,7 +134,7 @@ class Visit:
                     self.at(".overflow-menu > button").click(timeout=1000)
                 in_menu.click(timeout=1000)
                 return
-        bar, menu = self.text(".tab-container"), self.text(".overflow-menu")
+        bar, menu = self.text("[role=tablist]"), self.text(".overflow-menu")
         raise AssertionError(f"{name} cannot be pressed; bar: {bar!r}, menu: {menu!r}")
 
     def write(self, prompt: str) -> None:
