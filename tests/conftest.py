@@ -21,8 +21,7 @@ from tests.quick import is_quick
 if TYPE_CHECKING:
     from xla_backend import Backend
 
-# The first is the same one without the windows that nobody sees: two thirds of the work a visit.
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def pytest_configure(config: pytest.Config) -> None:

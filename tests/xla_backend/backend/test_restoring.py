@@ -127,7 +127,7 @@ def test_damaged_entries_are_set_aside_and_made_anew(
     assert len(list((store.root / "damaged").iterdir())) == 7
     assert store.names() == names
     assert all(store.load(name) is not None for name in names), "the new ones are whole"
-    assert isinstance(store.read_history(), dict)
+    assert isinstance(store.read_history("auto"), dict)
 
 
 def test_entries_that_are_whole_but_make_no_sense_are_made_anew(

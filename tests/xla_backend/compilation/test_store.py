@@ -141,12 +141,12 @@ def test_damage_is_logged_and_set_aside(
 def test_forget_removes_some_or_all(opened: Store) -> None:
     for name in ("one", "two", "three"):
         opened.save(name, DESCRIPTION, BLOBS)
-    opened.write_history({"a": 1})
+    opened.write_history("auto", {"a": 1})
     assert opened.clear(["two", "none of this name"]) == 1
     assert opened.names() == ["one", "three"]
     assert opened.clear() == 2
     assert opened.names() == []
-    assert opened.read_history() == {"a": 1}, "what calls took is no compiled function"
+    assert opened.read_history("auto") == {"a": 1}, "what calls took is no compiled function"
 
 
 # --- the bound ------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ def test_writes_that_fail_are_warned_of_once(
     monkeypatch.setattr(store.os, "fdopen", full)
     assert not opened.save("one", DESCRIPTION, BLOBS)
     assert not opened.save("two", DESCRIPTION, BLOBS)
-    opened.write_history({})
+    opened.write_history("auto", {})
     sentence = one_warning(log)
     assert str(opened.root) in sentence
     assert "--store" in sentence
