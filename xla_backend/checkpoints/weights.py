@@ -190,7 +190,7 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
         as_stored: matrices of a GGUF file keep their blocks; see `GGUFFile.read_stored`.
 
     Returns:
-        Float arrays of any width by name: all that the architecture needs and no others, in its
+        Float arrays, at most 32 bits wide, by name: all that the architecture needs and no others, in its
         order.
 
     Raises:
@@ -255,7 +255,7 @@ def _fitted(tensor: Weights, name: str, shape: tuple[int, ...], folder: Path) ->
             f"{name} in {folder} has the shape {tensor.shape}, and config.json asks for {shape}: "
             "the weights belong to another config. Download or copy the model again."
         )
-    return tensor
+    return tensor.astype(np.float32) if tensor.dtype == np.float64 else tensor
 
 
 # Names

@@ -2,8 +2,8 @@
 
 Knows how a processor multiplies quickly. Must not know models. XLA's own products read float32
 alone, lay the weights out anew in each call, and of one row or few use a part of the memory's
-speed. Here every number of the matrix is read once for up to six rows, in its own format, from end
-to end, and becomes float32 in a register; all sums are float32.
+speed. Here every number of the matrix is read once for up to four rows (six, if it is float32), in
+its own format, from end to end, and becomes float32 in a register; all sums are float32.
 
 With more rows, a part of a tile becomes float32 in the cache first, and all rows pass over it
 (after K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). The
@@ -33,12 +33,12 @@ from xla_backend.products.machine_code import (
     Value,
     long,
 )
-from xla_backend.products.tiles import COLUMNS, PRODUCT
+from xla_backend.products.tiles import COLUMNS, FORMATS, PRODUCT
 
-ROWS = 6
+_ROWS = 6
 """Rows that share what is read: with 4 vectors of columns, sums fill 24 of 32 registers."""
-_ROWS_AS_THEY_ARE = 4
-"""Up to so many rows, numbers of other formats become float32 in registers, and never memory."""
+_FEW = dict.fromkeys(FORMATS, 4) | {"float32": _ROWS}
+"""Up to so many rows, numbers become float32 in registers, and never in memory."""
 _LINES = 256
 """Lines of a tile that are float32 in the cache at once: 64 KB."""
 _CHUNK = 96
@@ -113,12 +113,11 @@ class _Product:
         self._multiply_add = ir.Function(
             module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), f"llvm.fma.v{_LANES}f32"
         )
-        self._is_grouped = number_format in _SCALES
-        self._of_lines = {rows: self._sums(rows, "float32") for rows in range(1, ROWS + 1)}
+        self._of_lines = {rows: self._sums(rows, "float32") for rows in range(1, _ROWS + 1)}
         self._as_they_are = self._of_lines
         if number_format != "float32":
             self._as_they_are = {
-                rows: self._sums(rows, number_format) for rows in range(1, _ROWS_AS_THEY_ARE + 1)
+                rows: self._sums(rows, number_format) for rows in range(1, _FEW[number_format] + 1)
             }
 
     def unit(self) -> ir.Function:
@@ -136,7 +135,7 @@ class _Product:
         numbers = builder.at(tiles_at, builder.mul(tile, self._size(builder, lines)))
         scales = builder.at(scales_at, builder.mul(tile, self._scales_size(builder, lines)))
         out = builder.at(out_at, builder.mul(tile, long(COLUMNS)), FLOAT)
-        is_few = builder.icmp_unsigned("<=", rows, long(max(self._as_they_are)))
+        is_few = builder.icmp_unsigned("<=", rows, long(_FEW[self._format]))
         with builder.if_then(is_few):
             begins = ir.Constant(BIT, 1)
             arguments = [rows_at, lines, numbers, scales, lines, out, width, begins]
@@ -152,8 +151,8 @@ class _Product:
             builder.call(self._widen, [part, of_part, count, panel])
             part = panel
         begins = builder.icmp_unsigned("==", parts.index, long(0))
-        blocks = Loop(builder, first, last, ROWS)
-        block = builder.least(builder.sub(last, blocks.index), long(ROWS))
+        blocks = Loop(builder, first, last, _ROWS)
+        block = builder.least(builder.sub(last, blocks.index), long(_ROWS))
         x = builder.at(rows_at, builder.add(builder.mul(blocks.index, lines), parts.index), FLOAT)
         to = builder.at(out, builder.mul(blocks.index, width), FLOAT)
         arguments = [x, lines, part, part, count, to, width, begins]
@@ -427,9 +426,8 @@ def _handler(module: ir.Module, number_format: str, work: ir.Function) -> None:
     axes = [builder.get(buffer, POINTER, foreign_calls.BUFFER["axes"]) for buffer in buffers]
     rows, lines = builder.get(axes[0], LONG), builder.get(axes[0], LONG, 8)
     tiles = builder.get(axes[1], LONG)
-    most = _ROWS_AS_THEY_ARE if number_format != "float32" else ROWS
     chunks = builder.udiv(builder.add(rows, long(_CHUNK - 1)), long(_CHUNK))
-    is_few = builder.icmp_unsigned("<=", rows, long(most))
+    is_few = builder.icmp_unsigned("<=", rows, long(_FEW[number_format]))
     units = builder.mul(tiles, builder.select(is_few, long(1), chunks))
     multiplications = builder.mul(builder.mul(rows, lines), builder.mul(tiles, long(COLUMNS)))
     is_small = builder.icmp_unsigned("<", multiplications, long(_ALONE))
@@ -438,8 +436,9 @@ def _handler(module: ir.Module, number_format: str, work: ir.Function) -> None:
 
     malloc = ir.Function(module, ir.FunctionType(POINTER, [LONG]), "malloc")
     job = builder.call(malloc, [long(8 * len(_JOB))])
-    addresses = dict(zip(("rows_at", "tiles_at"), data, strict=False))
-    addresses |= {"scales_at": data[-2], "out_at": data[-1]}
+    rows_at, tiles_at, *scales_at, out_at = data
+    addresses = {"rows_at": rows_at, "tiles_at": tiles_at, "out_at": out_at}
+    addresses["scales_at"] = scales_at[0] if scales_at else nothing
     numbers = {"rows": rows, "lines": lines, "tiles": tiles, "units": units, "users": users}
     zeros = {"next": long(0), "done": long(0)}
     for name, value in (addresses | numbers | zeros).items():
@@ -452,12 +451,14 @@ def _handler(module: ir.Module, number_format: str, work: ir.Function) -> None:
         builder.call_at(schedule, [arguments], POINTER)
         others.close()
     builder.call(work, [job])
-    wait, ready = builder.append_basic_block("wait"), builder.append_basic_block("ready")
+    wait, others_turn, ready = map(builder.append_basic_block, ("wait", "others_turn", "ready"))
     builder.branch(wait)
     builder.position_at_end(wait)
-    # Not long: another thread ends its last unit.
+    # Not long: another thread ends its last unit. On a busy machine it may need this processor.
     done = builder.load_atomic(builder.at(job, _JOB["done"]), "acquire", 8, typ=LONG)
-    builder.cbranch(builder.icmp_unsigned(">=", done, units), ready, wait)
+    builder.cbranch(builder.icmp_unsigned(">=", done, units), ready, others_turn)
+    builder.position_at_end(others_turn)
+    builder.branch(wait)
     builder.position_at_end(ready)
     builder.call(leave, [job])
     builder.ret(nothing)

@@ -19,7 +19,13 @@ from safetensors.numpy import load_file, save_file
 
 from tests import checkpoints
 from tests.oracle import Oracle, load_oracle
-from xla_backend.checkpoints.weights import read_config, read_weights, sample, weight_files
+from xla_backend.checkpoints.weights import (
+    read_config,
+    read_stored,
+    read_weights,
+    sample,
+    weight_files,
+)
 from xla_backend.interface.errors import ModelUnavailable
 
 CHECKPOINTS: dict[str, Callable[[Path], Path]] = {
@@ -195,6 +201,16 @@ def test_old_t5_files_with_every_alias_of_the_embeddings(tmp_path: Path):
     found = read_weights(folder)
     assert list(found) == list(expected)
     np.testing.assert_array_equal(found["shared.weight"], expected["shared.weight"])
+
+
+def test_float64_is_kept_in_float32(gpt2: Path) -> None:
+    stored = load_file(gpt2 / "model.safetensors")
+    doubled = {name: tensor.astype(np.float64) for name, tensor in stored.items()}
+    save_file(doubled, gpt2 / "model.safetensors", {"format": "pt"})
+    found = read_stored(gpt2)
+    assert {str(tensor.dtype) for tensor in found.values()} == {"float32"}
+    for name, tensor in read_weights(gpt2).items():
+        np.testing.assert_array_equal(found[name], tensor)
 
 
 def test_names_of_keras_files_from_before_2020(gpt2: Path):
