@@ -190,8 +190,8 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
         as_stored: matrices of a GGUF file keep their blocks; see `GGUFFile.read_stored`.
 
     Returns:
-        Float arrays, at most 32 bits wide, by name: all that the architecture needs and no others, in its
-        order.
+        Float arrays, at most 32 bits wide, by name: all that the architecture needs and no others,
+        in its order.
 
     Raises:
         ModelUnavailable: the config or a weight file is missing, damaged, incomplete, or has other
