@@ -2,16 +2,17 @@
 
 Knows the engine from outside. Run as
 
-    python -m benchmarks.batched_runs [--model 124m] [--visitors 16] [--max-new-tokens 64]
+    python -m benchmarks.batched_runs [--model 124m] [--visitors 8] [--weights float32 int8]
 
 All visitors send a request for one cache key at the same moment; prompts and seeds differ. An
 engine that batches requests and one that runs them one at a time take turns, so both see the same
-machine. All functions are compiled beforehand. The first request runs alone, because it never waits
-for others. Latency is the time from the request to its whole text.
+machine. All functions are compiled beforehand. The first request waits for nobody: who comes while
+its prompt runs is generated with it. Latency is the time from the request to its whole text.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import tempfile
 import threading
@@ -26,7 +27,8 @@ from benchmarks.checkpoints import gpt2_124m
 if TYPE_CHECKING:
     from xla_backend import Backend, GenerationResult
 
-PROMPTS = ("Once upon a time", "One day", "The little fox was", "Tom and his old dog went to")
+PROMPTS = ("Once upon a time", "One day in April", "The fox and I am", "Tom and his dogs")
+"""As many letters each, which are the tokens of models with random weights."""
 ALONE, SIDE_BY_SIDE = "one at a time", "side by side"
 
 
@@ -35,14 +37,23 @@ def main() -> None:
     arguments = terminal.options(
         __doc__,
         model="124m",
-        visitors=16,
+        visitors=[8],
+        weights=["auto"],
         max_new_tokens=64,
         num_beams=1,
         temperature=0.0,
         rounds=3,
         work=terminal.WORK,
     )
+    terminal.print_command("batched_runs")
+    for kind in arguments.weights:
+        _measure(arguments, kind)
+
+
+def _measure(arguments: argparse.Namespace, kind: str) -> None:
+    """Measures with one kind of weights, and prints a table for each number of visitors."""
     from xla_backend import Backend, GenerationOptions
+    from xla_backend.checkpoints.models import Registry
     from xla_backend.scheduling.batch import BATCH_SIZES
 
     model = str(gpt2_124m(arguments.work)) if arguments.model == "124m" else arguments.model
@@ -54,22 +65,25 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = arguments.work / "store" if arguments.work.exists() else Path(folder)
         engines = {
-            ALONE: Backend(store=store, batch_sizes=(1,)),
-            SIDE_BY_SIDE: Backend(store=store),
+            ALONE: Backend(Registry(weights=kind), store=store, batch_sizes=(1,)),
+            SIDE_BY_SIDE: Backend(Registry(weights=kind), store=store),
         }
         for name, backend in engines.items():
-            key = backend.key_for(model, 1, options)
+            key = backend.predict(model, PROMPTS[0], options).requested_key
             for size in BATCH_SIZES if name == SIDE_BY_SIDE else (1,):
                 backend.warm(model, [key], batch_size=size)
             _ask_at_once(backend, model, options, 1)
-        walls: dict[str, list[float]] = {name: [] for name in engines}
-        results: dict[str, list[GenerationResult]] = {name: [] for name in engines}
-        for _ in range(arguments.rounds):
-            for name, backend in engines.items():
-                wall_s, answers = _ask_at_once(backend, model, options, arguments.visitors)
-                walls[name].append(wall_s)
-                results[name] += answers
-    _print(arguments.visitors, walls, results)
+        for visitors in arguments.visitors:
+            walls: dict[str, list[float]] = {name: [] for name in engines}
+            results: dict[str, list[GenerationResult]] = {name: [] for name in engines}
+            for _ in range(arguments.rounds):
+                for name, backend in engines.items():
+                    wall_s, answers = _ask_at_once(backend, model, options, visitors)
+                    walls[name].append(wall_s)
+                    results[name] += answers
+            _print(kind, visitors, walls, results)
+        for backend in engines.values():
+            backend.close()
 
 
 def _ask_at_once(
@@ -92,12 +106,14 @@ def _ask_at_once(
 
 
 def _print(
-    visitors: int, walls: dict[str, list[float]], results: dict[str, list[GenerationResult]]
+    kind: str,
+    visitors: int,
+    walls: dict[str, list[float]],
+    results: dict[str, list[GenerationResult]],
 ) -> None:
     rates, latencies = {}, {}
-    terminal.print_command("batched_runs")
     terminal.print_head(
-        f"{visitors} visitors at once", "tokens/s", "median latency s", "slowest s", "batch sizes"
+        f"{kind}, {visitors} at once", "tokens/s", "median latency s", "slowest s", "batch sizes"
     )
     for name, seconds in walls.items():
         tokens = sum(result.new_tokens for result in results[name])

@@ -17,6 +17,7 @@ _STYLE = """<style>
 text { font: 13px system-ui, sans-serif; fill: #1f2937 }
 .title { font-weight: 600; font-size: 15px } .small { font-size: 11px; fill: #6b7280 }
 .own { fill: #4f46e5 } .other { fill: #b6bcc8 } .line { stroke: #4f46e5; fill: none }
+.kind-1 { opacity: 0.65 } .kind-2 { opacity: 0.4 }
 .limit { stroke: #b45309; stroke-dasharray: 4 3 } .axis { stroke: #d1d5db }
 .own-name { font-weight: 600 }
 @media (prefers-color-scheme: dark) {
@@ -88,63 +89,67 @@ def _peers(kept: dict[str, Any]) -> str:
 
 
 def _growth(kept: dict[str, Any]) -> str:
-    """A panel per measure: milliseconds over what grows, with a linear fit."""
+    """A panel per measure: milliseconds over what grows, a line for each kind of weights."""
     panels = []
     for measure in MEASURES:
         entry = kept["entries"].get(f"{measure.name}/{measure.model}")
         if measure.growth and entry:
-            points = [
-                (row["x"], 1000 * statistics.median(row["seconds"])) for row in entry["calls"]
-            ]
-            panels.append((measure.title, measure.growth, points))
+            panels.append((measure.title, measure.growth, results.growth(entry)))
     if not panels:
         return ""
     parts = []
-    for number, (title, axis, points) in enumerate(panels):
-        x0, y0 = 66 + 370 * (number % 2), 50 + 250 * (number // 2)
-        parts += _panel(x0, y0, title, axis, points)
-    return svg(750, 250 * ((len(panels) + 1) // 2) + 20, parts)
+    for number, (title, axis, lines) in enumerate(panels):
+        x0, y0 = 66 + 400 * (number % 2), 50 + 250 * (number // 2)
+        parts += _panel(x0, y0, title, axis, lines)
+    return svg(800, 250 * ((len(panels) + 1) // 2) + 20, parts)
 
 
 def _panel(
-    x0: float, y0: float, title: str, axis: str, points: list[tuple[int, float]]
+    x0: int, y0: int, title: str, axis: str, lines: list[tuple[str, list[int], list[float]]]
 ) -> list[str]:
     width, height = 270, 160
-    xs, ys = zip(*points, strict=True)
-    slope, intercept = statistics.linear_regression(xs, ys)
-    top = max(ys) * 1.08
+    xs = lines[0][1]
+    top = 1.08 * max(max(ys) for _, _, ys in lines)
+    straightness = min(results.straightness(xs, ys) for _, xs, ys in lines)
 
-    def place(x: float, y: float) -> tuple[float, float]:
-        return round(x0 + width * x / max(xs), 1), round(y0 + height * (1 - y / top), 1)
+    def right(x: float) -> float:
+        return round(x0 + width * x / max(xs), 1)
 
-    (left, start), (right, end) = (
-        place(0, max(0, intercept)),
-        place(max(xs), intercept + slope * max(xs)),
-    )
-    line = " ".join(f"{x},{y}" for x, y in (place(*point) for point in points))
+    def down(y: float) -> float:
+        return round(y0 + height * (1 - y / top), 1)
+
     parts = [
         f'<text class="title" x="{x0 - 46}" y="{y0 - 18}">{escape(title)}, ms</text>',
         f'<path class="axis" fill="none" d="M{x0} {y0}V{y0 + height}H{x0 + width}"/>',
-        f'<line class="limit" x1="{left}" y1="{start}" x2="{right}" y2="{end}"/>',
-        f'<polyline class="line" points="{line}"/>',
         f'<text class="small" x="{x0 + width}" y="{y0 + height + 32}" text-anchor="end">'
-        f"{escape(axis)}; straightness {results.straightness(xs, ys):.3f}</text>",
+        f"{escape(axis)}; straightness {straightness:.3f}</text>",
     ]
+    lowest = 0.0
+    from_the_top = sorted(enumerate(lines), key=lambda numbered: -numbered[1][2][-1])
+    for number, (kind, xs_of_kind, ys) in from_the_top:
+        line = " ".join(f"{right(x)},{down(y)}" for x, y in zip(xs_of_kind, ys, strict=True))
+        parts.append(f'<polyline class="line kind-{number}" points="{line}"/>')
+        parts += [
+            f'<circle class="own kind-{number}" cx="{right(x)}" cy="{down(y)}" r="3"/>'
+            for x, y in zip(xs_of_kind, ys, strict=True)
+        ]
+        if len(lines) > 1:
+            lowest = max(lowest + 12, down(ys[-1]) + 4)
+            end = right(xs_of_kind[-1]) + 7
+            parts.append(f'<text class="small" x="{end}" y="{lowest:.1f}">{kind}</text>')
     last = -100.0
-    for x, y in points:
-        px, py = place(x, y)
-        parts.append(f'<circle class="own" cx="{px}" cy="{py}" r="3.5"/>')
-        if px - last >= 24:
+    for x in xs:
+        if right(x) - last >= 24:
             parts.append(
-                f'<text class="small" x="{px}" y="{y0 + height + 16}" text-anchor="middle">'
+                f'<text class="small" x="{right(x)}" y="{y0 + height + 16}" text-anchor="middle">'
                 f"{x}</text>"
             )
-            last = px
+            last = right(x)
     for share in (0.5, 1.0):
-        value = max(ys) * share
+        value = share * top / 1.08
         parts.append(
-            f'<text class="small" x="{x0 - 6}" y="{place(0, value)[1] + 4}" text-anchor="end">'
-            f"{value:.0f}</text>"
+            f'<text class="small" x="{x0 - 6}" y="{down(value) + 4}" text-anchor="end">'
+            f"{1000 * value:.0f}</text>"
         )
     return parts
 

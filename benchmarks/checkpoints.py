@@ -159,9 +159,9 @@ def _draw(label: str, tensor) -> None:
         tensor -= tensor.mean(dim=1, keepdim=True)
 
 
-def gpt2_of_depth(layers: int, folder: Path) -> Path:
-    """A narrow GPT-2 with this many layers in `folder`, built once; returns its folder."""
-    return _gpt2(folder / f"gpt2-{layers}-layers-random", n_layer=layers, n_embd=384, n_head=6)
+def narrow_gpt2(name: str, folder: Path, **shape: int) -> Path:
+    """A narrow GPT-2 of this shape in `folder`, built once; returns its folder."""
+    return _gpt2(folder / f"gpt2-{name}-random", n_embd=384, n_head=6, **shape)
 
 
 def _gpt2_weights(config) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ so it does not include the prompt. *First token*: the call for 2, less one token
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from benchmarks import contenders as c
 from xla_backend.checkpoints.models import PACKAGED_MODEL
@@ -21,7 +21,6 @@ SHORT_PROMPT, LONG_PROMPT = 16, 448
 PUBLISHED = "124m"
 BUNDLED = ("gpt2-stories", "opt-stories")
 MODERN = (PACKAGED_MODEL, "Qwen2.5-0.5B")
-LAYERS = (2, 4, 8, 16, 32, 48)
 
 
 @dataclass(frozen=True)
@@ -122,6 +121,46 @@ _MODERN_RIVALS = {
 
 def _engine(model: str, setting: str, **values) -> Call:
     return Call(c.ENGINE, model, setting=setting, **values)
+
+
+_TOKENS = {n: {"new_tokens": n} for n in (16, 32, 64, 128, 256, 512)}
+_PROMPTS = {n: {"new_tokens": 1, "prompt_tokens": n} for n in (8, 16, 32, 64, 128, 256, 512)}
+_BEAMS = {n: {"num_beams": n} for n in (1, 2, 3, 4, 6, 8)}
+_LAYERS = {n: {"model": f"{n}-layers"} for n in (2, 4, 8, 16, 32, 48)}
+_VOCABULARIES = {n: {"model": f"{n}-thousand-tokens"} for n in (16, 32, 64, 128, 256)}
+_WEIGHTS = {
+    millions: {"model": model}
+    for model, millions in {
+        PACKAGED_MODEL: 135,
+        "Qwen2.5-0.5B": 494,
+        "Qwen3-0.6B": 596,
+        "Llama-3.2-1B": 1236,
+    }.items()
+}
+
+
+def _growth(
+    name: str,
+    title: str,
+    axis: str,
+    model: str,
+    values: dict[int, dict[str, Any]],
+    *kinds: str,
+) -> Measure:
+    """How the time grows with one thing, for float32 and other kinds of weights.
+
+    Args:
+        name, title, axis, model: of the measure.
+        values: by the value on the x axis: what its calls have of their own.
+        kinds: of weights besides float32; all by default. Where the models are large, they would
+            not fit in memory side by side.
+    """
+    calls = tuple(
+        Call(contender, x=x, **{"model": model, "new_tokens": 32} | of_call)
+        for contender in (c.ENGINE, *(c.NARROW[kind] for kind in kinds or ("bfloat16", "int8")))
+        for x, of_call in values.items()
+    )
+    return Measure(f"growth-{name}", title, model, calls, is_quick=False, growth=axis)
 
 
 MEASURES = (
@@ -233,43 +272,20 @@ MEASURES = (
     ),
     Measure("page", "The page: click to first text", BUNDLED[0]),
     Measure("memory", "Memory of the engine with 10 keys", PUBLISHED),
-    Measure(
-        "growth-tokens",
-        "Whole call, new tokens",
-        PUBLISHED,
-        tuple(_engine(PUBLISHED, f"{n}", new_tokens=n, x=n) for n in (16, 32, 64, 128, 256, 512)),
-        is_quick=False,
-        growth="new tokens",
+    _growth("tokens", "Whole call, new tokens", "new tokens", PUBLISHED, _TOKENS),
+    _growth(
+        "prompt", "First token, tokens of the prompt", "tokens of the prompt", PUBLISHED, _PROMPTS
     ),
-    Measure(
-        "growth-prompt",
-        "First token, tokens of the prompt",
-        PUBLISHED,
-        tuple(
-            _engine(PUBLISHED, f"{n}", new_tokens=1, prompt_tokens=n, x=n)
-            for n in (8, 16, 32, 64, 128, 256, 512)
-        ),
-        is_quick=False,
-        growth="tokens of the prompt",
+    _growth("beams", "32 new tokens, beams", "beams", PUBLISHED, _BEAMS),
+    _growth("layers", "32 new tokens, layers (width 384)", "layers", "layers", _LAYERS),
+    _growth(
+        "vocabulary",
+        "32 new tokens, vocabulary (4 layers, width 384)",
+        "thousands of tokens",
+        "vocabularies",
+        _VOCABULARIES,
     ),
-    Measure(
-        "growth-beams",
-        "32 new tokens, beams",
-        PUBLISHED,
-        tuple(
-            _engine(PUBLISHED, f"{n}", new_tokens=32, num_beams=n, x=n) for n in (1, 2, 3, 4, 6, 8)
-        ),
-        is_quick=False,
-        growth="beams",
-    ),
-    Measure(
-        "growth-layers",
-        "32 new tokens, layers (width 384)",
-        "layers",
-        tuple(_engine(f"{n}-layers", f"{n}", new_tokens=32, x=n) for n in LAYERS),
-        is_quick=False,
-        growth="layers",
-    ),
+    _growth("weights", "32 new tokens, weights", "millions of weights", "sizes", _WEIGHTS, "int8"),
 )
 
 BARS = (

@@ -181,11 +181,9 @@ def _growth(kept: dict[str, Any]) -> list[str]:
     rows = []
     for measure in MEASURES:
         entry = kept["entries"].get(f"{measure.name}/{measure.model}")
-        if entry and measure.growth:
-            xs = [row["x"] for row in entry["calls"]]
-            ys = [statistics.median(row["seconds"]) for row in entry["calls"]]
+        for kind, xs, ys in results.growth(entry) if entry and measure.growth else ():
             times = ", ".join(f"{x}: {_ms(y)}" for x, y in zip(xs, ys, strict=True))
-            rows.append((measure.title, times, f"{results.straightness(xs, ys):.3f}"))
+            rows.append((measure.title, kind, times, f"{results.straightness(xs, ys):.3f}"))
     if not rows:
         return []
     return [
@@ -193,7 +191,7 @@ def _growth(kept: dict[str, Any]) -> list[str]:
         f"The times of {ENGINE}, in ms. Straightness is the share of the growth that a straight"
         " line explains: 1 is linear.",
         "![Cost as work grows](images/benchmark-growth.svg)",
-        _table(("", "times", "straightness"), rows),
+        _table(("", "weights", "times", "straightness"), rows),
     ]
 
 

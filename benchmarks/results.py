@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.contenders import CONTENDERS
 from benchmarks.measures import FEW, Bar, Measure
 
 
@@ -99,6 +100,21 @@ def ratio(entry: dict[str, Any], bar: Bar) -> float:
     """
     of, over = (sample(entry, who, bar.statistic) for who in (bar.of, bar.over))
     return statistics.median(a / b for a, b in zip(of, over, strict=True))
+
+
+def growth(entry: dict[str, Any]) -> list[tuple[str, list[int], list[float]]]:
+    """Of each kind of weights in a measure of growth: its name, what grows, and the seconds."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for row in entry["calls"]:
+        rows.setdefault(CONTENDERS[row["contender"]].variant, []).append(row)
+    return [
+        (
+            kind,
+            [row["x"] for row in of_kind],
+            [statistics.median(row["seconds"]) for row in of_kind],
+        )
+        for kind, of_kind in rows.items()
+    ]
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -42,8 +42,11 @@ def checkpoint(model: str, work: Path) -> Path:
         return modern_checkpoints.real_size(model, work)
     if model in checkpoints.SHAPES:
         return checkpoints.published_shape(model, work, PEERS_PYTHON)
-    if model.endswith("-layers"):
-        return checkpoints.gpt2_of_depth(int(model.partition("-")[0]), work)
+    count, _, what = model.partition("-")
+    if what == "layers":
+        return checkpoints.narrow_gpt2(model, work, n_layer=int(count))
+    if what == "thousand-tokens":
+        return checkpoints.narrow_gpt2(model, work, n_layer=4, vocab_size=1000 * int(count))
     return ROOT / "demo_models" / model
 
 

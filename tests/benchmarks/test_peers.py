@@ -23,6 +23,7 @@ from benchmarks.contenders import (
     EAGER_GENERATE,
     ENGINE,
     LIMIT,
+    NARROW,
     ContenderFailed,
     Request,
     Running,
@@ -142,13 +143,19 @@ def test_the_limit_is_named_beside_the_titles_of_the_drawing() -> None:
 
 def test_growth_is_drawn_and_its_straightness_told() -> None:
     kept = greedy(0.01)
+    row = kept["entries"]["greedy/124m"]["calls"][0]
     rows = [
-        {**kept["entries"]["greedy/124m"]["calls"][0], "x": x, "seconds": [seconds]}
-        for x, seconds in ((16, 0.2), (32, 0.4), (64, 0.8))
+        {**row, "contender": contender, "x": x, "seconds": [seconds * x]}
+        for contender, seconds in ((ENGINE, 0.01), (NARROW["bfloat16"], 0.012))
+        for x in (16, 32, 64)
     ]
     kept["entries"]["growth-tokens/124m"] = {"calls": rows}
-    assert "16: 200, 32: 400, 64: 800 | 1.000 |" in report.document(kept)
-    ElementTree.fromstring(chart.drawings(kept)["benchmark-growth.svg"])
+    document = report.document(kept)
+    assert "| float32 | 16: 160, 32: 320, 64: 640 | 1.000 |" in document
+    assert "| bfloat16 | 16: 192, 32: 384, 64: 768 | 1.000 |" in document
+    drawing = ElementTree.fromstring(chart.drawings(kept)["benchmark-growth.svg"])
+    ends = {text.text: float(text.get("y")) for text in drawing if text.tag.endswith("text")}
+    assert ends["bfloat16"] + 12 <= ends["float32"], "the slower one is named above"
 
 
 def test_what_the_page_adds_is_told_from_near_and_from_afar() -> None:

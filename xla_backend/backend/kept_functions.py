@@ -77,15 +77,14 @@ class KeptFunctions:
         self,
         engine: Engine,
         wanted: CacheKey,
-        exact_key: bool,
+        choice: Choice,
         enter: Callable[[str], None],
         batch_size: int = 1,
     ) -> tuple[Slot[KeyFunctions], Choice]:
-        """The functions that serve a request, and which key's they are and where they came from.
+        """The functions that were chosen for a request, and where they came from.
 
         Where larger ones serve, its own are made in an idle moment. `enter` is told the phases.
         """
-        choice = self.choose(engine, wanted, exact_key)
         slot, outcome = self._maker.now(engine, choice.key, enter, batch_size)
         if choice.outcome is CacheOutcome.REUSED:
             self._maker.later(engine, wanted)

@@ -6,7 +6,7 @@ tokens, nor how tokens become text: `text_stream` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from xla_backend.backend.function_maker import FunctionMaker
@@ -14,7 +14,7 @@ from xla_backend.backend.kept_functions import KeptFunctions
 from xla_backend.compilation.function_cache import FunctionCache, Slot
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.options import GenerationOptions
-from xla_backend.interface.results import CacheOutcome, EngineStatus
+from xla_backend.interface.results import EngineStatus
 from xla_backend.interface.timing import Stopwatch
 from xla_backend.scheduling.batch import Batch, RequestSlot, fitting
 from xla_backend.scheduling.engine_access import EngineAccess
@@ -24,6 +24,7 @@ from xla_backend.scheduling.scheduler import Scheduler
 if TYPE_CHECKING:
     from xla_backend.backend.prefix_cache import PrefixCache
     from xla_backend.model.engine import Engine
+    from xla_backend.model.families.model import Prefilled
     from xla_backend.model.functions import KeyFunctions
     from xla_backend.model.generation import Generation
     from xla_backend.model.kept_prompt import KeptPrompt
@@ -160,15 +161,13 @@ class TextRuns:
         if not request.is_long:
             choice = self._functions.choose(engine, request.wanted, request.exact_key)
             if not self._is_long(engine, choice.key, request):
-                self._run_together(engine, choice, request)
+                self._begin(engine, choice, request)
                 return
             request.is_long = True
-            request.slot, request.choice = self._functions.serve(
-                engine, request.wanted, request.exact_key, request.enter
-            )
+            self._serve(engine, choice, request)
         key, functions = request.choice.key, request.slot.built.function
         if not self._is_long(engine, key, request):
-            self._begin(engine, key, functions, [request])
+            self._begin(engine, request.choice, request)
             return
         self._access.tell(EngineStatus("generating", str(key)), about=request)
         request.enter("prefill")
@@ -176,40 +175,50 @@ class TextRuns:
         engine.extend(functions, request.prompt_ids, request.kept)
         request.go_behind()
 
-    def _run_together(self, engine: Engine, choice: Choice, first: TextRequest) -> None:
-        key, requests, batch_size = choice.key, [first], 1
-        if choice.outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
-            requests, batch_size = self._gather(engine, key, [first, *self._alike(first, key)])
-            requests = [request for request in requests if request.begins()]
-        for request in requests:
-            request.slot, request.choice = self._functions.serve(
-                engine, request.wanted, request.exact_key, request.enter, batch_size
-            )
-        self._begin(engine, key, first.slot.built.function, requests)
+    def _begin(self, engine: Engine, choice: Choice, first: TextRequest) -> None:
+        """Begins a run for a request, and for those who wait once its prompt has run.
 
-    def _begin(
-        self,
-        engine: Engine,
-        key: CacheKey,
-        functions: KeyFunctions,
-        requests: Sequence[TextRequest],
-    ) -> None:
-        """Begins a run for these."""
-        batch = Batch(self._access.scheduler, requests)
+        So who comes first waits for nobody, and is not alone where others come a moment later.
+        """
+        key, requests = choice.key, [first]
+        ready = None if first.is_long else self._cache.peek(engine.info.name, key)
+        if ready is None and not first.is_long:
+            self._serve(engine, choice, first)
+        batch = Batch(self._access.scheduler)
+        batch.seat(first)
         self._access.tell(EngineStatus("generating", str(key)), about=batch)
 
+        def run_prompt(request: TextRequest) -> Prefilled:
+            self._take_kept(engine, key, request)
+            functions = ready or first.slot.built.function
+            return engine.prefill(functions, key, request.prompt_ids, request.kept)
+
         def start() -> Generation:
-            for request in requests:
-                self._take_kept(engine, key, request)
+            prefilled = [run_prompt(first)]
+            if ready is not None:
+                alike = self._alike(engine, key)
+                others, size = self._gather(engine, key, list(alike))
+                requests.extend(request for request in others if request.begins())
+                for request in requests[1:]:
+                    batch.seat(request)
+                prefilled.extend(map(run_prompt, requests[1:]))
+                for request in requests:
+                    self._serve(engine, alike.get(request, choice), request, size)
             return engine.start(
-                functions,
-                key,
+                first.slot.built.function,
                 [request.prompt_ids for request in requests],
+                prefilled,
                 [request.options for request in requests],
-                [request.kept for request in requests],
             )
 
         batch.begin(start)
+
+    def _serve(
+        self, engine: Engine, choice: Choice, request: TextRequest, batch_size: int = 1
+    ) -> None:
+        request.slot, request.choice = self._functions.serve(
+            engine, request.wanted, choice, request.enter, batch_size
+        )
 
     def _take_kept(self, engine: Engine, key: CacheKey, request: TextRequest) -> None:
         """Gives a request what is known of its prompt, where its key is one in chunks."""
@@ -232,34 +241,36 @@ class TextRuns:
             return False
         return len(request.prompt_ids) - len(kept.token_ids) > max(key.chunk_sizes)
 
-    def _alike(self, first: TextRequest, key: CacheKey) -> list[TextRequest]:
+    def _alike(self, engine: Engine, key: CacheKey) -> dict[TextRequest, Choice]:
         """The requests that wait and would be served by the same function, as they arrived."""
-        return [
-            request
+        choices = {
+            request: self._functions.choose(engine, request.wanted, request.exact_key)
             for request in self._access.scheduler.waiting()
             if isinstance(request, TextRequest)
             and request.batch is None
             and not request.is_stopped
-            and request.engine is not None
-            and request.engine is first.engine
+            and request.engine is engine
             and not request.is_long
-            and self._functions.choose(request.engine, request.wanted, request.exact_key).key == key
-            and not self._is_long(request.engine, key, request)
-        ]
+        }
+        return {
+            request: choice
+            for request, choice in choices.items()
+            if choice.key == key and not self._is_long(engine, key, request)
+        }
 
     def _gather(
-        self, engine: Engine, key: CacheKey, requests: list[TextRequest]
+        self, engine: Engine, key: CacheKey, others: list[TextRequest]
     ) -> tuple[list[TextRequest], int]:
-        """Those who may run now, and on functions of which batch size.
+        """Of those who wait, who may run beside the first, and on functions of which batch size.
 
         Nobody waits for a function to be made: one that would serve more of them is made in the
         background, for the next ones.
         """
         most = engine.max_batch_size(key)
         possible = {size for size in self._batch_sizes if size <= most}
-        wanted = fitting(len(requests), possible)
+        wanted = fitting(1 + len(others), possible)
         ready = self._cache.batch_sizes(engine.info.name, key) & possible
         if wanted not in ready:
             self._maker.later(engine, key, wanted)
-        size = fitting(len(requests), ready)
-        return requests[:size], size
+        size = fitting(1 + len(others), ready)
+        return others[: size - 1], size

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from xla_backend.compilation.function_cache import Slot
     from xla_backend.model.engine import Engine
     from xla_backend.model.functions import KeyFunctions
+    from xla_backend.model.generation import Generation
 
 MIN_SECONDS = 0.1
 """A shorter sound holds no word, and a model would make one up."""
@@ -191,18 +192,21 @@ class WindowStream(AnyStream[TranscribedWindow, Transcription]):
         features, prompt = speech.features(samples), speech.decoder_prompt
         start = prompt.for_language(self._language) if self._language else prompt.tokens
         with self._access.turn(watch.enter, self._ticket):
-            slot, choice = self._functions.serve(engine, wanted, False, watch.enter)
-            key = choice.key
+            choice = self._functions.choose(engine, wanted, exact_key=False)
+            slot, choice = self._functions.serve(engine, wanted, choice, watch.enter)
             watch.enter("prefill")
-            self._access.tell(EngineStatus("generating", str(key)))
-            run = engine.start(
-                slot.built.function, key, [SpeechPrompt(features, start)], [options], [None]
-            )
+            self._access.tell(EngineStatus("generating", str(choice.key)))
+
+            def begin(heard: SpeechPrompt) -> Generation:
+                functions = slot.built.function
+                prefilled = engine.prefill(functions, choice.key, heard)
+                return engine.start(functions, [heard], [prefilled], [options])
+
+            run = begin(SpeechPrompt(features, start))
             if self._language is None and prompt.languages:
                 self._language = engine.detected_language(run)
                 if (found := prompt.for_language(self._language)) != start:
-                    heard = SpeechPrompt(features, found)
-                    run = engine.start(slot.built.function, key, [heard], [options], [None])
+                    run = begin(SpeechPrompt(features, found))
             run.advance(1)
             watch.count(first := run.length())
             if not run.is_done.all():

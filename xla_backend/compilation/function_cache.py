@@ -94,6 +94,12 @@ class FunctionCache(Generic[Function]):
                 self._building.pop(name, None)
             return slot, slot.built.outcome
 
+    def peek(self, model: str, key: AnyKey) -> Function | None:
+        """The function for single requests, if it is in memory; that is no hit."""
+        with self._lock:
+            slot = self._slots.get((model, key, 1))
+            return None if slot is None else slot.built.function
+
     def record(self, slot: Slot[Function], run_s: float) -> None:
         """Adds the run time of a finished call to its entry."""
         with self._lock:

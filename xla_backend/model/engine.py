@@ -98,31 +98,35 @@ class Engine:
         self._kv_shapes = [(kv.keys.shape[0], kv.keys.shape[3]) for kv in kv_of_token]
         self._token_bytes = sum(8 * heads * size for heads, size in self._kv_shapes)
 
-    def start(
+    def prefill(
         self,
         functions: KeyFunctions,
         key: CacheKey,
-        prompts: Sequence[list[int] | SpeechPrompt],
-        options: Sequence[GenerationOptions],
-        kept: Sequence[KeptPrompt | None],
-    ) -> Generation:
-        """Runs prompts, at most `functions.batch_size`: token ids, or those of a speech model.
+        prompt: list[int] | SpeechPrompt,
+        kept: KeptPrompt | None = None,
+    ) -> Prefilled:
+        """Runs a prompt: token ids, or that of a speech model.
 
         Args:
             functions, key: with which.
-            prompts, options: of each text.
-            kept: of each text what is known of its prompt, where the key is one in chunks; it then
-                holds all of it.
+            prompt: what to run.
+            kept: what is known of it, where the key is one in chunks; it then holds all of it.
         """
+        if kept is not None:
+            return self._extend(functions, cast("list[int]", prompt), kept)
+        assert functions.prefill is not None  # the key is none in chunks
+        inputs = self._decoder.model.encode(prompt, key.padded_length)
+        return functions.prefill(tf.constant(True), *inputs)
 
-        def prefill(prompt: list[int] | SpeechPrompt, kept: KeptPrompt | None) -> Prefilled:
-            if kept is not None:
-                return self._extend(functions, cast("list[int]", prompt), kept)
-            assert functions.prefill is not None  # the key is none in chunks
-            inputs = self._decoder.model.encode(prompt, key.padded_length)
-            return functions.prefill(tf.constant(True), *inputs)
-
-        return Generation(functions, prompts, list(map(prefill, prompts, kept)), options)
+    def start(
+        self,
+        functions: KeyFunctions,
+        prompts: Sequence[list[int] | SpeechPrompt],
+        prefilled: Sequence[Prefilled],
+        options: Sequence[GenerationOptions],
+    ) -> Generation:
+        """Begins texts, at most `functions.batch_size`, after prompts that have run."""
+        return Generation(functions, prompts, prefilled, options)
 
     def new_prompt(self, key: CacheKey) -> KeptPrompt:
         """One of which nothing is known, for a key in chunks."""

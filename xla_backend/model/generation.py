@@ -33,7 +33,7 @@ class Generation:
         self,
         functions: KeyFunctions,
         prompts: Sequence[Any],
-        prefilled: list[Prefilled],
+        prefilled: Sequence[Prefilled],
         options: Sequence[GenerationOptions],
     ) -> None:
         """Begins with at most `functions.batch_size` prompts, their results and options."""
@@ -41,7 +41,7 @@ class Generation:
         self._state = _with_prompt(functions.state, prompts[0])
         # The rest of the batch repeats the first prompt, and has ended before it begins.
         missing = functions.batch_size - len(prefilled)
-        self.prefilled = as_batch([*prefilled, *prefilled[:1] * missing])
+        self.prefilled = as_batch([*prefilled, *[prefilled[0]] * missing])
         self._options = sampling.pack(
             [*options, *list(options[:1]) * missing], self._state.counts.shape[-1]
         )

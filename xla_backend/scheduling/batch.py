@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -117,20 +117,26 @@ class Batch:
         error: what ended it before its end.
     """
 
-    def __init__(self, scheduler: Scheduler, requests: Sequence[RequestSlot]) -> None:
-        """Seats requests; the engine is held."""
+    def __init__(self, scheduler: Scheduler) -> None:
+        """Nobody is seated yet."""
         self._scheduler = scheduler
-        self._live = list(requests)
+        self._live: list[RequestSlot] = []
         self._left: list[int] = []
         self._phase: str | None = None
         self._steps = 1
         self.run: Generation | None = None
-        self.size = len(requests)
+        self.size = 0
         self.chunks = 0
         self.error: Exception | None = None
-        with scheduler.changed:
-            for text, request in enumerate(requests):
-                request.run, request.text = self, text
+
+    def seat(self, request: RequestSlot) -> None:
+        """Gives a request the next row; before the run is there, and with the engine held."""
+        with self._scheduler.changed:
+            request.run, request.text = self, self.size
+            self._live.append(request)
+            self.size += 1
+            if self._phase is not None:
+                request.work(self._phase)
 
     @property
     def goes_on(self) -> bool:

@@ -5,6 +5,7 @@ Small random models; what they write alone is the business of `test_parity`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ from xla_backend import (
 )
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.compilation.naming import decode_code_entry, decode_function
-from xla_backend.model.engine import MAX_KV_BYTES
+from xla_backend.model.engine import MAX_KV_BYTES, Engine
 from xla_backend.model.generation import Generation
 from xla_backend.scheduling.batch import fitting
 
@@ -169,6 +170,31 @@ def model(small_gpt2: Path) -> str:
 
 def test_who_finds_the_engine_idle_runs_alone(engine: Backend, model: str) -> None:
     assert engine.generate(model, PROMPT, SHORT).batch_size == 1
+
+
+def test_who_comes_while_the_first_prompt_runs_is_generated_with_it(
+    engine: Backend, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = engine.generate(model, PROMPT, SHORT)
+    before = {entry.batch_size: entry.hits for entry in engine.cached_functions()}
+    prefill, scheduler, prompts = Engine.prefill, engine._access.scheduler, itertools.count()
+
+    def slow(*arguments: Any) -> Any:
+        if next(prompts) == 0:
+            wait_until(lambda: len(scheduler.waiting()) == 2)
+        return prefill(*arguments)
+
+    monkeypatch.setattr(Engine, "prefill", slow)
+    with ThreadPoolExecutor(3) as threads:
+        answers = [threads.submit(engine.generate, model, PROMPT, SHORT) for _ in range(3)]
+    results = [answer.result() for answer in answers]
+    assert [result.batch_size for result in results] == [3, 3, 3]
+    assert [ids(result) for result in results] == [ids(alone)] * 3
+    assert sorted(result.timing.queue_s > 0.001 for result in results) == [False, True, True]
+    for result in results:
+        assert_adds_up(result.timing)
+    after = {entry.batch_size: entry.hits for entry in engine.cached_functions()}
+    assert (after[1] - before[1], after[4] - before[4]) == (0, 3)
 
 
 def test_as_many_as_fit_run_and_the_next_with_those_that_are_left(
