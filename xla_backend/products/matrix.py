@@ -64,6 +64,7 @@ class Matrix(NamedTuple):
         """`[..., in] -> [..., out]`, float32, in a graph that XLA compiles."""
         if self.number_format is None:
             return tf.matmul(x, self.numbers)
+        product.wait_until_ready()
         inputs, outputs = self.shape
         operands = [tf.reshape(x, [-1, inputs]), tf.convert_to_tensor(self.numbers)]
         if x.shape.rank == 2:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from llvmlite import ir
 
@@ -80,20 +81,31 @@ def is_possible() -> bool:
 
 
 def prepare(number_format: str) -> None:
-    """Makes the product of a format ready: translated and known to XLA. Once in a process.
+    """Begins to make the product of a format ready, once in a process.
 
-    Raises:
-        RuntimeError: XLA refuses it.
+    It is translated and made known to XLA beside what the caller goes on with: reading weights.
     """
     with _preparing:
-        _prepared(number_format)
+        if number_format not in _products:
+            _products[number_format] = _beside.submit(_register, number_format)
+
+
+def wait_until_ready() -> None:
+    """Waits for all that `prepare` began.
+
+    Raises:
+        RuntimeError: XLA refuses one.
+    """
+    for begun in list(_products.values()):
+        begun.result()
 
 
 _preparing = threading.Lock()
+_beside = ThreadPoolExecutor(1, "products")
+_products: dict[str, Future[None]] = {}
 
 
-@functools.cache
-def _prepared(number_format: str) -> None:
+def _register(number_format: str) -> None:
     name = name_of(number_format)
     foreign_calls.register(name, machine_code.address(_module(number_format), name))
 

@@ -89,16 +89,14 @@ def test_a_processor_with_fewer_and_smaller_registers(
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: older)
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_name", lambda: "haswell")
     monkeypatch.setattr(product, "PRODUCT", "product_of_haswell_")
-    for place, name in (
-        (machine_code, "vector_registers"),
-        (machine_code, "_engine"),
-        (product, "_prepared"),
-    ):
-        monkeypatch.setattr(place, name, functools.cache(getattr(place, name).__wrapped__))
+    monkeypatch.setattr(product, "_products", {})
+    for name in ("vector_registers", "_engine"):
+        uncached = getattr(machine_code, name).__wrapped__
+        monkeypatch.setattr(machine_code, name, functools.cache(uncached))
+    TRANSLATED.append(machine_code._engine())  # noqa: SLF001 (what it translates goes with it)
     assert machine_code.vector_registers() == (16, 8)
     own, numbers = weights(number_format, 600, 544)
     multiply = tf.function(matrix(own).multiply, jit_compile=True, autograph=False)
-    TRANSLATED.append(machine_code._engine())  # noqa: SLF001 (what it translated goes with it)
     for rows in (1, 3, 4, 6, 13):
         x = GENERATOR.standard_normal((rows, 544), np.float32)
         expected = x.astype(np.float64) @ numbers.T.astype(np.float64)
