@@ -2,8 +2,8 @@
 
 Knows how a processor multiplies quickly. Must not know models. XLA's own products read float32
 alone, lay the weights out anew in each call, and of one row or few use a part of the memory's
-speed. Here every number of the matrix is read once for up to four rows (six, if it is float32), in
-its own format, from end to end, and becomes float32 in a register; all sums are float32.
+speed. Here every number of the matrix is read once for few rows, in its own format, from end to
+end, and becomes float32 in a register; all sums are float32.
 
 With more rows, a part of a tile becomes float32 in the cache first, and all rows pass over it
 (after K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). The
@@ -38,8 +38,12 @@ from xla_backend.products.tiles import COLUMNS, FORMATS, PRODUCT
 
 _ROWS = 6
 """Rows that share what is read: with 4 vectors of columns, sums fill 24 of 32 registers."""
-_FEW = dict.fromkeys(FORMATS, 4) | {"float32": _ROWS}
-"""Up to so many rows, numbers become float32 in registers, and never in memory."""
+_FEW = dict.fromkeys(FORMATS, (1, 2, 3, 4)) | {
+    "float32": (1, 2, 3, 4, 5, 6),
+    "int8": (1, 2, 3, 4, 8),
+    "int4": (1, 2, 3, 4, 8),
+}
+"""Numbers of rows with which numbers become float32 in registers, and never in memory."""
 _LINES = 256
 """Lines of a tile that are float32 in the cache at once: 64 KB."""
 _CHUNK = 96
@@ -48,11 +52,17 @@ _ALONE = 2**18
 """Multiplications that one thread does sooner than it can wake another."""
 _UNROLLED = 4
 """Lines in a round of the inner loop."""
+_AHEAD = 4096
+"""Bytes between what is read and what the second cache is asked for: by itself, a processor asks
+for nothing beyond a page."""
 
 _LANES = 16
 _VECTORS = COLUMNS // _LANES
 _VECTOR = ir.VectorType(FLOAT, _LANES)
 _ZERO = ir.Constant(_VECTOR, [0.0] * _LANES)
+_CACHE_LINE = 64
+# No writing; into the second cache; no instructions.
+_TO_READ = [ir.Constant(WORD, value) for value in (0, 2, 1)]
 
 # Bytes of a line of a tile; of int4, of two lines.
 _BYTES = {"float32": 4 * COLUMNS, "bfloat16": 2 * COLUMNS, "float16": 2 * COLUMNS} | dict.fromkeys(
@@ -125,11 +135,16 @@ class _Product:
         self._multiply_add = ir.Function(
             module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), f"llvm.fma.v{_LANES}f32"
         )
+        self._prefetch = ir.Function(
+            module,
+            ir.FunctionType(machine_code.VOID, [POINTER, WORD, WORD, WORD]),
+            "llvm.prefetch.p0",
+        )
         self._of_lines = {rows: self._sums(rows, "float32") for rows in range(1, _ROWS + 1)}
         self._as_they_are = self._of_lines
         if number_format != "float32":
             self._as_they_are = {
-                rows: self._sums(rows, number_format) for rows in range(1, _FEW[number_format] + 1)
+                rows: self._sums(rows, number_format) for rows in _FEW[number_format]
             }
 
     def unit(self) -> ir.Function:
@@ -147,7 +162,7 @@ class _Product:
         numbers = builder.at(tiles_at, builder.mul(tile, self._size(builder, lines)))
         scales = builder.at(scales_at, builder.mul(tile, self._scales_size(builder, lines)))
         out = builder.at(out_at, builder.mul(tile, long(COLUMNS)), FLOAT)
-        is_few = builder.icmp_unsigned("<=", rows, long(_FEW[self._format]))
+        is_few = _is_few(builder, rows, self._format)
         with builder.if_then(is_few):
             begins = ir.Constant(BIT, 1)
             arguments = [rows_at, lines, numbers, scales, lines, out, width, begins]
@@ -222,8 +237,12 @@ class _Product:
                     at = row * vectors + column
                     sums[at] = builder.call(self._multiply_add, [factor, number, sums[at]])
 
+        # A part that became float32 is in the cache; one row of float32 waits for memory alone.
+        asks_ahead = number_format == self._format and (number_format, rows) != ("float32", 1)
         after = self._for_lines(
-            builder, number_format, numbers, scales, lines, add, before, parts.index, vectors
+            builder,
+            *(number_format, numbers, scales, lines, add, before, parts.index, vectors),
+            asks_ahead=asks_ahead,
         )
         for place, value in zip(outputs, after, strict=True):
             builder.store(value, place, align=4)
@@ -242,7 +261,11 @@ class _Product:
             for at, number in enumerate(numbers):
                 builder.store(number, builder.at(place, _LANES * at, FLOAT), align=64)
 
-        self._for_lines(builder, self._format, numbers, scales, lines, write, [], long(0), _VECTORS)
+        self._for_lines(
+            builder,
+            *(self._format, numbers, scales, lines, write, [], long(0), _VECTORS),
+            asks_ahead=True,
+        )
         builder.ret_void()
         return builder.function
 
@@ -257,6 +280,8 @@ class _Product:
         values: list[Value],
         column: Value,
         vectors: int,
+        *,
+        asks_ahead: bool,
     ) -> list[Value]:
         """Adds a loop over the lines of a tile, which hands on values.
 
@@ -268,6 +293,10 @@ class _Product:
 
         def read(line: Value, kind: ir.Type, width: int) -> list[Value]:
             place = builder.at(numbers, builder.mul(line, long(size)))
+            if asks_ahead:
+                ahead = builder.at(place, builder.mul(column, long(width // 8)))
+                for at in range(_AHEAD, _AHEAD + size * vectors // _VECTORS, _CACHE_LINE):
+                    builder.call(self._prefetch, [builder.at(ahead, at), *_TO_READ])
             places = [
                 builder.mul(builder.add(column, long(at)), long(width // 8)) for at in columns
             ]
@@ -338,6 +367,12 @@ class _Product:
                     found.append(builder.call(self._multiply_add, [number, scale, minimum]))
                 use(builder, builder.add(line, long(half * GROUP // 2)), found, values)
         return groups.close(loop.close(values))
+
+
+def _is_few(builder: Builder, rows: Value, number_format: str) -> Value:
+    """Whether so many rows are among `_FEW`."""
+    is_one_of = [builder.icmp_unsigned("==", rows, long(few)) for few in _FEW[number_format]]
+    return functools.reduce(builder.or_, is_one_of)
 
 
 def _splat(builder: Builder, number: Value) -> Value:
@@ -439,7 +474,7 @@ def _handler(module: ir.Module, number_format: str, work: ir.Function) -> None:
     rows, lines = builder.get(axes[0], LONG), builder.get(axes[0], LONG, 8)
     tiles = builder.get(axes[1], LONG)
     chunks = builder.udiv(builder.add(rows, long(_CHUNK - 1)), long(_CHUNK))
-    is_few = builder.icmp_unsigned("<=", rows, long(_FEW[number_format]))
+    is_few = _is_few(builder, rows, number_format)
     units = builder.mul(tiles, builder.select(is_few, long(1), chunks))
     multiplications = builder.mul(builder.mul(rows, lines), builder.mul(tiles, long(COLUMNS)))
     is_small = builder.icmp_unsigned("<", multiplications, long(_ALONE))

@@ -61,7 +61,7 @@ def test_products_are_those_of_the_numbers(number_format: str) -> None:
         jit_compile=True,
         autograph=False,
     )
-    for rows in (1, 2, 3, 4, 5, 6, 7, 13, 96, 97, 250):
+    for rows in (1, 2, 3, 4, 5, 6, 7, 8, 13, 96, 97, 250):
         x = GENERATOR.standard_normal((rows, 544), np.float32)
         expected = x.astype(np.float64) @ numbers.T.astype(np.float64)
         np.testing.assert_allclose(
@@ -97,7 +97,7 @@ def test_a_processor_with_fewer_and_smaller_registers(
     assert machine_code.vector_registers() == (16, 8)
     own, numbers = weights(number_format, 600, 544)
     multiply = tf.function(matrix(own).multiply, jit_compile=True, autograph=False)
-    for rows in (1, 3, 4, 6, 13):
+    for rows in (1, 3, 4, 6, 8, 13):
         x = GENERATOR.standard_normal((rows, 544), np.float32)
         expected = x.astype(np.float64) @ numbers.T.astype(np.float64)
         np.testing.assert_allclose(multiply(x).numpy(), expected, rtol=0, atol=3e-5)
