@@ -43,8 +43,8 @@ class Matrix(NamedTuple):
             weights: `[out, in]`, as checkpoints have them.
             keep: makes a variable of an array; the text is added to its name.
         """
-        outputs, inputs = weights.shape
-        if inputs * outputs < SMALL or inputs % GROUP or not product.is_possible():
+        outputs, _ = weights.shape
+        if not has_product(weights.shape):
             wide = weights.widened() if isinstance(weights, Grouped) else weights
             return cls(keep("", wide.T.astype(np.float32, copy=False)), None, None, outputs)
         tiles = tiled(weights)
@@ -105,6 +105,12 @@ class Matrix(NamedTuple):
         columns = tf.function(self.columns, jit_compile=True, autograph=False)
         wide = tf.transpose(columns(tf.range(self.outputs)))
         return Matrix(tf.Variable(wide, trainable=False), None, None, self.outputs)
+
+
+def has_product(shape: tuple[int, ...]) -> bool:
+    """Whether a matrix of this shape, `(out, in)`, has a product of our own; else it is float32."""
+    outputs, inputs = shape
+    return inputs * outputs >= SMALL and not inputs % GROUP and product.is_possible()
 
 
 def _gather(tiles: tf.Tensor, tile: tf.Tensor, lane: tf.Tensor) -> tf.Tensor:

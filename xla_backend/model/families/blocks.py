@@ -32,8 +32,8 @@ from transformers import PretrainedConfig
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.model.large_pages import LargePages
 from xla_backend.products import kinds
-from xla_backend.products.grouped import GROUP, Grouped, Weights, rounded, stacked
-from xla_backend.products.matrix import Matrix
+from xla_backend.products.grouped import Grouped, Weights, rounded, stacked
+from xla_backend.products.matrix import Matrix, has_product
 
 MASKED = -1e9
 """The bias of a masked position: finite, so that softmax over masked positions alone is not NaN."""
@@ -608,10 +608,11 @@ class WeightReader:
         return self._arrays.pop(name)
 
     def _matrix(self, name: str, weights: Weights) -> Matrix:
-        if isinstance(weights, np.ndarray):
+        # Rounding what stays float32 anyway would lose and gain nothing.
+        if isinstance(weights, np.ndarray) and has_product(weights.shape):
             if self._kind == kinds.BFLOAT16 and weights.dtype.itemsize > 2:
                 weights, self.rounded_bits = weights.astype(ml_dtypes.bfloat16), 16
-            if self._kind == kinds.INT8 and weights.shape[1] % GROUP == 0:
+            if self._kind == kinds.INT8:
                 weights, self.rounded_bits = rounded(weights), 8
         return Matrix.of(weights, lambda more, array: self._keep(name + more, array))
 
