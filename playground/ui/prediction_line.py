@@ -78,9 +78,14 @@ def expected(prediction: Prediction) -> str:
 def _shape(prediction: Prediction, family: Family) -> str:
     key = prediction.key
     padding = max(0, key.padded_length - prediction.prompt_tokens)
-    return (
-        f"{prediction.prompt_tokens} {family.input} + {padding} padding = {key.padded_length} slots"
-        f" · {count(key.num_beams, 'beam')} · {key.max_new_tokens} new{_instead(prediction)}"
+    return " · ".join(
+        [
+            f"{prediction.prompt_tokens} {family.input} + {padding} padding = "
+            f"{key.padded_length} slots",
+            count(key.num_beams, "beam"),
+            f"{key.max_new_tokens} new{_instead(prediction)}",
+            *key.variants,
+        ]
     )
 
 

@@ -5,10 +5,11 @@ Knows the objects and the engine's results. Must not know HTTP, nor how an answe
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from xla_backend.interface.results import GenerationResult, Token, TopLogprob
 
@@ -33,11 +34,13 @@ class Usage(BaseModel):
 
 
 class Key(BaseModel):
-    """The key of a compiled function."""
+    """The key of a compiled function; the last two are there where they are not as usual."""
 
     padded_length: int
     num_beams: int
     max_new_tokens: int
+    in_chunks: bool = Field(default=False, exclude_if=operator.not_)
+    prompt_lookup_num_tokens: int = Field(default=0, exclude_if=operator.not_)
 
 
 class Timings(BaseModel):
@@ -274,7 +277,7 @@ def timings(result: GenerationResult) -> Timings:
         predicted_ms=_ms(timing.decode_s),
         cache_n=result.cached_tokens,
         cache=result.cache.value,
-        key=Key(**result.key.to_dict()),
+        key=Key.model_validate(result.key, from_attributes=True),
         batch_size=result.batch_size,
         queue_ms=_ms(timing.queue_s),
         trace_ms=_ms(timing.trace_s),

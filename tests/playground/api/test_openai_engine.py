@@ -56,6 +56,15 @@ def of_gradio(url: str) -> Client:
     return Client(url, verbose=False)
 
 
+def test_the_key_has_all_that_its_function_is_made_for(
+    client: openai.OpenAI, small_gpt2: Path
+) -> None:
+    asked = {"model": str(small_gpt2), "prompt": "Once upon a time", "max_tokens": 8}
+    lookup: Any = client.completions.create(**asked, extra_body={"prompt_lookup_num_tokens": 3})
+    sizes = {"padded_length": 16, "num_beams": 1, "max_new_tokens": 16}
+    assert lookup.timings["key"] == sizes | {"prompt_lookup_num_tokens": 3}
+
+
 @pytest.mark.parametrize("options", [{"temperature": 0}, SAMPLED])
 def test_a_chat_is_what_the_other_endpoint_answers(
     client: openai.OpenAI, of_gradio: Client, talker: Path, options: dict[str, Any]

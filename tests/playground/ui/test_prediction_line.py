@@ -57,6 +57,12 @@ def test_a_larger_function_is_named_beside_the_shape_that_was_asked_for() -> Non
     assert line.endswith("= 32 slots · 1 beam · 64 new (your own shape: 16 slots, 32 new)")
 
 
+def test_what_else_the_function_is_made_for_is_named() -> None:
+    key = CacheKey(256, 1, 32, in_chunks=True, prompt_lookup_num_tokens=3)
+    line = words(prediction_line(Prediction(CacheOutcome.HIT, key, key, 5, 0.1)))
+    assert line.endswith("= 256 slots · 1 beam · 32 new · in chunks · lookup 3")
+
+
 def test_without_a_prediction_the_line_gives_the_reason_as_text() -> None:
     line = no_prediction_line("There is no model <b>'x'</b>.")
     assert "<b>" not in line
