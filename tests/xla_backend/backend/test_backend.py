@@ -147,8 +147,10 @@ def test_eight_threads_that_miss_one_key_build_it_once(counted: Counted, model: 
     assert len({tuple(ids(result)) for result in results}) == 1
     assert counted.counts - before == Counter(build=1)
     (miss,) = (result for result in results if result.cache is MISS)
+    # The phase also has the way back to the request, for which eight threads may have to queue.
+    (compile_s,) = {result.first_call.compile_s for result in results}
+    assert compile_s <= miss.timing.compile_s < compile_s + 0.2
     for result in results:
-        assert result.first_call.compile_s == pytest.approx(miss.timing.compile_s, rel=0.01)
         assert_adds_up(result.timing)
         # Who arrived while it compiled has waited, and says so.
         if result.cache is HIT:
