@@ -98,7 +98,7 @@ def test_a_system_prompt_is_for_messages() -> None:
 
 
 def test_weights_are_rounded_where_that_is_asked_for(tmp_path: Path) -> None:
-    model = str(gpt2(tmp_path / "gpt2", n_embd=64))
+    model = str(gpt2(tmp_path / "gpt2", n_embd=64, vocab_size=4200))  # so large that it is rounded
     command = ("generate", "--model", model, "--max-new-tokens", "4", "--weights")
     done = run(*command, "int8", "--json", "Once upon a time")
     assert (done.returncode, done.stderr) == (0, "")
