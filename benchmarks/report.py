@@ -33,7 +33,7 @@ def document(kept: dict[str, Any]) -> str:
         f" {machine['memory_gib']} GiB, {machine['system']},"
         f" Python {machine['python']}; {versions}.",
         f"Every contender is a process of its own with {THREADS} threads and float32 weights (but"
-        " for int8), alive during the whole run and called in turn, A B C A B C. All read the same"
+        " where its name says otherwise), alive during the whole run and called in turn, A B C A B C. All read the same"
         " checkpoint folder; the published shapes have random weights, on which speed does not"
         " depend. *A token* is the time of a call for 64 new tokens less that of a call for 2, over"
         " 62; *first token* is the call for 2 less a token. The engine is timed from text"
