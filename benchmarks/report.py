@@ -32,14 +32,15 @@ def document(kept: dict[str, Any]) -> str:
         f"Measured on {machine['processor']}, {machine['cores']} cores,"
         f" {machine['memory_gib']} GiB, {machine['system']},"
         f" Python {machine['python']}; {versions}.",
-        f"Every contender is a process of its own with {THREADS} threads and float32 weights (but"
-        " where its name says otherwise), alive during the whole run and called in turn, A B C A B C. All read the same"
-        " checkpoint folder; the published shapes have random weights, on which speed does not"
-        " depend. *A token* is the time of a call for 64 new tokens less that of a call for 2, over"
-        " 62; *first token* is the call for 2 less a token. The engine is timed from text"
-        " to text, padding included; the peers from tokens to tokens. Times and ratios are medians"
-        " over the rounds, a ratio taken within each round. *Reading the weights* is the limit: the"
-        " bytes that a token needs, read with two threads.",
+        f"Every contender is a process of its own with {THREADS} threads and float32 weights "
+        "(but where its name says otherwise), alive during the whole run and called in turn, A "
+        "B C A B C. All read the same checkpoint folder; the published shapes have random "
+        "weights, on which speed does not depend. *A token* is the time of a call for 64 new "
+        "tokens less that of a call for 2, over 62; *first token* is the call for 2 less a "
+        "token. The engine is timed from text to text, padding included; the peers from tokens "
+        "to tokens. Times and ratios are medians over the rounds, a ratio taken within each "
+        "round. *Reading the weights* is the limit: the bytes that a token needs, read with two "
+        "threads.",
         "![Time a token of every contender](images/benchmark-peers.svg)",
         "## The bars",
         _table(
