@@ -70,9 +70,8 @@ def _gpt2(made: Path, **shape: int) -> Path:
     if (made / "config.json").exists():
         return made
     made.mkdir(parents=True, exist_ok=True)
-    config = GPT2Config(
-        architectures=["GPT2LMHeadModel"], bos_token_id=50256, eos_token_id=50256, **shape
-    )
+    config = GPT2Config(architectures=["GPT2LMHeadModel"], **shape)
+    config.bos_token_id = config.eos_token_id = config.vocab_size - 1
     save_tokenizer(made, config.vocab_size)
     save_file(_gpt2_weights(config), made / "model.safetensors", metadata={"format": "pt"})
     config.save_pretrained(made)
