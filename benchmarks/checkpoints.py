@@ -140,7 +140,7 @@ def _generating_class(architecture: str) -> str:
 
 
 def _draw(label: str, tensor) -> None:
-    """Fills a PyTorch parameter so that the likeliest token has a clear lead and changes."""
+    """Fills a PyTorch parameter so that the most likely token has a clear lead and changes."""
     if tensor.dim() < 2:
         return  # norms and biases keep their initial values
     if "embed" in label or "shared" in label:
@@ -170,7 +170,7 @@ def _gpt2_weights(config) -> dict[str, np.ndarray]:
     def normal(*shape: int, std: float) -> np.ndarray:
         return random.standard_normal(shape, dtype=np.float32) * np.float32(std)
 
-    # Three times the usual spread: the likeliest token then has a clear lead, and rounding does
+    # Three times the usual spread: the most likely token then has a clear lead, and rounding does
     # not make two correct programs differ.
     weights = {
         "wte.weight": normal(config.vocab_size, width, std=0.1),

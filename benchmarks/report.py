@@ -123,7 +123,7 @@ def _remarks(entry: dict[str, Any], same_tokens: bool) -> list[str]:
         remarks.append(
             f"{difference['contender']} writes another token at place {difference['place']} of "
             f"{difference['new_tokens']}"
-            + ("." if lead is None else f"; the likeliest logit leads there by {lead:g}.")
+            + ("." if lead is None else f"; the most likely logit leads there by {lead:g}.")
         )
     for contender, sentence in entry["failures"].items():
         remarks.append(f"{contender} could not take part: {sentence.splitlines()[0][:200]}")

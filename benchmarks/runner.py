@@ -178,7 +178,7 @@ class Runner:
         return differences
 
     def _lead(self, row: dict[str, Any], place: int) -> float | None:
-        """The likeliest logit's lead at a place, by PyTorch; None if PyTorch does not run."""
+        """The most likely logit's lead at a place, by PyTorch; None if PyTorch does not run."""
         running = self._alive.get((PYTORCH, row["model"]))
         if running is None:
             return None

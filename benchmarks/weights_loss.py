@@ -1,4 +1,4 @@
-"""What rounding weights loses: perplexity of held-out text, and which tokens are likeliest.
+"""What rounding weights loses: perplexity of held-out text, and which tokens are most likely.
 
 Knows the engine's models, whose logits it takes of whole texts. Must not know how weights are laid
 out. Run as
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=32, help="how many texts of 128 tokens")
     arguments = parser.parse_args()
     print(f"\npython -m benchmarks.weights_loss {' '.join(sys.argv[1:])}\n")
-    print("| model | weights | in memory | perplexity | over float32 | same likeliest token |")
+    print("| model | weights | in memory | perplexity | over float32 | same most likely token |")
     print("| --- | --- | --- | --- | --- | --- |", flush=True)
     for name in arguments.models:
         files = Registry().locate(name)
@@ -79,7 +79,7 @@ def held_out(files: ModelFiles, count: int) -> list[list[int]]:
 def predictions(
     files: ModelFiles, kind: str, windows: Sequence[list[int]]
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Of each token but a window's first: its loss in nats, and which token was likeliest.
+    """Of each token but a window's first: its loss in nats, and which token was most likely.
 
     Returns:
         Both, `[tokens]`, and the bytes of the weights.

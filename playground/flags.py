@@ -71,8 +71,8 @@ def _limit(name: str, flag: str, meaning: str) -> Flag:
     """The flag of a bound of `Limits`."""
     usual, public = (f"{getattr(limits, name):g}" for limits in (Limits(), PUBLIC_LIMITS))
     variable = Flag(flag, "").variable
-    told = f"{meaning} ({variable}; default: {usual}, on Spaces and with --share {public})"
-    return Flag(flag, told, None, how={"dest": name, "type": _at_least_one, "metavar": "N"})
+    help_text = f"{meaning} ({variable}; default: {usual}, on Spaces and with --share {public})"
+    return Flag(flag, help_text, None, how={"dest": name, "type": _at_least_one, "metavar": "N"})
 
 
 _SWITCHES = ("store_true", argparse.BooleanOptionalAction)

@@ -5,7 +5,7 @@ Whisper and the decoders with rotary positions have on the Hub, written out here
 code under test is not its own judge. Must not know the package under test. No network; equal
 arguments give equal files.
 
-The weights are larger than a fresh initialisation, so that the likeliest token leads clearly and
+The weights are larger than a fresh initialisation, so that the most likely token leads clearly and
 the continuation wanders instead of repeating one token.
 """
 

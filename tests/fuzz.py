@@ -40,8 +40,8 @@ def main(arguments: list[str]) -> int:
         ]
         return subprocess.run(command, cwd=ROOT, check=False).returncode
     finally:
-        told = [line for line in served.output if "Traceback" in line]
-        print(f"{len(told)} tracebacks in the page's log")
+        tracebacks = [line for line in served.output if "Traceback" in line]
+        print(f"{len(tracebacks)} tracebacks in the page's log")
         served.end()
 
 

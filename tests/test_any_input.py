@@ -41,7 +41,7 @@ from xla_backend.checkpoints.audio import read
 from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.prompts import encode_prompt
 from xla_backend.interface.function_comparison import FunctionRequest
-from xla_backend.openai_api.errors import error_body, told_of_fields
+from xla_backend.openai_api.errors import describe_fields, error_body
 from xla_backend.openai_api.requests import ChatRequest, CompletionRequest
 
 MIN_CASES = 10_000
@@ -160,7 +160,7 @@ def test_a_request_of_openai_s_protocol_is_right_or_refused(
     except ValidationError as error:
         # FastAPI names the argument first.
         errors = [{**each, "loc": ("body", *each["loc"])} for each in error.errors()]
-        status, sentence, _, param = told_of_fields(errors)
+        status, sentence, _, param = describe_fields(errors)
         assert status == 400
         assert is_a_sentence(ValueError(sentence))
         assert param is None or param in {*kind.model_fields, "tools"}

@@ -126,7 +126,7 @@ def test_such_a_place_really_forbids_what_a_space_forbids(space: Space) -> None:
         "another computer": "import socket; socket.create_connection(('192.0.2.1', 443), 5)",
     }
     calls = space.calls.read_text() if space.calls.exists() else ""
-    told = {
+    reported = {
         what: subprocess.run(
             space.command("-c", code),
             cwd=space.project,
@@ -138,7 +138,7 @@ def test_such_a_place_really_forbids_what_a_space_forbids(space: Space) -> None:
         for what, code in tries.items()
     }
     space.calls.write_text(calls)  # this test's own attempt does not count
-    assert told == {
+    assert reported == {
         "a module that is not required": ["ModuleNotFoundError: No module named 'pytest'"],
         "its metadata": [
             "importlib.metadata.PackageNotFoundError: No package metadata was found for pytest"

@@ -177,7 +177,7 @@ class Running:
         return memory.resident(self.process_id) or 0
 
     def margins(self, request: Request, places: int) -> list[float]:
-        """The likeliest logit's lead at each of the first `places` tokens; only for PyTorch."""
+        """The most likely logit's lead at each of the first `places` tokens; only for PyTorch."""
         return self._ask("margins", request)["margins"][:places]
 
     def end(self) -> None:

@@ -53,7 +53,7 @@ class Model:
         return tokens[-request.new_tokens :].tolist()
 
     def margins(self, request: Request) -> list[float]:
-        """The likeliest logit's lead over the second, at each new token of greedy search."""
+        """The most likely logit's lead over the second, at each new token of greedy search."""
         ids = torch.tensor([request.ids])
         with torch.inference_mode():
             steps = self._model.generate(

@@ -37,7 +37,7 @@ class PointingReader(tf_keras.Model):
         return self.means  # Keras sets them back at the start of each epoch
 
     def call(self, batch: dict[str, tf.Tensor], training: bool = False) -> dict[str, tf.Tensor]:
-        """Both losses, and the share of rows whose every token is the likeliest one."""
+        """Both losses, and the share of rows whose every token is the most likely one."""
         labels = batch["labels"]
         counted = tf.cast(labels >= 0, tf.float32)
         targets = tf.maximum(labels, 0)

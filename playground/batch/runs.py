@@ -114,7 +114,7 @@ class Batch:
         row, run = self.current, self._run
         if row is None or run is None or self.stopped:
             return
-        with page.runs.told() as ending:
+        with page.runs.reporting_errors() as ending:
             for text in run.texts(page.backend, page.line.waited_s()):
                 row.text = text
                 yield

@@ -41,12 +41,12 @@ Message = dict[str, Any]
 
 def messages(conversation: Conversation, shown: Sequence[Message] = ()) -> list[Message]:
     """The conversation as the chatbot takes it, and what is being written below it."""
-    told = [
+    lines = [
         message
         for turn in conversation.turns
         for message in (_question(turn.question), _said(_answer(turn)))
     ]
-    return [*told, *shown]
+    return [*lines, *shown]
 
 
 def waiting(question: str, prediction: Prediction | None, clicked_s: float) -> list[Message]:
@@ -112,7 +112,7 @@ def strip(turns: Sequence[Turn]) -> str:
         _bar(number, figures, times[number] / scale, len(measured) <= _TOLD_BARS)
         for number, figures in measured
     )
-    told = ", ".join(
+    spoken = ", ".join(
         f"{number}: {quantities.seconds(value)} {figures.cache.value.upper()}"
         for (number, figures), value in zip(measured, times.values(), strict=True)
     )
@@ -121,7 +121,8 @@ def strip(turns: Sequence[Turn]) -> str:
     return (
         f'<figure class="chat-strip"><figcaption><span>TTFT by turn</span>'
         f"{legend if is_mixed else ''}</figcaption>"
-        f'<div class="chat-bars" role="img" aria-label="TTFT by turn: {told}">{bars}</div></figure>'
+        f'<div class="chat-bars" role="img" aria-label="TTFT by turn: {spoken}">{bars}</div>'
+        "</figure>"
     )
 
 
@@ -202,12 +203,12 @@ def _text(said: str) -> str:
     )
 
 
-def _bar(number: int, figures: Figures, share: float, is_told: bool) -> str:
+def _bar(number: int, figures: Figures, share: float, is_labelled: bool) -> str:
     ttft_s = figures.ttft_s or 0.0
     kind = f"outcome-{figures.cache.value}" if figures.reuses else "without-reuse"
     cut = " cut" if share > 1 else ""
-    told = f"<b>{quantities.seconds(ttft_s)}</b>" if is_told else ""
+    label = f"<b>{quantities.seconds(ttft_s)}</b>" if is_labelled else ""
     return (
-        f'<span class="chat-bar{cut}" title="{quantities.seconds(ttft_s)}">{told}'
+        f'<span class="chat-bar{cut}" title="{quantities.seconds(ttft_s)}">{label}'
         f'<i class="{kind}" style="--share:{min(share, 1):.3f}"></i><small>{number}</small></span>'
     )

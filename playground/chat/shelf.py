@@ -69,7 +69,7 @@ class Shelf:
         self._kept = gr.Textbox(visible=False)
         self._removed = gr.Textbox(visible=False)
         self._made = gr.Textbox(visible=False)
-        self._told = gr.Button(visible="hidden", elem_id="chats_are_new")
+        self._arrived = gr.Button(visible="hidden", elem_id="chats_are_new")
 
     def connect(
         self,
@@ -100,7 +100,7 @@ class Shelf:
             [self.opened, self.name],
             **QUIET,
         )
-        followed = self._told.click(
+        followed = self._arrived.click(
             self._follow,
             [self._kept, self.opened],
             changed,
@@ -127,9 +127,9 @@ class Shelf:
 
     def _tell(self, kept: str, opened: str, _: str) -> tuple[str, Any]:
         conversation = readable(opened)
-        told = panel.conversations(kept, conversation.id if conversation else "")
+        listed = panel.conversations(kept, conversation.id if conversation else "")
         is_kept = json.loads(kept).get("isKept", False)
-        return told, gr.skip() if is_kept else notice(_FULL)
+        return listed, gr.skip() if is_kept else notice(_FULL)
 
     def _start(self, opened: str, request: gr.Request) -> Updates:
         before = readable(opened)

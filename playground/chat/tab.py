@@ -302,12 +302,12 @@ class ChatTab:
         models = [model.name for model in self._page.models() if model.is_instruct]
         link = permalink.read(query if is_linked else {}, models, self.controls.ranges)
         problem = permalink.problem(link)
-        told: Updates = {self.link_notice: notice(problem) if problem else "", self._salt: salt}
+        updates: Updates = {self.link_notice: notice(problem) if problem else "", self._salt: salt}
         if not link.is_empty:
             options = self._page.limits.within(INSTRUCT_DEFAULTS).replace(**link.options)
             linked = Conversation(link.model or models[0], link.system or "", options)
             return {
-                **told,
+                **updates,
                 **self._show(linked),
                 **self._set(linked),
                 self.text: link.prompt or "",
@@ -317,7 +317,7 @@ class ChatTab:
         found = readable(kept)
         shown = self._set(found) if found else {}
         shown |= self._show(found or Conversation(models[0]))
-        return {**told, **shown, self.text: draft or gr.skip()}
+        return {**updates, **shown, self.text: draft or gr.skip()}
 
     def _take_example(self, event: gr.SelectData) -> str:
         return str(event.value["text"])
@@ -470,8 +470,8 @@ class ChatTab:
         if conversation is None:
             before = readable(opened) or run.conversation
             draft = "\n".join(filter(None, (run.question, text)))
-            told = notice(labelled(problem or "Stopped before it began."))
-            return {**at_rest, **self._show(before), self.text: draft, self.notice: told}
+            message = notice(labelled(problem or "Stopped before it began."))
+            return {**at_rest, **self._show(before), self.text: draft, self.notice: message}
         if (shown := run.shown()) is not None:
             at_rest[self._page.runs_of_visitor] = records.add(runs, shown, CHATTING)
         return {**at_rest, **self._show(conversation)}

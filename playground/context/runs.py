@@ -24,7 +24,7 @@ from xla_backend import (
     Prediction,
     Prompt,
 )
-from xla_backend.interface.backend import Piece, Result
+from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.timing import Span
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Shown:
     ended_s: float = field(default_factory=time.time)
 
 
-class VisitorRun(Generic[Piece, Result]):
+class VisitorRun(Generic[Chunk, Result]):
     """One visitor's request, from the click to the result. Subclasses say which request.
 
     Attributes:
@@ -124,12 +124,12 @@ class VisitorRun(Generic[Piece, Result]):
         self.other_s = 0.0
         self.prediction: Prediction | None = None
         self._begun: float | None = None
-        self._stream: AnyStream[Piece, Result] | None = None
+        self._stream: AnyStream[Chunk, Result] | None = None
         self._waited_s = 0.0
         self._stopped = False
         self._lock = threading.Lock()
 
-    def _open(self, backend: AnyBackend) -> AnyStream[Piece, Result]:
+    def _open(self, backend: AnyBackend) -> AnyStream[Chunk, Result]:
         """Sends the request."""
         raise NotImplementedError
 
@@ -159,7 +159,7 @@ class VisitorRun(Generic[Piece, Result]):
             if self._stream is not None:
                 self._stream.stop()
 
-    def chunks(self, backend: AnyBackend, waited_s: float) -> Iterator[Piece]:
+    def chunks(self, backend: AnyBackend, waited_s: float) -> Iterator[Chunk]:
         """Runs the request; yields each chunk as it arrives. Afterwards see `result`.
 
         Args:
@@ -177,9 +177,9 @@ class VisitorRun(Generic[Piece, Result]):
                 stream.stop()
         self._begun = reached = time.perf_counter()
         self.spans.append(Span("waiting line", self._pressed, reached - self._pressed))
-        for piece in self._read(stream):
+        for chunk in self._read(stream):
             came = time.perf_counter()
-            yield piece
+            yield chunk
             passed_on = time.perf_counter()
             self.spans.append(Span("engine", reached, came - reached))
             self.spans.append(Span("to the browser", came, passed_on - came))
@@ -188,7 +188,7 @@ class VisitorRun(Generic[Piece, Result]):
         if engine_was_starting and (result := self.result) is not None:
             self.other_s = max(0.0, self.clicked_s - result.timing.total_s - result.load_s)
 
-    def _read(self, stream: AnyStream[Piece, Result]) -> Iterator[Piece]:
+    def _read(self, stream: AnyStream[Chunk, Result]) -> Iterator[Chunk]:
         """The opened stream's chunks."""
         return iter(stream)
 
@@ -290,7 +290,7 @@ class Runs:
         self._lock = threading.Lock()
 
     @contextmanager
-    def told(self) -> Iterator[Ending]:
+    def reporting_errors(self) -> Iterator[Ending]:
         """Catches every error; its message is in the returned ending.
 
         Otherwise the page would wait forever with its buttons disabled.
@@ -306,9 +306,9 @@ class Runs:
 
     @contextmanager
     def carrying_out(self, session: str) -> Iterator[Ending]:
-        """As `told`, for the session's run, which is removed at the end."""
+        """As `reporting_errors`, for the session's run, which is removed at the end."""
         try:
-            with self.told() as ending:
+            with self.reporting_errors() as ending:
                 yield ending
         finally:
             self.end(session)
@@ -317,7 +317,7 @@ class Runs:
     def handing_over(self, session: str) -> Iterator[None]:
         """As `carrying_out`, for a run whose result the following event shows: see `ended`."""
         try:
-            with self.told() as ending:
+            with self.reporting_errors() as ending:
                 yield
             with self._lock:
                 # If the visitor has left, the run is gone and no event follows.

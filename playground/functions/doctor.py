@@ -213,7 +213,7 @@ class RetraceDoctor:
         if question is None:  # `_begin` found a mistake and reported it.
             return {self.report: gr.skip()}
         said = ""
-        with self._page.runs.told() as ending:
+        with self._page.runs.reporting_errors() as ending:
             said = doctor_panel.report(diagnose(question))
         return {
             self.report: said or doctor_panel.empty(),

@@ -184,7 +184,7 @@ class FunctionsTab:
         if request is None:  # `_begin` found a mistake and reported it.
             return {self.shown: before}
         shown = before
-        with self._page.runs.told() as ending:
+        with self._page.runs.reporting_errors() as ending:
             shown = self._backend.compare_function(
                 request.function, request.batch_size, pad=request.pad
             )

@@ -73,13 +73,13 @@ class LinkedRequest:
             of_link = name if name != first else None
             return ["", of_link, False, name, *rest[:4], holds_seed, *rest[4:]]
         problem = permalink.problem(link)
-        told = notice(problem) if problem else ""
+        message = notice(problem) if problem else ""
         if link.is_empty:
-            return [told, None, link.run and not problem, *[gr.skip()] * (6 + len(NAMES))]
+            return [message, None, link.run and not problem, *[gr.skip()] * (6 + len(NAMES))]
         name = link.model or first
         example = examples_for(models.get(str(name)))[0]
         return [
-            told,
+            message,
             name if name != first else None,
             link.run and not problem,
             name,

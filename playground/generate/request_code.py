@@ -75,7 +75,7 @@ def transformers_code(request: CodeRequest) -> str:
     if options.do_sample:
         values |= {"temperature": options.temperature, "top_k": options.top_k}
         values |= {"top_p": options.top_p, "seed": [options.seed, 0]}
-        noise += "# Its noise is its own: the same seed draws another text than on the page.\n"
+        noise += "# Its noise is its own: the same seed gives another text than on the page.\n"
     loading, imports = _loading(request.model, reads_apart)
     cut = "" if reads_apart else '[inputs["input_ids"].shape[1] :]'
     side = "right" if reads_apart else "left"
@@ -252,9 +252,9 @@ def _openai_request(request: CodeRequest) -> tuple[str, dict[str, Any], dict[str
     else:
         values["prompt"] = last_text(request.prompt)
     values |= {"max_tokens": options.max_new_tokens, "temperature": options.temperature}
-    # Where they are left out, the protocol draws from all tokens, with another seed each time.
-    drawn = {"seed": options.seed} if options.do_sample else {}
-    values |= drawn | {name: changed[name] for name in _OF_OPENAI if name in changed}
+    # Where they are left out, the protocol samples from all tokens, with another seed each time.
+    seed = {"seed": options.seed} if options.do_sample else {}
+    values |= seed | {name: changed[name] for name in _OF_OPENAI if name in changed}
     extra = {"top_k": options.top_k} if options.do_sample and options.top_k else {}
     known = {*values, *extra, "max_new_tokens", "top_k", "seed"}
     extra |= {name: value for name, value in changed.items() if name not in known}

@@ -175,7 +175,7 @@ def _view(box: str) -> str:
         f'<p class="token-hint">{_HINT}</p>{_legend()}'
         '<p class="token-detail" aria-live="polite"></p>'
         '<div class="token-popover" aria-hidden="true" hidden>'
-        "<p>The likeliest in this place</p>"
+        "<p>The most likely in this place</p>"
         '<ol translate="no"></ol><p class="token-place"></p></div></div>'
     )
 
@@ -220,21 +220,21 @@ def _token(token: Token, place: int, of: int) -> str:
     if token.in_same_pass:
         where += f" {_SAME_PASS}"
     detail = f"“{visible(token.text)}”{kind}: {percent(share)} likely. {where}"
-    likeliest = [
+    rows = [
         (visible(text), percent(_share(logprob)), round(100 * _share(logprob)), id == token.id)
         for id, text, logprob in token.top_logprobs
     ]
-    if likeliest:
-        named = ", ".join(f"“{text}” {of_it}" for text, of_it, *_ in likeliest)
-        detail += f" The likeliest in this place: {named}."
-    if not any(is_chosen for *_, is_chosen in likeliest):
-        likeliest.append((visible(token.text), percent(share), round(100 * share), True))
+    if rows:
+        named = ", ".join(f"“{text}” {of_it}" for text, of_it, *_ in rows)
+        detail += f" The most likely in this place: {named}."
+    if not any(is_chosen for *_, is_chosen in rows):
+        rows.append((visible(token.text), percent(share), round(100 * share), True))
     styles = f"token likely-{shade}{' special' if is_special else ''}"
     styles += " same-pass" if token.in_same_pass else ""
     button = (
         f'<button type="button" class="{styles}" tabindex="{-1 if place else 0}" '
         f'data-detail="{escape(detail)}" data-place="{escape(where)}" '
-        f'data-top-logprobs="{escape(json.dumps(likeliest))}">{_marked(token.text)}</button>'
+        f'data-top-logprobs="{escape(json.dumps(rows))}">{_marked(token.text)}</button>'
     )
     return button + "<br>" * (0 if is_special else min(2, token.text.count("\n")))
 

@@ -78,7 +78,7 @@ class HistoryPanel:
         self.table = html(history_table([]), "history", js_on_load=SCRIPT)
         self._cleared = gr.State([])
         self._made = gr.Textbox(visible=False)
-        self._told = gr.Button(visible="hidden", elem_id="runs_are_new")
+        self._arrived = gr.Button(visible="hidden", elem_id="runs_are_new")
         self._news = gr.Textbox(visible=False)
         self._press = gr.Checkbox(visible=False)
 
@@ -93,11 +93,11 @@ class HistoryPanel:
             self.table,
         ]
 
-    def updates(self, runs: list[Record], told: str = "") -> Updates:
-        """The records and everything that shows them; `told` is a notice in HTML."""
+    def updates(self, runs: list[Record], message: str = "") -> Updates:
+        """The records and everything that shows them; `message` is a notice in HTML."""
         return {
             self._page.runs_of_visitor: runs,
-            self.notice: told,
+            self.notice: message,
             self.timeline: timeline(runs),
             self.pinned: side_by_side(runs),
             self.table: history_table(runs),
@@ -109,7 +109,7 @@ class HistoryPanel:
         runs = self._page.runs_of_visitor
         self._page.load(self._show, runs, self.outputs, **QUIET)
         runs.change(None, runs, None, js="(runs) => tellRuns(runs)", **QUIET)
-        self._told.click(
+        self._arrived.click(
             self._take_over,
             [runs, self._news],
             self.outputs,
@@ -153,8 +153,8 @@ class HistoryPanel:
         """What other windows of this browser have changed."""
         mine = records.readable(runs)
         with contextlib.suppress(ValueError, TypeError, KeyError):  # no browser's script wrote it
-            for told in json.loads(news):
-                before, after = (records.readable(told[when]) for when in ("before", "after"))
+            for change in json.loads(news):
+                before, after = (records.readable(change[when]) for when in ("before", "after"))
                 mine = records.taken_over(mine, before, after)
         return self.updates(mine)
 

@@ -37,7 +37,7 @@ def login_page(accept_language: str = "", problem: str = "") -> str:
     def say(english: str) -> str:
         return escape(table(language.code).get(english, english))
 
-    told = f'<p role="alert">{say(problem)}</p>' if problem else ""
+    alert = f'<p role="alert">{say(problem)}</p>' if problem else ""
     dark = "".join(f"--{name}:{value};" for name, value in DARK.items())
     style = f"{css_variables()}@media (prefers-color-scheme: dark){{:root{{{dark}}}}}{_STYLE}"
     return (
@@ -48,5 +48,5 @@ def login_page(accept_language: str = "", problem: str = "") -> str:
         '<form method="post" action="login"><h1>XLA Playground</h1>'
         f'<label>{say("Password")}<input type="password" name="password" required autofocus '
         'autocomplete="current-password"></label>'
-        f"{told}<button>{say('Open')}</button></form></body></html>"
+        f"{alert}<button>{say('Open')}</button></form></body></html>"
     )

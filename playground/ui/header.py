@@ -21,7 +21,7 @@ _TERMS = {
     "Slots": "The places for tokens that a function has. A token is a word or a part of one.",
     "Padding": "Empty slots before or after a prompt, so that prompts of different lengths share "
     "a function. The model ignores them.",
-    "Beams": "Texts that are searched side by side; the likeliest is shown. With 1 there is no "
+    "Beams": "Texts that are searched side by side; the most likely is shown. With 1 there is no "
     "search.",
     "New tokens": "The most tokens that the model may write.",
 }

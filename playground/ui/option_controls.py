@@ -54,20 +54,20 @@ _SLIDERS: dict[str, tuple[float, float, float, str]] = {
     "num_beams": (1, MAX_NUM_BEAMS, 1, "Texts searched side by side. Part of the shape."),
     "temperature": (
         *(0, 2, 0.05),
-        "0 always takes the likeliest token; higher is bolder. Never compiles anew.",
+        "0 always takes the most likely token; higher is bolder. Never compiles anew.",
     ),
     "top_k": (
         *(0, 200, 1),
-        "Draw from the k likeliest tokens; 0 is all. Needs temperature above 0.",
+        "Sample from the k most likely tokens; 0 is all. Needs temperature above 0.",
     ),
     "top_p": (
         *(0.05, 1, 0.05),
-        "Draw from the likeliest tokens that add up to p. Needs temperature above 0.",
+        "Sample from the most likely tokens that add up to p. Needs temperature above 0.",
     ),
     "min_p": (
         *(0, 1, 0.01),
-        "Draw from tokens at least this likely next to the likeliest; 0 is all. Needs temperature "
-        "above 0.",
+        "Sample from tokens at least this likely next to the most likely; 0 is all. Needs "
+        "temperature above 0.",
     ),
     "repetition_penalty": (0.5, 2, 0.05, "Above 1 avoids words that already occurred."),
     "presence_penalty": (-2, 2, 0.1, "Above 0 avoids tokens that were written already."),
@@ -167,13 +167,13 @@ class OptionControls:
             precision=0,
             minimum=0,
             label=LABELS["seed"],
-            info="The same seed draws the same text. Needs temperature above 0.",
+            info="The same seed gives the same text. Needs temperature above 0.",
             interactive=sampled,
             elem_id=f"{self._prefix}seed",
         )
         self.hold = gr.Checkbox(
             label="Hold the seed",
-            info="Otherwise each run draws a new one, and writes another text.",
+            info="Otherwise each run takes a new one, and writes another text.",
             interactive=sampled,
             elem_id=f"{self._prefix}hold",
         )

@@ -37,9 +37,9 @@ _RESTORING_HINTS = {
     "compile": "machine code is read from disk",
 }
 _SHARED_TRACE = "Trace, shared"
-_LEAST_WAITING_S, _LEAST_WAITING = 0.1, 0.1
+_MIN_WAITING_S, _MIN_WAITING = 0.1, 0.1
 """Waiting is worth telling when it is so long, and such a part of the whole."""
-_LEAST_TRACE_S = 0.001
+_MIN_TRACE_S = 0.001
 """Tracing takes longer than that: a graph that is there in less had been traced before."""
 
 
@@ -114,7 +114,7 @@ def waited(timing: Timing, ttft_s: float | None = None) -> str:
 
 def has_waited(waited_s: float, of_s: float) -> bool:
     """Whether waiting for others is told apart from work."""
-    return waited_s >= max(_LEAST_WAITING_S, _LEAST_WAITING * of_s)
+    return waited_s >= max(_MIN_WAITING_S, _MIN_WAITING * of_s)
 
 
 def waiting_for_others() -> str:
@@ -222,7 +222,7 @@ def phase_names(
     """What the phases of a call are called: on DISK two are others, and a graph may be shared."""
     if outcome is CacheOutcome.DISK:
         return {**names, **RESTORING}
-    if outcome is CacheOutcome.MISS and timing.trace_s < _LEAST_TRACE_S:
+    if outcome is CacheOutcome.MISS and timing.trace_s < _MIN_TRACE_S:
         return {**names, "trace": _SHARED_TRACE}
     return names
 

@@ -26,7 +26,7 @@ NAMES = {
     Step.SMALLER: "Fewer tokens",
     Step.NEW_PROCESS: "In a new process",
 }
-_LEAST_SHARE = 0.01
+_MIN_SHARE = 0.01
 """Of a call: a phase that took less is told to screen readers, but not drawn."""
 
 
@@ -94,7 +94,7 @@ def _measured(step: Step, call: GenerationResult, calls: int, longest_s: float) 
     names = phase_names(timing, call.cache)
     seconds = {name: getattr(timing, f"{name}_s") for name in PHASES}
     label = ", ".join(f"{names[name]} {quantities.seconds(s)}" for name, s in seconds.items())
-    drawn = {name: s for name, s in seconds.items() if s >= _LEAST_SHARE * timing.total_s}
+    drawn = {name: s for name, s in seconds.items() if s >= _MIN_SHARE * timing.total_s}
     bar = "".join(
         f'<i class="phase-{name}" style="flex-basis:{s / longest_s:.2%}"></i>'
         for name, s in drawn.items()

@@ -237,12 +237,12 @@ def test_a_prompt_has_exactly_as_many_tokens_as_asked_for(small_gpt2: Path) -> N
 def test_others_work_is_seen_and_ours_is_not() -> None:
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        seen, told, began = Bystanders([]), Bystanders([other.pid]), time.monotonic()
+        seen, reported, began = Bystanders([]), Bystanders([other.pid]), time.monotonic()
         cores = os.cpu_count() or 1
 
         def apart_s() -> float:
             """On a machine on which others work too, both are larger by as much."""
-            return (seen.share() - told.share()) * cores * (time.monotonic() - began)
+            return (seen.share() - reported.share()) * cores * (time.monotonic() - began)
 
         wait_until(lambda: apart_s() > 0.5)  # however little of the machine it gets
     finally:

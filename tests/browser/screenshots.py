@@ -124,7 +124,7 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
 
 
 def take_tokens(browser: Browser, url: str, folder: Path) -> None:
-    """The likeliest tokens in one place, and the page in each other language."""
+    """The most likely tokens in one place, and the page in each other language."""
     shown = Visit(browser, url, 1280, 1010, color_scheme="light")
     shown.generate()
     shown.at("#result_view label", has_text="Tokens").click()

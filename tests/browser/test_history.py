@@ -109,7 +109,7 @@ def test_runs_are_rerun_pinned_deleted_exported_and_brought_back(visit: Open) ->
     assert window.at("#prompt textarea").input_value() == "=A run with a seed"
     assert window.at('#max_new_tokens input[type="number"]').input_value() == "10"
     same = [rows.nth(place).locator(".run-text").inner_text() for place in (0, 2)]
-    assert same[0] == same[1], "the same seed draws the same text"
+    assert same[0] == same[1], "the same seed gives the same text"
 
     for place in (0, 1):
         rows.nth(place).get_by_role("button", name="Pin").click()

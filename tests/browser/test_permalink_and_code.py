@@ -91,9 +91,9 @@ def test_a_bad_link_is_told_and_the_rest_is_used(visit: Open, site: Site) -> Non
     query = {"prompt": "The fox", "num_beams": "99", "<img src=x onerror=alert(1)>": "1"}
     window.go(f"{site.url}/?{urlencode({**query, 'run': '1'})}")
     wait_for_text(window, "#link_notice", "num_beams must be from 1 to 8")
-    told = window.text("#link_notice")
-    assert "<img src=x onerror=alert(1)>" in told
-    assert "Nothing was run" in told
+    reported = window.text("#link_notice")
+    assert "<img src=x onerror=alert(1)>" in reported
+    assert "Nothing was run" in reported
     assert window.at("#link_notice img").count() == 0
     window.page.wait_for_function("document.querySelector('#prompt textarea')?.value === 'The fox'")
     assert window.at("#report .figures").count() == 0

@@ -51,7 +51,7 @@ def test_the_first_call_compiles_and_the_second_runs(
     hit = figures(window)
     assert hit["TTFT"] < missed["TTFT"], "the first token had waited for the compile"
     assert missed["TTFT"] > 0.5 * missed["End to end"]
-    assert window.text("#story .story-new") == written, "the same seed draws the same text"
+    assert window.text("#story .story-new") == written, "the same seed gives the same text"
     assert window.overflow() == 0
 
 
@@ -62,9 +62,9 @@ def test_each_press_writes_a_new_text_and_tells_its_seed(visit: Open) -> None:
     for _ in range(3):
         window.generate()
         texts.append(window.text("#story .story-new"))
-        told = re.search(r"Seed (\d+)", window.text("#origin"))
-        assert told is not None
-        seeds.append(told[1])
+        reported = re.search(r"Seed (\d+)", window.text("#origin"))
+        assert reported is not None
+        seeds.append(reported[1])
     assert len(set(texts)) == len(set(seeds)) == 3
     window.hold_seed()
     assert window.at("#seed input").input_value() == seeds[-1]

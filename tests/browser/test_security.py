@@ -240,10 +240,10 @@ def test_a_program_with_the_password_is_served(guarded: Served, how: str) -> Non
 
 def test_no_secret_is_told_or_logged(guarded: Served) -> None:
     bearer = {"Authorization": f"Bearer {SECRETS['PLAYGROUND_PASSWORD']}"}
-    told = "".join(
+    reported = "".join(
         httpx.get(f"{guarded.url}/{path}", headers=bearer).text
         for path in ("", "config", "gradio_api/info", "gradio_api/openapi.json", "health", "none")
     )
     assert guarded.end() == 0
-    told += "\n".join(guarded.output)
-    assert not [name for name, secret in SECRETS.items() if secret in told]
+    reported += "\n".join(guarded.output)
+    assert not [name for name, secret in SECRETS.items() if secret in reported]

@@ -84,7 +84,7 @@ def test_what_a_server_wrote_is_a_trace_while_it_runs(
         engine = perfetto.seconds("Engine")
         lines = [line for line in site.log_lines() if "timing" in line]
         for phase in ("prefill", "decode", "detokenize"):
-            told = sum(line["timing"][f"{phase}_s"] for line in lines)
-            assert engine[phase] == pytest.approx(told, abs=1e-6 * len(lines)), phase
+            reported = sum(line["timing"][f"{phase}_s"] for line in lines)
+            assert engine[phase] == pytest.approx(reported, abs=1e-6 * len(lines)), phase
         count = "select count(*) from thread join process using (upid) where process.name"
         assert perfetto.rows(f"{count} = 'Engine' and thread.name like '%: %'") == [[len(lines)]]

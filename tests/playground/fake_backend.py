@@ -43,7 +43,7 @@ from xla_backend import (
     TranscribedWindow,
     Transcription,
 )
-from xla_backend.interface.backend import Piece, Result
+from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.function_comparison import DEFAULT_CALLS
 from xla_backend.interface.options import DEFAULT_MAX_SECONDS, DEFAULT_OPTIONS, AudioInput
 from xla_backend.interface.prompt import Prompt
@@ -63,17 +63,17 @@ SPEECH_KEY = transcription().key
 
 
 @dataclass
-class FakeStream(AnyStream[Piece, Result], Generic[Piece, Result]):
+class FakeStream(AnyStream[Chunk, Result], Generic[Chunk, Result]):
     """Gives pieces until there are no more, or it is stopped."""
 
     backend: FakeBackend
     result: Result | None = None
     stopped: bool = False
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[Chunk]:
         if self.stopped:
             return
-        said: list[Piece] = []
+        said: list[Chunk] = []
         for piece in self._begin():
             if self.stopped:
                 break
@@ -85,11 +85,11 @@ class FakeStream(AnyStream[Piece, Result], Generic[Piece, Result]):
     def stop(self) -> None:
         self.stopped = True
 
-    def _begin(self) -> Iterable[Piece]:
+    def _begin(self) -> Iterable[Chunk]:
         """Finds or makes the function; all pieces that there are."""
         raise NotImplementedError
 
-    def _end(self, said: list[Piece]) -> Result:
+    def _end(self, said: list[Chunk]) -> Result:
         """What came of it."""
         raise NotImplementedError
 

@@ -31,7 +31,7 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [sys.executable, "-m", "xla_backend", "chat", "--no-store", "--model", str(model)]
 
 
-def told(output: str) -> list[tuple[str, int, int, int, bool]]:
+def reported(output: str) -> list[tuple[str, int, int, int, bool]]:
     """Outcome, tokens, reused and prompt tokens, and whether it was stopped, of each answer."""
     return [
         (found[1], int(found[3]), int(found[4]), int(found[5]), found[6] is not None)
@@ -49,7 +49,7 @@ def test_each_turn_says_what_it_reused(command: list[str]) -> None:
         timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
-    first, second, anew = told(done.stdout)
+    first, second, anew = reported(done.stdout)
     assert (first[0], first[2]) == ("MISS", 0)
     assert second[0] == "HIT"
     assert second[3] > second[2] >= first[3] - 1
@@ -120,7 +120,7 @@ def test_ctrl_c_stops_an_answer_and_the_talk_goes_on(terminal: Terminal) -> None
     terminal.wait_for(re.escape("prompt tokens"), 2)
     terminal.type("\x04")  # Ctrl-D
     assert terminal.process.wait(PATIENCE_S) == 0
-    first, second = told(terminal.shown)
+    first, second = reported(terminal.shown)
     assert first[1] < 400
     assert first[4], "it was stopped"
     assert second[2] >= first[3] - 1

@@ -31,7 +31,7 @@ from xla_backend.baselines.comparison import (
 )
 from xla_backend.checkpoints.prompts import encode_prompt
 from xla_backend.child_process.channel import Channel
-from xla_backend.child_process.child_side import connect, end, errors_told
+from xla_backend.child_process.child_side import connect, end, reporting_errors
 from xla_backend.interface.errors import ModelUnavailable
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def main() -> None:
     def tell(stage: Stage) -> None:
         channel.send(("chunk", None, stage))
 
-    with errors_told(channel):
+    with reporting_errors(channel):
         if isinstance(job, MistralJob):
             tell("loading")
             mistral_folder.write(job.registry.locate(job.model), job.folder)
@@ -235,7 +235,7 @@ def load_model(files: ModelFiles) -> Any:
     }
     model = of_family[files.info.family].from_config(files.config)
     model.build_in_name_scope()
-    _, told = load_pytorch_state_dict_in_tf2_model(
+    _, loading_info = load_pytorch_state_dict_in_tf2_model(
         model,
         read_weights(files.folder),
         tf_inputs=False,
@@ -243,9 +243,9 @@ def load_model(files: ModelFiles) -> Any:
         output_loading_info=True,
         skip_logger_warnings=True,
     )
-    if told["missing_keys"]:
+    if loading_info["missing_keys"]:
         raise ModelUnavailable(
-            f"Transformers finds no weights for {', '.join(told['missing_keys'][:3])} in "
+            f"Transformers finds no weights for {', '.join(loading_info['missing_keys'][:3])} in "
             f"{files.folder}."
         )
     if (files.folder / "generation_config.json").is_file():

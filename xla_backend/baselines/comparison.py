@@ -223,7 +223,7 @@ class BaselineComparison:
         Args:
             model: a name that the registry knows.
             prompt: the text to continue.
-            options: how; without sampling, which draws other noise in Transformers than here.
+            options: how; without sampling, whose noise is another in Transformers.
             baselines: in the order in which they run. `ENGINE_FROM_DISK` needs `ENGINE` before it.
             cached_calls: how many times each baseline repeats the request after its first call, if
                 it does so within `CALLS_BUDGET_S`.
@@ -236,7 +236,7 @@ class BaselineComparison:
         """
         if options.do_sample:
             raise InvalidRequest(
-                "Ways are compared token for token, and Transformers draws other random numbers: "
+                "Ways are compared token for token, and Transformers has other random numbers: "
                 "set temperature to 0."
             )
         others = ("presence_penalty", "frequency_penalty", "logit_bias", "stop")

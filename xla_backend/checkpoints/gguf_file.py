@@ -35,8 +35,8 @@ _SIXTEEN_BITS = {"F16": np.dtype("<f2"), "BF16": np.dtype(ml_dtypes.bfloat16)}
 _GROUPED = {"Q4_0": 18, "Q4_1": 20, "Q5_0": 22, "Q8_0": 34}
 
 # Far above what models have. Without them, a file full of zeros would keep us for hours.
-_MOST_KEYS = _MOST_TENSORS = 2**16
-_MOST_ENTRIES = 2**22
+_MAX_KEYS = _MAX_TENSORS = 2**16
+_MAX_ENTRIES = 2**22
 _LONGEST_TEXT = 2**24  # bytes
 
 
@@ -120,8 +120,8 @@ class GGUFFile:
                 "and 3 are read. Convert the model anew with a current llama.cpp."
             )
         self._place = 8
-        tensors = self._count(_MOST_TENSORS, "Q")
-        keys = self._count(_MOST_KEYS, "Q")
+        tensors = self._count(_MAX_TENSORS, "Q")
+        keys = self._count(_MAX_KEYS, "Q")
         self._metadata: dict[str, Any] = {}
         for _ in range(keys):
             name = self._read_text()
@@ -337,7 +337,7 @@ class GGUFFile:
         if kind != _ARRAY:
             raise self.damaged(f"it holds a value of the unknown kind {kind}")
         kind = self._scalar("I")
-        count = self._count(_MOST_ENTRIES, "Q")
+        count = self._count(_MAX_ENTRIES, "Q")
         start = self._place
         if kind in _SCALARS:
             self._take(count * struct.calcsize(f"<{_SCALARS[kind]}"))

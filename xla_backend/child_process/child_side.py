@@ -31,7 +31,7 @@ def connect() -> tuple[Channel, Any]:
 
 
 @contextlib.contextmanager
-def errors_told(channel: Channel) -> Iterator[None]:
+def reporting_errors(channel: Channel) -> Iterator[None]:
     """Tells the parent what goes wrong inside, as an "error"; nothing is raised."""
     try:
         yield

@@ -9,7 +9,7 @@ never imported again, so it also works from notebooks and from scripts without a
 
 Messages: to the process first what it shall be or do, then tuples (kind, value); from it tuples
 (kind, number of the request or None, value). Three kinds mean the same everywhere: a "chunk" is a
-piece of the answer, a "result" the last reply, and an "error" the last one too: a `BackendError`.
+chunk of the answer, a "result" the last reply, and an "error" the last one too: a `BackendError`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import os
 import time
 from typing import Any
 
-from xla_backend.child_process.child_side import connect, end, errors_told
+from xla_backend.child_process.child_side import connect, end, reporting_errors
 from xla_backend.inspection.jobs import Job, MakeJob, MeasureJob, ReadJob
 
 SHORT_WORK, LONG_WORK = 5, 19
@@ -23,7 +23,7 @@ def main() -> None:
     channel, (job, gives_way) = connect()
     if gives_way:
         os.nice(SHORT_WORK if isinstance(job, ReadJob) else LONG_WORK)
-    with errors_told(channel):
+    with reporting_errors(channel):
         channel.send(("result", None, _answer(job)))
     end(channel)
 

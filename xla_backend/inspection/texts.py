@@ -53,5 +53,5 @@ def _teller(function: Callable[..., Any], arguments: list[Any]) -> Callable[[str
         return tf.nest.flatten(function(*tf.nest.pack_sequence_as(arguments, list(given))))
 
     compiled = tf.function(call, jit_compile=True, autograph=False)
-    told = compiled.experimental_get_compiler_ir(*flat)
-    return lambda stage: cast("str | bytes", told(stage=stage))
+    ir_of = compiled.experimental_get_compiler_ir(*flat)
+    return lambda stage: cast("str | bytes", ir_of(stage=stage))

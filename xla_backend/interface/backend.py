@@ -34,11 +34,11 @@ from xla_backend.interface.results import (
     Transcription,
 )
 
-Piece = TypeVar("Piece", covariant=True)
+Chunk = TypeVar("Chunk", covariant=True)
 Result = TypeVar("Result", bound=GenerationResult)
 
 
-class AnyStream(Protocol[Piece, Result]):
+class AnyStream(Protocol[Chunk, Result]):
     """The output of a running request: iterate over its chunks once, then read `result`.
 
     Attributes:
@@ -49,7 +49,7 @@ class AnyStream(Protocol[Piece, Result]):
     result: Result | None
 
     @abstractmethod
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[Chunk]:
         """The chunks; raises the request's errors."""
 
     @abstractmethod
@@ -171,7 +171,7 @@ class AnyBackend(Protocol):
             recording: a file's path, or (rate in Hz, samples) with samples of shape (n,) or
                 (n, channels).
             options: of the generation; `max_new_tokens` applies to each window and is cut to the
-                model's positions. None for the likeliest text, at most `options.WINDOW_TOKENS`.
+                model's positions. None for the most likely text, at most `options.WINDOW_TOKENS`.
             language: of the speech ("en", "German"); None to let the model detect it, or for a
                 model with a single language.
             max_seconds: longer recordings are refused.

@@ -44,10 +44,10 @@ class GenerationOptions:
         max_new_tokens: upper bound of generated tokens, 1 to 1024.
         num_beams: number of beams, 1 to 8; 1 is greedy search or plain sampling.
         temperature: divides the logits before sampling, up to 100; 0 (default) is greedy.
-        top_k: when sampling, keep only the k likeliest tokens; 0 keeps all.
-        top_p: when sampling, keep the likeliest tokens whose probabilities first add up to
+        top_k: when sampling, keep only the k most likely tokens; 0 keeps all.
+        top_p: when sampling, keep the most likely tokens whose probabilities first add up to
             `top_p`, above 0 up to 1; 1 keeps all.
-        min_p: when sampling, keep only tokens at least `min_p` times as likely as the likeliest,
+        min_p: when sampling, keep only tokens at least `min_p` times as likely as the most likely,
             0 to 1; 0 keeps all.
         repetition_penalty: above 1 makes tokens that already occurred less likely, 0.01 to 100.
         presence_penalty: subtracted from the logits of tokens that were generated, -2 to 2.
@@ -131,7 +131,7 @@ class GenerationOptions:
 
     @property
     def do_sample(self) -> bool:
-        """Whether tokens are sampled (temperature above 0); otherwise the likeliest is taken."""
+        """Whether tokens are sampled (temperature above 0); otherwise the most likely is taken."""
         return self.temperature > 0.0
 
     def replace(self, **changes: Any) -> GenerationOptions:

@@ -31,7 +31,7 @@ class CacheOutcome(str, Enum):
 
 
 class TopLogprob(NamedTuple):
-    """One of the likeliest tokens at a position. Fields as in `Token`."""
+    """One of the most likely tokens at a position. Fields as in `Token`."""
 
     id: int
     text: str
@@ -46,7 +46,7 @@ class Token:
         id: its number in the vocabulary.
         text: its own text; several tokens can share a character, so joining these is not exact.
         logprob: natural logarithm of its probability, before temperature, filters and penalties.
-        top_logprobs: the five likeliest tokens at this position, best first; the token itself may
+        top_logprobs: the five most likely tokens at this position, best first; the token itself may
             not be among them.
         in_same_pass: whether it came of the same pass of the model as the token before it, which
             prompt lookup had guessed.

@@ -70,7 +70,7 @@ class Timings(BaseModel):
 
 
 class TopTokenLogprob(BaseModel):
-    """One of the likeliest tokens at a position; `bytes` is null where it is part of a letter."""
+    """One of the most likely tokens at a position; `bytes` is null where it is part of a letter."""
 
     token: str
     logprob: float
@@ -78,7 +78,7 @@ class TopTokenLogprob(BaseModel):
 
 
 class TokenLogprob(TopTokenLogprob):
-    """A token and those that were likeliest in its place."""
+    """A token and those that were most likely in its place."""
 
     top_logprobs: list[TopTokenLogprob]
 
@@ -295,7 +295,7 @@ def finish_reason(result: GenerationResult) -> Finish:
 
 
 def chat_logprobs(result: GenerationResult, most: int) -> ChatLogprobs:
-    """The tokens of an answer, each with so many of the likeliest."""
+    """The tokens of an answer, each with so many of the most likely."""
     return ChatLogprobs(
         content=[
             TokenLogprob(
@@ -308,7 +308,7 @@ def chat_logprobs(result: GenerationResult, most: int) -> ChatLogprobs:
 
 
 def completion_logprobs(result: GenerationResult, most: int) -> CompletionLogprobs:
-    """The tokens of a text, each with so many of the likeliest."""
+    """The tokens of a text, each with so many of the most likely."""
     tokens = _written(result)
     offsets, length = [], 0
     for token in tokens:
@@ -318,7 +318,7 @@ def completion_logprobs(result: GenerationResult, most: int) -> CompletionLogpro
         tokens=[token.text for token in tokens],
         token_logprobs=[_logprob(token) for token in tokens],
         top_logprobs=[
-            # Parts of letters have one text: the likeliest of them, the first, is told.
+            # Parts of letters have one text: the most likely of them, the first, is told.
             {top.text: _logprob(top) for top in reversed(token.top_logprobs[:most])}
             for token in tokens
         ]

@@ -38,7 +38,7 @@ from xla_backend.openai_api.answers import (
     Models,
     Transcript,
 )
-from xla_backend.openai_api.errors import error_body, error_response, told, told_of_fields
+from xla_backend.openai_api.errors import describe, describe_fields, error_body, error_response
 from xla_backend.openai_api.host import Host
 from xla_backend.openai_api.outside import PATH
 from xla_backend.openai_api.requests import ChatRequest, CompletionRequest, Generation
@@ -175,10 +175,10 @@ def create_api(host: Host) -> FastAPI:
         runs: Runs[str, GenerationResult] = Runs(threads, host.enter(request, len(asked)), opens)
         try:
             if body.stream:
-                pieces = runs.pieces()
-                first = await _while_there(request, anext(pieces))
+                chunks = runs.chunks()
+                first = await _while_there(request, anext(chunks))
                 write = writer(body, await fingerprint.of(body.model))
-                events = _events(write, first, pieces, runs)
+                events = _events(write, first, chunks, runs)
                 return StreamingResponse(events, headers=_UNBUFFERED, media_type=_EVENTS)
             results = await _while_there(request, runs.results())
         except BaseException:
@@ -189,11 +189,11 @@ def create_api(host: Host) -> FastAPI:
 
     @api.exception_handler(RequestValidationError)
     async def wrong_fields(request: Request, error: RequestValidationError) -> Response:
-        return error_response(*told_of_fields(error.errors()))
+        return error_response(*describe_fields(error.errors()))
 
     @api.exception_handler(BackendError)
     async def wrong_request(request: Request, error: BackendError) -> Response:
-        return error_response(*told(error))
+        return error_response(*describe(error))
 
     @api.exception_handler(HTTPException)
     async def wrong_address(request: Request, error: HTTPException) -> Response:
@@ -213,7 +213,7 @@ def create_api(host: Host) -> FastAPI:
     @api.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
         logger.error("A request failed unexpectedly", exc_info=error)
-        return error_response(*told(error))
+        return error_response(*describe(error))
 
     return api
 
@@ -268,8 +268,8 @@ class _Fingerprints:
             except BackendError:
                 return None
             versions = [__version__, importlib.metadata.version("tensorflow")]
-            told = "\n".join([model, identity, *versions])
-            self._known[model] = f"fp_{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+            digest = hashlib.sha256("\n".join([model, identity, *versions]).encode())
+            self._known[model] = f"fp_{digest.hexdigest()[:12]}"
         return self._known[model]
 
 
@@ -307,23 +307,23 @@ async def _events(
     begun: set[int] = set()
     results: dict[int, GenerationResult] = {}
     try:
-        async for number, piece in _following(first, rest):
+        async for number, chunk in _following(first, rest):
             if number not in begun:
                 begun.add(number)
                 for each in write.begin(number):
                     yield event(each)
-            if isinstance(piece, GenerationResult):
-                results[number] = piece
-                yield event(write.end(number, piece))
+            if isinstance(chunk, GenerationResult):
+                results[number] = chunk
+                yield event(write.end(number, chunk))
             else:
-                yield event(write.more(number, piece))
+                yield event(write.more(number, chunk))
         for each in write.usage([results[number] for number in sorted(results)]):
             yield event(each)
         yield DONE
     except Exception as error:
         if not isinstance(error, BackendError):
             logger.exception("A stream failed unexpectedly")
-        yield f"data: {error_body(*told(error))}\n\n"
+        yield f"data: {error_body(*describe(error))}\n\n"
     finally:
         runs.leave()  # the client may have left
 

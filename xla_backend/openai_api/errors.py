@@ -73,7 +73,7 @@ def error_response(
     return Response(body, status, headers, "application/json")
 
 
-def told(error: Exception) -> tuple[int, str, str | None, str | None]:
+def describe(error: Exception) -> tuple[int, str, str | None, str | None]:
     """Status, message, code and field of what the engine, or the server's line, raised."""
     if isinstance(error, NotSupported):
         return 400, str(error), "unsupported_parameter", error.param
@@ -83,12 +83,12 @@ def told(error: Exception) -> tuple[int, str, str | None, str | None]:
     return 500, str(error) if isinstance(error, BackendError) else UNEXPECTED, None, None
 
 
-def told_of_fields(errors: Sequence[Mapping[str, Any]]) -> tuple[int, str, str | None, str | None]:
+def describe_fields(errors: Sequence[Mapping[str, Any]]) -> tuple[int, str, str | None, str | None]:
     """The same for what pydantic found wrong with a request's fields: the first of it."""
     first = errors[0]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, BackendError):
-        return told(cause)
+        return describe(cause)
     if first["type"] == "json_invalid":
         return 400, "The body is not JSON. Send a JSON object.", "invalid_json", None
     # The first part of the place is "body", the name of an argument.

@@ -130,7 +130,7 @@ class Generation(Fields):
     )
     stop: str | list[str] | None = Field(None, description="at most four strings")
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = Field(
-        None, description="the same one draws the same text; another at each request if left out"
+        None, description="the same one gives the same text; a new one at each request if left out"
     )
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
@@ -140,7 +140,7 @@ class Generation(Fields):
     stream: bool | None = Field(None, description="send the text while it grows")
     stream_options: StreamOptions | None = None
     user: str | None = Field(None, description="ignored")
-    top_k: int | None = Field(None, description="of this engine: only the k likeliest; 0 for all")
+    top_k: int | None = Field(None, description="of this engine: only the k most likely; 0 for all")
     min_p: float | None = Field(None, description="of this engine: 0 to 1")
     repetition_penalty: float | None = Field(None, description="of this engine: 0.01 to 100")
     num_beams: Annotated[int, Field(ge=1, le=MAX_NUM_BEAMS)] | None = Field(
@@ -236,7 +236,7 @@ class ChatRequest(Generation):
     max_completion_tokens: Tokens | None = Field(None, description="OpenAI's newer max_tokens")
     logprobs: bool | None = Field(None, description="with the tokens and their logprobs")
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = Field(
-        None, description="how many of the likeliest tokens at each position"
+        None, description="how many of the most likely tokens at each position"
     )
     response_format: ResponseFormat | None = None
 
@@ -254,7 +254,7 @@ class CompletionRequest(Generation):
         description="a text, texts, token ids, or lists of token ids"
     )
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = Field(
-        None, description="how many of the likeliest tokens at each position"
+        None, description="how many of the most likely tokens at each position"
     )
 
     def prompts(self) -> list[Prompt]:

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Generic, cast
 
-from xla_backend.interface.backend import AnyStream, Piece, Result
+from xla_backend.interface.backend import AnyStream, Chunk, Result
 from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.results import GenerationResult
 from xla_backend.openai_api.host import Turn
@@ -22,14 +22,14 @@ from xla_backend.openai_api.host import Turn
 _tasks: set[asyncio.Task[None]] = set()  # the event loop alone would let go of them
 
 
-class Runs(Generic[Piece, Result]):
+class Runs(Generic[Chunk, Result]):
     """Runs that begin as their turns come, side by side."""
 
     def __init__(
         self,
         threads: Executor,
         turns: Sequence[Turn],
-        opens: Sequence[Callable[[], AnyStream[Piece, Result]]],
+        opens: Sequence[Callable[[], AnyStream[Chunk, Result]]],
     ) -> None:
         """Begins.
 
@@ -39,14 +39,14 @@ class Runs(Generic[Piece, Result]):
             opens: of each run, what sends it to the engine.
         """
         self._threads = threads
-        self._arrived: asyncio.Queue[tuple[int, Piece | Result] | Exception] = asyncio.Queue()
+        self._arrived: asyncio.Queue[tuple[int, Chunk | Result] | Exception] = asyncio.Queue()
         self._tasks = [
             self._begin(place, turn, open)
             for place, (turn, open) in enumerate(zip(turns, opens, strict=True))
         ]
 
-    async def pieces(self) -> AsyncIterator[tuple[int, Piece | Result]]:
-        """Number of the run, and its next piece or, as its last, its result.
+    async def chunks(self) -> AsyncIterator[tuple[int, Chunk | Result]]:
+        """Number of the run, and its next chunk or, as its last, its result.
 
         Raises:
             BackendError: of the first run that failed.
@@ -60,11 +60,11 @@ class Runs(Generic[Piece, Result]):
             ended += isinstance(arrived[1], GenerationResult)
 
     async def results(self) -> list[Result]:
-        """What came of each run, once all are over; raises what `pieces` raises."""
+        """What came of each run, once all are over; raises what `chunks` raises."""
         results: dict[int, Result] = {}
-        async for number, piece in self.pieces():
-            if isinstance(piece, GenerationResult):
-                results[number] = cast("Result", piece)
+        async for number, chunk in self.chunks():
+            if isinstance(chunk, GenerationResult):
+                results[number] = cast("Result", chunk)
         return [results[number] for number in range(len(self._tasks))]
 
     def leave(self) -> None:
@@ -73,7 +73,7 @@ class Runs(Generic[Piece, Result]):
             task.cancel()
 
     def _begin(
-        self, number: int, turn: Turn, open: Callable[[], AnyStream[Piece, Result]]
+        self, number: int, turn: Turn, open: Callable[[], AnyStream[Chunk, Result]]
     ) -> asyncio.Task[None]:
         task = asyncio.create_task(self._run(number, turn, open))
         _tasks.add(task)
@@ -86,13 +86,13 @@ class Runs(Generic[Piece, Result]):
         return task
 
     async def _run(
-        self, number: int, turn: Turn, open: Callable[[], AnyStream[Piece, Result]]
+        self, number: int, turn: Turn, open: Callable[[], AnyStream[Chunk, Result]]
     ) -> None:
         waited_s = await turn.wait()
         loop = asyncio.get_running_loop()
 
         put = self._arrived.put_nowait
-        reader = _Reader(open, lambda piece: loop.call_soon_threadsafe(put, (number, piece)))
+        reader = _Reader(open, lambda chunk: loop.call_soon_threadsafe(put, (number, chunk)))
         # With the request's id, which a thread would not see by itself.
         read = contextvars.copy_context().run
         work = loop.run_in_executor(self._threads, read, reader.read)
@@ -111,16 +111,16 @@ class Runs(Generic[Piece, Result]):
             self._arrived.put_nowait((number, result.after_waiting(waited_s)))
 
 
-class _Reader(Generic[Piece, Result]):
+class _Reader(Generic[Chunk, Result]):
     """Reads one stream to its end, in a thread; another may stop it."""
 
     def __init__(
-        self, open: Callable[[], AnyStream[Piece, Result]], pass_on: Callable[[Any], object]
+        self, open: Callable[[], AnyStream[Chunk, Result]], pass_on: Callable[[Any], object]
     ) -> None:
         self._open = open
         self._pass_on = pass_on
         self._lock = threading.Lock()
-        self._stream: AnyStream[Piece, Result] | None = None
+        self._stream: AnyStream[Chunk, Result] | None = None
         self._is_stopped = False
 
     def read(self) -> Result | None:
@@ -129,8 +129,8 @@ class _Reader(Generic[Piece, Result]):
             self._stream = stream
             if self._is_stopped:
                 stream.stop()
-        for piece in stream:
-            self._pass_on(piece)
+        for chunk in stream:
+            self._pass_on(chunk)
         return stream.result
 
     def stop(self) -> None:

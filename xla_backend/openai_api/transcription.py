@@ -43,7 +43,7 @@ class TranscriptionForm(BaseModel):
     model: str = Field(description="name of a speech model that /v1/models lists")
     language: str | None = Field(None, description='as "en"; empty to let the model hear it')
     response_format: Literal["json", "text", "verbose_json"] = "json"
-    temperature: float = Field(0.0, description="0 takes the likeliest text")
+    temperature: float = Field(0.0, description="0 takes the most likely text")
     max_tokens: Annotated[int, Field(ge=1, le=MAX_NEW_TOKENS)] = Field(
         WINDOW_TOKENS, description="of this engine: most tokens for each window"
     )

@@ -61,7 +61,7 @@ class Writer(ABC):
 
     @abstractmethod
     def more(self, number: int, text: str) -> BaseModel:
-        """A piece of a choice's text."""
+        """A chunk of a choice's text."""
 
     @abstractmethod
     def end(self, number: int, result: GenerationResult) -> BaseModel:

@@ -24,7 +24,7 @@ from xla_backend.child_process.parent_side import CLOSE_S
 from xla_backend.compilation import naming
 from xla_backend.compilation.store import open_store
 from xla_backend.inspection.inspector import Inspector
-from xla_backend.interface.backend import Piece, Result
+from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.errors import BackendError
 from xla_backend.interface.function_comparison import (
@@ -285,7 +285,7 @@ class BackendProcess(RemoteBackend):
             self.vocabulary(model)
 
 
-class ProcessStream(RemoteStream[Piece, Result]):
+class ProcessStream(RemoteStream[Chunk, Result]):
     """What the child sends for one request as it comes."""
 
     def __init__(self, call: Call) -> None:
@@ -300,7 +300,7 @@ class ProcessStream(RemoteStream[Piece, Result]):
     def wait_started(self) -> None:
         self._call.started.wait()
 
-    def __next__(self) -> Piece:
+    def __next__(self) -> Chunk:
         if self._ended:
             raise StopIteration
         kind, value = self._call.next_reply()

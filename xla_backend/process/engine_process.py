@@ -54,13 +54,13 @@ class Active:
     Attributes:
         stream: what serves it, if it can be stopped.
         has_started: whether the engine has turned to it.
-        is_left: whether it is a successor's now, so that it gets no reply here.
+        is_handed_over: whether it is a successor's now, so that it gets no reply here.
     """
 
     request: Request
     stream: TextStream | WindowStream | None = None
     has_started: bool = False
-    is_left: bool = False
+    is_handed_over: bool = False
     is_stopped: bool = False
 
     def stop(self) -> None:
@@ -80,7 +80,7 @@ class EngineProcess:
         self._ready_at = 0.0
         self._backend: Backend | None = None
         self._bound = MemoryBound(None, at_start=0)
-        self._told: set[str] = set()  # which of "soft_limit" and "hard_limit" the parent knows
+        self._marks_sent: set[str] = set()  # of "soft_limit" and "hard_limit"
         self._is_asked_to_warm = False
         self._is_giving_up_warming = False
         self._unmade: tuple[Any, ...] = ()  # what was asked for and is left to a successor
@@ -130,7 +130,7 @@ class EngineProcess:
             self._ending = True
             self._waiting.clear()
             for active in self._active:
-                active.is_left = not active.has_started  # as those are that nobody has taken up
+                active.is_handed_over = not active.has_started
                 active.stop()
             self._condition.notify_all()
 
@@ -241,8 +241,8 @@ class EngineProcess:
 
     def _tell_size(self, mark: str, held: int) -> None:
         with self._condition:  # Several requests may end at once.
-            is_new = mark not in self._told
-            self._told.add(mark)
+            is_new = mark not in self._marks_sent
+            self._marks_sent.add(mark)
         if is_new:
             self._channel.send((mark, None, held))
 
@@ -251,7 +251,7 @@ class EngineProcess:
         if self._is_giving_up_warming or not (pending := tuple(backend.prefetching())):
             return
         if self._is_asked_to_warm:
-            if "hard_limit" not in self._told:
+            if "hard_limit" not in self._marks_sent:
                 return
             self._unmade = self._unmade or pending
         self._is_giving_up_warming = True  # for that is a change, and changes lead here
@@ -269,7 +269,7 @@ class EngineProcess:
             return self._active[-1]
 
     def _is_next_due(self) -> bool:
-        if not self._waiting or "hard_limit" in self._told:
+        if not self._waiting or "hard_limit" in self._marks_sent:
             return False
         return not self._active or (
             self._waiting[0].kind in TEXT_KINDS and len(self._active) < MAX_AT_ONCE
@@ -278,18 +278,19 @@ class EngineProcess:
     def _should_start(self, active: Active) -> bool:
         """Asked when the engine turns to a request: not all that were taken up are served here."""
         with self._condition:
-            active.is_left = self._ending or self._draining or "hard_limit" in self._told
-            if not active.is_left and not active.has_started:
+            is_full = "hard_limit" in self._marks_sent
+            active.is_handed_over = self._ending or self._draining or is_full
+            if not active.is_handed_over and not active.has_started:
                 active.has_started = True
                 self._channel.send(("started", active.request.number, None))
-            return not active.is_left
+            return not active.is_handed_over
 
     def _wait_for_active(self) -> None:
         """Waits for the requests that have begun; the others are left to the successor."""
         with self._condition:
             for active in self._active:
                 if not active.has_started:
-                    active.is_left = True
+                    active.is_handed_over = True
                     active.stop()
             self._condition.wait_for(lambda: not self._active)
 
@@ -298,7 +299,7 @@ class EngineProcess:
         reply = self._serve(backend, active)
         # Before the reply: whoever holds the result can trust the next prediction.
         self._mirror(backend)
-        if not active.is_left:
+        if not active.is_handed_over:
             self._channel.send(reply)
             with self._measuring:
                 self._bound.note_request(memory.resident() or 0, memory.peak() or 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Self
 
-from xla_backend.interface.backend import AnyStream, Piece, Result, ServedBackend
+from xla_backend.interface.backend import AnyStream, Chunk, Result, ServedBackend
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.options import (
@@ -28,7 +28,7 @@ from xla_backend.interface.results import (
 from xla_backend.scheduling.vocabulary import Vocabulary
 
 
-class RemoteStream(AnyStream[Piece, Result]):
+class RemoteStream(AnyStream[Chunk, Result]):
     """What one request sends as it comes.
 
     Dropping it, or closing it, before its end stops the work and frees the engine.
@@ -58,7 +58,7 @@ class RemoteStream(AnyStream[Piece, Result]):
         return self
 
     @abstractmethod
-    def __next__(self) -> Piece:
+    def __next__(self) -> Chunk:
         """The next chunk."""
 
     def wait(self) -> Result:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from xla_backend.checkpoints.models import Registry
-from xla_backend.child_process.child_side import connect, end, errors_told
+from xla_backend.child_process.child_side import connect, end, reporting_errors
 
 MODEL = "gpt2-stories"
 
@@ -23,7 +23,7 @@ def main() -> None:
     os.nice(10)  # the engine goes first
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_dump_to={dumps} --xla_dump_hlo_as_text=true"
-    with errors_told(channel):
+    with reporting_errors(channel):
         from xla_backend.retracing.trying import find
 
         channel.send(("result", None, find(question, Path(dumps), lambda: _generate(registry))))

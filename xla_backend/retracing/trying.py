@@ -96,9 +96,9 @@ def _attempt(function: Any, values: Values, dumps: Path) -> Attempt:
 def _said(error: Exception) -> str:
     """An error in a line: TensorFlow tells where it was, and only then what it was."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = lines[-1] if lines and lines[0] == "in user code:" else first_line(error)
-    is_named = told.partition(":")[0].isidentifier()
-    return told[:200] if is_named else f"{type(error).__name__}: {told}"
+    sentence = lines[-1] if lines and lines[0] == "in user code:" else first_line(error)
+    is_named = sentence.partition(":")[0].isidentifier()
+    return sentence[:200] if is_named else f"{type(error).__name__}: {sentence}"
 
 
 def _compiled(dumps: Path) -> int:

@@ -27,7 +27,7 @@ LATEST = 3
 """Estimates of a MISS are the median of so many functions that were made last."""
 ALIKE = 6.0
 """Of those whose sizes differ from the wanted ones by at most so many doublings."""
-LEAST_TRACE_S = 0.05
+MIN_TRACE_S = 0.05
 """Tracing takes longer than that: a graph that is there in less had been traced before."""
 
 
@@ -148,7 +148,7 @@ def _of_making(
         compiled[key].compile_s + compiled[key].run_s * wanted.max_new_tokens / key.max_new_tokens
         for key in alike[:LATEST]
     ]
-    traced = [compiled[key].trace_s for key in latest if compiled[key].trace_s > LEAST_TRACE_S]
+    traced = [compiled[key].trace_s for key in latest if compiled[key].trace_s > MIN_TRACE_S]
     trace_s = 0.0
     if traced and any("trace" in part for part in missing):
         # In a new process there is one graph more to trace.

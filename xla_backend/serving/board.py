@@ -58,7 +58,7 @@ class Board:
 
     def _drop_silent(self) -> None:
         now = time.monotonic()
-        silent = [name for name, (told, _) in self._snapshots.items() if now - told > SILENCE_S]
+        silent = [name for name, (sent, _) in self._snapshots.items() if now - sent > SILENCE_S]
         for name in silent:
             del self._snapshots[name]
         if silent:

@@ -26,7 +26,7 @@ from ray.serve.exceptions import RayServeException, RequestCancelledError
 from xla_backend.checkpoints import audio
 from xla_backend.compilation import naming
 from xla_backend.interface import errors
-from xla_backend.interface.backend import Piece, Result
+from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.errors import BackendError, EngineStopped, ModelUnavailable
 from xla_backend.interface.function_comparison import DEFAULT_CALLS, FunctionComparison, StoredKey
@@ -392,7 +392,7 @@ class ClusterBackend(RemoteBackend):
         version, heard = 0, time.monotonic()
         while not self._closed.is_set():
             try:
-                version, told = self._board.read.remote(version, READ_S).result(
+                version, snapshots = self._board.read.remote(version, READ_S).result(
                     timeout_s=READ_S + PATIENCE_S
                 )
             except (RayError, RayServeException, TimeoutError, RuntimeError) as error:
@@ -410,13 +410,13 @@ class ClusterBackend(RemoteBackend):
                     one.replica: before[one.replica]
                     if one.replica in before and before[one.replica].number >= one.number
                     else one.received()
-                    for one in told
+                    for one in snapshots
                 }
                 self._news.notify_all()
             self._closed.wait(BETWEEN_READS_S)
 
 
-class ClusterStream(RemoteStream[Piece, Result]):
+class ClusterStream(RemoteStream[Chunk, Result]):
     """What a replica sends for one request as it comes.
 
     Attributes:
@@ -445,7 +445,7 @@ class ClusterStream(RemoteStream[Piece, Result]):
     def wait_started(self) -> None:
         """Returns at once: what comes from the replica is read where a chunk is asked for."""
 
-    def __next__(self) -> Piece:
+    def __next__(self) -> Chunk:
         while not self._ended:
             try:
                 kind, value = next(self._response)

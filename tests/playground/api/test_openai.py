@@ -404,12 +404,12 @@ def test_who_reads_slowly_holds_up_nobody(page: ApiPage, client: openai.OpenAI) 
     ],
 )
 def test_what_is_wrong_is_said_and_where(
-    client: openai.OpenAI, page: ApiPage, changes: dict[str, Any], param: str | None, told: str
+    client: openai.OpenAI, page: ApiPage, changes: dict[str, Any], param: str | None, reported: str
 ) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(**{**CHAT, **changes})
     error: Any = caught.value.body
-    assert told in error["message"]
+    assert reported in error["message"]
     assert error["param"] == param
     assert error["type"] == "invalid_request_error"
     assert caught.value.request_id
@@ -430,9 +430,9 @@ def test_what_is_wrong_is_said_and_where(
     ],
 )
 def test_what_is_wrong_with_a_completion_is_said(
-    client: openai.OpenAI, changes: dict[str, Any], told: str
+    client: openai.OpenAI, changes: dict[str, Any], reported: str
 ) -> None:
-    with pytest.raises(openai.BadRequestError, match=told):
+    with pytest.raises(openai.BadRequestError, match=reported):
         client.completions.create(**{"model": MODEL, "prompt": "Once", **changes})
 
 
@@ -448,9 +448,9 @@ def test_what_is_wrong_with_a_completion_is_said(
     ],
 )
 def test_what_is_wrong_with_a_transcription_is_said(
-    client: openai.OpenAI, fields: dict[str, Any], told: str
+    client: openai.OpenAI, fields: dict[str, Any], reported: str
 ) -> None:
-    with RECORDING.open("rb") as file, pytest.raises(openai.BadRequestError, match=told):
+    with RECORDING.open("rb") as file, pytest.raises(openai.BadRequestError, match=reported):
         client.audio.transcriptions.create(
             **{"model": "openai/whisper-tiny", "file": file, **fields}
         )

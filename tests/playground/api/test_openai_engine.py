@@ -69,7 +69,7 @@ def test_the_key_has_all_that_its_function_is_made_for(
 def test_a_chat_is_what_the_other_endpoint_answers(
     client: openai.OpenAI, of_gradio: Client, talker: Path, options: dict[str, Any]
 ) -> None:
-    told: Any = client.chat.completions.create(
+    reported: Any = client.chat.completions.create(
         model=str(talker), messages=QUESTION, max_tokens=12, **options
     )
     other = of_gradio.predict(
@@ -82,9 +82,9 @@ def test_a_chat_is_what_the_other_endpoint_answers(
         **options,
         api_name="/generate",
     )
-    assert told.choices[0].message.content == other["text"]
-    assert told.usage.prompt_tokens == other["prompt_tokens"]
-    assert told.timings["key"] == other["key"]
+    assert reported.choices[0].message.content == other["text"]
+    assert reported.usage.prompt_tokens == other["prompt_tokens"]
+    assert reported.timings["key"] == other["key"]
     streamed: Any = client.chat.completions.create(
         model=str(talker), messages=QUESTION, max_tokens=12, stream=True, **options
     )
@@ -111,7 +111,7 @@ def test_logprobs_are_probabilities_of_the_text(client: openai.OpenAI, small_gpt
     for logprob, top in zip(
         choice.logprobs.token_logprobs, choice.logprobs.top_logprobs, strict=True
     ):
-        # Greedy: each is the likeliest of those that are named.
+        # Greedy: each is the most likely of those that are named.
         assert logprob == pytest.approx(max(top.values()))
         assert sum(map(math.exp, top.values())) <= 1.001
 
@@ -129,10 +129,10 @@ def test_a_recording_is_what_the_other_endpoint_hears(
     client: openai.OpenAI, of_gradio: Client
 ) -> None:
     with RECORDING.open("rb") as file:
-        told: Any = client.audio.transcriptions.create(model="whisper-commands", file=file)
+        reported: Any = client.audio.transcriptions.create(model="whisper-commands", file=file)
     other = of_gradio.predict(recording=handle_file(str(RECORDING)), api_name="/transcribe")
-    assert told.text == other["text"]
-    assert told.usage.seconds == pytest.approx(other["audio_s"])
+    assert reported.text == other["text"]
+    assert reported.usage.seconds == pytest.approx(other["audio_s"])
 
 
 def test_n_texts_run_side_by_side_each_with_its_own_seed(
@@ -205,8 +205,8 @@ def test_the_log_and_the_metrics_tell_of_a_request(
         model=str(small_gpt2), prompt="The", n=2, extra_headers={"x-request-id": "mine-7"}
     )
     wait_until(lambda: counted() == before + 2, 10)
-    told = [json.loads(line).get("id") for line in log.read_text().splitlines()]
-    assert told.count("mine-7") == 2
+    reported = [json.loads(line).get("id") for line in log.read_text().splitlines()]
+    assert reported.count("mine-7") == 2
 
 
 def test_curl_reads_a_stream(url: str, small_gpt2: Path) -> None:

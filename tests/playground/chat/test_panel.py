@@ -80,9 +80,9 @@ def test_nothing_that_was_said_becomes_markup(said: str) -> None:
     shown = question["content"]["text"]
     assert not re.search(r"<[a-zA-Z/!?]", shown)
     assert panel.as_written(shown) == said
-    told = answer["content"]["value"]
-    assert "<script" not in told
-    assert "<img" not in told
+    reported = answer["content"]["value"]
+    assert "<script" not in reported
+    assert "<img" not in reported
     listed = panel.conversations(
         json.dumps({"chats": [{"id": said, "name": said, "turns": 1, "changed_s": 1}]}), ""
     )

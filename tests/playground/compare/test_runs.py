@@ -107,9 +107,9 @@ def test_the_overlay_of_transformers_lanes_is_installed_first(
     monkeypatch.setattr(overlay, "REQUIREMENTS", small_package.requirements(tmp_path))
     engine = FakeBackend()
     run = BaselinesRun(Ways(engine), may_install)
-    told = [(run.installing is not None, run.progress is not None) for _ in run.steps(engine)]
-    assert ((True, False) in told) == may_install == overlay.is_installed()
-    assert told[-1] == (False, True), "the ways come last"
+    reported = [(run.installing is not None, run.progress is not None) for _ in run.steps(engine)]
+    assert ((True, False) in reported) == may_install == overlay.is_installed()
+    assert reported[-1] == (False, True), "the ways come last"
     assert run.problem == ""
     assert run.installing is None
 

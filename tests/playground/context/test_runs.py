@@ -189,10 +189,10 @@ def test_nothing_is_kept_for_a_visitor_who_has_left() -> None:
 
 def test_told_lets_no_error_out() -> None:
     runs = Runs()
-    with runs.told() as ending:
+    with runs.reporting_errors() as ending:
         raise InvalidRequest("Ask for less.")
     assert ending.problem == "Ask for less."
-    with runs.told() as ending:
+    with runs.reporting_errors() as ending:
         raise ZeroDivisionError
     assert "log" in ending.problem
 

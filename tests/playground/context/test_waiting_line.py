@@ -199,7 +199,7 @@ def test_the_page_gets_answers_and_no_progress_messages(
 ) -> None:
     """A program is told how it goes, which costs a page as much as a chunk of text does."""
 
-    def told(how: str) -> list[str]:
+    def reported(how: str) -> list[str]:
         index = next(i for i, fn in shop.line.blocks.fns.items() if fn.api_name == how)
         event = {"fn_index": index, "session_hash": how, "data": ["a"]}
         httpx.post(f"{shop.url}/gradio_api/queue/join", json=event).raise_for_status()
@@ -208,9 +208,9 @@ def test_the_page_gets_answers_and_no_progress_messages(
 
     monkeypatch.setattr(waiting_line, "IDLE_S", 0.2)
     shop.door.set()
-    assert told("say") == ["estimation", "process_starts", "process_completed", "close_stream"]
+    assert reported("say") == ["estimation", "process_starts", "process_completed", "close_stream"]
     # The first is the event's; the second has Gradio close the stream.
-    assert told("mutter") == ["process_completed", "process_completed", "close_stream"]
+    assert reported("mutter") == ["process_completed", "process_completed", "close_stream"]
 
 
 def test_a_page_hears_of_an_event_that_it_sends_while_its_stream_is_being_closed(

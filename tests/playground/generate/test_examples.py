@@ -43,12 +43,12 @@ def test_a_model_gets_what_it_was_made_for(info: ModelInfo, expected: tuple[Exam
 
 
 def test_the_stories_to_read_are_those_that_no_model_was_trained_on() -> None:
-    told = {seed: tell(seed, "held-out") for seed in HELD_OUT_STORIES}
-    assert {seed: story.text for seed, story in told.items()} == HELD_OUT_STORIES
-    inputs = {summary_text(story.text) for story in told.values()}
+    reported = {seed: tell(seed, "held-out") for seed in HELD_OUT_STORIES}
+    assert {seed: story.text for seed, story in reported.items()} == HELD_OUT_STORIES
+    inputs = {summary_text(story.text) for story in reported.values()}
     inputs |= {
         question_text(form, story.text)
-        for story in told.values()
+        for story in reported.values()
         for question in story.questions
         for form in question.forms
     }

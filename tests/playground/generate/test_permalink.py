@@ -118,8 +118,8 @@ def test_parameters_of_others_are_no_mistake() -> None:
 
 @pytest.mark.parametrize("text", INJECTIONS)
 def test_nothing_in_a_link_becomes_markup(text: str) -> None:
-    told = notice(problem(read({"model": text, text: "1"}, MODELS, RANGES)))
-    assert told.count("<") == 2  # its own element
+    reported = notice(problem(read({"model": text, text: "1"}, MODELS, RANGES)))
+    assert reported.count("<") == 2  # its own element
     assert the_link(prompt=text).prompt == text
 
 

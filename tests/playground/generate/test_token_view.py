@@ -107,16 +107,16 @@ def test_the_detail_says_what_was_measured() -> None:
     )
 
 
-def test_the_likeliest_tokens_are_told_with_their_probabilities() -> None:
-    likeliest = (TopLogprob(7, " dog\n", math.log(0.5)), TopLogprob(42, " fox", math.log(0.25)))
-    markup = view(Token(42, " fox", math.log(0.25), likeliest))
-    assert "The likeliest in this place: “␣dog↵” 50%, “␣fox” 25%." in markup
+def test_the_most_likely_tokens_are_told_with_their_probabilities() -> None:
+    tops = (TopLogprob(7, " dog\n", math.log(0.5)), TopLogprob(42, " fox", math.log(0.25)))
+    markup = view(Token(42, " fox", math.log(0.25), tops))
+    assert "The most likely in this place: “␣dog↵” 50%, “␣fox” 25%." in markup
     assert rows_of(markup) == [["␣dog↵", "50%", 50, False], ["␣fox", "25%", 25, True]]
 
 
-def test_a_token_that_was_not_among_the_likeliest_stands_behind_them() -> None:
-    likeliest = (TopLogprob(7, "<", math.log(0.5)), TopLogprob(8, '"', math.log(0.2)))
-    rows = rows_of(view(Token(42, "&", math.log(0.1), likeliest)))
+def test_a_token_that_was_not_among_the_most_likely_stands_behind_them() -> None:
+    tops = (TopLogprob(7, "<", math.log(0.5)), TopLogprob(8, '"', math.log(0.2)))
+    rows = rows_of(view(Token(42, "&", math.log(0.1), tops)))
     assert rows == [["<", "50%", 50, False], ['"', "20%", 20, False], ["&", "10%", 10, True]]
 
 

@@ -81,13 +81,13 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
+def reported() -> Told:
     return Told()
 
 
 @pytest.fixture
-def visitor(told: Told) -> Visitor:
-    visitor = Visitor(create_app(FakeBackend(), inspector=cast(Inspector, told), admin=True))
+def visitor(reported: Told) -> Visitor:
+    visitor = Visitor(create_app(FakeBackend(), inspector=cast(Inspector, reported), admin=True))
     visitor.put("inside_model", "gpt2-stories")
     return visitor
 
@@ -126,8 +126,8 @@ def test_the_files_are_linked(visitor: Visitor) -> None:
 
 
 @pytest.mark.parametrize("button", ["inside_measure", "inside_texts"])
-def test_strangers_have_no_second_copy_of_a_model_loaded(told: Told, button: str) -> None:
-    visitor = Visitor(create_app(FakeBackend(), inspector=cast(Inspector, told), admin=False))
+def test_strangers_have_no_second_copy_of_a_model_loaded(reported: Told, button: str) -> None:
+    visitor = Visitor(create_app(FakeBackend(), inspector=cast(Inspector, reported), admin=False))
     visitor.put("inside_model", "gpt2-stories")
     assert not visitor.shown(button, "visible")
     visitor.press(button)
@@ -135,9 +135,9 @@ def test_strangers_have_no_second_copy_of_a_model_loaded(told: Told, button: str
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("Not there."), EngineStopped("Killed.")])
-def test_an_error_keeps_what_is_shown(visitor: Visitor, told: Told, error: Exception) -> None:
+def test_an_error_keeps_what_is_shown(visitor: Visitor, reported: Told, error: Exception) -> None:
     visitor.press("inside_look")
-    before, told.error = visitor.reads("inside_report"), error
+    before, reported.error = visitor.reads("inside_report"), error
     visitor.press("inside_look")
     assert str(error) in visitor.reads("inside_notice")
     assert visitor.reads("inside_report") == before

@@ -111,9 +111,9 @@ def test_it_is_not_there_by_default_and_not_without_the_password() -> None:
 
 def test_the_dashboard_asks_for_metrics_that_there_are(samples: Samples) -> None:
     of_engine = {"xla_memory_limit_bytes", "xla_engine_replacements"}  # a process of its own has
-    told = {name for name, _ in samples} | of_engine
+    reported = {name for name, _ in samples} | of_engine
     board = json.loads(DASHBOARD.read_text("utf-8"))
     asked = set(re.findall(r"\b(?:gen_ai_(?:server|client)|xla)_\w+", json.dumps(board["panels"])))
-    assert asked <= told
+    assert asked <= reported
     places = [tuple(panel["gridPos"][side] for side in "xy") for panel in board["panels"]]
     assert len(set(places)) == len(places)

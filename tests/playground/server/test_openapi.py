@@ -42,9 +42,9 @@ def test_every_answer_of_the_api_is_described(description: dict[str, Any]) -> No
         if not path.startswith("/v1/"):
             continue
         for operation in operations.values():
-            told = set(operation["responses"])
-            assert {"200", "400", "401", "404", "413", "429", "500", "503"} <= told
-            assert "422" not in told, "which FastAPI would answer, and this API does not"
+            reported = set(operation["responses"])
+            assert {"200", "400", "401", "404", "413", "429", "500", "503"} <= reported
+            assert "422" not in reported, "which FastAPI would answer, and this API does not"
 
 
 def test_the_description_names_the_models(description: dict[str, Any]) -> None:
@@ -70,8 +70,8 @@ def test_the_documents_name_every_field_and_no_other(description: dict[str, Any]
     }
     assert fields_in("\nRequests, all of which") == asked
     assert fields_in("`system_fingerprint` of model") == set(schemas["Timings"]["properties"])
-    told = API_DOC.read_text("utf-8").partition("A transcription has")[2].partition(".\n")[0]
-    assert set(schemas[FORM]["properties"]) <= set(re.findall(r"`(\w+)`", told))
+    reported = API_DOC.read_text("utf-8").partition("A transcription has")[2].partition(".\n")[0]
+    assert set(schemas[FORM]["properties"]) <= set(re.findall(r"`(\w+)`", reported))
 
 
 def test_the_documents_name_every_path(description: dict[str, Any]) -> None:

@@ -46,13 +46,13 @@ def test_one_architecture_needs_no_name() -> None:
 
 def test_models_of_the_hub_say_what_they_take_and_whether_they_are_here() -> None:
     llama = next(model for model in Registry().list() if "Llama" in model.name)
-    told = (
+    reported = (
         "Llama 3.2, 1.2B: answers questions, 8 languages. {} License: llama3.2. "
         "Context: 2,048 tokens."
     )
     away, here = replace(llama, on_disk=False), replace(llama, on_disk=True)
-    assert model_description(away) == told.format("Downloaded when first used: 2.5 GB.")
-    assert model_description(here) == told.format("On this computer.")
+    assert model_description(away) == reported.format("Downloaded when first used: 2.5 GB.")
+    assert model_description(here) == reported.format("On this computer.")
     unknown = ModelInfo("someone/thing", "decoder-only", "hub", "From the Hugging Face Hub.")
     assert model_description(unknown) == "From the Hugging Face Hub. Downloaded when first used."
     bundled = ModelInfo("gpt2-stories", "decoder-only", "bundled", "Stories.", 256)

@@ -78,14 +78,14 @@ def finish(process: subprocess.Popen[str]) -> Told:
     """Waits for what it tells."""
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
-    told = json.loads(out.splitlines()[-1])
+    reported = json.loads(out.splitlines()[-1])
     return Told(
         answers=tuple(
             Answer(cache, tuple(key), tuple(tokens), tuple(first))
-            for cache, key, tokens, first in told["answers"]
+            for cache, key, tokens, first in reported["answers"]
         ),
-        left=tuple(told["left"]),
-        log=told["log"],
+        left=tuple(reported["left"]),
+        log=reported["log"],
     )
 
 

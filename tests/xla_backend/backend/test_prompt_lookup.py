@@ -226,8 +226,8 @@ def test_a_second_process_restores_it(tmp_path: Path) -> None:
     ]
     first, second = (answer(model, tmp_path / "store", requests) for _ in range(2))
     assert (first.outcomes, second.outcomes) == (["miss"] * 2, ["disk"] * 2)
-    for told in (first, second):
-        fast, plain = told.answers
+    for reported in (first, second):
+        fast, plain = reported.answers
         assert fast.tokens == plain.tokens == first.answers[0].tokens
         assert (fast.key, plain.key) == ((8, 1, 8, DRAFTS), (8, 1, 8))
 

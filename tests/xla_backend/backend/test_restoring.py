@@ -36,11 +36,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def filled(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Told]:
     """A store that a process has filled, and what that process told. Work on copies of it."""
     folder = tmp_path_factory.mktemp("filled") / "store"
-    told = answer(model, folder, REQUESTS)
-    assert told.outcomes == ["miss"] * 4
-    assert [a.key for a in told.answers] == KEYS
-    assert told.left == (), "what XLA wrote went to the store"
-    return folder, told
+    reported = answer(model, folder, REQUESTS)
+    assert reported.outcomes == ["miss"] * 4
+    assert [a.key for a in reported.answers] == KEYS
+    assert reported.left == (), "what XLA wrote went to the store"
+    return folder, reported
 
 
 @pytest.fixture
@@ -64,22 +64,22 @@ def test_keys_are_restored_in_another_order_in_a_new_process(
     # Prefill and the two loops, 2 + 4 chunks of machine code.
     assert len(store.names()) == 3 + 2 + 4
     before = contents(store)
-    told = answer(model, store.root, REQUESTS[::-1])
-    assert told.outcomes == ["disk"] * 4
-    assert told.tokens == filled[1].tokens
+    reported = answer(model, store.root, REQUESTS[::-1])
+    assert reported.outcomes == ["disk"] * 4
+    assert reported.tokens == filled[1].tokens
     assert contents(store) == before, "nothing was compiled, so nothing was stored"
-    assert told.left == ()
-    assert told.log == ""
+    assert reported.left == ()
+    assert reported.log == ""
 
 
 def test_the_first_call_of_a_restored_key_is_the_one_that_compiled(
     model: Path, filled: tuple[Path, Told], store: Store
 ) -> None:
-    told = answer(model, store.root, [REQUESTS[0], REQUESTS[0]])
-    assert told.outcomes == ["disk", "hit"]
+    reported = answer(model, store.root, [REQUESTS[0], REQUESTS[0]])
+    assert reported.outcomes == ["disk", "hit"]
     compiled = filled[1].answers[0].first_call
     assert compiled[0] == "miss"
-    assert [a.first_call for a in told.answers] == [compiled] * 2
+    assert [a.first_call for a in reported.answers] == [compiled] * 2
 
 
 @pytest.mark.parametrize("make", [checkpoints.opt, checkpoints.t5])
@@ -87,12 +87,12 @@ def test_other_families_are_restored_as_well(make: Callable[..., Path], tmp_path
     """Their functions have other arguments and results, about which HLO stubs must be right."""
     other = make(tmp_path / "model", seed=19)
     requests = [REQUESTS[0], REQUESTS[3]]
-    told = answer(other, tmp_path / "store", requests)
-    assert told.outcomes == ["miss"] * 2
+    reported = answer(other, tmp_path / "store", requests)
+    assert reported.outcomes == ["miss"] * 2
     again = answer(other, tmp_path / "store", requests[::-1])
     assert again.outcomes == ["disk"] * 2
-    assert again.tokens == told.tokens
-    assert (told.log, again.log) == ("", "")
+    assert again.tokens == reported.tokens
+    assert (reported.log, again.log) == ("", "")
 
 
 def test_damaged_entries_are_set_aside_and_made_anew(
@@ -118,12 +118,12 @@ def test_damaged_entries_are_set_aside_and_made_anew(
     (store.folder / "history-auto.json").write_text('{"a": ')
     names = store.names()
 
-    told = answer(model, store.root, REQUESTS)
+    reported = answer(model, store.root, REQUESTS)
     # The loop of two beams is whole, but prefill had to be made anew for the first request.
-    assert told.outcomes == ["miss", "miss", "miss", "disk"]
-    assert told.tokens == filled[1].tokens
-    assert told.log.count("is set aside: ") == 7
-    assert "Traceback" not in told.log
+    assert reported.outcomes == ["miss", "miss", "miss", "disk"]
+    assert reported.tokens == filled[1].tokens
+    assert reported.log.count("is set aside: ") == 7
+    assert "Traceback" not in reported.log
     assert len(list((store.root / "damaged").iterdir())) == 7
     assert store.names() == names
     assert all(store.load(name) is not None for name in names), "the new ones are whole"
@@ -145,12 +145,12 @@ def test_entries_that_are_whole_but_make_no_sense_are_made_anew(
             store.save(name, {"file": "none"}, blobs[:1])
         elif "decode_2" in name:
             store.save(name, {"captures": ["no such variable"], "outputs": []}, blobs)
-    told = answer(model, store.root, REQUESTS)
-    assert told.outcomes == ["miss"] * 4
-    assert told.tokens == filled[1].tokens
-    assert told.left == ()
-    assert told.log.count("XLA refuses it") == 2
-    assert told.log.count("XLA looks for it elsewhere") == 1
+    reported = answer(model, store.root, REQUESTS)
+    assert reported.outcomes == ["miss"] * 4
+    assert reported.tokens == filled[1].tokens
+    assert reported.left == ()
+    assert reported.log.count("XLA refuses it") == 2
+    assert reported.log.count("XLA looks for it elsewhere") == 1
     assert len(list((store.root / "damaged").iterdir())) == 3
     again = answer(model, store.root, REQUESTS)
     assert again.outcomes == ["disk"] * 4, "what was made anew took its place"
@@ -163,9 +163,9 @@ def test_two_processes_fill_one_folder_at_once(
     folder = tmp_path / "shared"
     one = begin(model, folder, [REQUESTS[0], REQUESTS[1]])
     other = begin(model, folder, [REQUESTS[0], REQUESTS[2]])
-    told = [finish(one), finish(other)]
-    assert [t.log for t in told] == ["", ""]
-    for t in told:
+    reported = [finish(one), finish(other)]
+    assert [t.log for t in reported] == ["", ""]
+    for t in reported:
         assert t.tokens == {key: filled[1].tokens[key] for key in t.tokens}
     store = Store(folder)
     assert len(store.names()) == 2 + 2 + 3

@@ -215,8 +215,8 @@ def test_the_language_is_heard_in_the_first_window(tmp_path: Path) -> None:
     for sound, language in zip(sounds, expected, strict=True):
         heard = backend.transcribe(str(name), (RATE, sound), SHORT)
         assert heard.language == language
-        told = backend.transcribe(str(name), (RATE, sound), SHORT, language=language)
-        assert heard.text == told.text
+        reported = backend.transcribe(str(name), (RATE, sound), SHORT, language=language)
+        assert heard.text == reported.text
     assert set(expected) == {"de", "en"}
     backend.close()
 

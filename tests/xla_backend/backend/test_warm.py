@@ -57,30 +57,30 @@ def wait_until(condition: Callable[[], object], timeout_s: float = 60) -> None:
 
 
 def test_warm_makes_keys_ready_and_tells_of_each(model: str, kept: Path) -> None:
-    told: list[tuple[CacheKey, CacheOutcome]] = []
+    reported: list[tuple[CacheKey, CacheOutcome]] = []
     took: list[float] = []
 
     def tell(key: CacheKey, outcome: CacheOutcome, seconds: float) -> None:
         assert key in {entry.key for entry in backend.cached_functions()}, (
             "it is ready when it is told"
         )
-        told.append((key, outcome))
+        reported.append((key, outcome))
         took.append(seconds)
 
     backend = Backend(rules=RULES, store=kept)
     backend.warm(model, KEYS, tell)
     backend.warm(model, KEYS[:1], tell)
-    assert told == [(KEYS[0], MISS), (KEYS[1], MISS), (KEYS[0], HIT)]
+    assert reported == [(KEYS[0], MISS), (KEYS[1], MISS), (KEYS[0], HIT)]
     assert 0 <= took[2] < min(took[:2]), "what is ready is not made again"
     result = backend.generate(model, SHORT, SMALL)
     assert (result.cache, result.key) == (HIT, KEYS[0])
     assert backend.status.state == "ready"
     backend.close()
 
-    told.clear()
+    reported.clear()
     backend = Backend(rules=RULES, store=kept)
     backend.warm(model, KEYS[::-1], tell)
-    assert told == [(KEYS[1], DISK), (KEYS[0], DISK)]
+    assert reported == [(KEYS[1], DISK), (KEYS[0], DISK)]
     backend.close()
 
 

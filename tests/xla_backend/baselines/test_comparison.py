@@ -45,7 +45,7 @@ def began(comparison: BaselineComparison) -> tuple[Any, int]:
 def test_all_baselines_answer_an_encoder_decoder_alike(t5: Path) -> None:
     options = GenerationOptions(max_new_tokens=5, num_beams=2)
     comparison = BaselineComparison(str(t5), PROMPT, options, cached_calls=2)
-    told = list(comparison)
+    reported = list(comparison)
     assert comparison.failures == {}
     assert comparison.identical is True
     results = comparison.results
@@ -70,7 +70,7 @@ def test_all_baselines_answer_an_encoder_decoder_alike(t5: Path) -> None:
         assert len(result.cached_s) == 2
         assert result.import_s + result.load_s + result.first_s < result.wall_s
 
-    stages = {each: {at.stage for at in told if at.baseline is each} for each in Baseline}
+    stages = {each: {at.stage for at in reported if at.baseline is each} for each in Baseline}
     for baseline, expected in {
         Baseline.EAGER: {"importing", "loading", "running"},
         Baseline.GUIDE: {"importing", "loading", "tracing", "compiling"},
@@ -81,8 +81,8 @@ def test_all_baselines_answer_an_encoder_decoder_alike(t5: Path) -> None:
     assert values["identical"] is True
     assert values["lanes"]["guide"]["median_s"] == guide.later.median_s
     assert values["lanes"]["guide"]["spread_s"] == sorted(guide.cached_s)
-    first = next(place for place, at in enumerate(told) if at.stage == "cached")
-    assert {at.stage for at in told[first:]} == {"cached"}, "all first calls come before"
+    first = next(place for place, at in enumerate(reported) if at.stage == "cached")
+    assert {at.stage for at in reported[first:]} == {"cached"}, "all first calls come before"
     assert comparison.is_over
 
 
@@ -127,13 +127,13 @@ def test_later_calls_go_in_turn_and_a_process_that_dies_keeps_what_it_measured(
         baselines=ways,
         cached_calls=4,
     )
-    told = []
+    reported = []
     for progress in comparison:
         if progress.stage == "cached":
-            told.append([len(comparison.results[way].cached_s) for way in ways])
-            if len(told) == 3:
+            reported.append([len(comparison.results[way].cached_s) for way in ways])
+            if len(reported) == 3:
                 os.kill(comparison._processes[Baseline.ENGINE].pid, signal.SIGKILL)
-    assert told[:3] == [[0, 0], [1, 1], [2, 2]]
+    assert reported[:3] == [[0, 0], [1, 1], [2, 2]]
     assert [len(comparison.results[way].cached_s) for way in ways] == [2, 4]
     assert "memory runs out" in comparison.failures[Baseline.ENGINE]
 
@@ -148,11 +148,11 @@ def test_a_baseline_that_dies_is_a_failure_and_the_others_go_on(small_gpt2: Path
     )
     progress, pid = began(comparison)
     os.kill(pid, signal.SIGKILL)
-    told = list(progress)
+    reported = list(progress)
     assert "memory runs out" in comparison.failures[Baseline.GUIDE]
     assert list(comparison.results) == [Baseline.EAGER]
     assert comparison.identical is None
-    assert isinstance(told[-1], BaselineProgress)
+    assert isinstance(reported[-1], BaselineProgress)
 
 
 def test_the_engine_is_measured_where_transformers_has_no_tensorflow_model(tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ def python(code: str, *, sees_it: bool = False) -> subprocess.CompletedProcess[s
 
 def test_pip_fills_the_folder_and_tells_how_far_it_is(small: Path, folder: Path) -> None:
     assert not overlay.is_installed()
-    told = list(overlay.install())
-    assert [each.elapsed_s for each in told] == sorted(each.elapsed_s for each in told)
+    reported = list(overlay.install())
+    assert [each.elapsed_s for each in reported] == sorted(each.elapsed_s for each in reported)
     assert overlay.is_installed()
     assert (folder / "tiny.py").read_text() == "size = 1\n"
     assert [path.name for path in folder.parent.glob("overlay*")] == ["overlay"]

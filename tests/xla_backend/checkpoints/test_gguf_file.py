@@ -66,8 +66,8 @@ def test_quantization_is_undone_as_llama_cpps_package_does(kind: Kind, tmp_path:
     kept = file.read_stored("a")
     wide = kept.widened() if isinstance(kept, Grouped) else kept.astype(np.float32)
     np.testing.assert_array_equal(wide, expected)
-    told = str(kept.dtype) if isinstance(kept, np.ndarray) else f"{kept.values.dtype} in groups"
-    assert told == KEPT.get(kind, "float32")
+    reported = str(kept.dtype) if isinstance(kept, np.ndarray) else f"{kept.values.dtype} in groups"
+    assert reported == KEPT.get(kind, "float32")
 
 
 def test_reading_a_tensor_takes_little_more_than_the_tensor(tmp_path: Path) -> None:

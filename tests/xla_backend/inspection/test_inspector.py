@@ -36,7 +36,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(store: Path, small_gpt2: Path) -> dict:
+def reported(store: Path, small_gpt2: Path) -> dict:
     """What the command says of a model whose functions it has to make first."""
     done = subprocess.run(
         [
@@ -54,8 +54,8 @@ def told(store: Path, small_gpt2: Path) -> dict:
 
 
 @pytest.fixture(scope="module")
-def inspector(told: dict, store: Path) -> Inspector:
-    assert told
+def inspector(reported: dict, store: Path) -> Inspector:
+    assert reported
     return Inspector(Store(store), Registry())
 
 
@@ -75,9 +75,9 @@ def sizes(folder: Path) -> dict[str, int]:
     return {name: array.size for name, array in arrays.items() if not name.endswith("attn.bias")}
 
 
-def test_the_command_says_all_of_both_functions(told: dict) -> None:
-    assert set(told) == {"prefill", "decode"}
-    for function in told.values():
+def test_the_command_says_all_of_both_functions(reported: dict) -> None:
+    assert set(reported) == {"prefill", "decode"}
+    for function in reported.values():
         assert set(function) >= COUNTS
         assert all(function[name] > 0 for name in COUNTS)
         assert function["kernels"] == len(function["kernel_list"])
@@ -85,20 +85,20 @@ def test_the_command_says_all_of_both_functions(told: dict) -> None:
         assert function["optimized_instructions"] < function["hlo_instructions"]
 
 
-def test_every_matrix_is_read_once_a_token(told: dict, small_gpt2: Path) -> None:
+def test_every_matrix_is_read_once_a_token(reported: dict, small_gpt2: Path) -> None:
     width = json.loads((small_gpt2 / "config.json").read_text())["n_embd"]
     numbers = sizes(small_gpt2)
-    kernels = told["decode"]["kernel_list"]
+    kernels = reported["decode"]["kernel_list"]
     read = Counter(name for kernel in kernels for name in kernel["weights"])
     matrices = {f"transformer.{name}" for name in numbers if ".c_" in name and "bias" not in name}
     assert {name: read[name] for name in matrices} == dict.fromkeys(matrices, 1)
     # All as the head and the layers read them; of positions a row, of the embedding a column. A
     # bias may be needed by two kernels.
     once = sum(size for name, size in numbers.items() if "wpe" not in name) + 2 * width
-    assert 4 * once <= told["decode"]["weight_bytes"] < 1.01 * 4 * once
+    assert 4 * once <= reported["decode"]["weight_bytes"] < 1.01 * 4 * once
 
 
-def test_products_count_two_operations_a_weight(told: dict, small_gpt2: Path) -> None:
+def test_products_count_two_operations_a_weight(reported: dict, small_gpt2: Path) -> None:
     config = json.loads((small_gpt2 / "config.json").read_text())
     width, layers = config["n_embd"], config["n_layer"]
     matrices = sum(
@@ -108,7 +108,7 @@ def test_products_count_two_operations_a_weight(told: dict, small_gpt2: Path) ->
     )
     attention = 2 * layers * width * (KEY.padded_length + KEY.max_new_tokens)  # scores and values
     products = 2 * (matrices + attention)
-    assert products < told["decode"]["flops"] < 1.2 * products  # the rest is norms and the choice
+    assert products < reported["decode"]["flops"] < 1.2 * products  # rest: norms, choice
 
 
 def test_kernels_tell_layer_part_and_line(seen: Inspection, small_gpt2: Path) -> None:

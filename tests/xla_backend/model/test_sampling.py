@@ -325,7 +325,7 @@ def test_each_text_and_beam_has_its_own_penalties_and_biases(adjust: Callable) -
 
 @pytest.mark.parametrize("min_p", [0.0, 0.2, 0.5, 1.0])
 @pytest.mark.parametrize("others", [{}, {"temperature": 2.5, "top_k": 40, "top_p": 0.9}], ids=str)
-def test_min_p_keeps_what_is_likely_next_to_the_likeliest(
+def test_min_p_keeps_what_is_likely_next_to_the_most_likely(
     filter_scores: Callable, min_p: float, others: dict[str, float]
 ) -> None:
     """`MinPLogitsWarper` in float64, after the other filters; rounding decides nothing here."""

@@ -54,33 +54,33 @@ class Words(AnyStream[str, GenerationResult]):
 
 
 def run(*streams: Words, waited_s: float = 0.0) -> list[tuple[int, object]]:
-    async def pieces() -> list[tuple[int, object]]:
+    async def chunks() -> list[tuple[int, object]]:
         lines = [Line(waited_s) for _ in streams]
         with ThreadPoolExecutor(4) as threads:
             runs = Runs(threads, lines, [lambda each=each: each for each in streams])
             for line in lines:
                 line.may_begin.set()
             try:
-                return [piece async for piece in runs.pieces()]
+                return [chunk async for chunk in runs.chunks()]
             finally:
                 runs.leave()
 
-    return asyncio.run(pieces())
+    return asyncio.run(chunks())
 
 
 def test_pieces_come_in_order_and_the_result_is_the_last() -> None:
     words = tuple(map(str, range(500)))
     came = run(Words(words), Words(words))
     for number in (0, 1):
-        of_run = [piece for each, piece in came if each == number]
+        of_run = [chunk for each, chunk in came if each == number]
         assert of_run == [*words, result()]
 
 
 def test_the_time_in_the_line_is_part_of_the_result() -> None:
-    [told] = [piece for _, piece in run(Words(), waited_s=2.0) if not isinstance(piece, str)]
-    assert told == result().after_waiting(2.0)
-    assert told.timing.queue_s == 2.0
-    assert told.ttft_s == pytest.approx(result().ttft_s + 2.0)
+    [reported] = [chunk for _, chunk in run(Words(), waited_s=2.0) if not isinstance(chunk, str)]
+    assert reported == result().after_waiting(2.0)
+    assert reported.timing.queue_s == 2.0
+    assert reported.ttft_s == pytest.approx(result().ttft_s + 2.0)
 
 
 def test_an_error_of_one_ends_all() -> None:
@@ -106,8 +106,8 @@ def test_who_leaves_stops_what_runs_and_what_waits_is_never_opened() -> None:
         with ThreadPoolExecutor(2) as threads:
             runs = Runs(threads, [running, waiting], [lambda: stream, lambda: opened.append(1)])
             running.may_begin.set()
-            pieces = runs.pieces()
-            assert await anext(pieces) == (0, "a")
+            chunks = runs.chunks()
+            assert await anext(chunks) == (0, "a")
             runs.leave()
             async with asyncio.timeout(20):
                 while not (running.has_left and waiting.has_left):
@@ -133,7 +133,7 @@ def test_a_place_is_kept_until_the_engine_has_stopped() -> None:
         with ThreadPoolExecutor(1) as threads:
             runs = Runs(threads, [line], [Slow])
             line.may_begin.set()
-            assert await anext(runs.pieces()) == (0, "a")
+            assert await anext(runs.chunks()) == (0, "a")
             runs.leave()
             await asyncio.sleep(0.05)
             assert not line.has_left

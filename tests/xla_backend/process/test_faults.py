@@ -139,9 +139,9 @@ def test_memory_that_runs_out_is_told_and_a_new_engine_serves(robbed: Robbed) ->
     used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     # Room for a thread or two; the scores of a prompt of a thousand tokens take 30 MB and more.
     resource.prlimit(pid, resource.RLIMIT_AS, (used + 20_000_000, resource.RLIM_INFINITY))
-    with pytest.raises(BackendError, match=r"memory|ended by signal|exit status") as told:
+    with pytest.raises(BackendError, match=r"memory|ended by signal|exit status") as raised:
         robbed.generate(SHORT.replace(num_beams=8), prompt="word " * 250)
-    assert "Traceback" not in str(told.value)
+    assert "Traceback" not in str(raised.value)
     assert robbed.generate().text == before.text
     assert robbed.process.pid != pid
     assert sum(robbed.process.health().restarts.values()) == 2
@@ -165,8 +165,8 @@ class ControlGroup:
     def killed(self) -> int:
         """How many processes the kernel has killed because there was not enough."""
         version_1 = self.folder / "memory.oom_control"
-        told = version_1 if version_1.exists() else self.folder / "memory.events"
-        return int(dict(map(str.split, told.read_text().splitlines()))["oom_kill"])
+        reported = version_1 if version_1.exists() else self.folder / "memory.events"
+        return int(dict(map(str.split, reported.read_text().splitlines()))["oom_kill"])
 
 
 @pytest.fixture
@@ -193,10 +193,10 @@ def test_an_engine_that_the_kernel_kills_for_memory_is_told_and_replaced(
     pid = robbed.process.pid
     control_group.limit(20_000_000)
     control_group.take_in(pid)
-    with pytest.raises(EngineStopped, match="memory") as told:
+    with pytest.raises(EngineStopped, match="memory") as raised:
         robbed.generate(LARGE, prompt="word " * 100)
     assert control_group.killed() == 1
-    assert "Traceback" not in str(told.value)
+    assert "Traceback" not in str(raised.value)
     assert robbed.generate().text == before.text
     assert robbed.process.pid != pid
 

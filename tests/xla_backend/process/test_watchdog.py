@@ -53,36 +53,36 @@ def watch(dog: Watchdog) -> threading.Thread:
 
 
 def test_silence_that_lasts_too_long_is_told_once(ticks: None) -> None:
-    told: list[float] = []
-    thread = watch(Watchdog(lambda: 0.1, told.append))
+    reported: list[float] = []
+    thread = watch(Watchdog(lambda: 0.1, reported.append))
     thread.join(10)
     assert not thread.is_alive()
-    (silent_s,) = told
+    (silent_s,) = reported
     assert silent_s > 0.1
 
 
 def test_signs_of_life_keep_it_quiet(ticks: None) -> None:
-    told: list[float] = []
-    dog = Watchdog(lambda: 0.3, told.append)
+    reported: list[float] = []
+    dog = Watchdog(lambda: 0.3, reported.append)
     thread = watch(dog)
     for _ in range(50):
         dog.sign_of_life()
         time.sleep(0.01)
     dog.end()
     thread.join(10)
-    assert told == []
+    assert reported == []
 
 
 def test_nothing_is_counted_while_nothing_is_waited_for(ticks: None) -> None:
     allowed: list[float | None] = [None]
-    told: list[float] = []
-    dog = Watchdog(lambda: allowed[0], told.append)
+    reported: list[float] = []
+    dog = Watchdog(lambda: allowed[0], reported.append)
     thread = watch(dog)
     time.sleep(0.3)
-    assert told == []
+    assert reported == []
     allowed[0] = 0.1
     thread.join(10)
-    assert told[0] < 0.3, "the time before did not count"
+    assert reported[0] < 0.3, "the time before did not count"
 
 
 def test_a_process_that_slept_itself_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_a_process_that_slept_itself_blames_nobody(monkeypatch: pytest.MonkeyPat
     leaps = iter(range(0, 36_000_000, 3600))
     monkeypatch.setattr(watchdog, "TICK_S", 0.01)
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: float(next(leaps)))
-    told: list[float] = []
-    dog = Watchdog(lambda: 0.1, told.append)
+    reported: list[float] = []
+    dog = Watchdog(lambda: 0.1, reported.append)
     watch(dog).join(10)
-    assert told[0] == pytest.approx(0.12, abs=0.03)
+    assert reported[0] == pytest.approx(0.12, abs=0.03)

@@ -103,10 +103,10 @@ def test_the_board_keeps_the_newest_and_wakes_its_readers() -> None:
         reading = asyncio.create_task(board.read(version, 30.0))
         await asyncio.sleep(0)
         await board.report(snapshot("a", 2))
-        version, told = await reading
+        version, reported = await reading
         await board.report(snapshot("a", 1))  # overtaken on its way
         same, still = await board.read(version, 0.0)
-        assert (same, still) == (version, told)
+        assert (same, still) == (version, reported)
         await board.leave("a")
         assert (await board.read(version, 30.0))[1] == []
 
@@ -117,8 +117,8 @@ def test_a_silent_replica_counts_as_gone(monkeypatch: pytest.MonkeyPatch) -> Non
     async def tell() -> None:
         board = Board()
         await board.report(snapshot("a"))
-        version, told = await board.read(0, 0.0)
-        assert len(told) == 1
+        version, reported = await board.read(0, 0.0)
+        assert len(reported) == 1
         monkeypatch.setattr(boards, "SILENCE_S", -1.0)
         assert (await board.read(version, 0.0))[1] == []
 

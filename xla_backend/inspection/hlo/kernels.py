@@ -155,7 +155,7 @@ class Walk:
     ) -> Value:
         """Of the branches the one that reads weights; where none does, the last.
 
-        That is the one of a token that is not the first, and is not drawn at random: see
+        That is the one of a token that is not the first, and is not sampled: see
         `model.decoding`.
         """
         before = self.kernels

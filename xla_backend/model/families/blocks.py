@@ -206,7 +206,7 @@ def attend_causally(
         bias = mask.bias(tf.range(first, last), last)
         return attend_all(q[:, first:last], keys_values, bias, score_cap)
 
-    def attend_in_pieces(first: tf.Tensor | int, last: tf.Tensor) -> tf.Tensor:
+    def attend_in_chunks(first: tf.Tensor | int, last: tf.Tensor) -> tf.Tensor:
         keys_values = KeysValues(kv.keys[:, :last], kv.values[:, :last])
         pieces = -(-(last - first) // PIECE)
         # The last piece may go beyond the last position: what is there is thrown away.
@@ -228,7 +228,7 @@ def attend_causally(
     # XLA knows the length when it compiles, and compiles only one of the branches.
     attended = tf.switch_case(
         tf.cast(length >= HALVED_FROM, tf.int32) + tf.cast(length >= PIECES_FROM, tf.int32),
-        [lambda: attend(0, length), lambda: in_halves(attend), lambda: in_halves(attend_in_pieces)],
+        [lambda: attend(0, length), lambda: in_halves(attend), lambda: in_halves(attend_in_chunks)],
     )
     return tf.ensure_shape(attended, [None, q.shape[0] * q.shape[2]])
 
