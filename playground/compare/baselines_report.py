@@ -300,7 +300,7 @@ def all_values(results: Mapping[Baseline, BaselineResult] | None = None) -> str:
         "many slots in the guide’s way as in this engine’s; eager needs no padding. All ways "
         "take the most likely token, since sampled texts could not be compared. The processes "
         "stay, and later calls go in turn: one of each way, then again. A way whose later calls "
-        f"have taken {CALLS_BUDGET_S:.0f} s makes no more. Faster or slower is said where the middle "
-        f"halves of the calls (of less than {MIN_FOR_QUARTILES} calls, all of them) have nothing "
+        f"have taken {CALLS_BUDGET_S:.0f} s makes no more. Faster or slower is said where the "
+        f"middle halves of the calls (of less than {MIN_FOR_QUARTILES} calls, all of them) have nothing "
         "in common and the medians differ by 5 % or more.</p></details>"
     )
