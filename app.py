@@ -189,7 +189,7 @@ def serve(
     """Builds the page, serves it and waits."""
     from playground import create_app, launch_options
 
-    # Gradio uses a name that Starlette has renamed; whoever reads this terminal cannot help it.
+    # Gradio uses a name that Starlette has renamed; the reader of this terminal cannot help it.
     warnings.filterwarnings("ignore", message="'HTTP_422_UNPROCESSABLE_ENTITY' is deprecated")
     # On Spaces every request comes through Hugging Face's proxy, which says who asks.
     app = create_app(

@@ -168,7 +168,7 @@ class RetraceDoctor:
             InvalidRequest: it cannot be.
         """
         if function == _FILE and self._page.admin:
-            # Not any file: whoever reaches the page could upload one, and know where it lies.
+            # Not any file: a visitor could upload one, and know where it lies.
             path = Path((file or "").strip()).resolve()
             if not (path.is_file() and path.is_relative_to(Path.cwd())):
                 raise InvalidRequest(

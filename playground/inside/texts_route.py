@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from playground.inside.functions import key_of, word_of
+from playground.inside.functions import NO_STORE, key_of, word_of
 from playground.ui.markup import escape
-from xla_backend import BackendError, CacheKey
+from xla_backend import BackendError, CacheKey, InvalidRequest
 from xla_backend.inspection.inspector import TEXTS
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ def texts_route(page: PageContext) -> Route:
         try:
             model, key = asked.get("model", ""), key_of(asked.get("key", ""))
             page.check_model(model)
-            assert page.inspector is not None
+            if page.inspector is None:
+                raise InvalidRequest(NO_STORE)
             files = page.inspector.made_texts(page.backend.identity(model), key)
         except BackendError as error:
             return PlainTextResponse(str(error), 404)

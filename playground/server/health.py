@@ -1,4 +1,4 @@
-"""`/health`: how the app fares, for load balancers and for whoever runs it.
+"""`/health`: how the app fares, for load balancers and for its operator.
 
 Knows what the engine's process and the waiting line say of themselves. Must not know Gradio's
 routes, nor tell anything about a visitor: this address is open where the page has a password.

@@ -1,4 +1,4 @@
-"""`/metrics`: the page and its engine in Prometheus' form, for whoever runs them.
+"""`/metrics`: the page and its engine in Prometheus' form, for their operator.
 
 Knows what is counted and measured, under the names of OpenTelemetry's conventions for generative
 models where there are some. Must not know who asks; it never tells anything of what a visitor sent.

@@ -28,7 +28,7 @@ engine that is never idle is the one that needs them."""
 
 
 class FunctionMaker:
-    """Makes functions and puts them into the cache; each once, whoever asks."""
+    """Makes functions and puts them into the cache; each once, however many ask for it."""
 
     def __init__(
         self, cache: FunctionCache[KeyFunctions], history: History, access: EngineAccess

@@ -31,7 +31,7 @@ class Channel:
         """Queues a message. To an other end that is gone, it is lost without an error.
 
         Raises:
-            Exception: whatever pickling the message raises.
+            Exception: the message cannot be pickled.
         """
         self._outbox.put(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
 
@@ -61,6 +61,6 @@ class Channel:
         self._connection.close()
 
     def _write(self) -> None:
-        with contextlib.suppress(OSError):  # the other end is gone: whoever receives finds out
+        with contextlib.suppress(OSError):  # the other end is gone: the receiver finds out
             while (data := self._outbox.get()) is not None:
                 self._connection.send_bytes(data)

@@ -163,7 +163,7 @@ class Compiler:
             logger.warning("%s cannot be stored; each start compiles anew.", entry, exc_info=True)
         else:
             _stored_here.add(file)
-            # What XLA made the code from is kept for whoever looks inside (`inspection`).
+            # What XLA made the code from is kept for `inspection`.
             hlo = zlib.compress(hlo_of(own))
             description = {"hlo_stub": name, "file": file, "compile_s": compile_s}
             self._store.save(entry, description, [definition, whole, hlo])

@@ -23,7 +23,7 @@ class KernelInside:
         name, opcode: as XLA calls it and what it does: "fusion", "dot" and others; of a custom
             call, what it calls.
         layer: its number; None before the first and after the last.
-        part: one of `origin.PARTS`.
+        part: of the model, as `hlo.origin` names them.
         source: the innermost line of the package that it comes from; "" where nobody knows.
         weights: names of the weights that it reads.
         instructions: optimised instructions that it is made of.

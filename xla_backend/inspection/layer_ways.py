@@ -108,8 +108,8 @@ class _Step:
             finally:
                 tf.config.run_functions_eagerly(False)
 
-        self.eager = _Counted(eager, *_counted(_operations(model.step, specs)))
-        self.graph = _Counted(graph, *_counted(_operations(model.step, specs)))
+        counted = _counted(_operations(model.step, specs))
+        self.eager, self.graph = _Counted(eager, *counted), _Counted(graph, *counted)
 
 
 def _operations(function: Callable[..., Any], specs: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""`make`: compiles a key's functions into the store, for whoever looks into them afterwards.
+"""`make`: compiles a key's functions into the store, for an inspection of them afterwards.
 
 Knows how the engine is asked to. Must not know what is looked for.
 """

@@ -100,7 +100,7 @@ class _Run:
     def token_s(self) -> float:
         """Seconds of a token: the median call for one less the median call for none.
 
-        Medians of short calls, because other programs stop whatever runs long.
+        Medians of short calls, because other programs interrupt long ones.
         """
         one, none = [], []
         state = self._first
@@ -128,8 +128,8 @@ class _Run:
 def _kernels(folder: Path, names: Collection[str], tokens: int) -> tuple[float, dict[str, float]]:
     """Seconds of a token, and of each kernel of it, as the profiler saw them.
 
-    Whatever stops a kernel once, the system or another program, must not count for all: of each,
-    the median of its runs counts.
+    An interruption of one run, by the system or another program, must not count for all: of each
+    kernel, the median of its runs counts.
     """
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 

@@ -17,10 +17,10 @@ LARGEST = 8
 
 def lines(seen: Inspection, measured: Measurement | None) -> list[str]:
     """The table, line by line."""
-    lines = [f"{seen.model} · {seen.key} · looked into in {seen.took_s:.2f} s"]
+    rows = [f"{seen.model} · {seen.key} · looked into in {seen.took_s:.2f} s"]
     for name, inside in (("Prefill, one call", seen.prefill), ("Decode, one token", seen.decode)):
-        lines += ["", name, *_counts(inside), *_parts(inside), *_kernels(inside.kernels)]
-    return [*lines, "", *_measured(seen.decode, measured)] if measured else lines
+        rows += ["", name, *_counts(inside), *_parts(inside), *_kernels(inside.kernels)]
+    return [*rows, "", *_measured(seen.decode, measured)] if measured else rows
 
 
 def amount(count: float, unit: str) -> str:
@@ -65,7 +65,7 @@ def _kernels(kernels: Iterable[KernelInside]) -> list[str]:
 
 def _measured(decode: FunctionInside, measured: Measurement) -> list[str]:
     limits, token_s = measured.limits, measured.token_s
-    lines = [
+    rows = [
         f"Measured: {1e3 * token_s:.3f} ms a token, of it {1e3 * measured.kernels_s:.3f} ms in "
         f"kernels; the profiler makes a token {measured.overhead:.0%} longer; load "
         f"{measured.load:.1f}",
@@ -78,10 +78,10 @@ def _measured(decode: FunctionInside, measured: Measurement) -> list[str]:
         took_s = measured.kernel_s.get(kernel.name, 0.0)
         seconds[kernel.part] = seconds.get(kernel.part, 0.0) + took_s
     for part, took_s in sorted(seconds.items(), key=lambda one: -one[1]):
-        lines.append(f"    {part:<14} {1e3 * took_s:9.3f} ms {took_s / token_s:6.1%}")
+        rows.append(f"    {part:<14} {1e3 * took_s:9.3f} ms {took_s / token_s:6.1%}")
     for way, layer in measured.ways.items():
-        lines.append(
+        rows.append(
             f"  one layer, {way:<6} {layer.operations:4} operations, {layer.kernels:4} kernels, "
             f"{amount(layer.bytes, 'B'):>9}, {1e3 * layer.seconds:.3f} ms"
         )
-    return lines
+    return rows

@@ -120,7 +120,7 @@ class AnyBackend(Protocol):
             options: of the generation.
             exact_key: do not reuse a larger compiled function; compile this request's cache key.
             cache_salt: requests with the same one may reuse each other's keys and values, where
-                their prompts begin with the same tokens; whoever knows it can tell from times
+                their prompts begin with the same tokens; a caller that knows it can tell from times
                 what others wrote, so give it only to those who may. Empty: nothing is kept or
                 reused. Encoder-decoders ignore it.
 

@@ -1,6 +1,6 @@
 """`REQUEST_ID`: what a server calls the request that is served now.
 
-Knows only the name, so that whoever logs a run can tell which request it was for.
+Knows only the name, so that what logs a run can tell which request it was for.
 """
 
 from __future__ import annotations

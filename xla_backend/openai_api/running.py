@@ -68,7 +68,7 @@ class Runs(Generic[Chunk, Result]):
         return [results[number] for number in range(len(self._tasks))]
 
     def leave(self) -> None:
-        """Stops what is left of it; whoever reads is gone."""
+        """Stops the runs that are not over; nobody reads them any more."""
         for task in self._tasks:
             task.cancel()
 

@@ -5,7 +5,7 @@ generated: `Backend` does that. `Child` starts it.
 
 The main thread takes requests up in the order of arrival. Requests for a text each have a thread of
 their own, in which they wait inside the engine for their turn: those that the same function serves
-run side by side there. Whatever else is asked for runs in the main thread, when nothing else does.
+run side by side there. Any other request runs in the main thread, alone.
 A further thread receives, so that a stop reaches a stream between its chunks, and so that the
 process ends by itself when the parent is gone, however it went.
 """
@@ -152,7 +152,7 @@ class EngineProcess:
         """Loads the engine, then serves requests until told to end.
 
         Raises:
-            Exception: whatever made it impossible to load the engine; the parent was told.
+            Exception: the engine could not be loaded; the parent knows why.
         """
         try:
             backend = self._load_engine()
@@ -297,7 +297,7 @@ class EngineProcess:
     def _carry_out(self, backend: Backend, active: Active) -> None:
         """Serves a request that was taken up, and answers it."""
         reply = self._serve(backend, active)
-        # Before the reply: whoever holds the result can trust the next prediction.
+        # Before the reply: a caller that has the result can trust the next prediction.
         self._mirror(backend)
         if not active.is_handed_over:
             self._channel.send(reply)

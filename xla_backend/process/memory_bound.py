@@ -1,7 +1,7 @@
 """`MemoryBound`: when an engine has become too large to go on.
 
 Knows sizes: the limit, the engine's at its start, and how much single requests added. Must not know
-processes or requests: whoever asks measures, and acts.
+processes or requests: the caller measures and acts.
 
 XLA frees no compiled function inside a process, so an engine only grows. Between its size at the
 start and what it may hold lie three marks. Above the first, nothing is made ready in idle moments

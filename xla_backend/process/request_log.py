@@ -1,4 +1,4 @@
-"""`RequestLog`: one line of JSON a request, for whoever runs the program.
+"""`RequestLog`: one line of JSON a request, for the operator.
 
 Knows what may be told about a request: sizes, names, outcomes, seconds. Never the prompt, the text
 or anything else that a visitor sent: a log is read by more people than the page.

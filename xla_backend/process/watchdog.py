@@ -1,7 +1,7 @@
 """`Watchdog`: how long an engine may give no sign of life before it counts as hung.
 
 Knows phases and seconds of a monotonic clock; clocks that are set back or forward do not matter.
-Must not know processes: whoever asks ends the engine.
+Must not know processes: the caller ends the engine.
 """
 
 from __future__ import annotations

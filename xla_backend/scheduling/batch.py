@@ -3,7 +3,7 @@
 Knows whose text stands in which row, how long each one's text was in the making, and who has left.
 Must not know models, keys or where functions come from: `backend` puts batches together.
 
-Nobody owns a batch: whoever of its callers wants more text and finds none takes a turn on the
+Nobody owns a batch: a caller that wants more text and finds none takes a turn on the
 engine and writes a chunk, for all of them.
 """
 

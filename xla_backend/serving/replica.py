@@ -179,7 +179,7 @@ class Engines:
         return function
 
     async def _register(self) -> None:
-        """Registers all that the engine has, whoever asked for it."""
+        """Registers all functions that the engine has, prefetched ones included."""
         ids = {
             function_id(entry.model, entry.key)
             for entry in self._process.cached_functions()

@@ -31,7 +31,7 @@ class Route:
         spill_at: by how many requests the queue of a replica that has the function may be longer
             than another's before the request goes there instead.
         salt: of the kept keys and values that it may reuse: these are where the requests before it
-            went, whoever else has the function.
+            went, even where others have the function.
     """
 
     function: str = ""

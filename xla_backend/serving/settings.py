@@ -1,7 +1,7 @@
 """`ServeSettings`: what the environment says about the service on Ray Serve.
 
-Knows variables, their defaults and their checks. Must not import Ray: whoever has no Ray can read
-what is wrong with a variable, too.
+Knows variables, their defaults and their checks. Must not import Ray: a program without Ray can also
+say what is wrong with a variable.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ServeSettings:
         min_replicas, max_replicas: bounds of autoscaling.
         target_ongoing: requests a replica, running and waiting, that autoscaling aims at.
         max_ongoing: requests that a replica takes at once. They wait inside its engine, where those
-            of one key can run together; more wait with whoever sends them.
+            of one key can run together; more wait at the sender.
         upscale_delay_s, downscale_delay_s: how long there must be too few or too many replicas
             before their number changes.
         look_back_s: the number of requests is a mean over so many seconds. Ray Serve counts every

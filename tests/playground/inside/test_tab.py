@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
+import httpx
 import pytest
 
 from playground import create_app
 from playground.inside.functions import NO_STORE, key_of
+from tests.playground.api_page import api_page
 from tests.playground.fake_backend import FakeBackend
 from tests.playground.samples import INJECTIONS, KEY
 from tests.playground.visitor import Visitor
@@ -54,7 +56,7 @@ MEASURED = Measurement(
 )
 
 
-class Told:
+class FakeInspector:
     """Stands for an `Inspector`: sees what it was told."""
 
     def __init__(self) -> None:
@@ -81,13 +83,13 @@ class Told:
 
 
 @pytest.fixture
-def reported() -> Told:
-    return Told()
+def inspector() -> FakeInspector:
+    return FakeInspector()
 
 
 @pytest.fixture
-def visitor(reported: Told) -> Visitor:
-    visitor = Visitor(create_app(FakeBackend(), inspector=cast(Inspector, reported), admin=True))
+def visitor(inspector: FakeInspector) -> Visitor:
+    visitor = Visitor(create_app(FakeBackend(), inspector=cast(Inspector, inspector), admin=True))
     visitor.put("inside_model", "gpt2-stories")
     return visitor
 
@@ -126,8 +128,10 @@ def test_the_files_are_linked(visitor: Visitor) -> None:
 
 
 @pytest.mark.parametrize("button", ["inside_measure", "inside_texts"])
-def test_strangers_have_no_second_copy_of_a_model_loaded(reported: Told, button: str) -> None:
-    visitor = Visitor(create_app(FakeBackend(), inspector=cast(Inspector, reported), admin=False))
+def test_strangers_have_no_second_copy_of_a_model_loaded(
+    inspector: FakeInspector, button: str
+) -> None:
+    visitor = Visitor(create_app(FakeBackend(), inspector=cast(Inspector, inspector), admin=False))
     visitor.put("inside_model", "gpt2-stories")
     assert not visitor.shown(button, "visible")
     visitor.press(button)
@@ -135,9 +139,11 @@ def test_strangers_have_no_second_copy_of_a_model_loaded(reported: Told, button:
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("Not there."), EngineStopped("Killed.")])
-def test_an_error_keeps_what_is_shown(visitor: Visitor, reported: Told, error: Exception) -> None:
+def test_an_error_keeps_what_is_shown(
+    visitor: Visitor, inspector: FakeInspector, error: Exception
+) -> None:
     visitor.press("inside_look")
-    before, reported.error = visitor.reads("inside_report"), error
+    before, inspector.error = visitor.reads("inside_report"), error
     visitor.press("inside_look")
     assert str(error) in visitor.reads("inside_notice")
     assert visitor.reads("inside_report") == before
@@ -155,3 +161,10 @@ def test_without_a_store_it_says_so() -> None:
 def test_other_words_name_no_function(word: str) -> None:
     with pytest.raises(InvalidRequest, match="Choose a function"):
         key_of(word)
+
+
+def test_a_page_without_a_store_has_no_files() -> None:
+    asked = {"model": "gpt2-stories", "key": WORD, "file": "decode.hlo.txt"}
+    with api_page() as page:
+        answer = httpx.get(f"{page.url}/inside/text", params=asked)
+        assert (answer.status_code, answer.text) == (404, NO_STORE)

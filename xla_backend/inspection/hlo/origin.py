@@ -15,8 +15,6 @@ from xla_backend.inspection.hlo import protos
 
 EMBEDDING, ATTENTION, FEED_FORWARD, NORM = "embedding", "attention", "feed-forward", "norm"
 HEAD, CACHE, CHOICE, OTHER = "head", "KV cache", "token choice", "other"
-PARTS = (EMBEDDING, NORM, ATTENTION, FEED_FORWARD, HEAD, CACHE, CHOICE, OTHER)
-"""The parts of a model, about in the order in which a token passes them."""
 
 _LAYER = re.compile(r"\.(?:h|layers?|blocks?|block)\.(\d+)\.")
 _OF_WEIGHTS = (

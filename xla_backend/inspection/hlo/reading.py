@@ -40,17 +40,6 @@ def read(store: Store, identity: str, key: CacheKey) -> tuple[FunctionInside, Fu
     )
 
 
-def modules(store: Store, code_entry: str) -> tuple[bytes, bytes]:
-    """The serialized `HloModuleProto`s of some machine code: before and after XLA's optimisation.
-
-    Raises:
-        InvalidRequest: the store does not hold it.
-    """
-    _, blobs = _load(store, code_entry)
-    _, code, hlo = blobs
-    return zlib.decompress(hlo), _optimized(_executable(code))
-
-
 def _read(store: Store, function: str, code_entry: str, is_decode: bool) -> FunctionInside:
     traced, blobs = _load(store, naming.trace_entry(function))
     compiled, (_, code, hlo) = _load(store, code_entry)
@@ -62,8 +51,8 @@ def _read(store: Store, function: str, code_entry: str, is_decode: bool) -> Func
     before = weights.walk(Module(zlib.decompress(hlo)), is_decode)
     memory = _memory(executable)
     _, first = protos.executable()
-    # Prefill runs its prompt where it is told to. Decode's plain token is not the first, and drawn
-    # at random only if the options say so: see `model.decoding`.
+    # Prefill has a branch that runs the prompt. Decode's plain token is not the first, and sampled
+    # only where the options say so: see `model.decoding`.
     counted = (
         operations.count_of_round(functions, "else_branch")
         if is_decode
