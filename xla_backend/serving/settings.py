@@ -1,7 +1,7 @@
 """`ServeSettings`: what the environment says about the service on Ray Serve.
 
-Knows variables, their defaults and their checks. Must not import Ray: a program without Ray can also
-say what is wrong with a variable.
+Knows variables, their defaults and their checks. Must not import Ray: a program without Ray can
+say too what is wrong with a variable.
 """
 
 from __future__ import annotations
