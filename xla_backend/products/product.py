@@ -104,9 +104,11 @@ def wait_until_ready() -> None:
     """Waits for all that `prepare` began.
 
     Raises:
-        RuntimeError: XLA refuses one.
+        RuntimeError: XLA refuses one; the next `prepare` of its format tries anew.
     """
-    for begun in list(_products.values()):
+    for number_format, begun in list(_products.items()):
+        if begun.exception() is not None:
+            _products.pop(number_format, None)
         begun.result()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from xla_backend.products import machine_code, product
+from xla_backend.products import foreign_calls, machine_code, product
 from xla_backend.products.grouped import Grouped, Weights, rounded, stacked
 from xla_backend.products.matrix import Matrix
 
@@ -168,3 +168,18 @@ def test_matrices_of_one_input_are_stacked_as_they_are() -> None:
     mixed = stacked([first, wide])
     assert isinstance(mixed, np.ndarray)
     np.testing.assert_array_equal(mixed, np.concatenate([first.widened(), wide]))
+
+
+def test_a_product_that_xla_refused_is_tried_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(product, "_products", {})
+    monkeypatch.setattr(product, "PRODUCT", "product_of_another_")
+    taken = machine_code.address(product._module("int8"), "product_of_another_int8")  # noqa: SLF001 (XLA takes a name once)
+    foreign_calls.register("product_of_another_float32", taken)
+    own, numbers = weights("float32", 600, 544)
+    with pytest.raises(RuntimeError, match="XLA refuses product_of_another_float32"):
+        matrix(own).multiply(tf.zeros([1, 544]))
+    monkeypatch.setattr(product, "PRODUCT", "product_tried_anew_")
+    made = matrix(own)
+    multiply = tf.function(made.multiply, jit_compile=True, autograph=False)
+    x = GENERATOR.standard_normal((1, 544), np.float32)
+    np.testing.assert_allclose(multiply(tf.constant(x)).numpy(), x @ numbers.T, atol=3e-5)
