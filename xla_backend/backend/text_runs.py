@@ -219,6 +219,7 @@ class TextRuns:
         request.slot, request.choice = self._functions.serve(
             engine, request.wanted, choice, request.enter, batch_size
         )
+        request.enter("queue")  # from here on it waits whenever its batch is not at work
 
     def _take_kept(self, engine: Engine, key: CacheKey, request: TextRequest) -> None:
         """Gives a request what is known of its prompt, where its key is one in chunks."""

@@ -397,6 +397,8 @@ def test_phases_of_a_miss_and_of_the_fastest_hits(model: str) -> None:
     assert miss.cache is MISS
     assert_adds_up(miss.timing)
     assert min(miss.timing.trace_s, miss.timing.compile_s, miss.timing.prefill_s) > 0
+    making = [span.name for span in miss.spans if span.name in ("trace", "compile", "prefill")]
+    assert making == ["trace", "compile", "prefill"], "each once, also after the prompt has run"
     assert miss.load_s > 0
     assert miss.timing.total_s + miss.load_s == pytest.approx(wall_s, rel=0.02)
     assert miss.speedup is None
