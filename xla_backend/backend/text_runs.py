@@ -194,6 +194,7 @@ class TextRuns:
             return engine.prefill(functions, key, request.prompt_ids, request.kept)
 
         def start() -> Generation:
+            first.enter("queue")  # whenever its batch is not at work; its functions are made
             prefilled = [run_prompt(first)]
             if ready is not None:
                 alike = self._alike(engine, key)
@@ -219,7 +220,6 @@ class TextRuns:
         request.slot, request.choice = self._functions.serve(
             engine, request.wanted, choice, request.enter, batch_size
         )
-        request.enter("queue")  # from here on it waits whenever its batch is not at work
 
     def _take_kept(self, engine: Engine, key: CacheKey, request: TextRequest) -> None:
         """Gives a request what is known of its prompt, where its key is one in chunks."""
