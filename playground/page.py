@@ -17,6 +17,7 @@ import gradio as gr
 from starlette.applications import Starlette
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
 
 from playground.about import AboutTab
 from playground.api.endpoints import add_endpoints
@@ -215,7 +216,6 @@ def launch_options(
         "theme": theme(),
         "css": css_variables() + "\n".join(sheets),
         "head": head,
-        "i18n": languages.tables(),
         "favicon_path": _ASSETS / "favicon.svg",
         "footer_links": ["api"],  # what its settings offer is in the header, in plain words
         "max_file_size": MAX_FILE_SIZE,
@@ -232,6 +232,7 @@ def launch_options(
                 health_route(context.backend, context.line),
                 changes_route(context),
                 texts_route(context),
+                Mount(languages.PATH, StaticFiles(directory=languages.FOLDER)),
                 Mount(PATH, api),
                 *([metrics.route(context.backend, context.line)] if metrics else []),
             ],

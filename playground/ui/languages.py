@@ -5,9 +5,9 @@ languages say. In a text, {a} to {d} stand for anything, which is translated by 
 be, and {i} to {n} for numbers. Must not know where on the page a text stands: modules write
 English, and `assets/languages.js` puts what the visitor reads in its place.
 
-The tables travel to the browser in `gr.I18n`, and Gradio picks the language of its own texts as
-this page does. It cannot translate ours: of a component it translates six properties, and never
-what is inside HTML, in choices, or made of a text and a number.
+The browser fetches the table of the language that it wants, from `PATH`; Gradio picks the language
+of its own texts as this page does. It cannot translate ours: of a component it translates six
+properties, and never what is inside HTML, in choices, or made of a text and a number.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import gradio as gr
-
-_FOLDER = Path(__file__).parent / "translations"
+FOLDER = Path(__file__).parent / "translations"
+PATH = "/translations"
 _SCRIPT = Path(__file__).parent / "assets" / "languages.js"
 
 
@@ -53,12 +52,7 @@ def table(code: str) -> dict[str, str]:
     """English text: what a language says; empty for English."""
     if code == ENGLISH.code:
         return {}
-    return json.loads((_FOLDER / f"{code}.json").read_text(encoding="utf-8"))
-
-
-def tables() -> gr.I18n:
-    """All of them, as `launch()` takes them."""
-    return gr.I18n(**{language.code: table(language.code) for language in LANGUAGES})
+    return json.loads((FOLDER / f"{code}.json").read_text(encoding="utf-8"))
 
 
 def preferred(accept_language: str) -> Language:

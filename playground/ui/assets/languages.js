@@ -32,12 +32,19 @@ function allowed(what, otherwise) {
 
   // ---- one text
 
+  // Fetched once it is wanted: the tables together would be larger than the page.
+  const tables = { en: {} };
+  const fetchTable = async (code) => {
+    const root = window.gradio_config?.root ?? "";
+    const answer = await fetch(`${root}/translations/${code}.json`);
+    if (answer.ok) tables[code] = await answer.json();
+  };
+
   let exact, patterns, memo;
-  const learn = () => {
+  const learn = (table) => {
     exact = new Map();
     patterns = [];
     memo = new Map();
-    const table = window.gradio_config?.i18n_translations?.[current] ?? {};
     for (const [english, said] of Object.entries(table)) {
       const parts = english.split(/\{([a-n])\}/);
       if (parts.length === 1) {
@@ -230,10 +237,13 @@ function allowed(what, otherwise) {
     const list = document.getElementById("language");
     if (list && list.value !== current) list.value = current;
   };
-  const speak = () => {
+  const speak = async () => {
+    const wanted = current;
+    if (!tables[wanted]) await fetchTable(wanted).catch(() => {});
+    if (wanted !== current) return; // Another was chosen meanwhile.
     observer.disconnect();
     Object.assign(document.documentElement, { lang: current, dir: directions[current] });
-    learn();
+    learn(tables[wanted] ?? {}); // English where it cannot be had.
     if (!document.body) return;
     restore(document.body);
     if (current !== "en") {
