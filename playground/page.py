@@ -131,7 +131,10 @@ def create_app(
                 backend=backend,
                 status=status,
                 status_is_new=gr.Button(visible="hidden", elem_id="status_is_new"),
-                engine_is_new=gr.Button(visible="hidden", elem_id="engine_is_new"),
+                in_sight={
+                    address: gr.Button(visible="hidden", elem_id=f"{address}_is_new")
+                    for address in tabs(admin)
+                },
                 line=line,
                 # Both keys are given: random ones would forget every visitor at a restart.
                 # The browser holds the secret anyway, so it hides nothing.

@@ -127,8 +127,7 @@ class ShapesTab:
         ]
         gr.on(
             [
-                self._page.load,
-                self._page.engine_is_new.click,
+                self._page.in_sight["shapes"].click,
                 *(component.change for component in self._choice),
             ],
             self._look,

@@ -196,7 +196,7 @@ class ChatTab:
         self.chatbot.example_select(self._take_example, None, self.text, **QUIET)
         self.model.change(self._describe, self.model, self.model, **QUIET)
         gr.on(
-            [self._page.load, self._page.engine_is_new.click, *changes],
+            [self._page.in_sight["chat"].click, *changes],
             self._predict,
             [self.shelf.opened, self._salt, self.text, *self._settings],
             self.prediction,

@@ -219,7 +219,7 @@ class CompareTab:
         )
         gr.on(
             [
-                self._page.load,
+                self._page.in_sight["compare"].click,
                 *(part.change for part in self._estimated),
             ],
             self._estimate,

@@ -6,7 +6,7 @@ how anything looks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,7 +51,8 @@ class PageContext:
         offered: names of the models that visitors may use, in order; empty for all.
         status: the line that says what the engine is doing.
         status_is_new: a hidden button that the page's script presses when the status has changed.
-        engine_is_new: likewise when the engine's compiled or prefetched functions have changed.
+        in_sight: for each tab, by its address, a hidden button that the page's script presses when
+            the tab has come in sight, and while it is, when what the engine holds has changed.
         watched: what else tabs look at when the engine has changed; see `server.changes`.
         line: the requests that wait for the engine.
         runs_of_visitor: this visitor's runs, kept in the browser.
@@ -71,7 +72,7 @@ class PageContext:
     backend: ServedBackend
     status: gr.HTML
     status_is_new: gr.Button
-    engine_is_new: gr.Button
+    in_sight: Mapping[str, gr.Button]
     line: WaitingLine
     runs_of_visitor: gr.BrowserState
     load: Any

@@ -135,7 +135,13 @@ class RetraceDoctor:
         question: list[Any] = [self.function, self.jit_compile, self.any_rows, self.file, *radios]
         changes = [component.change for component in question]
         empty_on_change(self.notice, changes)
-        gr.on([self._page.load, *changes], self._look, question, self.code, **QUIET)
+        gr.on(
+            [self._page.in_sight["functions"].click, *changes],
+            self._look,
+            question,
+            self.code,
+            **QUIET,
+        )
         self.function.change(
             self._turn,
             self.function,

@@ -123,7 +123,7 @@ class FunctionsTab:
         changes = [component.change for component in request]
         empty_on_change(self.notice, changes)
         gr.on(
-            [self._page.load, self._page.engine_is_new.click, *changes],
+            [self._page.in_sight["functions"].click, *changes],
             self._look,
             [*request, self.sent],
             [self.prediction, self.code, self.kept, self.sent],

@@ -273,7 +273,7 @@ class PlaygroundTab:
             **LATEST,
         )
         gr.on(
-            [self._page.load, self._page.engine_is_new.click],
+            [self._page.load, self._page.in_sight["playground"].click],
             self._look_at_engine,
             self.entries_sent,
             [self.entries, self.entries_sent],

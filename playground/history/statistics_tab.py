@@ -40,14 +40,14 @@ class StatisticsTab:
                 )
                 self.runs = html(visitor_statistics([]), "statistics_runs")
         gr.on(
-            [page.load, page.engine_is_new.click],
+            page.in_sight["statistics"].click,
             self._look,
             self.sent,
             [self.engine, self.sent],
             **LATEST,
         )
         gr.on(
-            [page.load, page.runs_of_visitor.change],
+            [page.in_sight["statistics"].click, page.runs_of_visitor.change],
             lambda runs: visitor_statistics(records.readable(runs)),
             page.runs_of_visitor,
             self.runs,

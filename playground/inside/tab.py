@@ -80,7 +80,7 @@ class InsideTab:
         for element in (self.notice, self.files):
             empty_on_change(element, [self.model.change, self.function.change])
         gr.on(
-            [page.load, page.engine_is_new.click, self.model.change],
+            [page.in_sight["inside"].click, self.model.change],
             self._offer,
             [self.model, self.function],
             self.function,

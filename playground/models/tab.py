@@ -47,7 +47,7 @@ class ModelsTab:
             looked_at += [self.progress, self.cancel]
             self._connect_adding()
         gr.on(
-            [page.load, page.engine_is_new.click],
+            page.in_sight["models"].click,
             self._look,
             self.sent,
             looked_at,
@@ -116,7 +116,7 @@ class ModelsTab:
             ]
 
         gr.on(
-            [self._page.load, self._page.engine_is_new.click],
+            [self._page.load, *(tab.click for tab in self._page.in_sight.values())],
             follow,
             self.names,
             [self.names, *pickers],

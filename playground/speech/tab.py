@@ -210,13 +210,13 @@ class SpeechTab:
             self._choose_model, self.model, [self.max_new_tokens, self.language], **QUIET
         )
         gr.on(
-            [self._page.load, *(part.change for part in self._options)],
+            [part.change for part in self._options],
             self._predict,
             self._options,
             self.prediction,
             **LATEST,
         )
-        self._page.engine_is_new.click(
+        self._page.in_sight["speech"].click(
             self._look_at_engine,
             [self.entries_seen, *self._options],
             [self.prediction, self.entries_seen],

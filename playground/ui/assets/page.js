@@ -29,6 +29,7 @@ window.addEventListener("unhandledrejection", loadAnew);
 // Forward turn to the tab of the address that they bring, and add nothing.
 let isTurned = false;
 const tabOfAddress = () => new URLSearchParams(location.search).get("tab") ?? "playground";
+let tabInSight = tabOfAddress();
 document.addEventListener("click", (event) => {
   if (event.target.closest("#tabs > .tab-wrapper")) isTurned = true;
 }, true);
@@ -40,6 +41,8 @@ function addToHistory(tab) {
 function tellAddress(tab) {
   if (isTurned && tab !== tabOfAddress()) addToHistory(tab);
   isTurned = false;
+  tabInSight = tab;
+  showNews();
 }
 window.addEventListener("popstate", () => {
   isTurned = false;
@@ -171,8 +174,18 @@ setInterval(() => {
 }, 250);
 
 // Looks once a second, while the page is in sight, whether there is anything new to show; only then
-// do Gradio's events ask for it. They are dear: each costs the browser a tenth of a second.
+// do Gradio's events ask for it, and of the tab in sight alone: each costs the browser a tenth of a
+// second.
 const seen = {};
+let marks = {};
+function showNews() {
+  for (const [what, mark] of [["status", marks.status], [tabInSight, marks.engine]]) {
+    const button = document.getElementById(`${what}_is_new`);
+    if (!button || mark === undefined || seen[what] === mark) continue;
+    seen[what] = mark;
+    button.click();
+  }
+}
 let isLooking = false; // A busy server is not asked again before it has answered.
 async function look() {
   stands ||= isBuilt() && isAnswered();
@@ -180,16 +193,11 @@ async function look() {
   isLooking = true;
   const root = window.gradio_config?.root ?? "";
   // Gradio itself tells of a connection that is lost; a proxy may answer with a page of its own.
-  const marks = await fetch(`${root}/changes`, { cache: "no-store" })
+  marks = await fetch(`${root}/changes`, { cache: "no-store" })
     .then((answer) => (answer.ok ? answer.json() : {}))
     .catch(() => ({}));
   isLooking = false;
-  for (const [what, mark] of Object.entries(marks)) {
-    const button = document.getElementById(`${what}_is_new`);
-    if (!button || seen[what] === mark) continue;
-    seen[what] = mark;
-    button.click();
-  }
+  showNews();
 }
 setInterval(look, 1000);
 document.addEventListener("visibilitychange", look);
