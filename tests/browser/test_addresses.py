@@ -99,3 +99,40 @@ def test_a_run_goes_on_while_another_tab_is_open(visit: Open, site: Site) -> Non
     window.page.go_back()
     window.at("#report .figures").wait_for()
     assert window.text("#story .story-new").strip()
+
+
+# How often the page has asked for what a tab shows, by the tab's name in addresses.
+_COUNT_LOOKS = """() => {
+  window.looks = {};
+  const {components, dependencies} = window.gradio_config;
+  const named = Object.fromEntries(components.map((each) => [each.id, each.props.elem_id]));
+  const news = (targets) =>
+    targets.map(([target]) => named[target]).find((name) => name?.endsWith("_is_new"));
+  const tabs = Object.fromEntries(
+    dependencies.map(({id, targets}) => [id, news(targets)?.replace("_is_new", "")])
+  );
+  const send = window.fetch;
+  window.fetch = (address, options) => {
+    const tab = String(address).includes("/run/") && tabs[JSON.parse(options.body).fn_index];
+    if (tab) window.looks[tab] = (window.looks[tab] ?? 0) + 1;
+    return send(address, options);
+  };
+}"""
+
+
+def test_what_is_new_is_fetched_for_the_tab_in_sight_alone(visit: Open) -> None:
+    window = visit()
+    window.page.evaluate(_COUNT_LOOKS)
+    looks = "window.looks.shapes ?? 0"
+    window.generate()
+    window.page.wait_for_timeout(2500)  # the page looks for what is new once a second
+    assert window.page.evaluate(looks) == 0
+    window.open_tab("Shapes")
+    window.page.wait_for_function(f"({looks}) === 1")
+    window.open_tab("Playground")
+    window.page.evaluate("window.looks = {}")
+    window.generate()
+    window.page.wait_for_function("window.looks.playground >= 1")
+    assert window.page.evaluate(looks) == 0
+    window.open_tab("Shapes")
+    window.page.wait_for_function(f"({looks}) === 1")
