@@ -3,8 +3,9 @@ all of it.
 
 Knows what the page shows of the engine and of the waiting line, and puts it into two marks: the
 page's script asks once a second, and sends Gradio's events only for a mark that it has not seen,
-and of the tabs only for the one in sight. Without that, measured, an idle page kept half a core of its visitor's computer busy with five
-events a second that brought nothing. Must not know what the tabs make of it.
+and of the tabs only for the one in sight. Without that, measured, an idle page kept half a core of
+its visitor's computer busy with five events a second that brought nothing. Must not know what the
+tabs make of it.
 """
 
 from __future__ import annotations
