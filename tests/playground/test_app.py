@@ -10,13 +10,12 @@ import httpx
 from tests.playground.served import ROOT, Site, serve
 
 
-def test_the_page_is_up_before_tensorflow_and_costs_little(site: Site) -> None:
+def test_the_page_costs_little_more_than_gradio(site: Site) -> None:
     # Against what importing Gradio takes here: seconds depend on the machine and its neighbours.
     # TensorFlow alone takes as much again.
     code = "import time, gradio; print(time.process_time())"
     gradio_s = float(subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True))
     assert site.served.up_cpu_s < 2.5 * gradio_s
-    assert "Starting the engine" in site.served.first_page
 
 
 def test_the_page_travels_compressed(site: Site) -> None:

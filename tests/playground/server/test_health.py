@@ -69,10 +69,22 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
             app.process.kill()
 
 
-def test_a_page_without_an_engine_is_not_healthy_yet(pair: Pair) -> None:
-    status, report = health(pair.other.url)
-    # The page is up long before TensorFlow; where it is not, there is nothing to see here.
-    assert (status, report["status"]) in ((503, "starting"), (200, "ok"))
+def test_the_page_does_not_wait_for_its_engine(tmp_path: Path) -> None:
+    # The engine's process sleeps before it imports anything.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, time\n"
+        "if 'xla_backend.process.engine_process' in sys.orig_argv: time.sleep(600)\n"
+    )
+    served = serve("--models", "gpt2-stories", PYTHONPATH=str(tmp_path))
+    try:
+        status, report = health(served.url)
+        assert (status, report["status"]) == (503, "starting")
+        assert "Starting the engine" in served.first_page
+    finally:
+        assert served.end() == 0
+
+
+def test_health_says_what_runs(pair: Pair) -> None:
     report = wait_until_healthy(pair.other.url)
     assert report["engine"]["memory_limit_bytes"] == 3_000_000_000
     assert report["engine"]["resident_bytes"] > 100_000_000
