@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -102,10 +103,12 @@ class Terminal:
 
 @pytest.fixture
 def terminal(command: list[str], tmp_path: Path) -> Iterator[Terminal]:
-    # Large enough that an answer takes seconds, in which it can be stopped.
-    sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 6}
+    # Large enough that an answer takes seconds, in which it can be stopped; none ends by itself.
+    sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12}
     model = instruct(tmp_path / "slow", max_position_embeddings=1100, **sizes)
-    opened = Terminal([*command[:-1], str(model), "--max-new-tokens", "400"])
+    end = json.loads((model / "config.json").read_text())["eos_token_id"]
+    endless = ["--max-new-tokens", "400", "--logit-bias", f"{end}=-100"]
+    opened = Terminal([*command[:-1], str(model), *endless])
     yield opened
     opened.close()
 

@@ -371,7 +371,7 @@ def test_who_reads_slowly_holds_up_nobody(page: ApiPage, client: openai.OpenAI) 
 
 
 @pytest.mark.parametrize(
-    ("changes", "param", "told"),
+    ("changes", "param", "reported"),
     [
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "tools is not"),
         ({"response_format": {"type": "json_object"}}, "response_format", "'json_object'"),
@@ -417,7 +417,7 @@ def test_what_is_wrong_is_said_and_where(
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
         ({"prompt": []}, "empty list"),
         ({"prompt": " "}, "The prompt is empty"),
@@ -437,7 +437,7 @@ def test_what_is_wrong_with_a_completion_is_said(
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "reported"),
     [
         ({"response_format": "srt"}, "no srt files"),
         ({"response_format": "vtt"}, "no vtt files"),
