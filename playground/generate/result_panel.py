@@ -141,15 +141,14 @@ def report(shown: Shown, family: Family = CONTINUING) -> str:
     result = shown.result
     timing = result.timing
     figures = report_parts.work_and_waiting(timing)
-    # Else it is mostly waiting, and stands below.
-    if not report_parts.has_waited(timing.queue_s, timing.total_s):
-        figures.append(("TTFT", quantities.seconds_or_dash(result.ttft_s)))
+    ttft_s, ttft_queue_s = result.ttft_s, result.ttft_queue_s
+    ttft_waits = ttft_s is not None and report_parts.has_waited(ttft_queue_s, ttft_s)
+    if not ttft_waits:  # else it stands below, with what it waited
+        figures.append(("TTFT", quantities.seconds_or_dash(ttft_s)))
     figures += [
         ("TPOT", quantities.seconds_or_dash(result.tpot_s)),
         ("Decode tokens/s", quantities.rate(result.tokens_per_second)),
     ]
-    waited_s = result.ttft_queue_s, timing.queue_s
-    waited_first = len(set(map(quantities.seconds, waited_s))) == 1
     if result.tokens_per_pass is not None:
         figures.append(("Tokens a pass", f"{result.tokens_per_pass:.1f}"))
     return report_parts.frame(
@@ -167,7 +166,7 @@ def report(shown: Shown, family: Family = CONTINUING) -> str:
         + report_parts.phases(timing, result.cache, PHASE_NAMES, hints)
         + f'<p class="files">{trace_link([TracedRequest(result, shown.spans)])}</p>'
         + _result_slots(result, family)
-        + report_parts.waited(timing, result.ttft_s if waited_first else None)
+        + report_parts.waited(timing, ttft_s if ttft_waits else None, ttft_queue_s)
         + _remarks(shown, family),
     )
 

@@ -101,15 +101,25 @@ def work_and_waiting(timing: Timing) -> list[tuple[str, str]]:
     return [("Work", seconds(timing.total_s - timing.queue_s)), ("Waited", seconds(timing.queue_s))]
 
 
-def waited(timing: Timing, ttft_s: float | None = None) -> str:
-    """The figures with waiting in them; empty where nobody came first."""
-    if not has_waited(timing.queue_s, timing.total_s):
-        return ""
+def waited(timing: Timing, ttft_s: float | None = None, ttft_queue_s: float = 0.0) -> str:
+    """The figures with waiting in them; empty where nobody came first.
+
+    Args:
+        timing: of the run.
+        ttft_s: where waiting is a good part of it; `ttft_queue_s` is how much.
+    """
     total, queue = seconds(timing.total_s), seconds(timing.queue_s)
-    both = f"End to end {total} includes"
-    if ttft_s is not None:
-        both = f"End to end {total} and TTFT {seconds(ttft_s)} include"
-    return f'<p class="remarks">{both} {queue} of waiting for others.</p>'
+    sentences = []
+    if ttft_s is not None and seconds(ttft_queue_s) == queue:
+        both = f"End to end {total} and TTFT {seconds(ttft_s)}"
+        sentences = [f"{both} include {queue} of waiting for others."]
+    else:
+        if has_waited(timing.queue_s, timing.total_s):
+            sentences = [f"End to end {total} includes {queue} of waiting for others."]
+        if ttft_s is not None:
+            waits = f"TTFT {seconds(ttft_s)} includes {seconds(ttft_queue_s)}"
+            sentences.append(f"{waits} of waiting for others.")
+    return f'<p class="remarks">{" ".join(sentences)}</p>' if sentences else ""
 
 
 def has_waited(waited_s: float, of_s: float) -> bool:

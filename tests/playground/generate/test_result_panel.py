@@ -215,6 +215,11 @@ def test_waiting_for_others_is_told_apart_from_work() -> None:
     spans = (Span("prefill", 0.0, 0.02, tokens=1), Span("queue", 0.02, 3.5))
     later = words(report(Shown("Once", result(timing=timing, spans=spans))))
     assert "End to end 3.60 s includes 3.50 s of waiting for others." in later
+    assert "Waited 3.50 s TTFT 3.52 s TPOT 40 ms" in later
+    both = (Span("queue", 0.0, 1.5), Span("prefill", 1.5, 0.02, tokens=1), Span("queue", 1.52, 2.0))
+    twice = words(report(Shown("Once", result(timing=timing, spans=both))))
+    assert "Waited 3.50 s TPOT 40 ms" in twice
+    assert "TTFT 3.52 s includes 1.50 s of waiting for others." in twice
     at_once = words(report(Shown("Once", result(timing=replace(timing, queue_s=0.02)))))
     assert "Waited" not in at_once
     assert "End to end 3.60 s TTFT" in at_once
