@@ -118,7 +118,7 @@ def test_what_was_added_can_be_chosen_at_once_and_after_the_next_start(
     again = own.start()
     try:
         later = visit(again)
-        assert NAME in later.text("#models_sheet")
+        later.at("#models_sheet", has_text=NAME).wait_for()
         later.open_tab("Playground")
         later.choose_model("small-gpt2")
         later.at("#model", has_text="On this computer").wait_for()

@@ -42,7 +42,8 @@ function tellAddress(tab) {
   if (isTurned && tab !== tabOfAddress()) addToHistory(tab);
   isTurned = false;
   tabInSight = tab;
-  showNews();
+  if (marks.engine) showNews();
+  else look(); // The page has come up with this tab: it need not wait for the next second.
 }
 window.addEventListener("popstate", () => {
   isTurned = false;
