@@ -51,6 +51,7 @@ def charts_place(window: Visit) -> list[int]:
 
 
 def test_the_guide_s_claim_is_measured_live(window: Visit, visit: Callable[..., Visit]) -> None:
+    window.at("#compare_estimate", has_text="Takes about").wait_for()
     estimate = window.text("#compare_estimate")
     assert re.search(r"Takes about [\d.]+ (min|s)", estimate)
     assert "judging by the size of the model" in estimate

@@ -116,6 +116,7 @@ copyAtClick(".copied-code button", (button) => button.nextElementSibling.textCon
 let wasPressed = false;
 for (const kind of ["input", "keydown", "click"]) {
   document.addEventListener(kind, (event) => {
+    if (/_(is|are)_new$/.test(event.target.id)) return; // The page's own press, see `showNews`.
     wasPressed = kind === "click" && event.target.closest?.("button.primary") != null;
   }, true);
 }
