@@ -136,3 +136,12 @@ def test_what_is_new_is_fetched_for_the_tab_in_sight_alone(visit: Open) -> None:
     assert window.page.evaluate(looks) == 0
     window.open_tab("Shapes")
     window.page.wait_for_function(f"({looks}) === 1")
+
+
+def test_a_tab_is_filled_where_a_proxy_keeps_the_news(visit: Open) -> None:
+    window = visit()
+    window.page.route("**/changes", lambda route: route.fulfill(body="<p>This is no JSON.</p>"))
+    window.go()
+    window.settle()
+    window.open_tab("Shapes")
+    window.at("#shapes_summary", has_text="to be compiled").wait_for()

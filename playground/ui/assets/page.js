@@ -183,7 +183,9 @@ let marks = {};
 function showNews() {
   for (const [what, mark] of [["status", marks.status], [tabInSight, marks.engine]]) {
     const button = document.getElementById(`${what}_is_new`);
-    if (!button || mark === undefined || seen[what] === mark) continue;
+    // Where the server cannot be asked for marks, a tab is filled once.
+    const isKnown = what in seen && (mark === undefined || seen[what] === mark);
+    if (!button || isKnown) continue;
     seen[what] = mark;
     button.click();
   }
