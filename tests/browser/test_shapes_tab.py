@@ -114,6 +114,7 @@ def test_one_shape_is_cleared_and_another_stays_on_disk(window: Visit) -> None:
     window.page.wait_for_function(
         "document.querySelectorAll('#shape_map .outcome-hit').length === 2"
     )
+    window.at("#cancel_making:disabled").wait_for()  # else the next engine makes what is left
     window.at("#clear_what label", has_text="One shape").click()
     window.at("#clear_shape input").click()
     window.page.get_by_role("option", name="16 slots · 2 beams · 16 new").click()

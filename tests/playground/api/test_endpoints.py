@@ -285,9 +285,9 @@ def test_a_prediction_comes_true(client: Client) -> None:
     assert after["expected_s"] > 0
     [entry] = [each for each in client.predict(api_name="/entries") if each["key"] == answer["key"]]
     assert entry["first_call"]["cache"] == "miss"
-    assert entry["first_call"]["compile_s"] == pytest.approx(
-        answer["timing"]["compile_s"], rel=0.05
-    )
+    # The phase ends when the prompt begins: on a busy machine a moment after XLA is done.
+    phase_s = answer["timing"]["compile_s"]
+    assert 0.5 * phase_s < entry["first_call"]["compile_s"] <= phase_s
     with pytest.raises(AppError, match="num_beams must be from 1 to 8"):
         client.predict(prompt="x", num_beams=9, api_name="/predict")
 
