@@ -55,9 +55,10 @@ def test_the_first_call_compiles_and_the_second_runs(
     assert window.overflow() == 0
 
 
-def test_each_press_writes_a_new_text_and_tells_its_seed(visit: Open) -> None:
+def test_each_press_writes_a_new_text_and_reports_its_seed(visit: Open) -> None:
     window = visit()
     window.set_number("max_new_tokens", 24)
+    window.set_number("temperature", 2)
     texts, seeds = [], []
     for _ in range(3):
         window.generate()
@@ -65,11 +66,12 @@ def test_each_press_writes_a_new_text_and_tells_its_seed(visit: Open) -> None:
         reported = re.search(r"Seed (\d+)", window.text("#origin"))
         assert reported is not None
         seeds.append(reported[1])
-    assert len(set(texts)) == len(set(seeds)) == 3
+    assert len(set(seeds)) == 3
+    assert len(set(texts)) > 1  # two may be alike by chance: some end with their first token
     window.hold_seed()
     assert window.at("#seed input").input_value() == seeds[-1]
     window.generate()
-    assert window.text("#story .story-new") == texts[-1], "the seed that was told draws it again"
+    assert window.text("#story .story-new") == texts[-1], "the reported seed gives the same text again"
 
     window.at("#view_code button").first.click()
     window.at("#code_form label", has_text="This library").click()

@@ -181,7 +181,7 @@ def test_waiting_in_the_line_is_part_of_the_total_and_no_work(site: Site) -> Non
     worked = [timing["prefill_s"] + timing["decode_s"] for _, timing in took]
     assert sum(worked) <= wall_s
     _, last = took[-1]
-    assert last["queue_s"] >= 0.8 * worked[0], "it waited for the one before it"
+    assert last["queue_s"] >= 0.5 * worked[0], "it waited for the one before it"
     for seconds, timing in took:
         assert timing["total_s"] <= seconds
         assert sum(timing.values()) == pytest.approx(2 * timing["total_s"], rel=0.02)

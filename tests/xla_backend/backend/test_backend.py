@@ -22,6 +22,7 @@ import pytest
 
 from tests import checkpoints
 from tests.oracle import load_oracle
+from tests.waiting import wait_until
 from tests.xla_backend.backend.answers import assert_adds_up, ids
 from tests.xla_backend.model.parity import DecoderOnlyPair
 from xla_backend import (
@@ -132,12 +133,19 @@ def test_other_sizes_are_built_without_tracing_again(counted: Counted, model: st
     assert counted.counts - before == Counter(build=1)
 
 
-def test_eight_threads_that_miss_one_key_build_it_once(counted: Counted, model: str) -> None:
+def test_eight_threads_that_miss_one_key_build_it_once(
+    counted: Counted, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = counted.counts.copy()
-    together = threading.Barrier(8)
+    build, scheduler = FunctionBuilder.build, counted.backend._access.scheduler
+
+    def build_when_all_are_there(*arguments: Any) -> Any:
+        wait_until(lambda: len(scheduler.waiting()) == 7)
+        return build(*arguments)
+
+    monkeypatch.setattr(FunctionBuilder, "build", build_when_all_are_there)
 
     def call(_: int) -> GenerationResult:
-        together.wait()
         return counted.backend.generate(model, PROMPT, SHORT.replace(max_new_tokens=20))
 
     with ThreadPoolExecutor(8) as threads:
@@ -147,14 +155,12 @@ def test_eight_threads_that_miss_one_key_build_it_once(counted: Counted, model: 
     assert len({tuple(ids(result)) for result in results}) == 1
     assert counted.counts - before == Counter(build=1)
     (miss,) = (result for result in results if result.cache is MISS)
-    # The phase also has the way back to the request, for which eight threads may have to queue.
     (compile_s,) = {result.first_call.compile_s for result in results}
-    assert compile_s <= miss.timing.compile_s < compile_s + 0.2
+    assert compile_s <= miss.timing.compile_s
     for result in results:
         assert_adds_up(result.timing)
-        # Who arrived while it compiled has waited, and says so.
         if result.cache is HIT:
-            assert result.timing.queue_s > 0.9 * miss.timing.compile_s
+            assert result.timing.queue_s > compile_s, "it was there before the compile began"
 
 
 def test_a_build_that_fails_leaves_everything_usable(
@@ -438,11 +444,12 @@ def test_a_request_that_waits_for_another_says_how_long(model: str) -> None:
         first = threads.submit(backend.generate, model, PROMPT, SHORT)
         assert first_runs.wait(120)
         second = threads.submit(backend.generate, model, PROMPT, SHORT)
+        wait_until(backend._access.scheduler.waiting)
         time.sleep(1)
         go_on.set()
         first, second = first.result(), second.result()
     assert (first.cache, second.cache) == (MISS, HIT)
-    assert second.timing.queue_s > 0.9
+    assert second.timing.queue_s >= 1
     assert second.timing.queue_s > 2 * max(first.timing.queue_s, second.timing.run_s)
     for result in (first, second):
         assert_adds_up(result.timing)

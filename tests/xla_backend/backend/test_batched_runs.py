@@ -6,6 +6,7 @@ Small random models; what they write alone is the business of `test_parity`.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ from xla_backend.scheduling.batch import fitting
 PROMPT = "Once upon a time"
 SHORT = GenerationOptions(max_new_tokens=8)
 LONG = GenerationOptions(max_new_tokens=200)
+PAUSE_S = 0.5
 MANY = (
     {},
     {"temperature": 0.8, "seed": 3},
@@ -182,6 +184,7 @@ def test_who_comes_while_the_first_prompt_runs_is_generated_with_it(
     def slow(*arguments: Any) -> Any:
         if next(prompts) == 0:
             wait_until(lambda: len(scheduler.waiting()) == 2)
+            time.sleep(PAUSE_S)
         return prefill(*arguments)
 
     monkeypatch.setattr(Engine, "prefill", slow)
@@ -190,9 +193,12 @@ def test_who_comes_while_the_first_prompt_runs_is_generated_with_it(
     results = [answer.result() for answer in answers]
     assert [result.batch_size for result in results] == [3, 3, 3]
     assert [ids(result) for result in results] == [ids(alone)] * 3
-    assert sorted(result.timing.queue_s > 0.001 for result in results) == [False, True, True]
-    for result in results:
-        assert_adds_up(result.timing)
+    first, *others = sorted((result.timing for result in results), key=lambda each: each.queue_s)
+    assert first.prefill_s > PAUSE_S > first.queue_s, "nobody came before it"
+    for timing in others:
+        assert timing.queue_s > PAUSE_S > timing.prefill_s
+    for timing in (first, *others):
+        assert_adds_up(timing)
     after = {entry.batch_size: entry.hits for entry in engine.cached_functions()}
     assert (after[1] - before[1], after[4] - before[4]) == (0, 3)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import wait_until
 from xla_backend import (
     Backend,
     BackendProcess,
@@ -204,12 +205,14 @@ def test_the_engine_s_process_does_the_same() -> None:
 
 def test_the_engine_does_one_thing_at_a_time(engine: Backend) -> None:
     """A comparison waits for the request before it, and says for how long."""
-    with engine._access.scheduler.acquire():
+    scheduler = engine._access.scheduler
+    with scheduler.acquire():
         done: list[FunctionComparison] = []
         thread = threading.Thread(
             target=lambda: done.append(engine.compare_function("dense", 1, calls=1))
         )
         thread.start()
+        wait_until(scheduler.waiting)
         time.sleep(0.2)
         assert not done
     thread.join(60)
