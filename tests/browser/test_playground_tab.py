@@ -71,7 +71,7 @@ def test_each_press_writes_a_new_text_and_reports_its_seed(visit: Open) -> None:
     window.hold_seed()
     assert window.at("#seed input").input_value() == seeds[-1]
     window.generate()
-    assert window.text("#story .story-new") == texts[-1], "the reported seed gives the same text again"
+    assert window.text("#story .story-new") == texts[-1], "its seed gives the same text"
 
     window.at("#view_code button").first.click()
     window.at("#code_form label", has_text="This library").click()
