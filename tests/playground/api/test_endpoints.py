@@ -20,6 +20,7 @@ from gradio_client.exceptions import AppError
 from playground.speech.examples import FOLDER
 from playground.speech.word_differences import word_pairs
 from tests.playground.served import Site
+from tests.waiting import wait_until
 from xla_backend import GenerationOptions
 from xla_backend.checkpoints.models import Registry
 
@@ -308,10 +309,7 @@ def test_shapes_are_made_ahead(client: Client) -> None:
     [shape] = client.predict(**sizes, api_name="/warm")
     key = {"padded_length": 16, "num_beams": 6, "max_new_tokens": 16}
     assert (shape["key"], shape["cache"]) == (key, "miss")
-    deadline = time.monotonic() + 240
-    while not any(each["key"] == key for each in client.predict(api_name="/entries")):
-        assert time.monotonic() < deadline, "it was not made"
-        time.sleep(0.5)
+    wait_until(lambda: key in [each["key"] for each in client.predict(api_name="/entries")])
     assert client.predict(**sizes, api_name="/warm")[0]["cache"] == "hit"
 
 

@@ -19,6 +19,7 @@ from gradio_client import Client
 
 from tests.checkpoints import gpt2
 from tests.playground.served import Served, Site, children, serve
+from tests.waiting import wait_until
 
 ENDS_WITHIN_S = 15.0  # half of what containers are given; on a busy machine, too
 
@@ -134,10 +135,7 @@ def test_an_end_in_the_middle_of_a_compile_is_clean_and_soon(pair: Pair) -> None
     assert len(started) == 1, "the engine"
     client = Client(pair.one.url, verbose=False)
     job = client.submit(prompt="Once", max_new_tokens=900, num_beams=6, api_name="/generate")
-    deadline = time.monotonic() + 240
-    while health(pair.one.url)[1]["engine"]["state"] != "compiling":
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: health(pair.one.url)[1]["engine"]["state"] == "compiling")
     began = time.monotonic()
     pair.one.process.send_signal(signal.SIGTERM)
     assert pair.one.process.wait(4 * ENDS_WITHIN_S) == 0

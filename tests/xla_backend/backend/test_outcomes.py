@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import checkpoints
+from tests.waiting import wait_until
 from tests.xla_backend.backend.new_process import LONG, SHORT
 from xla_backend import (
     Backend,
@@ -44,12 +45,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(checkpoints.gpt2(folder, seed=71, **sizes))
 
 
-def settle(backend: Backend | BackendProcess, timeout_s: float = 120) -> None:
+def settle(backend: Backend | BackendProcess) -> None:
     """Waits for the work in the background."""
-    end = time.monotonic() + timeout_s
-    while backend.prefetching():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: not backend.prefetching())
 
 
 def random_request(
@@ -152,10 +150,7 @@ def test_it_makes_keys_ready_when_told_to_and_gives_up_when_told_to(
 ) -> None:
     key, others = CacheKey(16, 3, 8), [CacheKey(16, 3, 8 * n) for n in range(2, 5)]
     process.prefetch(model, [key, *others])
-    end = time.monotonic() + 240
-    while key not in {entry.key for entry in process.cached_functions()}:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: key in {entry.key for entry in process.cached_functions()})
     process.cancel_prefetch()
     settle(process)
     assert others[-1] not in {entry.key for entry in process.cached_functions()}
@@ -189,10 +184,7 @@ def test_forgetting_everything_compiles_anew_even_what_was_under_way(
     process: BackendProcess, model: str, store: Store
 ) -> None:
     process.prefetch(model, [CacheKey(16, 4, 8 * n) for n in (1, 2, 3)])
-    end = time.monotonic() + 240
-    while not process.prefetching():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(process.prefetching)
     time.sleep(0.5)
     process.clear()
     predicted = process.predict(model, SHORT, SMALL)

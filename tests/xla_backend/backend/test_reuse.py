@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests import checkpoints
+from tests.waiting import wait_until
 from tests.xla_backend.backend.new_process import LONG, SHORT
 from xla_backend import Backend, BucketRules, CacheKey, CacheOutcome, GenerationOptions
 
@@ -33,10 +33,7 @@ def backend(model: str) -> Iterator[Backend]:
 
 def settle(backend: Backend) -> None:
     """Waits for the work in the background."""
-    end = time.monotonic() + 240
-    while backend.prefetching():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: not backend.prefetching())
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])

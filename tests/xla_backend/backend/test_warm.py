@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests import checkpoints
+from tests.waiting import wait_until
 from tests.xla_backend.backend.new_process import LONG, SHORT
 from xla_backend import Backend, BucketRules, CacheKey, CacheOutcome, GenerationOptions
 from xla_backend.__main__ import main
@@ -44,13 +45,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One store for all tests: a process compiles, and so stores, each function once only."""
     return tmp_path_factory.mktemp("kept") / "store"
-
-
-def wait_until(condition: Callable[[], object], timeout_s: float = 60) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 # --- Backend --------------------------------------------------------------------------------------

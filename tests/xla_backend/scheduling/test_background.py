@@ -86,9 +86,7 @@ def test_a_job_whose_patience_ends_runs_beside_requests_and_before_those_that_wa
         work.add("urgent", urgent, patience_s=0.3)
         assert urgent.inside.wait(10)
         assert urgent.began[0] >= added + 0.3
-        while work.pending() != ["patient"]:
-            assert time.monotonic() < added + 10
-            time.sleep(0.005)
+        wait_until(lambda: work.pending() == ["patient"], 10)
         assert len(urgent.began) == 2
         assert patient.began == []
     settle(work)
@@ -201,8 +199,7 @@ def test_cancel_ends_a_job_that_waits_for_an_idle_moment(work: Background) -> No
     job = Steps()
     with work.request():
         work.add("job", job)
-        while job.thread is None:
-            time.sleep(0.005)
+        wait_until(lambda: job.thread)
         work.cancel()
         settle(work)
     assert job.began == []

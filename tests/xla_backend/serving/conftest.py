@@ -9,9 +9,8 @@ import logging
 import os
 import shutil
 import tempfile
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.playground.served import free_port
+from tests.waiting import wait_until
 from xla_backend.serving.settings import ServeSettings
 
 if TYPE_CHECKING:
@@ -69,14 +69,6 @@ class Cluster:
         wait_until(
             lambda: [one.status.state for one in self.backend.replicas()] == ["ready"] * replicas
         )
-
-
-def wait_until(condition: Callable[[], Any], timeout_s: float = 120.0) -> None:
-    """Waits for something that happens elsewhere."""
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,8 @@ import pytest
 from gradio_client import Client
 
 from tests.playground.served import serve as serve_page
-from tests.xla_backend.serving.conftest import Cluster, wait_until
+from tests.waiting import wait_until
+from tests.xla_backend.serving.conftest import Cluster
 from xla_backend import (
     Backend,
     CacheOutcome,
