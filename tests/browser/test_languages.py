@@ -176,7 +176,9 @@ def test_the_switch_works_at_once_and_is_remembered(visit: Open) -> None:
     window = visit()
     before = window.text("#report")
     list_ = window.at("#language")
-    list_.select_option("ar")
+    with window.page.expect_request("**/translations/ar.json") as table:
+        list_.select_option("ar")
+    assert table.value.all_headers()["cache-control"] == "max-age=0", "no older page's texts"
     window.at("#generate", has_text="توليد").wait_for()
     assert window.page.evaluate("document.documentElement.dir") == "rtl"
     request, result = (window.at(f".area-{name}").bounding_box() for name in ("request", "result"))

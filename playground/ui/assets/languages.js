@@ -36,7 +36,8 @@ function allowed(what, otherwise) {
   const tables = { en: {} };
   const fetchTable = async (code) => {
     const root = window.gradio_config?.root ?? "";
-    const answer = await fetch(`${root}/translations/${code}.json`);
+    // Asked for anew, for the texts of a page that was brought up to date may be others.
+    const answer = await fetch(`${root}/translations/${code}.json`, { cache: "no-cache" });
     if (answer.ok) tables[code] = await answer.json();
   };
 
