@@ -54,7 +54,7 @@ def test_back_and_forward_go_through_the_tabs_without_loading_the_page(
     wait_for_tab(window, "statistics")
     window.open_tab("Playground")
     wait_for_tab(window, "playground")
-    assert window.at("#prompt textarea").input_value() == "What I wrote stays."
+    window.has_value("#prompt textarea", "What I wrote stays.")
     assert window.page.evaluate("window.isTheSame")
 
 
@@ -65,12 +65,10 @@ def test_an_address_opens_its_tab_and_a_request_in_it_is_kept(visit: Open, site:
     window.at("#compare").wait_for()
     window.open_tab("Playground")
     window.settle()
-    assert window.at("#prompt textarea").input_value() == "The fox"
+    window.has_value("#prompt textarea", "The fox")
     assert window.text("#link_notice").strip() == ""
-    assert parse_qs(urlsplit(window.page.url).query) == {
-        "tab": ["playground"],
-        "prompt": ["The fox"],
-    }
+    expected = {"tab": ["playground"], "prompt": ["The fox"]}
+    window.page.wait_for_url(lambda url: parse_qs(urlsplit(url).query) == expected)
 
 
 def test_an_address_of_no_tab_opens_the_first(visit: Open, site: Site) -> None:

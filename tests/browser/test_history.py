@@ -106,8 +106,8 @@ def test_runs_are_rerun_pinned_deleted_exported_and_brought_back(visit: Open) ->
     rows.nth(1).get_by_role("button", name="Rerun").click()
     has_runs(window, 3)
     window.wait_for_result()
-    assert window.at("#prompt textarea").input_value() == "=A run with a seed"
-    assert window.at('#max_new_tokens input[type="number"]').input_value() == "10"
+    window.has_value("#prompt textarea", "=A run with a seed")
+    window.has_value('#max_new_tokens input[type="number"]', "10")
     same = [rows.nth(place).locator(".run-text").inner_text() for place in (0, 2)]
     assert same[0] == same[1], "the same seed gives the same text"
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from playground.compare.baselines_report import all_values, baselines_report
 from playground.compare.runs import Variant, VariantRow
@@ -203,7 +204,7 @@ def test_the_switch_works_at_once_and_is_remembered(visit: Open) -> None:
     window.go()
     window.settle()
     window.at("#generate", has_text="توليد").wait_for()
-    assert list_.input_value() == "ar"
+    expect(list_).to_have_value("ar")
     list_.select_option("en")
     window.at("#generate", has_text="Generate").wait_for()
     window.at("#report", has_text="Press Show what XLA does").wait_for()

@@ -95,7 +95,7 @@ def test_a_bad_link_is_told_and_the_rest_is_used(visit: Open, site: Site) -> Non
     assert "<img src=x onerror=alert(1)>" in reported
     assert "Nothing was run" in reported
     assert window.at("#link_notice img").count() == 0
-    window.page.wait_for_function("document.querySelector('#prompt textarea')?.value === 'The fox'")
+    window.has_value("#prompt textarea", "The fox")
     assert window.at("#report .figures").count() == 0
     window.generate()
     assert window.text("#link_notice").strip() == ""
@@ -109,7 +109,7 @@ def test_the_code_follows_the_request_and_presets_set_options_only(visit: Open) 
         """document.querySelector('#num_beams input[type="number"]')?.value === '4'"""
     )
     has_number(window, "temperature", 0)
-    assert window.at("#prompt textarea").input_value() == PROMPT
+    window.has_value("#prompt textarea", PROMPT)
     window.at("#view_code button").first.click()
     wait_for_text(window, "#request_code", "num_beams=4")
     assert "tf.function(model.generate, jit_compile=True)" in window.text("#request_code")
@@ -153,9 +153,7 @@ def test_what_was_written_survives_a_reload(visit: Open, site: Site) -> None:
 
     def is_as_written() -> None:
         window.settle()
-        window.page.wait_for_function(
-            "document.querySelector('#prompt textarea')?.value === 'Half a thought'"
-        )
+        window.has_value("#prompt textarea", "Half a thought")
         expect(window.at("#model input")).to_have_value(re.compile("slow"))
         has_number(window, "max_new_tokens", 11)
         has_number(window, "temperature", 0.6)
@@ -169,17 +167,13 @@ def test_what_was_written_survives_a_reload(visit: Open, site: Site) -> None:
     is_as_written()
     window.go(f"{address}?prompt=Of+a+link")
     window.settle()
-    window.page.wait_for_function(
-        "document.querySelector('#prompt textarea')?.value === 'Of a link'"
-    )
+    window.has_value("#prompt textarea", "Of a link")
     window.write("Of a link, changed")
     window.page.wait_for_function(
         "(sessionStorage.getItem('xla-playground-request') ?? '').includes('changed')"
     )
     window.go()
-    window.page.wait_for_function(
-        "document.querySelector('#prompt textarea')?.value === 'Of a link, changed'"
-    )
+    window.has_value("#prompt textarea", "Of a link, changed")
     assert visit().at("#prompt textarea").input_value() != "Half a thought", "by window"
 
 

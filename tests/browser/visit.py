@@ -6,6 +6,7 @@ Knows the page's element ids. Must not know what any test expects.
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -124,6 +125,10 @@ class Visit:
     def text(self, selector: str) -> str:
         """What an element says."""
         return self.at(selector).inner_text()
+
+    def has_value(self, selector: str, value: str | re.Pattern[str]) -> None:
+        """Waits until this stands in a field."""
+        expect(self.at(selector)).to_have_value(value)
 
     def open_tab(self, name: str) -> None:
         """Opens a tab; on a narrow window it lies in the menu of those that have no room."""
