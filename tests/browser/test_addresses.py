@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.browser.visit import Visit
-from tests.playground.served import Site, was_cut_short
+from tests.playground.served import Site, children, slowed, was_cut_short
 
 Open = Callable[..., Visit]
 
@@ -87,10 +87,12 @@ def test_a_run_goes_on_while_another_tab_is_open(visit: Open, site: Site) -> Non
     window.choose_model("slow-gpt2")
     window.set_number("max_new_tokens", 40)
     ended = len(site.log_lines())
-    window.at("#generate").click()
-    window.at("#stop:enabled").wait_for()
-    window.open_tab("Compare")
-    wait_for_tab(window, "compare")
+    (engine,) = children(site.served.process.pid)
+    with slowed(engine):
+        window.at("#generate").click()
+        window.at("#stop:enabled").wait_for()
+        window.open_tab("Compare")
+        wait_for_tab(window, "compare")
     line = site.line_after(ended, within_s=300.0)
     assert line["end"] == "result"
     assert not was_cut_short(line)

@@ -85,7 +85,9 @@ def test_the_guide_s_claim_is_measured_live(window: Visit, visit: Callable[..., 
     other.wait_for_result()
     headline = other.text("#report")
     assert re.search(r"Work\s+[\d.]+ m?s\s+Waited\s+[\d.]+ s", headline)
-    assert re.search(r"End to end .* and TTFT .* include .* of waiting for others", headline)
+    # In one sentence where both waited as long; between two chunks it may have waited once more.
+    both = r"End to end .* (and TTFT .* include|includes .* TTFT .* includes) .* of waiting for"
+    assert re.search(both, headline)
     said = window.text("#ways .claim")
     assert re.search(r"First call [\d.]+\sm?s → [\d.]+\sm?s, from disk [\d.]+\sm?s\. Later", said)
     assert re.search(r"times faster than eager|no difference within noise from eager", said)

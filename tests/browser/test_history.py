@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.browser.visit import Visit
+from tests.playground.served import Site, children, slowed
 
 Open = Callable[..., Visit]
 TWO_FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
@@ -38,7 +39,7 @@ def upload(window: Visit, name: str, content: str) -> None:
     )
 
 
-def test_tokens_are_shaded_and_read_with_the_keyboard(visit: Open) -> None:
+def test_tokens_are_shaded_and_read_with_the_keyboard(visit: Open, site: Site) -> None:
     window = visit(390, 844, color_scheme="dark")
     window.write("Tokens of a tale")
     window.set_number("max_new_tokens", 12)
@@ -81,9 +82,11 @@ def test_tokens_are_shaded_and_read_with_the_keyboard(visit: Open) -> None:
 
     place = "document.querySelector('#report').offsetTop"
     before = window.page.evaluate(place)
-    window.at("#generate").click()
-    window.at("#report .busy").wait_for(state="attached")
-    assert window.page.evaluate(place) == before, "the report jumps while text streams"
+    (engine,) = children(site.served.process.pid)
+    with slowed(engine):
+        window.at("#generate").click()
+        window.at("#report .busy").wait_for(state="attached")
+        assert window.page.evaluate(place) == before, "the report jumps while text streams"
     window.wait_for_result()
     assert window.page.evaluate(place) == before
 
