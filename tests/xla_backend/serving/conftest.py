@@ -86,8 +86,9 @@ def cluster(
 ) -> Iterator[Cluster]:
     """Two replicas that share a store, in a Ray that this test run starts and ends.
 
-    For the session, though an idle Ray takes a fifth of a core from the tests that follow: the
-    handle's own task goes on in this process, and complains every ten seconds once Ray has ended.
+    For the session, though an idle Ray takes a fifth of a core from the tests that follow, which
+    are therefore few: the handle's own task goes on in this process, and complains every ten
+    seconds once Ray has ended.
     """
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # a short path: Ray's sockets are in it
     before = {name: os.environ.get(name) for name in ENVIRONMENT}
