@@ -57,9 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if is_quick(item.function, *(fixture.func for group in fixtures for fixture in group)):
             item.add_marker("quick")
     slow = {item.path for item in items if not item.get_closest_marker("quick")}
-    # An idle Ray takes a fifth of a core from the tests that follow.
-    on_ray = {item.path for item in items if "cluster" in item.fixturenames}
-    items.sort(key=lambda item: (item.path not in slow, item.path in on_ray))
+    items.sort(key=lambda item: item.path not in slow)
 
 
 def pytest_collection_finish() -> None:

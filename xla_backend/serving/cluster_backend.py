@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import ray
 from ray import serve
@@ -55,7 +55,7 @@ from xla_backend.serving.snapshot import Snapshot
 from xla_backend.serving.work import Work
 
 if TYPE_CHECKING:
-    from ray.serve.handle import DeploymentHandle
+    from ray.serve.handle import DeploymentHandle, DeploymentResponse
 
 ENGINES, BOARD, APPLICATION = "Engines", "Board", "default"
 """Names of the deployments, and of the application where `serve run` is given none."""
@@ -99,7 +99,9 @@ class ClusterBackend(RemoteBackend):
         self._news = threading.Condition()
         self._failure = ""
         self._closed = threading.Event()
-        threading.Thread(target=self._read_board, name="board", daemon=True).start()
+        self._reading: DeploymentResponse[tuple[int, list[Snapshot]]] | None = None
+        self._reader = threading.Thread(target=self._read_board, name="board", daemon=True)
+        self._reader.start()
 
     @classmethod
     def connect(cls, address: str | None = None) -> ClusterBackend:
@@ -240,10 +242,19 @@ class ClusterBackend(RemoteBackend):
         self._call_all(RemoteBackend.clear_functions)
 
     def close(self) -> None:
-        """Ends the connection; the service goes on. Later calls raise `EngineStopped`."""
+        """Ends the connection; the service goes on. Later calls raise `EngineStopped`.
+
+        Afterwards nothing here asks Ray any more: a program that ends Ray while a thread waits for
+        an answer of it may crash.
+        """
         self._closed.set()
         with self._news:
             self._news.notify_all()
+        if self._reading is not None:
+            self._reading.cancel()
+        self._reader.join(READ_S + PATIENCE_S)
+        for handle in (self._engines, self._board):
+            handle.shutdown()
 
     # --- inside ---------------------------------------------------------------------------------
 
@@ -392,9 +403,11 @@ class ClusterBackend(RemoteBackend):
         version, heard = 0, time.monotonic()
         while not self._closed.is_set():
             try:
-                version, snapshots = self._board.read.remote(version, READ_S).result(
-                    timeout_s=READ_S + PATIENCE_S
+                self._reading = reading = cast(
+                    "DeploymentResponse[tuple[int, list[Snapshot]]]",
+                    self._board.read.remote(version, READ_S),
                 )
+                version, snapshots = reading.result(timeout_s=READ_S + PATIENCE_S)
             except (RayError, RayServeException, TimeoutError, RuntimeError) as error:
                 logger.debug("The board does not answer: %s", error)
                 if time.monotonic() - heard > PATIENCE_S:

@@ -80,15 +80,13 @@ def tiny_gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return gpt2(folder, n_positions=1100, n_embd=32, n_layer=1, n_head=2)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster(
     tiny_gpt2: Path, small_gpt2: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     """Two replicas that share a store, in a Ray that this test run starts and ends.
 
-    For the session, though an idle Ray takes a fifth of a core from the tests that follow, which
-    are therefore few: the handle's own task goes on in this process, and complains every ten
-    seconds once Ray has ended.
+    No longer than it is needed: idle it takes a fifth of a core from the tests that follow.
     """
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # a short path: Ray's sockets are in it
     before = {name: os.environ.get(name) for name in ENVIRONMENT}

@@ -6,6 +6,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -20,7 +22,7 @@ from gradio_client import Client
 
 from tests.playground.served import serve as serve_page
 from tests.waiting import wait_until
-from tests.xla_backend.serving.conftest import Cluster
+from tests.xla_backend.serving.conftest import ROOT, Cluster
 from xla_backend import (
     Backend,
     CacheOutcome,
@@ -278,3 +280,26 @@ def test_rays_own_client_is_refused_with_what_to_do_instead() -> None:
 
     with pytest.raises(EngineStopped, match="cannot stream"):
         ClusterBackend.connect("ray://127.0.0.1:10001")
+
+
+ENDS_RAY = """
+import sys, threading
+import ray
+from xla_backend import GenerationOptions
+from xla_backend.serving.cluster_backend import ClusterBackend
+
+address, model = sys.argv[1:]
+backend = ClusterBackend.connect(address)
+print(len(backend.generate(model, "Once", GenerationOptions(max_new_tokens=4)).tokens))
+backend.close()
+print([thread.name for thread in threading.enumerate() if thread.name == "board"])
+ray.shutdown()
+"""
+
+
+def test_a_program_that_closes_its_connection_may_end_ray(cluster: Cluster) -> None:
+    """While a thread waited for an answer of it, Ray crashed at times."""
+    command = [sys.executable, "-c", ENDS_RAY, cluster.address, cluster.model]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-2:] == ["4", "[]"], ended.stderr
