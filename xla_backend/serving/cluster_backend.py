@@ -250,11 +250,16 @@ class ClusterBackend(RemoteBackend):
         self._closed.set()
         with self._news:
             self._news.notify_all()
-        if self._reading is not None:
-            self._reading.cancel()
-        self._reader.join(READ_S + PATIENCE_S)
-        for handle in (self._engines, self._board):
-            handle.shutdown()
+        if not ray.is_initialized():
+            return  # It was ended first: nothing can be asked any more.
+        try:
+            if self._reading is not None:
+                self._reading.cancel()
+            self._reader.join(READ_S + PATIENCE_S)
+            for handle in (self._engines, self._board):
+                handle.shutdown()
+        except (RayError, RayServeException, RuntimeError, ValueError) as error:
+            logger.debug("The service is gone already: %s", error)
 
     # --- inside ---------------------------------------------------------------------------------
 

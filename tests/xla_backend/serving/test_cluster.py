@@ -294,6 +294,7 @@ print(len(backend.generate(model, "Once", GenerationOptions(max_new_tokens=4)).t
 backend.close()
 print([thread.name for thread in threading.enumerate() if thread.name == "board"])
 ray.shutdown()
+backend.close()  # once more, in the wrong order
 """
 
 
