@@ -57,9 +57,7 @@ class ChatWindow(Visit):
 
     def draft_is(self, expected: str) -> None:
         """Waits until it is this."""
-        self.page.wait_for_function(
-            "said => document.querySelector('#chat_text textarea')?.value === said", arg=expected
-        )
+        self.has_value("#chat_text textarea", expected)
 
     def ask(self, text: str) -> None:
         """Sends a message and waits for its answer."""

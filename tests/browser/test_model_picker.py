@@ -83,7 +83,7 @@ def test_the_list_is_in_groups_and_a_key_press_away(visit: Callable[..., Visit])
     window.page.keyboard.type("t5")
     window.page.keyboard.press("Enter")
     input_is_called(window, "Input text")
-    expect(window.at("#model input")).to_have_value("T5 · small-t5 (folder)")
+    window.has_value("#model input", "T5 · small-t5 (folder)")
     assert "small-t5" in window.text("#model")
 
 

@@ -19,7 +19,7 @@ PROMPT = 'It\'s "here" & there: 100% + $x\nnaïve 🦊 <b onclick=1>'
 
 def has_number(window: Visit, option: str, value: float) -> None:
     """Waits until an option has a value."""
-    expect(window.at(f'#{option} input[type="number"]')).to_have_value(str(value))
+    window.has_value(f'#{option} input[type="number"]', str(value))
 
 
 def open_more(window: Visit) -> None:
@@ -66,15 +66,15 @@ def test_a_copied_link_brings_everything_back_and_runs_only_when_told(
     for run in (False, True):
         window.go(running if run else link)
         wait_for_text(window, "#prediction", "2 beams")
-        expect(window.at("#prompt textarea")).to_have_value(PROMPT)
-        expect(window.at("#model input")).to_have_value(re.compile("slow-gpt2"))
+        window.has_value("#prompt textarea", PROMPT)
+        window.has_value("#model input", re.compile("slow-gpt2"))
         has_number(window, "max_new_tokens", 5)
         has_number(window, "num_beams", 2)
         open_more(window)
         has_number(window, "repetition_penalty", 1.35)
         has_number(window, "presence_penalty", -1.2)
-        expect(window.at("#stop_strings textarea")).to_have_value("no such\n\\n\\n")
-        expect(window.at("#early_stopping input:checked")).to_have_value("impossible")
+        window.has_value("#stop_strings textarea", "no such\n\\n\\n")
+        window.has_value("#early_stopping input:checked", "impossible")
         expect(window.at("#exact_key input")).to_be_checked()
         if not run:
             window.page.wait_for_timeout(500)
@@ -154,11 +154,11 @@ def test_what_was_written_survives_a_reload(visit: Open, site: Site) -> None:
     def is_as_written() -> None:
         window.settle()
         window.has_value("#prompt textarea", "Half a thought")
-        expect(window.at("#model input")).to_have_value(re.compile("slow"))
+        window.has_value("#model input", re.compile("slow"))
         has_number(window, "max_new_tokens", 11)
         has_number(window, "temperature", 0.6)
         open_more(window)
-        expect(window.at("#seed input")).to_have_value("77")
+        window.has_value("#seed input", "77")
         expect(window.at("#hold input")).to_be_checked()
 
     window.go()

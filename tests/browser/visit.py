@@ -164,7 +164,7 @@ class Visit:
         field.press("Tab")
 
     def hold_seed(self) -> None:
-        """Has every further run draw with the seed that stands there."""
+        """Has every further run use the seed that stands there."""
         if not self.at("#hold input").is_visible():
             self.at(".area-options .more-options button").first.click()
         self.at("#hold input").check()

@@ -244,8 +244,7 @@ class ClusterBackend(RemoteBackend):
     def close(self) -> None:
         """Ends the connection; the service goes on. Later calls raise `EngineStopped`.
 
-        Afterwards nothing here asks Ray any more: a program that ends Ray while a thread waits for
-        an answer of it may crash.
+        A program may end Ray then: nothing here waits for an answer of it any more.
         """
         self._closed.set()
         with self._news:
@@ -258,7 +257,7 @@ class ClusterBackend(RemoteBackend):
             self._reader.join(READ_S + PATIENCE_S)
             for handle in (self._engines, self._board):
                 handle.shutdown()
-        except (RayError, RayServeException, RuntimeError, ValueError) as error:
+        except (RayError, RayServeException, RuntimeError) as error:
             logger.debug("The service is gone already: %s", error)
 
     # --- inside ---------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ function allowed(what, otherwise) {
   const tables = { en: {} };
   const fetchTable = async (code) => {
     const root = window.gradio_config?.root ?? "";
-    // Asked for anew, for the texts of a page that was brought up to date may be others.
+    // Revalidated: a table that the browser has kept may lack the texts of a newer page.
     const answer = await fetch(`${root}/translations/${code}.json`, { cache: "no-cache" });
     if (answer.ok) tables[code] = await answer.json();
   };
