@@ -137,6 +137,7 @@ class WaitingLine(Queue):
         line.pending_event_ids_session = LRUCache(_MAX_KEPT)
         line._loop = None  # the server's, which there is not yet
         line._closing = LRUCache(_MAX_KEPT)
+        line._closed_at = LRUCache(_MAX_KEPT)
         line._places = []
         line._state_of_programs = None
         line.ANALYTICS_MAX_EVENTS = 0
@@ -149,6 +150,8 @@ class WaitingLine(Queue):
     _behind_proxy: bool
     _loop: asyncio.AbstractEventLoop | None
     _closing: LRUCache[str, asyncio.TimerHandle]  # what closes each page's stream, or closed it
+    # When it was closed, as the loop reads: on a busy machine later than the timer was due.
+    _closed_at: LRUCache[str, float]
     # A program's event has no page: Gradio would describe every part of one for each, which took
     # nine tenths of this process's time.
     _state_of_programs: SessionState | None
@@ -236,9 +239,8 @@ class WaitingLine(Queue):
         if function is None or function.api_visibility != "private":
             return await super().push(body, request, username)
         session = body.session_hash
-        closing = self._closing.get(session)
-        closed_s = asyncio.get_running_loop().time() - closing.when() if closing else math.inf
-        if 0 <= closed_s < _UNREAD_S:
+        closed_s = asyncio.get_running_loop().time() - self._closed_at.get(session, -math.inf)
+        if closed_s < _UNREAD_S:
             await asyncio.sleep(_UNREAD_S - closed_s)
         self.pending_event_ids_session.setdefault(session, set()).add(_NEVER_OVER)
         self._close_when_idle(session)
@@ -326,6 +328,7 @@ class WaitingLine(Queue):
         elif messages is not None:
             over = ProcessCompletedMessage(event_id=_NEVER_OVER, output={}, success=True)
             messages.put_nowait(over)
+            self._closed_at[session] = asyncio.get_running_loop().time()
 
     def _at_engine(self) -> list[Event | Place]:
         """In the order of their arrival."""

@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from playwright.sync_api import TimeoutError as NotInTime
+
 from tests.browser.visit import Visit
 
 if TYPE_CHECKING:
@@ -68,17 +70,13 @@ class ChatWindow(Visit):
 
     def wait_for_answer(self, number: int) -> None:
         """Waits until an answer, counted from 1, is the last one and is finished."""
-        try:
-            self.page.wait_for_function(
-                "n => document.querySelectorAll('#chat .chat-copy').length === n"
-                " && !document.querySelector('#chat .chat-copy.before')"
-                " && !document.querySelector('#chat .caret, #chat .chat-line.busy')"
-                " && !document.getElementById('chat_send').disabled",
-                arg=number,
-            )
-        except Exception as error:
-            shown = [self.text(part) for part in ("#status", "#chat_notice", "#chat")]
-            raise AssertionError(f"no answer; the page shows {shown}") from error
+        self._wait_until(
+            "n => document.querySelectorAll('#chat .chat-copy').length === n"
+            " && !document.querySelector('#chat .chat-copy.before')"
+            " && !document.querySelector('#chat .caret, #chat .chat-line.busy')"
+            " && !document.getElementById('chat_send').disabled",
+            number,
+        )
 
     def questions(self) -> list[str]:
         """What the visitor asked."""
@@ -86,9 +84,9 @@ class ChatWindow(Visit):
 
     def questions_are(self, expected: list[str]) -> None:
         """Waits until these stand there."""
-        self.page.wait_for_function(
+        self._wait_until(
             f"expected => JSON.stringify(({_TEXTS})('#chat [data-testid=\"user\"]')) === expected",
-            arg=_json(expected),
+            _json(expected),
         )
 
     def answers(self) -> list[str]:
@@ -101,10 +99,10 @@ class ChatWindow(Visit):
 
     def answers_are(self, expected: list[str]) -> None:
         """Waits until these stand there."""
-        self.page.wait_for_function(
+        self._wait_until(
             "expected => JSON.stringify([...document.querySelectorAll('#chat [data-text]')]"
             ".map((e) => e.dataset.text)) === expected",
-            arg=_json(expected),
+            _json(expected),
         )
 
     def lines(self) -> list[str]:
@@ -114,8 +112,7 @@ class ChatWindow(Visit):
     def retry(self) -> None:
         """Asks the last question again and waits for its answer."""
         answers = len(self.answers())
-        # So that the answer that is asked for again is not taken for the new one.
-        self.at("#chat .chat-copy").last.evaluate("button => button.classList.add('before')")
+        self._mark_last()
         self.press_message("Retry")
         self.wait_for_answer(answers)
 
@@ -127,17 +124,22 @@ class ChatWindow(Visit):
         """Edits a question, counted from 0, and waits for the answer."""
         self.at('#chat button[aria-label="Edit"]').nth(number).click()
         self.at("#chat .edit-textarea").fill(text)
+        self._mark_last()
         self.at('#chat button[aria-label="Submit"]').click()
-        self.page.wait_for_function(
-            f"said => ({_TEXTS})('#chat [data-testid=\"user\"]').at(-1) === said", arg=text
+        self._wait_until(
+            f"said => ({_TEXTS})('#chat [data-testid=\"user\"]').at(-1) === said", text
         )
         self.wait_for_answer(number + 1)
 
+    def _mark_last(self) -> None:
+        """So that an answer that is asked for again is not taken for the new one."""
+        self.at("#chat .chat-copy").last.evaluate("button => button.classList.add('before')")
+
     def listed_as(self, *expected: str) -> None:
         """Waits until the list says that."""
-        self.page.wait_for_function(
+        self._wait_until(
             f"expected => JSON.stringify(({_TEXTS})('#chat_list button')) === expected",
-            arg=_json(list(expected)),
+            _json(list(expected)),
         )
 
     def open_listed(self, name: str) -> None:
@@ -159,6 +161,15 @@ class ChatWindow(Visit):
         self.bring(file)
         self.at("#chat_shelf_notice .problem:not(.before)").wait_for()
         return said.inner_text()
+
+    def _wait_until(self, script: str, arg: object) -> None:
+        """Waits until a script says so of the page; where it never does, says what is there."""
+        try:
+            self.page.wait_for_function(script, arg=arg)
+        except NotInTime as error:
+            parts = ("#status", "#chat_notice", "#chat", "#chat_list")
+            shown = {part: self.text(part) for part in parts} | {"answers": self.answers()}
+            raise AssertionError(f"it never came to {arg!r}; the page shows {shown}") from error
 
     def bring(self, file: Path) -> None:
         """Imports a file."""

@@ -80,11 +80,15 @@ def shop() -> Iterator[Shop]:
         shop.served.append(text)
         return shop.line.waited_s()
 
+    async def keep_busy(until: str) -> None:
+        time.sleep(float(until) - time.monotonic())
+
     with gr.Blocks(analytics_enabled=False) as app:
         limits = Limits(waiting=4, waiting_each=3)
         line = WaitingLine.of(app, ENGINE, limits, behind_proxy=True)
         gr.api(say, api_name="say", concurrency_id=ENGINE, concurrency_limit=ALONE)
         gr.api(hum, api_name="hum", concurrency_id=ENGINE, concurrency_limit=3)
+        gr.api(keep_busy, api_name="keep_busy")
         gr.api(
             say,
             api_name="mutter",
@@ -248,6 +252,27 @@ def test_a_page_hears_of_an_event_that_it_sends_while_its_stream_is_being_closed
             assert send(client) > 0.15
             with client.stream("GET", data) as stream:
                 assert next(messages(stream)) == "process_completed"
+
+
+def test_a_page_has_time_to_read_that_a_busy_server_closed_its_stream_late(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_line, "IDLE_S", 2.0)
+    index = next(i for i, fn in shop.line.blocks.fns.items() if fn.api_name == "mutter")
+    event = {"fn_index": index, "session_hash": "page", "data": ["a"]}
+    shop.door.set()
+    with httpx.Client(timeout=30) as client:
+        client.post(f"{shop.url}/gradio_api/queue/join", json=event).raise_for_status()
+        last = time.monotonic()
+        url = f"{shop.url}/gradio_api/queue/data?session_hash=page"
+        with client.stream("GET", url) as stream:
+            lines = stream.iter_lines()
+            assert "process_completed" in next(lines)
+            # From before the stream is due to be closed until long after it.
+            shop.ask(str(last + 2.6), "keep_busy")
+            time.sleep(2.3)
+            client.post(f"{shop.url}/gradio_api/queue/join", json=event).raise_for_status()
+            assert time.monotonic() - last > 2.6 + 0.2
 
 
 def test_an_idle_stream_does_not_keep_the_server_from_stopping(shop: Shop) -> None:
