@@ -51,7 +51,7 @@ _NEVER_OVER = "stream_stays_open"
 IDLE_S = 5.0
 """Seconds without an event after which a page's stream is closed all the same: a browser has six
 connections to a server, for all its pages together."""
-_UNREAD_S = 0.25
+_UNREAD_S = 0.5
 """Seconds for which a page may not have read that its stream was closed."""
 _GOODBYE_S = 0.1
 """Seconds that the streams have for their end; what is stopped sends an error instead."""

@@ -249,7 +249,7 @@ def test_a_page_hears_of_an_event_that_it_sends_while_its_stream_is_being_closed
                 assert list(heard) == ["process_completed", "close_stream"]
                 assert time.monotonic() - last > 0.9
             # Until the page must have read the end, it is not told that its event was taken in.
-            assert send(client) > 0.15
+            assert send(client) > 0.3
             with client.stream("GET", data) as stream:
                 assert next(messages(stream)) == "process_completed"
 
@@ -272,7 +272,7 @@ def test_a_page_has_time_to_read_that_a_busy_server_closed_its_stream_late(
             shop.ask(str(last + 2.6), "keep_busy")
             time.sleep(2.3)
             client.post(f"{shop.url}/gradio_api/queue/join", json=event).raise_for_status()
-            assert time.monotonic() - last > 2.6 + 0.2
+            assert time.monotonic() - last > 2.6 + 0.4
 
 
 def test_an_idle_stream_does_not_keep_the_server_from_stopping(shop: Shop) -> None:
