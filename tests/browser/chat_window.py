@@ -29,12 +29,13 @@ class ChatWindow(Visit):
         """Waits until the tab is built, and the page's first questions are answered."""
         self.at("#chat_text textarea").wait_for()
         self.at("#prediction .prediction:not(.awaited)").wait_for(state="attached")
+        self.let_be_filled_in()
 
     def limit(self, new_tokens: int) -> None:
         """Sets how many tokens an answer may have."""
         field = self.at('#chat_max_new_tokens input[type="number"]')
         if not field.is_visible():
-            self.at(".chat-columns .more-options button").first.click()
+            self.open_more(".chat-columns")
         field.fill(str(new_tokens))
         field.press("Tab")
 

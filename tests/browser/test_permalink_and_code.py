@@ -22,10 +22,6 @@ def has_number(window: Visit, option: str, value: float) -> None:
     window.has_value(f'#{option} input[type="number"]', str(value))
 
 
-def open_more(window: Visit) -> None:
-    window.at(".area-options .more-options button").first.click()
-
-
 def wait_for_text(window: Visit, selector: str, text: str) -> None:
     window.page.wait_for_function(
         "([selector, text]) => document.querySelector(selector)?.innerText.includes(text)",
@@ -41,7 +37,7 @@ def test_a_copied_link_brings_everything_back_and_runs_only_when_told(
     window.choose_model("slow-gpt2")
     window.write(PROMPT)
     window.set_number("num_beams", 2)
-    open_more(window)
+    window.open_more()
     window.at("#early_stopping label", has_text="impossible").click()
     window.set_number("repetition_penalty", 1.35)
     window.set_number("presence_penalty", -1.2)
@@ -70,7 +66,7 @@ def test_a_copied_link_brings_everything_back_and_runs_only_when_told(
         window.has_value("#model input", re.compile("slow-gpt2"))
         has_number(window, "max_new_tokens", 5)
         has_number(window, "num_beams", 2)
-        open_more(window)
+        window.open_more()
         has_number(window, "repetition_penalty", 1.35)
         has_number(window, "presence_penalty", -1.2)
         window.has_value("#stop_strings textarea", "no such\n\\n\\n")
@@ -142,7 +138,7 @@ def test_what_was_written_survives_a_reload(visit: Open, site: Site) -> None:
     window.write("Half a thought")
     window.choose_model("slow")
     window.set_number("max_new_tokens", 11)
-    window.at(".area-options .more-options button").first.click()
+    window.open_more()
     window.set_number("temperature", 0.6)
     window.at("#hold input:enabled").check()
     window.set_number("seed", 77)
@@ -157,7 +153,7 @@ def test_what_was_written_survives_a_reload(visit: Open, site: Site) -> None:
         window.has_value("#model input", re.compile("slow"))
         has_number(window, "max_new_tokens", 11)
         has_number(window, "temperature", 0.6)
-        open_more(window)
+        window.open_more()
         window.has_value("#seed input", "77")
         expect(window.at("#hold input")).to_be_checked()
 

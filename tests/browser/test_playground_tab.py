@@ -390,27 +390,31 @@ def keep_the_engine_busy(window: Visit, num_beams: int) -> None:
     window.at("#report .busy").wait_for()
 
 
-def test_a_second_visitor_waits_and_is_told_so(visit: Open) -> None:
+def test_a_second_visitor_waits_and_is_told_so(visit: Open, site: Site) -> None:
     first, second = visit(), visit()
-    keep_the_engine_busy(first, num_beams=5)
-    second.at("#generate").click()
-    second.page.wait_for_function(
-        "document.querySelector('#report')?.innerText.includes('Waiting for others')"
-    )
-    second.at("#status .status-before", has_text="1 request before yours").wait_for()
+    (engine,) = children(site.served.process.pid)
+    with slowed(engine):
+        keep_the_engine_busy(first, num_beams=5)
+        second.at("#generate").click()
+        second.page.wait_for_function(
+            "document.querySelector('#report')?.innerText.includes('Waiting for others')"
+        )
+        second.at("#status .status-before", has_text="1 request before yours").wait_for()
     first.wait_for_result()
     second.wait_for_result()
     waited = re.search(r"Queue\s+([\d.]+ m?s)", second.text("#report .legend >> nth=0"))
     assert waited is not None, "the wait for the first visitor is part of the second one's time"
 
 
-def test_a_run_that_is_stopped_while_it_waits_never_begins(visit: Open) -> None:
+def test_a_run_that_is_stopped_while_it_waits_never_begins(visit: Open, site: Site) -> None:
     first, second = visit(), visit()
-    keep_the_engine_busy(first, num_beams=6)
-    second.at("#generate").click()
-    second.at("#report .busy").wait_for()
-    second.at("#stop").click()
-    second.page.wait_for_function("document.querySelector('#stop')?.disabled")
+    (engine,) = children(site.served.process.pid)
+    with slowed(engine):
+        keep_the_engine_busy(first, num_beams=6)
+        second.at("#generate").click()
+        second.at("#report .busy").wait_for()
+        second.at("#stop").click()
+        second.page.wait_for_function("document.querySelector('#stop')?.disabled")
     first.wait_for_result()
     second.wait_for_result()
     assert "Stopped before it began" in second.text("#notice")
@@ -583,7 +587,7 @@ def test_prompt_lookup_writes_the_same_text_and_tells_of_its_passes(visit: Open)
     window.generate()
     written = window.text("#story .story-new")
     assert "Tokens a pass" not in window.text("#report")
-    window.at(".area-options .more-options button").first.click()
+    window.open_more()
     window.set_number("prompt_lookup_num_tokens", 3)
     window.generate()
     assert window.text("#story .story-new") == written

@@ -104,6 +104,7 @@ class Visit:
         except NotInTime as error:
             said = [self.text("#prediction"), *self.complaints]
             raise AssertionError(f"nothing was predicted; the page said {said}") from error
+        self.let_be_filled_in()
 
     def go(self, url: str = "") -> None:
         """Opens an address in the same window, or the same page anew."""
@@ -130,8 +131,28 @@ class Visit:
         """Waits until this stands in a field."""
         expect(self.at(selector)).to_have_value(value)
 
+    def let_be_filled_in(self) -> None:
+        """Waits until what is shown for the first time can be typed into.
+
+        A frame after it has shown a tab or what was folded up, Gradio fills its fields in, over
+        what a test has typed meanwhile; on a busy machine a frame is long.
+        """
+        self.page.evaluate(
+            "() => new Promise((then) => requestAnimationFrame(() => requestAnimationFrame(then)))"
+        )
+
+    def open_more(self, area: str = ".area-options") -> None:
+        """Opens the options that are folded up."""
+        self.at(f"{area} .more-options button").first.click()
+        self.at(f"{area} .more-options input").first.wait_for()
+        self.let_be_filled_in()
+
     def open_tab(self, name: str) -> None:
         """Opens a tab; on a narrow window it lies in the menu of those that have no room."""
+        self._press_tab(name)
+        self.let_be_filled_in()
+
+    def _press_tab(self, name: str) -> None:
         in_bar = self.page.get_by_role("tab", name=name)
         in_menu = self.at(".overflow-dropdown button", has_text=name)
         for _ in range(40):
@@ -166,7 +187,7 @@ class Visit:
     def hold_seed(self) -> None:
         """Has every further run use the seed that stands there."""
         if not self.at("#hold input").is_visible():
-            self.at(".area-options .more-options button").first.click()
+            self.open_more()
         self.at("#hold input").check()
 
     def watch_story(self) -> None:
