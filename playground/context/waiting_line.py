@@ -150,7 +150,7 @@ class WaitingLine(Queue):
     _behind_proxy: bool
     _loop: asyncio.AbstractEventLoop | None
     _closing: LRUCache[str, asyncio.TimerHandle]  # what closes each page's stream, or closed it
-    # When it was closed, as the loop reads: on a busy machine later than the timer was due.
+    # When it was closed, by the loop's clock: on a busy machine later than the timer was due.
     _closed_at: LRUCache[str, float]
     # A program's event has no page: Gradio would describe every part of one for each, which took
     # nine tenths of this process's time.
