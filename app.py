@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 flags.memory_limit,
                 watchers,
                 added,
-                flags.prefix_cache,
+                flags.kv_memory,
                 flags.weights,
             )
             inspector = backend.inspector
@@ -129,7 +129,7 @@ def start_engine(
     memory_limit: str = "",
     watchers: Sequence[Callable[[FinishedRequest], None]] = (),
     added: AddedModels | None = None,
-    prefix_cache: str = "",
+    kv_memory: str = "",
     weights: str = "",
 ) -> BackendProcess:
     """Starts the engine's process, without waiting for it.
@@ -142,13 +142,13 @@ def start_engine(
             empty for the default.
         watchers: are told of each request that has ended.
         added: what may be used besides.
-        prefix_cache: what it may hold of earlier prompts; as for the memory limit.
+        kv_memory: what the keys and values of a model may take; as for the memory limit.
         weights: what weights are kept in; empty for the default, see `Registry`.
     """
     from playground import examples_for
     from xla_backend.checkpoints.models import folder_info
     from xla_backend.process.backend_process import BackendProcess
-    from xla_backend.process.memory import DEFAULT_LIMIT, DEFAULT_PREFIX_CACHE
+    from xla_backend.process.memory import DEFAULT_LIMIT, DEFAULT_KV_MEMORY
     from xla_backend.serving.settings import first_model, open_registry
 
     def tell(finished: FinishedRequest) -> None:
@@ -163,7 +163,7 @@ def start_engine(
         store=store,
         warm_up=examples_for(info or folder_info(first))[0].options,
         memory_limit=memory_limit or DEFAULT_LIMIT,
-        prefix_cache=prefix_cache or DEFAULT_PREFIX_CACHE,
+        kv_memory=kv_memory or DEFAULT_KV_MEMORY,
         on_request=tell if watchers else None,
     )
 

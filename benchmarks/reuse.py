@@ -28,7 +28,7 @@ def main() -> None:
     """Measures and prints a table."""
     arguments = terminal.options(__doc__, model="124m", num_beams=1, work=terminal.WORK)
     from xla_backend import Backend, CacheKey, GenerationOptions
-    from xla_backend.scheduling import prediction
+    from xla_backend.engine import prediction
 
     model = str(gpt2_124m(arguments.work)) if arguments.model == "124m" else arguments.model
     options = GenerationOptions(max_new_tokens=EXACT[1], num_beams=arguments.num_beams)

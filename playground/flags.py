@@ -16,7 +16,7 @@ from typing import Any
 from playground.context.limits import PUBLIC_LIMITS, Limits
 from xla_backend.checkpoints.rotary_form import DEFAULT_CONTEXT, LONGEST_CONTEXT
 from xla_backend.interface.errors import InvalidRequest
-from xla_backend.process.memory import DEFAULT_LIMIT, DEFAULT_PREFIX_CACHE, limit_from
+from xla_backend.process.memory import DEFAULT_LIMIT, DEFAULT_KV_MEMORY, limit_from
 from xla_backend.products import kinds
 
 BACKENDS = ("process", "ray")
@@ -154,9 +154,9 @@ FLAGS = (
         how={"metavar": "AMOUNT"},
     ),
     Flag(
-        "--prefix-cache",
-        "what the engine may hold to go on with conversations without reading them again: 512MB, "
-        "5%% of the memory, off (PLAYGROUND_PREFIX_CACHE; default: 512MB)",
+        "--kv-memory",
+        "what the keys and values of the rows and of earlier conversations may take: 1GB, 5%% of "
+        "the memory (PLAYGROUND_KV_MEMORY; default: 1GB)",
         how={"metavar": "AMOUNT"},
     ),
     Flag(
@@ -263,7 +263,7 @@ def _problem(flags: argparse.Namespace) -> str:
         return "--mcp cannot have a --password: Gradio's tools for agents do not send one on"
     try:
         limit_from(flags.memory_limit or DEFAULT_LIMIT, of=None)
-        limit_from(flags.prefix_cache or DEFAULT_PREFIX_CACHE, of=None)
+        limit_from(flags.kv_memory or DEFAULT_KV_MEMORY, of=None)
         kinds.chosen(flags.weights)
     except (ValueError, InvalidRequest) as error:
         return str(error)

@@ -204,7 +204,7 @@ def test_the_page_s_side_of_the_backend_loads_no_tensorflow() -> None:
     """The page is up in seconds because its process never imports TensorFlow or Keras."""
     modules = [
         "xla_backend.process.backend_process",
-        "xla_backend.scheduling.prediction",
+        "xla_backend.engine.prediction",
         "xla_backend.baselines.comparison",
         *(n for n in modules_of("xla_backend") if room_of(n) in ("interface", "checkpoints")),
     ]
@@ -213,7 +213,7 @@ def test_the_page_s_side_of_the_backend_loads_no_tensorflow() -> None:
 
 def test_the_engine_loads_no_server() -> None:
     """FastAPI is for who offers the API: neither the library nor an engine's process needs it."""
-    engine = ("xla_backend.process.engine_process", "xla_backend.backend.importing")
+    engine = ("xla_backend.process.engine_process", "xla_backend.engine.importing")
     assert loaded({"fastapi", "starlette", "gradio"}, "xla_backend", *engine) == set()
 
 

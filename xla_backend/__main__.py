@@ -22,7 +22,6 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from xla_backend import __version__
-from xla_backend.backend.importing import import_engine
 from xla_backend.baselines import overlay
 from xla_backend.checkpoints.models import (
     DEFAULT_MODEL,
@@ -37,6 +36,9 @@ from xla_backend.compilation.startup import (
     prepare_environment,
 )
 from xla_backend.compilation.store import FOLDER_VARIABLE, open_store
+from xla_backend.engine.importing import import_engine
+from xla_backend.engine.row_scheduler import ROW_COUNTS
+from xla_backend.engine.vocabulary import Vocabulary
 from xla_backend.inspection import table
 from xla_backend.inspection.inspector import Inspector
 from xla_backend.interface.buckets import CacheKey
@@ -46,12 +48,10 @@ from xla_backend.interface.prompt import question
 from xla_backend.interface.results import CacheOutcome, GenerationResult, ModelInfo, Transcription
 from xla_backend.interface.timing import PHASES, RESTORING
 from xla_backend.products import kinds
-from xla_backend.scheduling.batch import BATCH_SIZES
-from xla_backend.scheduling.vocabulary import Vocabulary
 from xla_backend.terminal_chat import TerminalChat
 
 if TYPE_CHECKING:
-    from xla_backend.backend.backend import Backend
+    from xla_backend.engine.backend import Backend
 
 OK, PROGRAM_FAULT, REQUEST_FAULT, INTERRUPTED = 0, 1, 2, 130
 
@@ -196,33 +196,35 @@ def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
             _numbers("max_new_tokens", parsed.max_new_tokens) or [default],
         )
     ]
-    batch_sizes = _numbers("batch_sizes", parsed.batch_sizes)
-    if wrong := sorted(set(batch_sizes) - set(BATCH_SIZES)):
-        raise InvalidRequest(f"batch_sizes can be 1, 2, 4 and 8, not {wrong[0]}.")
-    if is_speech and batch_sizes != [1]:
-        raise InvalidRequest("Recordings run one at a time: leave batch_sizes out.")
+    pool_rows = _numbers("pool_rows", parsed.pool_rows)
+    if wrong := sorted(set(pool_rows) - set(ROW_COUNTS)):
+        raise InvalidRequest(f"pool_rows can be 1, 2, 4, 8 and 16, not {wrong[0]}.")
     if open_store(parsed.store) is None:
         raise InvalidRequest(_NO_STORE_TO_FILL)
     backend = _open_backend(parsed)
     keys = _keys(backend, parsed.model, lengths, options)
+    pooled = backend.pool_key(parsed.model) if pool_rows else None
+    if pool_rows and pooled is None:
+        raise InvalidRequest(f"{parsed.model} has no pool: leave pool_rows out.")
     from tqdm import tqdm
 
     # A bar only on a terminal; programs read the lines on stdout.
-    total = len(keys) * len(batch_sizes)
+    total = len(keys) + len(pool_rows)
     with tqdm(total=total, unit="function", file=sys.stderr, disable=None) as bar:
 
-        def tell(size: int, key: CacheKey, outcome: CacheOutcome, seconds: float) -> None:
-            of = f"{key} for {size} requests" if size > 1 else str(key)
+        def tell(rows: int, key: CacheKey, outcome: CacheOutcome, seconds: float) -> None:
+            of = f"{key} for {rows} rows" if rows > 1 else str(key)
             line = f"{outcome.value.upper()} · {of} · {seconds:.3f} s"
             if parsed.json:
-                values = {"key": key.to_dict(), "batch_size": size, "cache": outcome.value}
+                values = {"key": key.to_dict(), "rows": rows, "cache": outcome.value}
                 line = json.dumps({"model": parsed.model, **values, "total_s": seconds})
             bar.clear()
             print(line, file=out, flush=True)
             bar.update()
 
-        for size in batch_sizes:
-            backend.warm(parsed.model, keys, partial(tell, size), size)
+        backend.warm(parsed.model, keys, partial(tell, 1))
+        for rows in pool_rows if pooled else ():
+            backend.warm(parsed.model, [pooled], partial(tell, rows), rows)
     backend.close()
     return OK
 
@@ -324,7 +326,7 @@ def _open_backend(parsed: argparse.Namespace) -> Backend:
     quiet = contextlib.nullcontext() if parsed.verbose else captured_native_stderr()
     with quiet:
         import_engine()
-        from xla_backend.backend.backend import Backend
+        from xla_backend.engine.backend import Backend
     backend = Backend(registry, store=parsed.store)
     backend.load(parsed.model)
     return backend
@@ -450,7 +452,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
                 ("--padded-lengths", None, "prompt lengths in tokens, rounded up as prompts are"),
                 ("--num-beams", "1", "numbers of beams (default: 1)"),
                 ("--max-new-tokens", None, "numbers of new tokens, rounded up likewise"),
-                ("--batch-sizes", "1", "how many requests run at once: of 1, 2, 4, 8 (default: 1)"),
+                ("--pool-rows", None, "of the pool for all lengths: for how many rows, 1 to 16"),
             )
         }
         | _WEIGHTS

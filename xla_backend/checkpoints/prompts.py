@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xla_backend.interface.buckets import BucketRules, CacheKey, pool_key
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.prompt import Message, TokenIds
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from xla_backend.checkpoints.tokenization import Tokenizer
     from xla_backend.interface.options import GenerationOptions
     from xla_backend.interface.prompt import Prompt
+    from xla_backend.interface.requests import TextRequest
     from xla_backend.interface.results import ModelInfo
 
 ROLES = ("system", "user", "assistant")
@@ -89,24 +91,42 @@ def _empty(do: str) -> InvalidRequest:
     return InvalidRequest(f"The prompt is empty. Write a few words for the model to {do}.")
 
 
-def runs_in_chunks(info: ModelInfo, cache_salt: str) -> bool:
-    """Whether a prompt runs in chunks behind what is kept of earlier ones, and is kept itself."""
-    return bool(cache_salt) and info.family == "decoder-only"
+def is_pooled(info: ModelInfo, request: TextRequest) -> bool:
+    """Whether a request runs as a row of the model's pool."""
+    asks = bool(request.cache_salt or request.options.prompt_lookup_num_tokens)
+    is_possible = info.family == "decoder-only" and info.context_length is not None
+    return asks and is_possible and request.options.num_beams == 1 and not request.exact_key
 
 
-def drafts_of(info: ModelInfo, options: GenerationOptions) -> int:
-    """How many drafts a pass of the model verifies.
+def check_drafts(info: ModelInfo, options: GenerationOptions) -> None:
+    """Checks that a model can verify the drafts that are asked for.
 
     Raises:
-        InvalidRequest: there shall be some, and the model cannot verify any.
+        InvalidRequest: it cannot.
     """
-    drafts = options.prompt_lookup_num_tokens
-    if drafts and info.family != "decoder-only":
+    if options.prompt_lookup_num_tokens and info.family != "decoder-only":
         raise InvalidRequest(
             f"prompt_lookup_num_tokens works with decoder-only models, and {info.name} is none: "
             "leave it out."
         )
-    return drafts
+
+
+def key_for(
+    rules: BucketRules, info: ModelInfo, prompt_tokens: int, request: TextRequest
+) -> CacheKey:
+    """The cache key that fits a request best.
+
+    Raises:
+        InvalidRequest: as `check_drafts`.
+    """
+    options = request.options
+    check_drafts(info, options)
+    if is_pooled(info, request):
+        assert info.context_length is not None, "is_pooled"
+        return pool_key(info.context_length, options.prompt_lookup_num_tokens)
+    return rules.key_for(
+        prompt_tokens, options.num_beams, options.max_new_tokens, info.context_length
+    )
 
 
 def check_length(prompt_tokens: int, max_new_tokens: int, info: ModelInfo) -> None:

@@ -94,10 +94,10 @@ class FunctionCache(Generic[Function]):
                 self._building.pop(name, None)
             return slot, slot.built.outcome
 
-    def peek(self, model: str, key: AnyKey) -> Function | None:
-        """The function for single requests, if it is in memory; that is no hit."""
+    def peek(self, model: str, key: AnyKey, batch_size: int = 1) -> Function | None:
+        """The function of a cache key, if it is in memory; that is no hit."""
         with self._lock:
-            slot = self._slots.get((model, key, 1))
+            slot = self._slots.get((model, key, batch_size))
             return None if slot is None else slot.built.function
 
     def record(self, slot: Slot[Function], run_s: float) -> None:
@@ -118,8 +118,8 @@ class FunctionCache(Generic[Function]):
                 if of == model and batch_size == 1 and isinstance(key, CacheKey)
             }
 
-    def batch_sizes(self, model: str, key: AnyKey) -> set[int]:
-        """Batch sizes of a cache key's functions in memory."""
+    def row_counts(self, model: str, key: AnyKey) -> set[int]:
+        """For how many rows a cache key's functions are in memory."""
         with self._lock:
             return {size for of, other, size in self._slots if (of, other) == (model, key)}
 

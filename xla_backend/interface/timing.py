@@ -92,7 +92,7 @@ class Stopwatch:
     def __init__(self, phase: str, started: float | None = None) -> None:
         """Starts in a phase, now or at an earlier `time.perf_counter()` reading."""
         now = time.perf_counter()
-        self._started = self._entered = now if started is None else min(started, now)
+        self.started = self._entered = now if started is None else min(started, now)
         self._spans: list[Span] = []
         self._span_started = self._entered
         self._tokens = 0
@@ -108,20 +108,27 @@ class Stopwatch:
             self._paused += now - self._entered
         else:
             self._seconds[self._phase] += now - self._entered
-        if self._phase == "prefill" != phase and self._first_token_s is None:
-            self._first_token_s = now - self._started - self._paused
         self._entered = now
         if phase != self._phase:
             self._end_span()
         self._phase = phase
 
-    def count(self, tokens: int) -> None:
-        """Counts new tokens, which the current phase brought."""
+    def lap(self, tokens: int = 0) -> None:
+        """Ends a call of a compiled function, which brought new tokens."""
         self._tokens += tokens
+        self.enter(self._phase)
+        if tokens and self._first_token_s is None:
+            self._first_token_s = self._entered - self.started - self._paused
+        self._end_span()
 
     def pause_for(self, name: str, seconds: float) -> None:
-        """Names the last seconds of a pause."""
-        self._spans.append(Span(name, time.perf_counter() - seconds, seconds))
+        """Names the last seconds, up to now, and takes them out of the phase under way."""
+        self.enter(self._phase)
+        if self._phase is not None:
+            self._seconds[self._phase] -= seconds
+        self._paused += seconds
+        self._span_started = self._entered
+        self._spans.append(Span(name, self._entered - seconds, seconds))
 
     def spans(self) -> tuple[Span, ...]:
         """What happened up to the last reading, to whose phases these durations add up."""
@@ -136,7 +143,7 @@ class Stopwatch:
         self._span_started, self._tokens = self._entered, 0
 
     def since_first_token_s(self) -> float:
-        """Seconds since the first prefill ended, without the pauses; 0 before it has."""
+        """Seconds since the first token, without the pauses; 0 before there is one."""
         if self._first_token_s is None:
             return 0.0
         return self.read().total_s - self._first_token_s
@@ -145,7 +152,7 @@ class Stopwatch:
         """The timing up to now; the current phase continues."""
         self.enter(self._phase)
         # Reads the clock once for both: another program could run before a second reading.
-        total = self._entered - self._started - self._paused
+        total = self._entered - self.started - self._paused
         return Timing(
             **{f"{name}_s": value for name, value in self._seconds.items()}, total_s=total
         )

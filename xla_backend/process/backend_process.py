@@ -23,6 +23,8 @@ from xla_backend.checkpoints.models import DEFAULT_MODEL, Registry
 from xla_backend.child_process.parent_side import CLOSE_S
 from xla_backend.compilation import naming
 from xla_backend.compilation.store import open_store
+from xla_backend.engine.row_scheduler import ROW_COUNTS
+from xla_backend.engine.vocabulary import Vocabulary
 from xla_backend.inspection.inspector import Inspector
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.buckets import BucketRules, CacheKey
@@ -53,8 +55,6 @@ from xla_backend.process.remote_backend import RemoteBackend, RemoteStream
 from xla_backend.process.request_log import FinishedRequest
 from xla_backend.process.supervisor import EngineHealth, Supervisor
 from xla_backend.process.watchdog import Patience
-from xla_backend.scheduling.batch import BATCH_SIZES
-from xla_backend.scheduling.vocabulary import Vocabulary
 
 
 class BackendProcess(RemoteBackend):
@@ -79,7 +79,7 @@ class BackendProcess(RemoteBackend):
         store: Path | str | None = None,
         warm_up: GenerationOptions | None = DEFAULT_OPTIONS,
         memory_limit: str = memory.DEFAULT_LIMIT,
-        prefix_cache: str = memory.DEFAULT_PREFIX_CACHE,
+        kv_memory: str = memory.DEFAULT_KV_MEMORY,
         patience: Patience = Patience(),  # noqa: B008 (immutable)
         on_request: Callable[[FinishedRequest], None] | None = None,
     ) -> None:
@@ -96,8 +96,8 @@ class BackendProcess(RemoteBackend):
                 before those that earlier runs used most; None to make nothing ready by itself.
             memory_limit: what the child may hold; see `memory.limit_from`. A single request that
                 needs more gets more, and the child is replaced after it.
-            prefix_cache: what the keys and values of ended requests with a `cache_salt` may hold,
-                likewise; "off" keeps none.
+            kv_memory: what the keys and values of a model's rows and of cached prefixes may take,
+                likewise; at least what one row needs.
             patience: after which silence a child counts as hung.
             on_request: told of every request that has ended, from any thread; must return soon.
 
@@ -118,7 +118,7 @@ class BackendProcess(RemoteBackend):
                 warm_up=warm_up,
                 log_level=logging.NOTSET,  # each child gets the level of its start
                 memory_limit=memory.limit_from(memory_limit, memory.total()),
-                prefix_cache_bytes=memory.limit_from(prefix_cache, memory.total()) or 0,
+                kv_bytes=memory.limit_from(kv_memory, memory.total()) or 0,
             ),
             on_status,
             on_request,
@@ -217,7 +217,7 @@ class BackendProcess(RemoteBackend):
             identity = self.vocabulary(model).identity
             names = [
                 *naming.prompt_code_entries(identity, key),
-                *(naming.decode_code_entry(identity, key, size) for size in BATCH_SIZES),
+                *(naming.decode_code_entry(identity, key, size) for size in ROW_COUNTS),
             ]
 
         def forget_stored() -> None:

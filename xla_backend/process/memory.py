@@ -60,8 +60,8 @@ def available(root: Path = _ROOT) -> int | None:
     return min((amount for amount in amounts if amount is not None), default=None)
 
 
-DEFAULT_PREFIX_CACHE = "512MB"
-"""Some ten thousand tokens of a model with 135 million weights."""
+DEFAULT_KV_MEMORY = "1GB"
+"""Some twenty thousand tokens of a model with 135 million weights."""
 
 
 def limit_from(text: str, of: int | None) -> int | None:

@@ -42,6 +42,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from xla_backend.engine.pools import DEFAULT_KV_BYTES
 from xla_backend.interface.buckets import BucketRules
 from xla_backend.interface.function_comparison import FunctionRequest
 from xla_backend.interface.options import DEFAULT_MAX_SECONDS, AudioInput, GenerationOptions
@@ -76,7 +77,7 @@ class Settings:
             those that earlier runs used most; None to make nothing ready.
         log_level: records of this package from this level on are sent to the parent.
         memory_limit: bytes that the process should not grow beyond; None for no bound.
-        prefix_cache_bytes: see `Backend`.
+        kv_bytes: see `Backend`.
     """
 
     registry: Registry
@@ -86,7 +87,7 @@ class Settings:
     warm_up: GenerationOptions | None
     log_level: int
     memory_limit: int | None = None
-    prefix_cache_bytes: int = 0
+    kv_bytes: int = DEFAULT_KV_BYTES
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Self
 
+from xla_backend.engine.vocabulary import Vocabulary
 from xla_backend.interface.backend import AnyStream, Chunk, Result, ServedBackend
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.errors import EngineStopped
@@ -19,13 +20,13 @@ from xla_backend.interface.options import (
     GenerationOptions,
 )
 from xla_backend.interface.prompt import Prompt
+from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import (
     GenerationResult,
     Prediction,
     TranscribedWindow,
     Transcription,
 )
-from xla_backend.scheduling.vocabulary import Vocabulary
 
 
 class RemoteStream(AnyStream[Chunk, Result]):
@@ -201,7 +202,8 @@ class RemoteBackend(ServedBackend):
         exact_key: bool = False,
         cache_salt: str = "",
     ) -> Prediction:
-        wanted, tokens = self.vocabulary(model).prompt_key(self._rules, prompt, options, cache_salt)
+        request = TextRequest(model, prompt, options, exact_key, cache_salt)
+        wanted, tokens = self.vocabulary(model).prompt_key(self._rules, request)
         return self.predict_key(model, wanted, tokens, exact_key)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:

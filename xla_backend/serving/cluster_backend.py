@@ -25,6 +25,8 @@ from ray.serve.exceptions import RayServeException, RequestCancelledError
 
 from xla_backend.checkpoints import audio
 from xla_backend.compilation import naming
+from xla_backend.engine import prediction
+from xla_backend.engine.vocabulary import Vocabulary
 from xla_backend.interface import errors
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.buckets import BucketRules, CacheKey
@@ -47,8 +49,6 @@ from xla_backend.interface.results import (
     Transcription,
 )
 from xla_backend.process.remote_backend import RemoteBackend, RemoteStream
-from xla_backend.scheduling import prediction
-from xla_backend.scheduling.vocabulary import Vocabulary
 from xla_backend.serving import snapshot as views
 from xla_backend.serving.routing import Route, function_id, spill_at
 from xla_backend.serving.snapshot import Snapshot

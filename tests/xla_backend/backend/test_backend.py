@@ -1,4 +1,4 @@
-"""Tests of `xla_backend.backend.backend`: requests, streams, their timings, and what is refused.
+"""Tests of `xla_backend.engine.backend`: requests, streams, their timings, and what is refused.
 
 Texts come from small random models; that they are the right ones is `test_parity`'s business.
 """
@@ -41,7 +41,7 @@ from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.model.decoding import Decoder
 from xla_backend.model.functions import FunctionBuilder
 from xla_backend.model.generation import Generation
-from xla_backend.scheduling import batch
+from xla_backend.engine import batch
 
 ROOT = Path(__file__).resolve().parents[3]
 PROMPT = "Once upon a time"

@@ -10,9 +10,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 SCRIPT = """
 import gc, sys
-from xla_backend.backend.importing import import_engine
+from xla_backend.engine.importing import import_engine
 import_engine()
-assert {"tensorflow", "xla_backend.backend.backend"} <= set(sys.modules)
+assert {"tensorflow", "xla_backend.engine.backend"} <= set(sys.modules)
 assert not {"keras", "pandas"} & set(sys.modules), "left out, and not needed"
 assert gc.isenabled(), "garbage is collected again"
 assert gc.get_freeze_count() > 20 * len(gc.get_objects()), "but not looked for in what was imported"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.xla_backend.backend.answers import ids
 from xla_backend import Backend, GenerationOptions, GenerationResult, InvalidRequest
-from xla_backend.backend.stop_strings import StopStrings
+from xla_backend.engine.stop_strings import StopStrings
 
 PROMPT = "Once upon a time"
 LONG = GenerationOptions(max_new_tokens=120)

@@ -30,7 +30,7 @@ from xla_backend import (
     InvalidRequest,
     Transcription,
 )
-from xla_backend.backend.transcription import SILENCE
+from xla_backend.engine.transcription import SILENCE
 
 RATE = 16_000
 WINDOW_S = 2.0

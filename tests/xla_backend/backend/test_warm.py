@@ -26,7 +26,7 @@ from xla_backend.__main__ import main
 from xla_backend.compilation.store import Store
 from xla_backend.compilation.traced_function import TracedFunction
 from xla_backend.model.functions import MAX_WARM_UP_LENGTH, FunctionBuilder
-from xla_backend.scheduling import background
+from xla_backend.engine import background
 
 ROOT = Path(__file__).resolve().parents[3]
 RULES = BucketRules((8, 16), (4, 8))

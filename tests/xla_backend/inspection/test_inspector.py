@@ -19,7 +19,7 @@ from xla_backend.compilation.store import Store
 from xla_backend.inspection.inspection import Inspection
 from xla_backend.inspection.inspector import TEXTS, Inspector
 from xla_backend.inspection.measurement import Measurement
-from xla_backend.scheduling.vocabulary import Vocabulary
+from xla_backend.engine.vocabulary import Vocabulary
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = CacheKey(16, 1, 8)

@@ -197,9 +197,9 @@ class ParentSide:
 
 @pytest.fixture
 def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[ParentSide]:
-    module = types.ModuleType("xla_backend.backend.backend")
+    module = types.ModuleType("xla_backend.engine.backend")
     module.Backend = PretendedBackend
-    monkeypatch.setitem(sys.modules, "xla_backend.backend.backend", module)
+    monkeypatch.setitem(sys.modules, "xla_backend.engine.backend", module)
     side = ParentSide()
     yield side
     side.channel.send(("close", None))

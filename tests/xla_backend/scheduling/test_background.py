@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import wait_until
-from xla_backend.scheduling import background
-from xla_backend.scheduling.background import Background
+from xla_backend.engine import background
+from xla_backend.engine.background import Background
 
 ROOT = Path(__file__).resolve().parents[3]
 Wait = Callable[[], None]
@@ -227,7 +227,7 @@ def test_a_job_that_fails_is_logged_and_the_next_one_runs(
     def fail(wait_until_idle: Wait) -> None:
         raise ZeroDivisionError
 
-    caplog.set_level(logging.ERROR, logger="xla_backend.scheduling.background")
+    caplog.set_level(logging.ERROR, logger="xla_backend.engine.background")
     job = Steps()
     work.add("bad", fail)
     work.add("good", job)
@@ -262,7 +262,7 @@ def test_a_dropped_queue_of_jobs_goes_away() -> None:
 def test_a_process_ends_in_peace_in_the_middle_of_a_job() -> None:
     script = (
         "import time\n"
-        "from xla_backend.scheduling.background import Background\n"
+        "from xla_backend.engine.background import Background\n"
         "def job(wait):\n"
         "    while True:\n"
         "        wait(); print('step', flush=True); time.sleep(0.3); print('done', flush=True)\n"

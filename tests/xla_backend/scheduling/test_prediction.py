@@ -1,4 +1,4 @@
-"""Tests of `xla_backend.scheduling.prediction`."""
+"""Tests of `xla_backend.engine.prediction`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xla_backend import CacheEntry, CacheKey, CacheOutcome, FirstCall, Predictio
 from xla_backend.compilation.naming import Part
 from xla_backend.interface.results import KeyHistory
 from xla_backend.interface.timing import summarize
-from xla_backend.scheduling.prediction import choose, predict, reusable
+from xla_backend.engine.prediction import choose, predict, reusable
 
 WANTED = CacheKey(16, 1, 32)
 

@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.waiting import wait_until
-from xla_backend.scheduling import scheduler as turns_module
+from xla_backend.engine import scheduler as turns_module
 from xla_backend.scheduling.scheduler import Scheduler, Ticket
 
 

@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass
 
 from xla_backend.checkpoints.models import ModelFiles
-from xla_backend.checkpoints.prompts import check_length, check_prompt, drafts_of, runs_in_chunks
+from xla_backend.checkpoints.prompts import check_length, check_prompt, key_for
 from xla_backend.checkpoints.speech_input import (
     SpeechInput,
     fitting_options,
@@ -23,6 +23,7 @@ from xla_backend.compilation import naming
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.prompt import Prompt, TokenIds
+from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import ModelInfo
 
 REMEMBERED_PROMPTS = 64
@@ -90,26 +91,16 @@ class Vocabulary:
             ),
         )
 
-    def prompt_key(
-        self, rules: BucketRules, prompt: Prompt, options: GenerationOptions, cache_salt: str = ""
-    ) -> tuple[CacheKey, int]:
-        """The key that fits a prompt best, and the prompt's tokens without padding.
+    def prompt_key(self, rules: BucketRules, request: TextRequest) -> tuple[CacheKey, int]:
+        """The key that fits a request best, and its prompt's tokens without padding.
 
         Raises:
             InvalidRequest: the prompt is empty or too long.
         """
-        check_prompt(prompt, self.info)
-        prompt_tokens = self.counter.count(prompt)
-        check_length(prompt_tokens, options.max_new_tokens, self.info)
-        key = rules.key_for(
-            prompt_tokens,
-            options.num_beams,
-            options.max_new_tokens,
-            self.info.context_length,
-            in_chunks=runs_in_chunks(self.info, cache_salt),
-            prompt_lookup_num_tokens=drafts_of(self.info, options),
-        )
-        return key, prompt_tokens
+        check_prompt(request.prompt, self.info)
+        prompt_tokens = self.counter.count(request.prompt)
+        check_length(prompt_tokens, request.options.max_new_tokens, self.info)
+        return key_for(rules, self.info, prompt_tokens, request), prompt_tokens
 
     def speech_key(
         self, rules: BucketRules, options: GenerationOptions | None

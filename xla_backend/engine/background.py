@@ -14,8 +14,7 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 
 logger = logging.getLogger(__name__)
 
@@ -54,18 +53,17 @@ class Background:
         # A thread inside XLA while the interpreter goes down would crash the process.
         atexit.register(_stop, weakref.ref(self))
 
-    @contextmanager
-    def request(self) -> Iterator[None]:
-        """Marks the engine as busy inside the block."""
+    def begin_request(self) -> None:
+        """Marks the engine as busy, until `end_request`."""
         with self._condition:
             self._busy += 1
-        try:
-            yield
-        finally:
-            with self._condition:
-                self._busy -= 1
-                self._idle_since = time.monotonic()
-                self._condition.notify_all()
+
+    def end_request(self) -> None:
+        """Ends what `begin_request` began."""
+        with self._condition:
+            self._busy -= 1
+            self._idle_since = time.monotonic()
+            self._condition.notify_all()
 
     def add(
         self,

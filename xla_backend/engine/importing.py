@@ -31,7 +31,7 @@ def import_engine() -> None:
     try:
         with _without_keras():
             import tensorflow  # noqa: F401
-        import xla_backend.backend.backend  # noqa: F401
+        import xla_backend.engine.backend  # noqa: F401
     finally:
         gc.freeze()
         gc.enable()

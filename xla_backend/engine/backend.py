@@ -1,4 +1,4 @@
-"""`Backend`: prompts in, text and truthful timings out. The one class that library users meet.
+"""`Backend`: requests in, text and truthful timings out. The one class that library users meet.
 
 Knows the parts that an engine is made of, and which of them answers what. Must not know how they do
 it, nor who asks: no page, no process, no command line.
@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xla_backend.backend.example_functions import ExampleFunctions
-from xla_backend.backend.function_maker import FunctionMaker
-from xla_backend.backend.kept_functions import KeptFunctions
-from xla_backend.backend.loaded_models import LoadedModels
-from xla_backend.backend.prefix_cache import DEFAULT_BYTES, PrefixCache
-from xla_backend.backend.text_runs import TextRuns
-from xla_backend.backend.text_stream import TextStream
-from xla_backend.backend.transcription import WindowStream
-from xla_backend.backend.warm_up import WarmUp
 from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.prompts import encode_prompt
 from xla_backend.checkpoints.speech_input import fitting_options, works_on_text
 from xla_backend.compilation.function_cache import FunctionCache
 from xla_backend.compilation.store import open_store
+from xla_backend.engine.example_functions import ExampleFunctions
+from xla_backend.engine.function_maker import FunctionMaker
+from xla_backend.engine.function_resolver import FunctionResolver
+from xla_backend.engine.history import History
+from xla_backend.engine.loaded_models import LoadedModels
+from xla_backend.engine.loop import READY, Loop
+from xla_backend.engine.pools import DEFAULT_KV_BYTES, Pools
+from xla_backend.engine.streams import Stream
+from xla_backend.engine.text import Text, TextStream
+from xla_backend.engine.transcription import Hearing, WindowStream
+from xla_backend.engine.warm_up import WarmUp
 from xla_backend.interface.backend import AnyBackend
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.function_comparison import (
@@ -41,6 +43,7 @@ from xla_backend.interface.options import (
     GenerationOptions,
 )
 from xla_backend.interface.prompt import Prompt, question
+from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import (
     CacheEntry,
     CacheOutcome,
@@ -52,9 +55,6 @@ from xla_backend.interface.results import (
     PrefixCacheUse,
     Transcription,
 )
-from xla_backend.scheduling.batch import BATCH_SIZES
-from xla_backend.scheduling.engine_access import READY, EngineAccess
-from xla_backend.scheduling.history import History
 
 if TYPE_CHECKING:
     from xla_backend.model.functions import KeyFunctions
@@ -64,10 +64,9 @@ SHORT_QUESTION = 16
 
 
 class Backend(AnyBackend):
-    """Generates text through compiled functions that it keeps.
+    """Generates text through compiled functions that it caches.
 
-    Thread-safe: requests wait for each other in `Timing.queue_s`, in the order of their arrival.
-    Those that wait when a function is about to run and that it can serve run on it side by side.
+    Thread-safe: one thread of its own does all the work, a chunk of each request at a time.
 
     Example:
         >>> from xla_backend import Backend, GenerationOptions
@@ -85,8 +84,7 @@ class Backend(AnyBackend):
         on_status: Callable[[EngineStatus], None] | None = None,
         store: Path | str | None = None,
         on_change: Callable[[], None] | None = None,
-        batch_sizes: Collection[int] = BATCH_SIZES,
-        prefix_cache_bytes: int = DEFAULT_BYTES,
+        kv_bytes: int = DEFAULT_KV_BYTES,
     ) -> None:
         """Starts empty: a model is loaded when it is first asked for.
 
@@ -97,35 +95,62 @@ class Backend(AnyBackend):
             store: folder that keeps compiled functions; None for the environment variable
                 `XLA_BACKEND_STORE` or else the user's cache directory, "off" for none.
             on_change: called when work in the background begins or ends.
-            batch_sizes: how many requests functions are compiled for, 1 among them; (1,) runs
-                every request alone.
-            prefix_cache_bytes: the most that the keys and values of ended requests with a
-                `cache_salt` may hold; 0 keeps none.
+            kv_bytes: the most memory that the keys and values of a model's pool may take.
         """
         opened = open_store(store)
         registry = Registry() if registry is None else registry
-        self._access = EngineAccess(on_status, on_change)
+        self._loop = Loop(on_status, on_change)
         self._cache: FunctionCache[KeyFunctions] = FunctionCache()
         self._history = History(opened, registry.weights)
-        self._models = LoadedModels(registry, opened, self._access)
-        maker = FunctionMaker(self._cache, self._history, self._access)
-        self._functions = KeptFunctions(rules, opened, self._cache, self._history, maker)
-        self._warm_up = WarmUp(maker, self._history, self._access)
-        self._prefixes = PrefixCache(prefix_cache_bytes)
-        self._runs = TextRuns(
-            self._cache, self._functions, maker, self._access, self._prefixes, batch_sizes
-        )
+        self._models = LoadedModels(registry, opened, self._loop)
+        self._maker = FunctionMaker(self._cache, self._history, self._loop)
+        self._functions = FunctionResolver(rules, opened, self._cache, self._history, self._maker)
+        self._warm_up = WarmUp(self._maker, self._history, self._loop)
+        self._pools = Pools(self._cache, self._maker, kv_bytes)
         self._example_functions = ExampleFunctions()
 
     @property
     def status(self) -> EngineStatus:
-        return self._access.status
+        return self._loop.status
 
     def models(self) -> list[ModelInfo]:
         return self._models.infos()
 
     def load(self, model: str) -> ModelInfo:
         return self._models.get(model).info
+
+    def submit(
+        self,
+        request: TextRequest,
+        may_begin: Callable[[], bool] = lambda: True,
+        stream: TextStream | None = None,
+    ) -> TextStream:
+        """Takes a request; its text comes through the stream.
+
+        Args:
+            request: what is asked.
+            stream: takes what comes; None for a new one.
+            may_begin: asked once, when the engine turns to it; where it says no, nothing runs and
+                `result` stays None.
+        """
+        stream = Stream() if stream is None else stream
+        text = Text(
+            *(request, stream, self._models, self._functions, self._pools, self._loop, may_begin)
+        )
+        self._loop.submit(text.steps(), stream)
+        return stream
+
+    def submit_speech(
+        self,
+        request: SpeechRequest,
+        may_begin: Callable[[], bool] = lambda: True,
+        stream: WindowStream | None = None,
+    ) -> WindowStream:
+        """As `submit`, for a recording."""
+        stream = Stream() if stream is None else stream
+        hearing = Hearing(request, stream, self._models, self._functions, self._loop, may_begin)
+        self._loop.submit(hearing.steps(), stream)
+        return stream
 
     def generate(
         self,
@@ -143,19 +168,10 @@ class Backend(AnyBackend):
             arrival_time: when the request arrived, as `time.perf_counter()` of this machine; the
                 time since then counts as queue.
         """
-        stream = self.stream(
-            model,
-            prompt,
-            options,
-            exact_key=exact_key,
-            cache_salt=cache_salt,
-            arrival_time=arrival_time,
-            in_chunks=False,
-        )
-        for _ in stream:
-            pass
-        assert stream.result is not None
-        return stream.result
+        request = TextRequest(model, prompt, options, exact_key, cache_salt, arrival_time)
+        result = self.submit(request).read_all()
+        assert result is not None, "nobody could stop it"
+        return result
 
     def stream(
         self,
@@ -167,30 +183,9 @@ class Backend(AnyBackend):
         cache_salt: str = "",
         arrival_time: float | None = None,
         in_chunks: bool = True,
-        should_start: Callable[[], bool] = lambda: True,
     ) -> TextStream:
-        """See `AnyBackend`. Nothing runs before the first chunk is asked for.
-
-        Args:
-            arrival_time: as for `generate`.
-            in_chunks: False for the whole text as one chunk, which takes a little less time.
-            should_start: asked once, when the request's turn has come; where it says no, nothing
-                runs and `result` stays None.
-        """
-        return TextStream(
-            self._models,
-            self._functions,
-            self._runs,
-            self._access,
-            model,
-            prompt,
-            options,
-            exact_key,
-            cache_salt,
-            arrival_time,
-            in_chunks,
-            should_start,
-        )
+        """See `AnyBackend`; `arrival_time` as for `generate`."""
+        return self.submit(TextRequest(model, prompt, options, exact_key, cache_salt, arrival_time))
 
     def transcribe(
         self,
@@ -200,21 +195,12 @@ class Backend(AnyBackend):
         *,
         language: str | None = None,
         max_seconds: float = DEFAULT_MAX_SECONDS,
-        arrival_time: float | None = None,
     ) -> Transcription:
-        """See `AnyBackend`; `arrival_time` as for `generate`."""
-        stream = self.transcribe_windows(
-            model,
-            recording,
-            options,
-            language=language,
-            max_seconds=max_seconds,
-            arrival_time=arrival_time,
-        )
-        for _ in stream:
-            pass
-        assert stream.result is not None
-        return stream.result
+        """See `AnyBackend`."""
+        request = SpeechRequest(model, recording, options, language, max_seconds)
+        result = self.submit_speech(request).read_all()
+        assert result is not None, "nobody could stop it"
+        return result
 
     def transcribe_windows(
         self,
@@ -224,20 +210,9 @@ class Backend(AnyBackend):
         *,
         language: str | None = None,
         max_seconds: float = DEFAULT_MAX_SECONDS,
-        arrival_time: float | None = None,
     ) -> WindowStream:
-        """See `AnyBackend`. Nothing runs before the first window is asked for."""
-        return WindowStream(
-            self._models,
-            self._functions,
-            self._access,
-            model,
-            recording,
-            options,
-            language,
-            max_seconds,
-            arrival_time,
-        )
+        """See `AnyBackend`."""
+        return self.submit_speech(SpeechRequest(model, recording, options, language, max_seconds))
 
     def predict(
         self,
@@ -251,7 +226,9 @@ class Backend(AnyBackend):
         """See `AnyBackend`; loads the model if need be."""
         engine = self._models.get(model)
         ids = encode_prompt(engine.tokenizer, prompt, options.max_new_tokens, engine.info)
-        return self._functions.predict(engine, len(ids), options, exact_key, cache_salt)
+        request = TextRequest(model, prompt, options, exact_key, cache_salt)
+        wanted = self._functions.key(engine, len(ids), request)
+        return self._functions.predict(engine, len(ids), wanted, exact_key)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
         """See `AnyBackend`; loads the model if need be."""
@@ -259,7 +236,8 @@ class Backend(AnyBackend):
         if engine.speech is None:
             raise works_on_text(engine.info.name)
         options = fitting_options(options, engine.speech, engine.context_length)
-        return self._functions.predict(engine, engine.speech.frames, options, exact_key=False)
+        wanted = self._functions.speech_key(engine, options)
+        return self._functions.predict(engine, engine.speech.frames, wanted)
 
     def compare_function(
         self,
@@ -273,20 +251,28 @@ class Backend(AnyBackend):
         """See `AnyBackend`; `arrival_time` as for `generate`."""
         started = time.perf_counter() if arrival_time is None else arrival_time
         request = FunctionRequest(function, batch_size, pad, calls)
-        with self._access.background.request(), self._access.turn(lambda phase: None):
+
+        def compare() -> FunctionComparison:
             queue_s = max(0.0, time.perf_counter() - started)
             detail = f"{request.example.title}, batch of {request.batch_size}"
-            self._access.tell(EngineStatus("measuring", detail))
-            comparison = self._example_functions.compare(request)
-            self._access.tell(READY)
-        return dataclasses.replace(comparison, queue_s=queue_s)
+            self._loop.tell(EngineStatus("measuring", detail))
+            try:
+                comparison = self._example_functions.compare(request)
+            finally:
+                self._loop.tell(READY)
+            return dataclasses.replace(comparison, queue_s=queue_s)
+
+        self._loop.background.begin_request()
+        try:
+            return self._loop.call(compare)
+        finally:
+            self._loop.background.end_request()
 
     def stored_keys(self) -> list[StoredKey]:
         return list(self._example_functions.kept())
 
     def clear_functions(self) -> None:
-        with self._access.scheduler.acquire():
-            self._example_functions.clear()
+        self._loop.call(self._example_functions.clear)
 
     def key_for(self, model: str, prompt_tokens: int, options: GenerationOptions) -> CacheKey:
         """The key that fits a request best; loads the model if need be.
@@ -302,14 +288,26 @@ class Backend(AnyBackend):
         engine = self._models.get(model)
         if engine.speech is not None:
             options = fitting_options(options, engine.speech, engine.context_length)
-        return self._functions.key(engine, prompt_tokens, options)
+            return self._functions.speech_key(engine, options)
+        return self._functions.key(engine, prompt_tokens, TextRequest(model, "", options))
+
+    def pool_key(self, model: str) -> CacheKey | None:
+        """The key of a model's pool; loads the model if need be. None where it has none.
+
+        Raises:
+            ModelUnavailable: as for `generate`.
+        """
+        engine = self._models.get(model)
+        if not engine.has_pool:
+            return None
+        return self._functions.key(engine, 1, TextRequest(model, "", cache_salt="pool"))
 
     def warm(
         self,
         model: str,
         keys: Iterable[CacheKey],
         on_progress: Callable[[CacheKey, CacheOutcome, float], None] | None = None,
-        batch_size: int = 1,
+        rows: int = 1,
     ) -> None:
         """Makes keys ready now, one after the other.
 
@@ -317,31 +315,37 @@ class Backend(AnyBackend):
             model: as for `generate`.
             keys: which; those that are in memory cost nothing.
             on_progress: told after each: the key, where it came from, and the seconds it took.
-            batch_size: how many requests the functions shall serve at once.
+            rows: of a pool's key, for how many.
 
         Raises:
             ModelUnavailable: as for `generate`.
         """
-        self._warm_up.now(self._models.get(model), keys, on_progress, batch_size)
+        self._warm_up.now(self._models.get(model), keys, on_progress, rows)
 
     def prefetch(self, model: str, keys: Iterable[CacheKey]) -> None:
         if (engine := self._models.find(model)) is not None:
             self._warm_up.soon(engine, keys)
 
     def warm_up(self, model: str, options: GenerationOptions = DEFAULT_OPTIONS) -> None:
-        """Makes keys ready in idle moments: a short prompt's, then those that were used most.
+        """Makes keys ready in the background: the pool's, a short prompt's, the most used.
 
         Args:
             model: must be loaded.
             options: of the short prompt; speech models have only one length.
         """
-        if (engine := self._models.find(model)) is not None:
-            if engine.speech is not None:
-                options = fitting_options(None, engine.speech, engine.context_length)
-            prompt_tokens = 1
-            if engine.info.is_instruct:  # its template is longer than many a question
-                prompt_tokens = len(engine.tokenizer.encode(question("?"))) + SHORT_QUESTION
-            self._warm_up.at_start(engine, self._functions.key(engine, prompt_tokens, options))
+        if (engine := self._models.find(model)) is None:
+            return
+        if engine.speech is not None:
+            options = fitting_options(None, engine.speech, engine.context_length)
+            self._warm_up.at_start(engine, [self._functions.speech_key(engine, options)])
+            return
+        prompt_tokens = 1
+        if engine.info.is_instruct:  # its template is longer than many a question
+            prompt_tokens = len(engine.tokenizer.encode(question("?"))) + SHORT_QUESTION
+        salts = ["pool", ""] if engine.has_pool else [""]
+        requests = [TextRequest(model, "", options, cache_salt=salt) for salt in salts]
+        keys = [self._functions.key(engine, prompt_tokens, request) for request in requests]
+        self._warm_up.at_start(engine, keys)
 
     def prefetching(self) -> list[tuple[str, CacheKey]]:
         return self._warm_up.pending()
@@ -357,13 +361,13 @@ class Backend(AnyBackend):
 
     def prefix_cache(self) -> PrefixCacheUse:
         """What is kept of earlier prompts and answers."""
-        return self._prefixes.use
+        return self._pools.use()
 
     def close(self) -> None:
-        """Lets go of the models. What XLA compiled stays in memory until the process ends."""
+        """Gives up the models. What XLA compiled stays in memory until the process ends."""
         self._history.save()
-        self._access.background.stop()
-        with self._access.scheduler.acquire():
-            self._models.clear()
-            self._prefixes.clear()
-            self._access.tell(EngineStatus("stopped"))
+        self._maker.close()
+        self._loop.close()
+        self._models.clear()
+        self._pools.clear()
+        self._loop.tell(EngineStatus("stopped"))

@@ -1,0 +1,230 @@
+"""`Loop`: the one thread that owns the engine.
+
+Knows whose step is next: arrivals, rows of pools, and work that has the engine for itself. Must not
+know models, texts or keys. In each round every pool with rows reads a chunk of a prompt and
+generates a chunk of text, and the first of the other works takes one step. What takes seconds
+(loading, tracing, compiling) is done beside the loop, and whoever needs it waits for its future.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from xla_backend.engine.background import Background
+from xla_backend.engine.row_scheduler import RowScheduler, Seat
+from xla_backend.interface.results import EngineStatus
+
+READY = EngineStatus("ready")
+
+Value = TypeVar("Value")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What a work wants before its next step: the result of something that is done elsewhere."""
+
+    future: Future[Any]
+
+
+@dataclass(frozen=True)
+class Join:
+    """What a work wants before its next step: that a row of a pool has ended."""
+
+    rows: RowScheduler
+    seat: Seat
+
+
+Wish = Wait | Join | None
+"""What a step asks for; None for the next step as soon as it is its turn."""
+
+
+class Watched(Protocol):
+    """Who asked for a work."""
+
+    is_stopped: bool
+    on_stop: Callable[[], None]
+
+    def fail(self, error: BaseException) -> None:
+        """Is told what ended it."""
+
+
+class Stopped(Exception):
+    """Raised in a work that waits, where its end was asked for."""
+
+
+class _Work:
+    """A request on its way: a generator, whose steps the loop runs one by one."""
+
+    def __init__(self, steps: Generator[Wish, Any, None], asker: Watched) -> None:
+        self.steps = steps
+        self.asker = asker
+        self.wish: Wish = None
+
+
+class Loop:
+    """Runs works in a thread of its own. Its methods may be called from any thread.
+
+    Attributes:
+        background: what is done in moments in which no work is under way.
+        status: what the engine is doing now.
+    """
+
+    def __init__(
+        self,
+        on_status: Callable[[EngineStatus], None] | None = None,
+        on_change: Callable[[], None] | None = None,
+    ) -> None:
+        """Starts the thread; arguments as for `Backend`."""
+        self.background = Background(on_change)
+        self.status = READY.replace(since=time.perf_counter())
+        self._on_status = on_status
+        self._changed = threading.Condition()
+        # Guarded by the condition:
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._ending = False
+        # The thread's own:
+        self._ready: deque[_Work] = deque()
+        self._parked: list[_Work] = []
+        self._pools: dict[RowScheduler, None] = {}
+        self._thread = threading.Thread(target=self._run, daemon=True, name="engine")
+        self._thread.start()
+
+    def submit(self, steps: Generator[Wish, Any, None], asker: Watched) -> None:
+        """Takes a work; returns at once. Its errors go to who asked."""
+        work = _Work(steps, asker)
+        asker.on_stop = lambda: self.post(lambda: self._stop(work))
+        self.background.begin_request()
+        self.post(lambda: self._ready.append(work))
+
+    def call(self, function: Callable[[], Value]) -> Value:
+        """Runs a function in the thread, between two steps; waits for its result."""
+        future: Future[Value] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self.post(run)
+        return future.result()
+
+    def post(self, function: Callable[[], None]) -> None:
+        """Has a function called in the thread, soon."""
+        with self._changed:
+            self._inbox.append(function)
+            self._changed.notify()
+
+    def tell(self, status: EngineStatus) -> None:
+        """Says what the engine does from now on.
+
+        Args:
+            status: its `since` is set here; what is said again goes on.
+        """
+        before = self.status
+        is_same = (before.state, before.detail) == (status.state, status.detail)
+        goes_on = is_same or before.state == status.state == "downloading"
+        self.status = status.replace(since=before.since if goes_on else time.perf_counter())
+        if self._on_status is not None and self.status != before:
+            self._on_status(self.status)
+
+    def close(self) -> None:
+        """Ends after the step under way; works that go on fail."""
+        self.background.stop()
+        with self._changed:
+            self._ending = True
+            self._changed.notify()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    # --- the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while self._take_arrivals():
+            for pool in list(self._pools):
+                self._step_pool(pool)
+            if self._ready:
+                for pool in self._pools:
+                    pool.pause()
+                self._step(self._ready.popleft())
+            if not (self._ready or self._parked or self._pools):
+                self.tell(READY)
+        for work in [*self._ready, *self._parked]:
+            work.asker.fail(RuntimeError("The engine was closed."))
+
+    def _take_arrivals(self) -> bool:
+        """Waits until there is something to do; returns whether the loop goes on."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._inbox or self._ready or self._pools or self._ending
+            )
+            arrivals, self._inbox = self._inbox, deque()
+            is_ending = self._ending
+        for arrival in arrivals:
+            arrival()
+        return not is_ending
+
+    def _step_pool(self, pool: RowScheduler) -> None:
+        ended = pool.round()
+        if not pool.goes_on:
+            del self._pools[pool]
+        for seat in ended:
+            work = next(
+                work
+                for work in self._parked
+                if isinstance(work.wish, Join) and work.wish.seat is seat
+            )
+            self._parked.remove(work)
+            self._step(work, error=seat.error)
+
+    def _step(self, work: _Work, value: Any = None, error: BaseException | None = None) -> None:
+        """Runs a work up to its next wish."""
+        try:
+            wish = work.steps.send(value) if error is None else work.steps.throw(error)
+        except StopIteration:
+            self.background.end_request()
+            return
+        except BaseException as failure:
+            if not isinstance(failure, Exception):
+                logger.exception("A request ended the engine's step")
+            work.asker.fail(failure)
+            self.background.end_request()
+            return
+        work.wish = wish
+        if wish is None:
+            self._ready.appendleft(work)  # who has begun goes on before others begin
+            return
+        self._parked.append(work)
+        if isinstance(wish, Join):
+            wish.rows.join(wish.seat)
+            self._pools[wish.rows] = None
+        else:
+            wish.future.add_done_callback(lambda _: self.post(lambda: self._resume(work)))
+        if work.asker.is_stopped:
+            self._stop(work)
+
+    def _resume(self, work: _Work) -> None:
+        """Goes on with a work whose future is done."""
+        if work not in self._parked:  # it was stopped
+            return
+        self._parked.remove(work)
+        assert isinstance(work.wish, Wait), "only a future resumes a work"
+        if (error := work.wish.future.exception()) is not None:
+            self._step(work, error=error)
+        else:
+            self._step(work, work.wish.future.result())
+
+    def _stop(self, work: _Work) -> None:
+        """Ends a work that waits; one that runs looks itself, and rows are looked at each round."""
+        if work in self._parked and isinstance(work.wish, Wait):
+            self._parked.remove(work)
+            self._step(work, error=Stopped())
