@@ -32,7 +32,7 @@ from xla_backend.model.families.model import Chunk, GrowingModel, Prefilled
 from xla_backend.model.functions import FunctionBuilder, KeyFunctions
 from xla_backend.model.generation import Generation
 from xla_backend.model.kept_prompt import KeptPrompt, as_arrays
-from xla_backend.products import kinds, product
+from xla_backend.products import handler, kinds
 from xla_backend.products.grouped import Weights
 
 MAX_KV_BYTES = 384 * 10**6
@@ -71,7 +71,7 @@ class Engine:
             sizes["prompt_length"] = len(self.speech.decoder_prompt.tokens)
         weights = WeightReader(arrays, kind)
         model = families.build(files.config, weights, **sizes)
-        product.wait_until_ready()  # for functions from disk, too
+        handler.wait_until_ready()  # for functions from disk, too
         self.info = dataclasses.replace(
             files.info,
             loaded=True,
