@@ -36,7 +36,7 @@ def constant(number: float) -> ir.Constant:
 
 
 def exponential(builder: Builder, x: Value) -> Value:
-    """exp(x) of numbers not above 0, within one unit of the last place; exactly 1 of 0."""
+    """exp(x) of numbers not above 0, within 1.1 units of the last place; exactly 1 of 0."""
     power, rest = _parts(builder, x)
     is_zero = builder.fcmp_ordered("<", x, constant(LEAST))
     return builder.select(is_zero, ZERO, builder.multiply_add(power, rest, power))

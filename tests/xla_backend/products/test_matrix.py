@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from xla_backend.products import foreign_calls, machine_code, product
+from xla_backend.products import foreign_calls, handler, machine_code, product
 from xla_backend.products.grouped import Grouped, Weights, rounded, stacked
 from xla_backend.products.matrix import Matrix
 
@@ -89,7 +89,7 @@ def test_a_processor_with_fewer_and_smaller_registers(
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: older)
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_name", lambda: "haswell")
     monkeypatch.setattr(product, "PRODUCT", "product_of_haswell_")
-    monkeypatch.setattr(product, "_products", {})
+    monkeypatch.setattr(handler, "_begun", {})
     for name in ("vector_registers", "_engine"):
         uncached = getattr(machine_code, name).__wrapped__
         monkeypatch.setattr(machine_code, name, functools.cache(uncached))
@@ -171,10 +171,11 @@ def test_matrices_of_one_input_are_stacked_as_they_are() -> None:
 
 
 def test_a_product_that_xla_refused_is_tried_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(product, "_products", {})
+    monkeypatch.setattr(handler, "_begun", {})
     monkeypatch.setattr(product, "PRODUCT", "product_of_another_")
-    taken = machine_code.address(product._module("int8"), "product_of_another_int8")  # noqa: SLF001 (XLA takes a name once)
-    foreign_calls.register("product_of_another_float32", taken)
+    taken = "product_of_another_int8"
+    module = product._module("int8", taken)  # noqa: SLF001 (XLA takes a name once)
+    foreign_calls.register("product_of_another_float32", machine_code.address(module, taken))
     own, numbers = weights("float32", 600, 544)
     with pytest.raises(RuntimeError, match="XLA refuses product_of_another_float32"):
         matrix(own).multiply(tf.zeros([1, 544]))
