@@ -17,7 +17,7 @@ that does the last panel of these adds up.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -590,3 +590,24 @@ def _splat_four(builder: Builder, number: Value) -> Value:
     lanes = ir.Constant(ir.VectorType(WORD, 4), [0] * 4)
     vector = builder.splat(number)
     return builder.shuffle_vector(vector, vector, lanes)
+
+
+def block_bytes(kv_sizes: Sequence[tuple[int, int]]) -> int:
+    """Bytes of a block, of all layers; see `in_blocks`."""
+    return sum(layer_bytes(*sizes) for sizes in kv_sizes)
+
+
+def in_blocks(
+    kv_sizes: Sequence[tuple[int, int]], windows: Sequence[int | None] | None = None
+) -> list[tf.Tensor]:
+    """Where layers lie in a block, one behind the other: `layer` of `attend` for each.
+
+    Args:
+        kv_sizes: of each layer, the number of heads of keys and their size.
+        windows: how many positions a token sees; None for all.
+    """
+    offsets = np.cumsum([0, *(layer_bytes(*sizes) for sizes in kv_sizes)])
+    return [
+        tf.constant([offset, window or 0, 0], tf.int64)
+        for offset, window in zip(offsets.tolist(), windows or [None] * len(kv_sizes), strict=False)
+    ]
