@@ -31,8 +31,11 @@ from xla_backend.model.families.blocks import WeightReader
 from xla_backend.model.families.model import PooledModel
 from xla_backend.model.functions import FunctionBuilder, PaddedFunctions
 from xla_backend.model.generation import Generation
-from xla_backend.model.kept_prompt import KeptPrompt, as_arrays
-from xla_backend.products import handler, kinds
+from xla_backend.model.output import Output
+from xla_backend.model.pool_decoding import PoolDecoder
+from xla_backend.model.selection import Selection
+from xla_backend.products import attention, handler, kinds
+from xla_backend.products.attention import block_bytes
 from xla_backend.products.grouped import Weights
 
 
@@ -68,6 +71,8 @@ class Engine:
             sizes["prompt_length"] = len(self.speech.decoder_prompt.tokens)
         weights = WeightReader(arrays, kind)
         model = families.build(files.config, weights, **sizes)
+        if isinstance(model, PooledModel) and handler.is_possible():
+            attention.prepare()
         handler.wait_until_ready()  # for functions from disk, too
         self.info = dataclasses.replace(
             files.info,
