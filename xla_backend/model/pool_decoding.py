@@ -213,7 +213,8 @@ class PoolDecoder:
             places = tf.stack([tf.zeros([count], tf.int32), length + tf.range(count)], axis=1)
             return self.model.logits(self.model.run(token_ids, places, blocks))
 
-        branch = tf.where(state.has_logits[0], 0, 1 + tf.cast(drafts.verified > 0, tf.int32))
+        verified = tf.where(state.has_logits[0], 0, drafts.verified)
+        branch = tf.where(state.has_logits[0], 0, 1 + tf.cast(verified > 0, tf.int32))
         logits = tf.switch_case(
             branch,
             [
@@ -228,7 +229,7 @@ class PoolDecoder:
             state, records = self._select(decoded.state, row(logits, place), seen, controls)
             token = state.tokens
             is_right = token[0] == tf.gather(drafts.tokens, tf.minimum(place, drafts_count - 1))
-            goes_on = (place < drafts.verified) & is_right & ~state.done[0]
+            goes_on = (place < verified) & is_right & ~state.done[0]
             state = state._replace(lookup=state.lookup.with_token(token))
             passes = dynamic_update_slice(decoded.passes, place[None], at[None])
             written = dynamic_update_slice(decoded.records, records[None], tf.stack([at, 0, 0]))
