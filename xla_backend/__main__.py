@@ -223,7 +223,8 @@ def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
             bar.update()
 
         backend.warm(parsed.model, keys, partial(tell, 1))
-        for rows in pool_rows if pooled else ():
+        for rows in pool_rows:
+            assert pooled is not None, "was looked at"
             backend.warm(parsed.model, [pooled], partial(tell, rows), rows)
     backend.close()
     return OK

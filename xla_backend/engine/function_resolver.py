@@ -88,7 +88,7 @@ class FunctionResolver:
     def serve(
         self, engine: Engine, wanted: CacheKey, choice: Choice, enter: Callable[[str], None]
     ) -> Future[Served]:
-        """The functions that were chosen for a request, made beside the loop where they are missing.
+        """The functions that were chosen for a request; made beside the loop where none are there.
 
         Where larger ones serve, its own are made in the background. `enter` is told the phases.
         """

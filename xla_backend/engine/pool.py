@@ -264,9 +264,9 @@ class Pool:
         self._seen = tf.constant(seen)
         lookup: Any = ()
         if functions.drafts:
-            lookup = rows[0].lookup or Lookup.of(
-                rows[0].token_ids, functions.state.lookup.text.shape[0]
-            )
+            assert isinstance(functions.state.lookup, Lookup), "only with drafts"
+            length = functions.state.lookup.text.shape[0]
+            lookup = rows[0].lookup or Lookup.of(rows[0].token_ids, length)
         self._batch = batch
         self._state = functions.state._replace(
             **{name: tf.constant(values) for name, values in numbers.items()},

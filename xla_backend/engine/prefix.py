@@ -1,4 +1,4 @@
-"""`PrefixTree`: blocks of keys and values of earlier texts, for those that begin with the same tokens.
+"""`PrefixTree`: blocks of keys and values of earlier texts, for those that begin likewise.
 
 Knows whose tokens are in which block, and which block was used longest ago. Must not know models,
 rows or how keys are computed. A prefix is found by the tokens themselves, so that an edited,

@@ -9,9 +9,11 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
-from xla_backend.interface.backend import AnyStream, Chunk, Result
+from xla_backend.interface.backend import AnyStream, Result
+
+Chunk = TypeVar("Chunk")
 
 
 class Stream(AnyStream[Chunk, Result], Generic[Chunk, Result]):

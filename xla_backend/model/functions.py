@@ -10,7 +10,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -163,8 +163,11 @@ class FunctionBuilder:
             on_step("trace")
             start = time.perf_counter()
             is_restored = [self._compiler.trace(self._for_prompts(key))]
-            compile_prompts = self._compile_reads if key.is_pooled else self._compile_prefill
-            of_prompts = beside.submit(compile_prompts, key)
+            of_prompts: Future[tuple[Any, bool]] = (
+                beside.submit(self._compile_reads, key)
+                if key.is_pooled
+                else beside.submit(self._compile_prefill, key)
+            )
             decode = self._decode_for(key, rows)
             is_restored.append(self._compiler.trace(decode))
             trace_s = time.perf_counter() - start
@@ -191,7 +194,7 @@ class FunctionBuilder:
         return Built(functions, outcome, trace_s, compile_s)
 
     def examples(self, key: CacheKey) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
-        """The functions of a padded key before they are traced, and arguments of the right sizes."""
+        """The functions of a padded key before they are traced, and arguments of its sizes."""
         self._compiler.trace(self._prefill)  # whose results decode takes
         prompt = [tf.constant(True), *self._decoder.model.example(key.padded_length)]
         return {

@@ -203,7 +203,7 @@ class PoolDecoder:
         """
         state, drafts_count = decoded.state, self.num_drafts
         length = state.lengths[0]
-        drafts = prompt_lookup.find(state.lookup, drafts_count)
+        drafts = prompt_lookup.find(_lookup(state), drafts_count)
 
         def with_more_rows(logits: tf.Tensor) -> tf.Tensor:
             return tf.pad(logits, [[0, drafts_count], [0, 0]])
@@ -230,7 +230,7 @@ class PoolDecoder:
             token = state.tokens
             is_right = token[0] == tf.gather(drafts.tokens, tf.minimum(place, drafts_count - 1))
             goes_on = (place < verified) & is_right & ~state.done[0]
-            state = state._replace(lookup=state.lookup.with_token(token))
+            state = state._replace(lookup=_lookup(state).with_token(token))
             passes = dynamic_update_slice(decoded.passes, place[None], at[None])
             written = dynamic_update_slice(decoded.records, records[None], tf.stack([at, 0, 0]))
             return place + 1, goes_on, Decoded(state, written, passes)
@@ -239,8 +239,13 @@ class PoolDecoder:
             lambda place, goes_on, decoded: goes_on, select, (0, True, decoded)
         )
         first = decoded.records[:, 0, 0]
-        lookup = prompt_lookup.with_hit(decoded.state.lookup, drafts, tf.gather(first, step))
+        lookup = prompt_lookup.with_hit(_lookup(decoded.state), drafts, tf.gather(first, step))
         # The keys of the last token are not in memory yet; those of given logits are no pass's.
         lengths = state.lengths + tf.where(branch > 0, brought, 0)
         state = decoded.state._replace(lookup=lookup, lengths=lengths)
         return step + brought, decoded._replace(state=state)
+
+
+def _lookup(state: PoolState) -> Lookup:
+    assert isinstance(state.lookup, Lookup), "only with drafts"
+    return state.lookup

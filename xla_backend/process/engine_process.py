@@ -335,7 +335,8 @@ class EngineProcess:
                     arrival_time=self._arrival_time(request),
                 )
             else:
-                value = backend.clear_functions()
+                value = None
+                backend.clear_functions()
         except Exception as error:
             active.fail(error)
         else:

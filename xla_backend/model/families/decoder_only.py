@@ -181,8 +181,9 @@ class DecoderOnly(PaddedPrompt):
             layer: Layer, x: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor, of_layer: tf.Tensor
         ) -> tf.Tensor:
             def attention(q: tf.Tensor, kv: KeysValues) -> tuple[tf.Tensor, KeysValues]:
-                heads = {"heads": self.heads, "kv_heads": self.heads, "score_cap": None}
-                return attend(q, *kv, places, blocks, of_layer, **heads), kv
+                operands = (q, *kv, places, blocks, of_layer)
+                attended = attend(*operands, heads=self.heads, kv_heads=self.heads, score_cap=None)
+                return attended, kv
 
             return self._block(layer, x, attention)[0]
 

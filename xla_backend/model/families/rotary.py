@@ -2,8 +2,9 @@
 
 Knows the forward pass of what `checkpoints.rotary_form` describes: a padded prompt at once
 (`prefill`), then token by token (`step`); or any tokens over blocks of KV memory (`run`). Must not
-know which architecture it is, nor how tokens are selected. Axes: see `blocks`; here H are the heads of keys and values, each of which R
-neighbouring heads of queries share, so that keys and values are never repeated in memory.
+know which architecture it is, nor how tokens are selected. Axes: see `blocks`; here H are the heads
+of keys and values, each of which R neighbouring heads of queries share, so that keys and values are
+never repeated in memory.
 """
 
 from __future__ import annotations
@@ -186,8 +187,12 @@ class Rotary(PaddedPrompt):
                 tf.reshape(y, [-1, y.shape[1] * y.shape[2]])
                 for y in self._attention_inputs(layer, x, rotation)
             )
-            heads = {"heads": form.heads, "kv_heads": form.kv_heads, "score_cap": form.score_cap}
-            attended = attend(q, k, v, places, blocks, of_layer, **heads)
+            attended = attend(
+                *(q, k, v, places, blocks, of_layer),
+                heads=form.heads,
+                kv_heads=form.kv_heads,
+                score_cap=form.score_cap,
+            )
             return self._finish(layer, x, attended)
 
         each = Repeated(block)
