@@ -148,7 +148,7 @@ def start_engine(
     from playground import examples_for
     from xla_backend.checkpoints.models import folder_info
     from xla_backend.process.backend_process import BackendProcess
-    from xla_backend.process.memory import DEFAULT_LIMIT, DEFAULT_KV_MEMORY
+    from xla_backend.process.memory import DEFAULT_KV_MEMORY, DEFAULT_LIMIT
     from xla_backend.serving.settings import first_model, open_registry
 
     def tell(finished: FinishedRequest) -> None:

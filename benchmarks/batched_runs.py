@@ -52,9 +52,10 @@ def main() -> None:
 
 def _measure(arguments: argparse.Namespace, kind: str) -> None:
     """Measures with one kind of weights, and prints a table for each number of visitors."""
+    from xla_backend.scheduling.batch import BATCH_SIZES
+
     from xla_backend import Backend, GenerationOptions
     from xla_backend.checkpoints.models import Registry
-    from xla_backend.scheduling.batch import BATCH_SIZES
 
     model = str(gpt2_124m(arguments.work)) if arguments.model == "124m" else arguments.model
     options = GenerationOptions(

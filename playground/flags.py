@@ -16,7 +16,7 @@ from typing import Any
 from playground.context.limits import PUBLIC_LIMITS, Limits
 from xla_backend.checkpoints.rotary_form import DEFAULT_CONTEXT, LONGEST_CONTEXT
 from xla_backend.interface.errors import InvalidRequest
-from xla_backend.process.memory import DEFAULT_LIMIT, DEFAULT_KV_MEMORY, limit_from
+from xla_backend.process.memory import DEFAULT_KV_MEMORY, DEFAULT_LIMIT, limit_from
 from xla_backend.products import kinds
 
 BACKENDS = ("process", "ray")

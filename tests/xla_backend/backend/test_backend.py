@@ -38,10 +38,10 @@ from xla_backend import (
 )
 from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.tokenization import Tokenizer
+from xla_backend.engine import batch
 from xla_backend.model.decoding import Decoder
 from xla_backend.model.functions import FunctionBuilder
 from xla_backend.model.generation import Generation
-from xla_backend.engine import batch
 
 ROOT = Path(__file__).resolve().parents[3]
 PROMPT = "Once upon a time"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xla_backend.scheduling.batch import fitting
 
 from tests.checkpoints import gpt2
 from tests.waiting import wait_until
@@ -33,7 +34,6 @@ from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.compilation.naming import decode_code_entry, decode_function
 from xla_backend.model.engine import MAX_KV_BYTES, Engine
 from xla_backend.model.generation import Generation
-from xla_backend.scheduling.batch import fitting
 
 PROMPT = "Once upon a time"
 SHORT = GenerationOptions(max_new_tokens=8)

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xla_backend.backend.prefix_cache import PrefixCache
+from xla_backend.model.kept_prompt import KeptPrompt
 
 from tests import checkpoints
 from tests.waiting import wait_until
@@ -27,10 +29,8 @@ from xla_backend import (
     GenerationOptions,
     GenerationResult,
 )
-from xla_backend.backend.prefix_cache import PrefixCache
 from xla_backend.interface.prompt import TokenIds
 from xla_backend.model.engine import Engine
-from xla_backend.model.kept_prompt import KeptPrompt
 
 CONTEXT, NEW = 120, 6
 RULES = BucketRules((CONTEXT,), (NEW,), chunked_lengths=(48, CONTEXT))

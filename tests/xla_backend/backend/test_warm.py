@@ -25,8 +25,8 @@ from xla_backend import Backend, BucketRules, CacheKey, CacheOutcome, Generation
 from xla_backend.__main__ import main
 from xla_backend.compilation.store import Store
 from xla_backend.compilation.traced_function import TracedFunction
-from xla_backend.model.functions import MAX_WARM_UP_LENGTH, FunctionBuilder
 from xla_backend.engine import background
+from xla_backend.model.functions import MAX_WARM_UP_LENGTH, FunctionBuilder
 
 ROOT = Path(__file__).resolve().parents[3]
 RULES = BucketRules((8, 16), (4, 8))

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from xla_backend.compilation.store import Store
-from xla_backend.interface.buckets import CacheKey
-from xla_backend.interface.results import CacheOutcome, FirstCall, KeyHistory
 from xla_backend.engine import history
 from xla_backend.engine.history import History
+from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.results import CacheOutcome, FirstCall, KeyHistory
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL, LARGE = CacheKey(16, 1, 32), CacheKey(64, 4, 32)

@@ -6,9 +6,9 @@ import pytest
 
 from xla_backend import CacheEntry, CacheKey, CacheOutcome, FirstCall, Prediction
 from xla_backend.compilation.naming import Part
+from xla_backend.engine.prediction import choose, predict, reusable
 from xla_backend.interface.results import KeyHistory
 from xla_backend.interface.timing import summarize
-from xla_backend.engine.prediction import choose, predict, reusable
 
 WANTED = CacheKey(16, 1, 32)
 

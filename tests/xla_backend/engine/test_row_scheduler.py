@@ -253,7 +253,7 @@ class TestPrefixes:
         crowd.ask(prompt(3 * BLOCK), most=1000, wants=lambda row: row.generated < 2)
         while not crowd.seats[0].row.is_read:
             crowd.round()
-        second = crowd.ask(prompt(3 * BLOCK) + [50], most=2)
+        second = crowd.ask([*prompt(3 * BLOCK), 50], most=2)
         crowd.run()
         assert second.row.reused == 3 * BLOCK
 
