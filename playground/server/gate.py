@@ -134,7 +134,7 @@ class Gate:
                 if self._password.guesses_too_often(address):
                     await answer.tell(429, _WAIT, {"retry-after": f"{TRIES_S:.0f}"})
                 elif path == "/" and scope["method"] in ("GET", "HEAD"):
-                    await answer.page(401, login_page(headers.get("accept-language", "")))
+                    await answer.page(401, login_page())
                 else:
                     await answer.tell(401, _NO_PASSWORD)
                 return True
@@ -167,9 +167,8 @@ class Gate:
         assert self._password is not None
         headers, address = _headers(scope), self._address(scope)
         wants_page = "text/html" in headers.get("accept", "")
-        languages = headers.get("accept-language", "")
         if scope["method"] != "POST":
-            await answer.page(200, login_page(languages))
+            await answer.page(200, login_page())
             return
         form = parse_qs((await _body(_counted(scope, receive, 10_000))).decode("utf-8", "replace"))
         if self._password.is_right(form.get("password", [""])[0], address):
@@ -184,7 +183,7 @@ class Gate:
         problem = _WAIT if too_often else "This is not the password."
         status = 429 if too_often else 401
         if wants_page:
-            await answer.page(status, login_page(languages, problem))
+            await answer.page(status, login_page(problem))
         else:
             await answer.tell(status, problem)
 
