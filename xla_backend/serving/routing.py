@@ -1,7 +1,7 @@
 """Which replica a request should go to.
 
-Knows function ids, who has which function, and how many requests each replica has. Must not import
-Ray: the simulation in `benchmarks/capacity.py` decides by the same rules.
+Knows function ids, who has which function, and how many requests each replica has. Must not know
+Ray.
 
 A function is made where its requests go, so that the rule is: to a replica that has it; if none
 has, to its home, which everybody computes alike from its id and the names of the replicas; and away
