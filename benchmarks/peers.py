@@ -103,11 +103,8 @@ def _arguments() -> argparse.Namespace:
 
 
 def _report(output: Path) -> None:
-    """Writes the tables, and the charts in images/, next to the JSON file; prints the bars.
-
-    For the numbers of docs/, also updates docs/capacity.md, which depends on them.
-    """
-    from benchmarks import capacity, chart, report
+    """Writes the tables, and the charts in images/, next to the JSON file; prints the bars."""
+    from benchmarks import chart, report
 
     kept = results.read(output)
     output.with_suffix(".md").write_text(report.document(kept))
@@ -115,8 +112,6 @@ def _report(output: Path) -> None:
     images.mkdir(exist_ok=True)
     for name, drawing in chart.drawings(kept).items():
         (images / name).write_text(drawing)
-    if output.resolve() == capacity.BENCHMARKS:
-        capacity.main()
     for line in report.verdicts(kept):
         print(line)
 
