@@ -96,7 +96,7 @@ class Replica:
             except BackendError as error:
                 yield error
             finally:
-                stream.close()
+                stream.stop()  # not closed: then nothing would wake the thread that waits for it
 
     async def identity(self, model: str) -> str:
         """See `ServedBackend`."""

@@ -19,11 +19,11 @@ OPTIONS = GenerationOptions()
 
 
 class Stream:
-    """Gives chunks; after the last, waits until it is closed where it shall."""
+    """Gives chunks; after the last, waits until it is stopped where it shall."""
 
     def __init__(self, chunks: list[str], error: Exception | None, is_endless: bool) -> None:
         self.result = None if error else result()
-        self.closed = threading.Event()
+        self.stopped = threading.Event()
         self._chunks, self._error, self._is_endless = iter(chunks), error, is_endless
 
     def __iter__(self) -> Iterator[str]:
@@ -33,13 +33,13 @@ class Stream:
         for chunk in self._chunks:
             return chunk
         if self._is_endless:
-            assert self.closed.wait(20)
+            assert self.stopped.wait(20)
         if self._error:
             raise self._error
         raise StopIteration
 
-    def close(self) -> None:
-        self.closed.set()
+    def stop(self) -> None:
+        self.stopped.set()
 
 
 class Process:
@@ -138,7 +138,7 @@ def test_a_client_who_leaves_stops_the_engine(replica: PlainReplica, process: Pr
             await reading
 
     asyncio.run(leave())
-    assert process.streams[0].closed.is_set()
+    assert process.streams[0].stopped.is_set()
 
 
 def test_a_recording_is_a_file_until_the_request_is_over(
