@@ -1,9 +1,8 @@
 # make run   serves the page          make lint         ruff, lint and format; mypy, types
 # make check  lint, and the tests that start no engine and no browser: two minutes
 # make test  runs every test          make screenshots  takes the README's pictures
-# make bench  measures beside peers, the quick set; make bench-full  everything
-# make soak   500 requests over 200 shapes, half an hour    make bench-api  GuideLLM at /v1
-# make load   50 visitors for 5 minutes    make fuzz    requests of any shape
+# make bench  takes every measure, or one: make bench ARGS=crowd
+# make load   50 clients for 5 minutes    make fuzz    requests of any shape
 # make parity   asks PyTorch again what the tests of newer architectures expect
 # make audit  known vulnerabilities of what is installed
 # make baseline  Transformers' TensorFlow models, for Compare and the tests
@@ -14,18 +13,16 @@ VENV := .venv
 BASELINE := $(VENV)-baseline
 PEERS := .venv-bench
 TOOLS := .venv-tools
-LOAD := .venv-load
 PYTHON ?=
 ARGS ?=
 IN_VENV := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run baseline check test lint wheel screenshots bench bench-full \
-  bench-api parity soak load fuzz audit
+.PHONY: help run baseline check test lint wheel screenshots bench parity load fuzz audit
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n 's/^# \?//; 1,10p' $(MAKEFILE_LIST)
+	@sed -n 's/^# \?//; 1,9p' $(MAKEFILE_LIST)
 
 run: $(VENV)/.runtime $(VENV)/.models
 	@$(MAKE) --no-print-directory baseline || echo "The page does without: Compare offers it again."
@@ -66,25 +63,16 @@ wheel: $(VENV)/.development
 screenshots: $(VENV)/.development
 	@$(IN_VENV) tests/browser/screenshots.py
 
-bench: $(VENV)/.development $(BASELINE)/installed.txt $(PEERS)/.installed
-	@$(IN_VENV) -m benchmarks.peers $(ARGS)
-
-bench-full: $(VENV)/.development $(BASELINE)/installed.txt $(PEERS)/.installed
-	@$(IN_VENV) -m benchmarks.peers --full $(ARGS)
+bench: $(VENV)/.development $(VENV)/.models $(BASELINE)/installed.txt $(PEERS)/.installed
+	@$(IN_VENV) -m benchmarks $(ARGS)
 
 parity: PACKAGES = --packages $(wildcard $(PEERS)/lib/python3.*/site-packages)
 parity: $(VENV)/.development $(VENV)/.models $(PEERS)/.installed
 	@$(IN_VENV) -m tests.xla_backend.model.rotary_parity $(PACKAGES) $(ARGS)
 	@$(IN_VENV) -m tests.xla_backend.model.packaged_parity $(PACKAGES)
 
-soak: $(VENV)/.runtime
-	@$(IN_VENV) -m benchmarks.soak $(ARGS)
-
-load: $(VENV)/.runtime
-	@$(IN_VENV) -m benchmarks.load $(ARGS)
-
-bench-api: $(VENV)/.runtime $(LOAD)/.installed
-	@$(IN_VENV) -m benchmarks.outside_load --guidellm $(LOAD)/bin/guidellm $(ARGS)
+load: $(VENV)/.development
+	@$(IN_VENV) -m benchmarks load $(ARGS)
 
 fuzz: $(VENV)/.development $(TOOLS)/.installed
 	@$(IN_VENV) -m tests.fuzz $(ARGS)
@@ -116,11 +104,6 @@ $(BASELINE)/installed.txt: xla_backend/baselines/requirements.txt | $(VENV)/.run
 $(PEERS)/.installed: benchmarks/requirements.txt | $(VENV)/.created
 	@test -x $(PEERS)/bin/python || $(IN_VENV) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --disable-pip-version-check -r $<
-	@touch $@
-
-$(LOAD)/.installed: benchmarks/requirements-load.txt | $(VENV)/.created
-	@test -x $(LOAD)/bin/python || $(IN_VENV) -m venv $(LOAD)
-	$(LOAD)/bin/python -m pip install --disable-pip-version-check -r $<
 	@touch $@
 
 $(TOOLS)/.installed: requirements-tools.txt | $(VENV)/.created

@@ -19,8 +19,6 @@ from xla_backend.interface.errors import InvalidRequest
 from xla_backend.process.memory import DEFAULT_KV_MEMORY, DEFAULT_LIMIT, limit_from
 from xla_backend.products import kinds
 
-BACKENDS = ("process", "ray")
-
 
 @dataclass(frozen=True)
 class Flag:
@@ -117,21 +115,6 @@ FLAGS = (
         "--no-store",
         "keep no compiled functions (PLAYGROUND_STORE=off)",
         how={"dest": "store", "action": "store_const", "const": "off"},
-    ),
-    Flag(
-        "--backend",
-        "where engines run: in a process of this program, or as replicas on Ray Serve, with "
-        "models and store of their own; needs requirements-ray.txt (PLAYGROUND_BACKEND; default: "
-        "process)",
-        "process",
-        how={"choices": BACKENDS},
-    ),
-    Flag(
-        "--ray-address",
-        "with --backend ray, the cluster: HOST:PORT, or auto for the one that runs on this "
-        "machine (PLAYGROUND_RAY_ADDRESS; default: auto)",
-        "auto",
-        how={"metavar": "ADDRESS"},
     ),
     Flag(
         "--max-context",
@@ -243,22 +226,10 @@ def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _problem(flags: argparse.Namespace) -> str:
     """Why these flags cannot be, in a sentence; empty where they can."""
-    if flags.backend not in BACKENDS:  # argparse does not look at defaults
-        return f"PLAYGROUND_BACKEND must be process or ray, not {flags.backend!r}."
-    on_ray = flags.backend == "ray"
-    for flag, is_given, package in (("--mcp", flags.mcp, "mcp"), ("--backend ray", on_ray, "ray")):
-        if is_given and importlib.util.find_spec(package) is None:
-            return (
-                f"{flag} needs more packages: pip install -r requirements-{package}.txt, "
-                f"or xla-playground[{package}]"
-            )
-    if on_ray and (flags.log_requests or flags.trace_file):
+    if flags.mcp and importlib.util.find_spec("mcp") is None:
         return (
-            "--log-requests and --trace-file work with --backend process: Ray Serve logs requests "
-            "itself."
+            "--mcp needs more packages: pip install -r requirements-mcp.txt, or xla-playground[mcp]"
         )
-    if on_ray and flags.weights:
-        return f"--weights works with --backend process: for Ray Serve, set {kinds.VARIABLE} there."
     if flags.mcp and flags.password:
         return "--mcp cannot have a --password: Gradio's tools for agents do not send one on"
     try:

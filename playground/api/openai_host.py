@@ -37,5 +37,8 @@ class OpenAiHost(Host):
     ) -> None:
         self._page.check_request(model, prompt, options)
 
+    def address(self, request: Request) -> str:
+        return self._page.line.address(request)
+
     def enter(self, request: Request, runs: int, alone: bool = False) -> Sequence[Turn]:
         return self._page.line.enter(request, runs, ALONE if alone else MAX_AT_ONCE)

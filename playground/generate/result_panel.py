@@ -40,10 +40,14 @@ def story(prompt: Prompt, text: str, writing: bool = False, family: Family = CON
     if not isinstance(prompt, str) and not writing:
         new = f'<div class="story-new markdown" data-text="{escape(text)}">{answer(text)}</div>'
     if family.is_apart:
-        given = f'<div class="story-part" dir="auto"><h3>{family.input_label}</h3>{given}</div>'
+        # What stands in `bdi` does not decide which way the text around it runs.
+        given = (
+            f'<div class="story-part" dir="auto"><h3><bdi>{family.input_label}</bdi></h3>'
+            f"{given}</div>"
+        )
         new = (
-            f'<div class="story-part story-answer" dir="auto"><h3>{family.output.capitalize()}</h3>'
-            f"{new}</div>"
+            f'<div class="story-part story-answer" dir="auto">'
+            f"<h3><bdi>{family.output.capitalize()}</bdi></h3>{new}</div>"
         )
     return (
         f'<div class="story" tabindex="0" role="region" aria-label="Generated text"'
@@ -61,9 +65,9 @@ def origin(shown: Shown) -> str:
         parts.append(f"System prompt {escape(quoted(system))}")
     return (
         '<p class="origin-earlier">From the earlier run</p><ul class="origin">'
-        f'<li dir="auto">{escape(model_name(shown.result.model))}</li>'
+        f'<li translate="no">{escape(model_name(shown.result.model))}</li>'
         + "".join(f"<li>{part}</li>" for part in parts)
-        + f'<li translate="no">{ended:%H:%M:%S} UTC</li></ul>'
+        + f"<li>{ended:%H:%M:%S} UTC</li></ul>"
     )
 
 

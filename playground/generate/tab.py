@@ -132,9 +132,8 @@ class PlaygroundTab:
         self.walkthrough.build_panel()
         # The style sheet shows one of the two, so switching needs no request.
         self.view = gr.Radio(
-            # Not words: Gradio would translate a value that its tables contain.
-            [("Text", "as_text"), ("Tokens", "as_tokens")],
-            value="as_text",
+            ["Text", "Tokens"],
+            value="Text",
             show_label=False,
             label="Result as",
             container=False,

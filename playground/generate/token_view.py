@@ -132,8 +132,8 @@ def token_view(shown: Shown, family: Family = CONTINUING) -> str:
         f'<div class="token-given">{"".join(given)}</div>'
         f'<figure class="token-slots"><figcaption>{result.new_tokens:,} new{guessed}'
         "</figcaption>"
-        f'<div class="tokens" role="group" dir="auto" aria-label="New tokens">{_new(result)}</div>'
-        "</figure>"
+        '<div class="tokens" role="group" dir="auto" translate="no" aria-label="New tokens">'
+        f"{_new(result)}</div></figure>"
         f'<div class="token-given">{_slots("room", unused, "unused")}</div>'
     )
 
@@ -194,7 +194,7 @@ def _prompt(result: GenerationResult, label: str) -> str:
     more = f"<small>… {over:,} more</small>" if over else ""
     return (
         f'<figure class="token-slots"><figcaption>{result.prompt_tokens:,} {label}</figcaption>'
-        f'<div class="tokens" dir="auto">{texts}{more}</div></figure>'
+        f'<div class="tokens" dir="auto" translate="no">{texts}{more}</div></figure>'
     )
 
 

@@ -80,7 +80,7 @@ _LANGUAGES = {
     "Turkish": "tr",
     "Ukrainian": "uk",
 }
-"""Language codes by name. The values are no words, or Gradio would translate them."""
+"""Language codes by name."""
 
 Updates = dict[gr.components.Component, Any]
 

@@ -52,7 +52,7 @@ def walkthrough_report(run: Walkthrough, is_busy: bool, remark: str = "") -> str
         f'<section class="walkthrough{" busy" if is_busy else ""}" aria-label="What XLA does">'
         '<div class="walkthrough-head"><h2>What XLA does</h2><ul class="origin">'
         f'<li dir="auto">{escape(last_text(run.prompt))}</li>'
-        f'<li dir="auto">{escape(model_name(run.model))}</li>'
+        f'<li translate="no">{escape(model_name(run.model))}</li>'
         f"<li>New tokens {run.options.max_new_tokens}</li></ul></div>"
         f'<p class="walkthrough-said" role="status">{said or step}</p>'
         f'<p class="walkthrough-step">{step if said else ""}</p>'
@@ -121,7 +121,7 @@ def _awaited(step: Step, run: Walkthrough, is_busy: bool) -> str:
     doing = ""
     if is_current:
         clock = f'<span class="status-clock">{quantities.elapsed(run.current_s)}</span>'
-        doing = f"<span>{ACTIVITY[run.status.state]}</span> {clock}"
+        doing = f"{ACTIVITY[run.status.state]} {clock}"
     return _column(
         step,
         no_badge(mark),

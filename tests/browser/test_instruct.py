@@ -96,11 +96,3 @@ def test_a_model_without_a_template_has_neither_field(window: Visit, small_gpt2:
     window.choose_model(small_gpt2.name)
     window.at("#system").wait_for(state="hidden")
     assert not window.at("#raw_prompt").is_visible()
-
-
-def test_the_headings_of_an_answer_are_in_the_visitor_s_language(window: Visit) -> None:
-    window.at("#language").select_option("ar")
-    ask(window)
-    for heading in ("الموجّه", "الإجابة"):
-        window.at("#story h3", has_text=heading).wait_for()
-    assert window.text("#story .story-prompt") == QUESTION

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import soundfile
 from playwright.sync_api import TimeoutError as NotInTime
-from playwright.sync_api import expect
 
 from playground.speech.examples import FOLDER, speech_examples
 from tests.browser.visit import Visit
@@ -243,35 +242,6 @@ def test_a_multilingual_model_is_told_the_language(
     window.at("#transcribe").click()
     assert "does not know the language 'Klingon'" in problem(window)
     assert "It knows: de, en" in window.text("#speech_notice")
-
-
-def test_a_closed_list_speaks_the_language_of_the_browser(visit: Open) -> None:
-    window = visit(locale="ko")
-    window.open_tab("음성")
-    window.at("#speech_model input").click()
-    window.page.get_by_role("option", name="multilingual (폴더)").click()
-    window.has_value("#speech_model input", re.compile(r"multilingual \(폴더\)$"))
-    spoken = window.at("#speech_language input")
-    expect(spoken).to_have_value("모델이 듣고 판단")
-    spoken.click()
-    window.page.get_by_role("option", name="독일어").click()
-    expect(spoken).to_have_value("독일어")
-    choose_example(window, "1")
-    window.at("#transcribe").click()
-    window.at("#speech_report", has_text="언어: de").wait_for()
-
-    spoken.fill("Klingon")
-    window.page.keyboard.press("Tab")
-    expect(spoken).to_have_value("Klingon")
-    window.at("#transcribe").click()
-    assert "'Klingon'" in problem(window)
-    spoken.click()
-    window.page.get_by_role("option", name="독일어").click()
-    window.at("#language").select_option("zh-CN")
-    expect(spoken).to_have_value("德语")  # Gradio itself says it, a moment later
-    window.at("#language").select_option("en")
-    expect(spoken).to_have_value("German")
-    window.has_value("#speech_model input", re.compile(r"multilingual \(folder\)$"))
 
 
 def test_the_page_says_what_the_small_model_cannot_do(speech: Callable[..., Visit]) -> None:

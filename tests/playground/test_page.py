@@ -6,16 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
-import httpx
 import pytest
 
 from playground import create_app, launch_options
 from playground.context.limits import Limits
 from playground.page import ADMIN_TABS, TABS, Page, tabs
-from playground.ui import languages
-from playground.ui.languages import LANGUAGES
 from tests.playground import fake_backend
-from tests.playground.api_page import api_page
 from tests.playground.fake_backend import FakeBackend
 from xla_backend import ModelInfo
 from xla_backend.checkpoints.added_models import AddedModels
@@ -172,20 +168,3 @@ def test_features_that_nobody_asked_for_are_off(name: str) -> None:
 
 def test_the_page_brings_its_own_title() -> None:
     assert "<title>XLA Playground</title>" in launch_options(a_page())["head"]
-
-
-def test_a_language_s_table_is_fetched_alone() -> None:
-    with api_page() as page:
-        for language in LANGUAGES[1:]:
-            answer = httpx.get(f"{page.url}/translations/{language.code}.json")
-            assert answer.json() == languages.table(language.code)
-            assert answer.headers["content-encoding"] == "gzip"
-        assert "토큰" not in httpx.get(page.url).text
-        assert httpx.get(f"{page.url}/translations/none.json").status_code == 404
-
-
-def test_the_page_gets_the_switch() -> None:
-    options = launch_options(a_page())
-    assert '"ar": "rtl"' in options["head"]
-    for language in LANGUAGES:
-        assert f">{language.name}</option>" in languages.switch()

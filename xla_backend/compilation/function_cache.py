@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.results import AnyKey, CacheEntry, CacheOutcome, FirstCall
-from xla_backend.interface.timing import summarize
+from xla_backend.interface.timing import Statistics, summarize
 
 KEPT_RUNS = 1000
 """Each entry keeps the times of this many latest cached calls."""
@@ -47,6 +47,7 @@ class Slot(Generic[Function]):
     hits: int = 0
     cached_run_s: list[float] = field(default_factory=list)
     made_at: float = field(default_factory=time.time)
+    summary: Statistics | None = None
 
     @property
     def first_call(self) -> FirstCall:
@@ -108,6 +109,7 @@ class FunctionCache(Generic[Function]):
             else:
                 slot.cached_run_s.append(run_s)
                 del slot.cached_run_s[:-KEPT_RUNS]
+                slot.summary = None
 
     def keys(self, model: str) -> set[CacheKey]:
         """Cache keys of a language model whose functions for single requests are in memory."""
@@ -132,12 +134,19 @@ class FunctionCache(Generic[Function]):
                     key=key,
                     first_call=slot.first_call,
                     hits=slot.hits,
-                    cached=summarize(slot.cached_run_s),
+                    cached=self._summary(slot),
                     batch_size=batch_size,
                 )
                 for (of, key, batch_size), slot in self._slots.items()
                 if model is None or of == model
             ]
+
+    @staticmethod
+    def _summary(slot: Slot[Function]) -> Statistics | None:
+        """Statistics of its cached calls, computed once after each."""
+        if slot.summary is None:
+            slot.summary = summarize(slot.cached_run_s)
+        return slot.summary
 
     def _hit(self, name: tuple[str, AnyKey, int]) -> tuple[Slot[Function], CacheOutcome]:
         slot = self._slots[name]

@@ -17,7 +17,7 @@ from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.results import CacheEntry, CacheOutcome, KeyHistory, Prediction
 
 # Reuse wastes work on padding, never on tokens: decoding stops where the request says. The bounds
-# keep the waste below what any compile costs; `python -m benchmarks.reuse` prints the measurement.
+# keep the waste below what any compile costs.
 REUSE_PADDED_LENGTH = 8
 """A function may serve prompts padded to up to this many times their own bucket."""
 REUSE_MAX_NEW_TOKENS = 16

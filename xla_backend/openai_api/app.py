@@ -167,7 +167,7 @@ def create_api(host: Host) -> FastAPI:
                 prompt,
                 options,
                 exact_key=bool(body.exact_key),
-                cache_salt=_own_salt(request, body.cache_salt),
+                cache_salt=_salt(host, request, body.cache_salt),
                 in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,
             )
             for prompt, options in asked
@@ -218,17 +218,14 @@ def create_api(host: Host) -> FastAPI:
     return api
 
 
-def _own_salt(request: Request, asked: str | None) -> str:
-    """The engine's salt for what a caller asks for: no other caller's, nor a visitor's of the page.
+def _salt(host: Host, request: Request, asked: str | None) -> str:
+    """The engine's salt for a caller: no other caller's, nor a visitor's of the page.
 
-    A salt is a secret of those who share it. Mixed with the caller's password and address, one that
-    is easy to guess is still none to others. OpenAI's `prompt_cache_key` is no secret, so it does
-    nothing here.
+    Who names none shares prefixes with those of the same password and address. A salt is a secret
+    of those who share it: mixed with both, one that is easy to guess is still none to others.
+    OpenAI's `prompt_cache_key` is no secret, so it does nothing here.
     """
-    if not asked:
-        return ""
-    address = request.client.host if request.client else ""
-    who = [request.headers.get("authorization", ""), address, asked]
+    who = [request.headers.get("authorization", ""), host.address(request), asked or ""]
     return "v1 " + hashlib.sha256("\0".join(who).encode()).hexdigest()
 
 

@@ -27,7 +27,7 @@ from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import EngineStatus
 from xla_backend.process import memory
 from xla_backend.process.memory_bound import MemoryBound
-from xla_backend.process.messages import Request, Settings
+from xla_backend.process.messages import Request, Settings, Snapshot
 
 if TYPE_CHECKING:
     from xla_backend.engine.backend import Backend
@@ -86,6 +86,7 @@ class EngineProcess:
         self._is_giving_up_warming = False
         self._unmade: tuple[Any, ...] = ()  # what was asked for and is left to a successor
         self._mirroring = threading.Lock()
+        self._mirrored: Snapshot | None = None
         self._measuring = threading.Lock()
         self._condition = threading.Condition()
         # Guarded by the condition:
@@ -207,12 +208,17 @@ class EngineProcess:
     def _mirror(self, backend: Backend) -> None:
         # The background's thread mirrors too: what was read first must not be sent last.
         with self._mirroring:
-            self._channel.send(("entries", None, backend.cached_functions()))
-            self._channel.send(("models", None, backend.models()))
-            self._channel.send(("stored_keys", None, backend.stored_keys()))
-            self._channel.send(("prefix_cache", None, backend.prefix_cache()))
-            self._channel.send(("past", None, backend.past()))
-            self._channel.send(("prefetching", None, backend.prefetching()))
+            snapshot = Snapshot(
+                entries=tuple(backend.cached_functions()),
+                models=tuple(backend.models()),
+                stored_keys=tuple(backend.stored_keys()),
+                prefix_cache=backend.prefix_cache(),
+                past=backend.past(),
+                prefetching=tuple(backend.prefetching()),
+            )
+            if snapshot != self._mirrored:
+                self._mirrored = snapshot
+                self._channel.send(("snapshot", None, snapshot))
 
     def _mirror_background(self) -> None:
         if self._backend is not None:

@@ -19,11 +19,7 @@ To the parent: tuples (kind, number of the request or None, value):
 | kind | value |
 | --- | --- |
 | "status" | an `EngineStatus` |
-| "models", "entries" | the engine's `ModelInfo`s and `CacheEntry`s, for the parent's mirrors |
-| "stored_keys" | what `Backend.stored_keys` returns, for the parent's mirror |
-| "prefix_cache" | what `Backend.prefix_cache` returns, for the parent's mirror |
-| "past" | the engine's `History.past`, for the parent's predictions |
-| "prefetching" | models and keys that are being made ready in the background |
+| "snapshot" | a `Snapshot`, when the engine's state has changed |
 | "ready" | None: the engine takes requests, the default model was tried |
 | "failed" | why the engine cannot start; the process ends |
 | "log" | (logger, level, text) |
@@ -43,10 +39,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from xla_backend.engine.pools import DEFAULT_KV_BYTES
-from xla_backend.interface.buckets import BucketRules
-from xla_backend.interface.function_comparison import FunctionRequest
+from xla_backend.interface.buckets import BucketRules, CacheKey
+from xla_backend.interface.function_comparison import FunctionRequest, StoredKey
 from xla_backend.interface.options import DEFAULT_MAX_SECONDS, AudioInput, GenerationOptions
 from xla_backend.interface.prompt import Prompt
+from xla_backend.interface.results import CacheEntry, ModelInfo, Past, PrefixCacheUse
 
 if TYPE_CHECKING:
     from xla_backend.checkpoints.models import Registry
@@ -88,6 +85,21 @@ class Settings:
     log_level: int
     memory_limit: int | None = None
     kv_bytes: int = DEFAULT_KV_BYTES
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The engine's state, for answers that must not wait for it.
+
+    Attributes: what the methods of `Backend` return; `models` is None before there is an engine.
+    """
+
+    entries: tuple[CacheEntry, ...] = ()
+    models: tuple[ModelInfo, ...] | None = None
+    stored_keys: tuple[StoredKey, ...] = ()
+    prefix_cache: PrefixCacheUse = PrefixCacheUse()
+    past: Past = field(default_factory=dict)
+    prefetching: tuple[tuple[str, CacheKey], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Predictor:
         self._vocabularies: dict[str, Vocabulary] = {}
 
     def vocabulary(self, model: str, models: Collection[ModelInfo]) -> Vocabulary:
-        """See `RemoteBackend.vocabulary`; `models` are those that the engine knows."""
+        """See `BackendProcess.vocabulary`; `models` are those that the engine knows."""
         if model not in self._vocabularies:
             is_away = [
                 info.source == "hub" and not (info.loaded or info.on_disk)
@@ -67,7 +67,7 @@ class Predictor:
         entries: Collection[CacheEntry],
         past: Past,
     ) -> Prediction:
-        """See `RemoteBackend.predict_key`; `entries` and `past` are the engine's."""
+        """See `BackendProcess.predict_key`; `entries` and `past` are the engine's."""
         model, store = vocabulary.info.name, self._store
         entries = [entry for entry in entries if entry.model == model]
         in_memory = prediction.keys_of(entries)

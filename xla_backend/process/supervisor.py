@@ -111,7 +111,7 @@ class Supervisor:
             resident=memory.resident(engine.pid),
             memory_limit=self._settings.memory_limit,
             restarts=dict(self._restarts),
-            prefix_cache=engine.prefix_cache,
+            prefix_cache=engine.snapshot.prefix_cache,
         )
 
     def current(self) -> Child:
@@ -145,11 +145,11 @@ class Supervisor:
         with self._lock:
             if self._closed:
                 raise EngineStopped(CLOSED)
-            past = self.engine.past
+            past = self.engine.snapshot.past
             self._close_children()
             meanwhile()
             self.engine = self._start(warm_up=None)
-            self.engine.past = past
+            self.engine.inherit(past)
 
     def close(self, within_s: float = CLOSE_S) -> None:
         """See `BackendProcess.close`."""
@@ -255,7 +255,7 @@ class Supervisor:
         old, new = self.engine, self._successor or self._start(self._settings.warm_up)
         old.on_status = None
         self.engine, self._successor = new, None
-        new.past = new.past or old.past  # what calls took before is still the best guess
+        new.inherit(old.snapshot.past)
         if new.on_status is None:
             new.on_status = self._on_status
             new.set_status(new.status)

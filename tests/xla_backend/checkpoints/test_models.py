@@ -25,6 +25,7 @@ from xla_backend.checkpoints.models import (
     Registry,
     candidate,
     folder_info,
+    open_registry,
 )
 from xla_backend.checkpoints.weights import MODEL_TYPES
 from xla_backend.interface.errors import ModelUnavailable
@@ -610,3 +611,14 @@ def test_a_cache_that_cannot_be_written_is_named(
     (tmp_path / "cache").write_text("a file where the folder should be")
     with pytest.raises(ModelUnavailable, match="cannot be stored in the local cache"):
         registry.locate(HUB_MODEL)
+
+
+def test_a_server_downloads_named_models_only_and_opens_folders_only_where_one_is_named(
+    tmp_path: Path,
+):
+    named = open_registry(("gpt2-stories", "someone/model"))
+    assert [info.name for info in named.list() if info.source == "hub"] == ["someone/model"]
+    with pytest.raises(ModelUnavailable):
+        named.locate(str(tmp_path))
+    path = gguf_files.write(tmp_path / "model.gguf", "llama")
+    assert open_registry((str(path),)).locate(str(path)).folder == path
