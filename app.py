@@ -139,12 +139,7 @@ def start_engine(
     from playground import examples_for
     from xla_backend.checkpoints.models import first_model, folder_info, open_registry
     from xla_backend.process.backend_process import BackendProcess
-<<<<<<< HEAD
     from xla_backend.process.memory import DEFAULT_KV_MEMORY, DEFAULT_LIMIT
-    from xla_backend.serving.settings import first_model, open_registry
-=======
-    from xla_backend.process.memory import DEFAULT_LIMIT, DEFAULT_PREFIX_CACHE
->>>>>>> main
 
     def tell(finished: FinishedRequest) -> None:
         for watcher in watchers:

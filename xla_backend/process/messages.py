@@ -97,7 +97,7 @@ class Snapshot:
     entries: tuple[CacheEntry, ...] = ()
     models: tuple[ModelInfo, ...] | None = None
     stored_keys: tuple[StoredKey, ...] = ()
-    prefix_cache: PrefixCacheUse = PrefixCacheUse()
+    prefix_cache: PrefixCacheUse = field(default_factory=PrefixCacheUse)
     past: Past = field(default_factory=dict)
     prefetching: tuple[tuple[str, CacheKey], ...] = ()
 

@@ -1,6 +1,6 @@
-"""Compiled functions of a pool without XLA: a "model" whose keys and values are the tokens themselves.
+"""Compiled functions of a pool without XLA: the keys and values of their "model" are the tokens.
 
-Knows what real functions are given and give back. What a block of memory holds are the tokens at its
+Knows what real functions are given and give back. A block of memory holds the tokens at its
 positions, and the next token depends on all tokens of a row: a row that reads another's block, or
 one that was not written, gets another text. Must not know the scheduler.
 """
