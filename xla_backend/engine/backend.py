@@ -23,7 +23,7 @@ from xla_backend.engine.function_resolver import FunctionResolver
 from xla_backend.engine.history import History
 from xla_backend.engine.loaded_models import LoadedModels
 from xla_backend.engine.loop import READY, Loop
-from xla_backend.engine.pools import DEFAULT_KV_BYTES, Pools
+from xla_backend.engine.pools import Pools
 from xla_backend.engine.streams import Stream
 from xla_backend.engine.text import Text, TextStream
 from xla_backend.engine.transcription import Hearing, WindowStream
@@ -58,6 +58,9 @@ from xla_backend.interface.results import (
 
 if TYPE_CHECKING:
     from xla_backend.model.functions import KeyFunctions
+
+DEFAULT_KV_BYTES = 10**9
+"""The most memory of the keys and values of a model's pool, unless one row needs more."""
 
 SHORT_QUESTION = 16
 """Tokens of a question that the functions made ready at the start can answer."""

@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from xla_backend.model.engine import Engine
     from xla_backend.model.functions import KeyFunctions, PoolFunctions
 
-DEFAULT_KV_BYTES = 2**30
-"""The most memory of a pool's keys and values, unless one row needs more."""
-
-
 @dataclass(frozen=True)
 class ModelPool:
     """The pool of one model, and the order of its rows."""

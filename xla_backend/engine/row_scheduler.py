@@ -225,11 +225,13 @@ class RowScheduler:
             if with_drafts is not None:
                 return [*self._decoding], with_drafts
         wanted = min(size for size in ROW_COUNTS if size >= min(count, MAX_ROWS))
-        sizes = [size for size in ROW_COUNTS if size <= wanted]
         if self._functions.of(wanted) is None:
             self._functions.make(wanted)
+        # Larger ones serve, too; else the largest that there are.
+        larger = [size for size in ROW_COUNTS if size >= wanted]
+        smaller = [size for size in reversed(ROW_COUNTS) if size < wanted]
         found = next(
-            functions for size in reversed(sizes) if (functions := self._functions.of(size))
+            functions for size in larger + smaller if (functions := self._functions.of(size))
         )
         group = self._decoding[: found.rows]
         if len(group) < count:  # the others are next

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, cast
 from xla_backend.engine.function_maker import FunctionMaker
 from xla_backend.engine.history import History
 from xla_backend.engine.loop import READY, Loop
-from xla_backend.engine.row_scheduler import ROW_COUNTS
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.results import CacheOutcome
 
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from xla_backend.model.engine import Engine
     from xla_backend.model.functions import KeyFunctions
 
+WARM_ROW_COUNTS = (1, 8, 16, 2, 4)
+"""Of a pool, in which order functions for rows are made: those for eight serve a crowd first."""
 START_KEYS = 8
 """How many of the most used keys a start makes ready."""
 
@@ -61,7 +62,7 @@ class WarmUp:
     def soon(self, engine: Engine, keys: Iterable[CacheKey]) -> None:
         """Makes keys ready in the background, a pool's for all numbers of rows."""
         for key in keys:
-            for rows in ROW_COUNTS if key.is_pooled and not key.variants else (1,):
+            for rows in WARM_ROW_COUNTS if key.is_pooled and not key.variants else (1,):
                 self._maker.later(engine, key, rows)
 
     def at_start(self, engine: Engine, first: Iterable[CacheKey]) -> None:

@@ -38,7 +38,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from xla_backend.engine.pools import DEFAULT_KV_BYTES
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.function_comparison import FunctionRequest, StoredKey
 from xla_backend.interface.options import DEFAULT_MAX_SECONDS, AudioInput, GenerationOptions
@@ -84,7 +83,7 @@ class Settings:
     warm_up: GenerationOptions | None
     log_level: int
     memory_limit: int | None = None
-    kv_bytes: int = DEFAULT_KV_BYTES
+    kv_bytes: int = 0
 
 
 @dataclass(frozen=True)
