@@ -206,7 +206,7 @@ def _lengths(job: BaselineJob, files: ModelFiles) -> tuple[int, int]:
     from xla_backend.checkpoints.tokenization import Tokenizer
 
     tokenizer = Tokenizer.load(files.folder)
-    tokens = len(encode_prompt(tokenizer, job.prompt, job.options.max_new_tokens, files.info))
+    tokens = len(encode_prompt(tokenizer, job.prompt, files.info))
     key = job.rules.key_for(
         tokens, job.options.num_beams, job.options.max_new_tokens, files.info.context_length
     )

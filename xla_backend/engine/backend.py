@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xla_backend.checkpoints.models import Registry
-from xla_backend.checkpoints.prompts import encode_prompt
+from xla_backend.checkpoints.prompts import encode_prompt, with_room
 from xla_backend.checkpoints.speech_input import fitting_options, works_on_text
 from xla_backend.compilation.function_cache import FunctionCache
 from xla_backend.compilation.store import open_store
@@ -228,8 +228,9 @@ class Backend(AnyBackend):
     ) -> Prediction:
         """See `AnyBackend`; loads the model if need be."""
         engine = self._models.get(model)
-        ids = encode_prompt(engine.tokenizer, prompt, options.max_new_tokens, engine.info)
+        ids = encode_prompt(engine.tokenizer, prompt, engine.info)
         request = TextRequest(model, prompt, options, exact_key, cache_salt)
+        request = with_room(request, len(ids), engine.info)
         wanted = self._functions.key(engine, len(ids), request)
         return self._functions.predict(engine, len(ids), wanted, exact_key)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from xla_backend.model.engine import Engine
     from xla_backend.model.functions import KeyFunctions, PoolFunctions
 
+
 @dataclass(frozen=True)
 class ModelPool:
     """The pool of one model, and the order of its rows."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, cast
 
-from xla_backend.checkpoints.prompts import encode_prompt
+from xla_backend.checkpoints.prompts import encode_prompt, with_room
 from xla_backend.checkpoints.tokenization import IncrementalDecoder
 from xla_backend.engine.function_resolver import FunctionResolver, Served
 from xla_backend.engine.loop import Join, Loop, Stopped, Wait, Wish
@@ -55,6 +55,7 @@ class Text:
             may_begin: asked once, when the engine turns to it; where it says no, nothing runs.
         """
         self._request = request
+        self._asked = request.options
         self._stream = stream
         self._models = models
         self._functions = functions
@@ -91,10 +92,9 @@ class Text:
             engine, self._load_s = yield Wait(self._models.load_beside(request.model))
             watch.pause_for("load", self._load_s)  # no phase
         watch.enter("tokenize")
-        prompt_ids = encode_prompt(
-            engine.tokenizer, request.prompt, request.options.max_new_tokens, engine.info
-        )
+        prompt_ids = encode_prompt(engine.tokenizer, request.prompt, engine.info)
         engine.check(request.options)
+        self._request = request = with_room(request, len(prompt_ids), engine.info)
         wanted = self._functions.key(engine, len(prompt_ids), request)
         self._decoder = IncrementalDecoder(engine.tokenizer)
         self._stops = StopStrings(request.options.stop)
@@ -246,7 +246,7 @@ class Text:
                 timing=timing,
                 since_first_token_s=watch.since_first_token_s(),
                 first_call=first_call,
-                options=request.options,
+                options=self._asked,
                 load_s=self._load_s,
                 batch_size=batch_size,
                 cut_tokens=generated - len(tokens),

@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass
 
 from xla_backend.checkpoints.models import ModelFiles
-from xla_backend.checkpoints.prompts import check_length, check_prompt, key_for
+from xla_backend.checkpoints.prompts import check_length, check_prompt, key_for, with_room
 from xla_backend.checkpoints.speech_input import (
     SpeechInput,
     fitting_options,
@@ -99,7 +99,8 @@ class Vocabulary:
         """
         check_prompt(request.prompt, self.info)
         prompt_tokens = self.counter.count(request.prompt)
-        check_length(prompt_tokens, request.options.max_new_tokens, self.info)
+        check_length(prompt_tokens, self.info)
+        request = with_room(request, prompt_tokens, self.info)
         return key_for(rules, self.info, prompt_tokens, request), prompt_tokens
 
     def speech_key(
