@@ -331,7 +331,7 @@ async def _events(
 
 
 async def _alive(
-    first: asyncio.Future[Value], rest: AsyncIterator[Value]
+    first: asyncio.Future[Any], rest: AsyncIterator[Value]
 ) -> AsyncIterator[Value | None]:
     """What comes, and None whenever nothing came for a while, so that proxies keep the line."""
     following = first
