@@ -57,7 +57,8 @@ class FunctionMaker:
         """
 
         def build() -> Built[KeyFunctions]:
-            return engine.functions.build(key, on_step, rows)
+            with self._loop.compiling:
+                return engine.functions.build(key, on_step, rows)
 
         def on_step(step: Literal["trace", "compile"]) -> None:
             enter(step)
@@ -88,11 +89,13 @@ class FunctionMaker:
         self, engine: Engine, key: CacheKey, rows: int, wait_until_idle: Callable[[], None]
     ) -> None:
         wait_until_idle()
-        trace_s, is_restored = engine.functions.trace(key, rows)
+        with self._loop.compiling:
+            trace_s, is_restored = engine.functions.trace(key, rows)
         wait_until_idle()
 
         def build() -> Built[KeyFunctions]:
-            built = engine.functions.build(key, lambda step: None, rows)
+            with self._loop.compiling:
+                built = engine.functions.build(key, lambda step: None, rows)
             return dataclasses.replace(
                 built,
                 trace_s=trace_s + built.trace_s,

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from xla_backend.engine.background import Background
+from xla_backend.engine.busy_clock import BusyClock
 from xla_backend.engine.row_scheduler import RowScheduler, Seat
 from xla_backend.interface.results import EngineStatus
 
@@ -75,6 +76,7 @@ class Loop:
 
     Attributes:
         background: what is done in moments in which no work is under way.
+        compiling: how long functions have been made beside the loop.
         status: what the engine is doing now.
     """
 
@@ -85,6 +87,7 @@ class Loop:
     ) -> None:
         """Starts the thread; arguments as for `Backend`."""
         self.background = Background(on_change)
+        self.compiling = BusyClock()
         self.status = READY.replace(since=time.perf_counter())
         self._on_status = on_status
         self._changed = threading.Condition()

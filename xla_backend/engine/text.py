@@ -106,6 +106,7 @@ class Text:
             plain = dataclasses.replace(wanted, prompt_lookup_num_tokens=0)
             yield from self._served(engine, plain, self._functions.choose(engine, plain))
         served = yield from self._served(engine, wanted, choice)
+        self._compiling_s = self._loop.compiling.read()
         if wanted.is_pooled:
             yield from self._run_row(engine, wanted, served, prompt_ids)
         else:
@@ -254,6 +255,7 @@ class Text:
                 cached_tokens=cached_tokens,
                 passes=passes,
                 rounded_bits=engine.info.rounded_bits,
+                compile_beside_s=self._loop.compiling.read() - self._compiling_s,
             )
         )
 

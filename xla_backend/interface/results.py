@@ -161,6 +161,8 @@ class GenerationResult:
         passes: with prompt lookup, how often the model ran for the tokens after the first one;
             None without.
         rounded_bits: to how many bits the model's weights were rounded; None if they are as stored.
+        compile_beside_s: for how long, while it ran, something else was compiled beside it, which
+            slows it down.
     """
 
     model: str
@@ -183,6 +185,7 @@ class GenerationResult:
     cached_tokens: int = 0
     passes: int | None = None
     rounded_bits: int | None = None
+    compile_beside_s: float = 0.0
 
     @property
     def new_tokens(self) -> int:
@@ -253,6 +256,7 @@ class GenerationResult:
             "tpot_s": self.tpot_s,
             **({} if self.passes is None else {"tokens_per_pass": self.tokens_per_pass}),
             **({} if self.rounded_bits is None else {"rounded_bits": self.rounded_bits}),
+            **({"compile_beside_s": self.compile_beside_s} if self.compile_beside_s else {}),
         }
 
 
