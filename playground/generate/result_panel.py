@@ -128,6 +128,8 @@ def waiting_report(
     body = ""
     if prediction:
         key = prediction.key
+        if key.is_pooled:
+            return report_parts.waiting(prediction, ahead, clicked_s, "")
         padding = max(0, key.padded_length - prediction.prompt_tokens)
         parts = _in_order(
             family,
@@ -183,6 +185,8 @@ def _in_order(
 
 def _result_slots(result: GenerationResult, family: Family) -> str:
     key = result.key
+    if key.is_pooled:
+        return _pool_slots(result, family)
     parts = [
         *_in_order(
             family,
@@ -196,6 +200,18 @@ def _result_slots(result: GenerationResult, family: Family) -> str:
     if key != result.requested_key:
         caption += f" The request alone would have needed {escape(result.requested_key)}."
     return report_parts.slots(caption, parts)
+
+
+def _pool_slots(result: GenerationResult, family: Family) -> str:
+    """What the text took of the model's context, where nothing is padded."""
+    used = result.prompt_tokens + result.new_tokens
+    parts = [
+        ("prompt", result.prompt_tokens, family.input),
+        ("new", result.new_tokens, "new"),
+        ("room", max(0, result.key.padded_length - used), "unused"),
+    ]
+    most = result.key.padded_length
+    return report_parts.slots(f"One compiled shape for all lengths up to {most} tokens.", parts)
 
 
 def _shape_caption(key: CacheKey, family: Family) -> str:
