@@ -24,6 +24,7 @@ from xla_backend.engine.history import History
 from xla_backend.engine.loaded_models import LoadedModels
 from xla_backend.engine.loop import READY, Loop
 from xla_backend.engine.pools import Pools
+from xla_backend.engine.prefix_store import PrefixStore
 from xla_backend.engine.streams import Stream
 from xla_backend.engine.text import Text, TextStream
 from xla_backend.engine.transcription import Hearing, WindowStream
@@ -88,6 +89,7 @@ class Backend(AnyBackend):
         store: Path | str | None = None,
         on_change: Callable[[], None] | None = None,
         kv_bytes: int = DEFAULT_KV_BYTES,
+        prefix_store_bytes: int = 0,
     ) -> None:
         """Starts empty: a model is loaded when it is first asked for.
 
@@ -99,6 +101,8 @@ class Backend(AnyBackend):
                 `XLA_BACKEND_STORE` or else the user's cache directory, "off" for none.
             on_change: called when work in the background begins or ends.
             kv_bytes: the most memory that the keys and values of a model's pool may take.
+            prefix_store_bytes: the most that cached prefixes may take on disk, in the store's
+                folder; 0 keeps none there.
         """
         opened = open_store(store)
         registry = Registry() if registry is None else registry
@@ -109,7 +113,10 @@ class Backend(AnyBackend):
         self._maker = FunctionMaker(self._cache, self._history, self._loop)
         self._functions = FunctionResolver(rules, opened, self._cache, self._history, self._maker)
         self._warm_up = WarmUp(self._maker, self._history, self._loop)
-        self._pools = Pools(self._cache, self._maker, kv_bytes)
+        prefixes = None
+        if opened is not None and prefix_store_bytes:
+            prefixes = PrefixStore(opened.root / "prefixes", prefix_store_bytes)
+        self._pools = Pools(self._cache, self._maker, kv_bytes, prefixes)
         self._example_functions = ExampleFunctions()
 
     @property
@@ -373,5 +380,5 @@ class Backend(AnyBackend):
         self._maker.close()
         self._loop.close()
         self._models.clear()
-        self._pools.clear()
+        self._pools.close()
         self._loop.tell(EngineStatus("stopped"))

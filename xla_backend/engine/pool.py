@@ -35,6 +35,7 @@ class Row:
         in_memory: of how many tokens the keys and values are in memory.
         reused: how many of them an earlier text had computed.
         is_done: whether the text has ended.
+        is_restored: whether some of what it reused came from disk.
     """
 
     token_ids: list[int]
@@ -44,6 +45,7 @@ class Row:
     in_memory: int = 0
     reused: int = 0
     is_done: bool = False
+    is_restored: bool = False
     addresses: list[int] = field(default_factory=list)
     path: list[Node] = field(default_factory=list)
     records: list[np.ndarray] = field(default_factory=list)
@@ -76,15 +78,18 @@ class Row:
 class Pool:
     """The rows of one model."""
 
-    def __init__(self, memory: KVMemory, vocabulary_size: int, blocks_of_row: int) -> None:
+    def __init__(
+        self, prefixes: PrefixTree, memory: KVMemory, vocabulary_size: int, blocks_of_row: int
+    ) -> None:
         """No row yet.
 
         Args:
+            prefixes: what is cached in the memory.
             memory: for the keys and values.
             vocabulary_size: V. blocks_of_row: M.
         """
         self.memory = memory
-        self.prefixes = PrefixTree(memory)
+        self.prefixes = prefixes
         self._vocabulary_size = vocabulary_size
         self._blocks_of_row = blocks_of_row
         self._batch: tuple[Row, ...] = ()
@@ -115,6 +120,8 @@ class Pool:
                 partial.users -= 1
         if not row.generated:
             row.reused = row.in_memory
+            used = path if partial is None else [*path, partial]
+            row.is_restored = any(node.is_restored for node in used)
 
     def read(self, row: Row, functions: PoolFunctions) -> int:
         """Reads the next chunk of what is not in memory yet; returns how many tokens.

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from xla_backend.engine.pool import Pool, Row
+from xla_backend.engine.prefix import PrefixTree
+from xla_backend.engine.prefix_store import PrefixStore
 from xla_backend.engine.row_scheduler import RowScheduler
 from xla_backend.interface.buckets import CacheKey, pool_key
 from xla_backend.interface.options import GenerationOptions
@@ -40,9 +42,20 @@ class Pools:
     """Makes the pool of a model when it is first needed."""
 
     def __init__(
-        self, cache: FunctionCache[KeyFunctions], maker: FunctionMaker, limit_bytes: int
+        self,
+        cache: FunctionCache[KeyFunctions],
+        maker: FunctionMaker,
+        limit_bytes: int,
+        store: PrefixStore | None,
     ) -> None:
-        """Takes no memory yet; `limit_bytes` is the bound of each pool."""
+        """Takes no memory yet.
+
+        Args:
+            cache, maker: where functions are, and who makes them.
+            limit_bytes: the bound of each pool.
+            store: of prefixes that fall out of memory.
+        """
+        self._store = store
         self._cache = cache
         self._maker = maker
         self._limit_bytes = limit_bytes
@@ -56,7 +69,8 @@ class Pools:
             # A row that needs all of its context must fit.
             limit_bytes = max(self._limit_bytes, (blocks + 1) * engine.kv_block_bytes)
             memory = KVMemory(engine.kv_block_bytes, limit_bytes)
-            pool = Pool(memory, engine.functions.model.vocabulary_size, blocks)
+            prefixes = PrefixTree(memory, engine.identity, self._store)
+            pool = Pool(prefixes, memory, engine.functions.model.vocabulary_size, blocks)
             functions = _Functions(self._cache, self._maker, engine)
             self._pools[name] = ModelPool(pool, RowScheduler(pool, functions, time.perf_counter))
         return self._pools[name]
@@ -72,8 +86,10 @@ class Pools:
             or self._limit_bytes,
         )
 
-    def clear(self) -> None:
-        """Gives up all pools."""
+    def close(self) -> None:
+        """Gives up all pools; what is cached goes to disk."""
+        for of_model in self._pools.values():
+            of_model.pool.prefixes.save()
         self._pools.clear()
 
 

@@ -17,6 +17,8 @@ import numpy as np
 import tensorflow as tf
 
 from xla_backend.engine.pool import Pool
+from xla_backend.engine.prefix import PrefixTree
+from xla_backend.engine.prefix_store import PrefixStore
 from xla_backend.model import output, sampling
 from xla_backend.model.functions import PoolFunctions
 from xla_backend.model.kv_memory import KVMemory
@@ -45,9 +47,10 @@ def text_alone(prompt: Sequence[int], most: int) -> list[int]:
     return token_ids[len(prompt) :]
 
 
-def pool(blocks: int, blocks_of_row: int = 32) -> Pool:
+def pool(blocks: int, blocks_of_row: int = 32, store: PrefixStore | None = None) -> Pool:
     """A pool with so many blocks of memory."""
-    return Pool(KVMemory(BLOCK_BYTES, blocks * BLOCK_BYTES), VOCABULARY, blocks_of_row)
+    memory = KVMemory(BLOCK_BYTES, blocks * BLOCK_BYTES)
+    return Pool(PrefixTree(memory, "fake", store), memory, VOCABULARY, blocks_of_row)
 
 
 @dataclass
