@@ -11,7 +11,7 @@ what a token gets depends on its row alone, bit by bit: not on the tokens comput
 on threads. A unit of work is a head of keys, a panel, and neighbouring tokens of a row; the thread
 that does the last panel of these adds up.
 
-    T  tokens of a call              R  rows of the KV memory
+    T  tokens of a call, at least 1  R  rows of the KV memory
     D  numbers of a head             M  blocks that a row has room for
 """
 
@@ -303,8 +303,10 @@ class _Attention:
         _, values = self._tiles(builder, job, row, blocks.index, head)
         following = builder.add(blocks.index, long(BLOCK))
         is_last = builder.icmp_unsigned(">=", following, end)
-        following = builder.select(is_last, blocks.index, following)
-        _, ahead = self._tiles(builder, job, row, following, head)
+        # Behind the last one, the next unit's: the next head's keys.
+        following = builder.select(is_last, begin, following)
+        next_head = builder.add(head, builder.zext(is_last, LONG))
+        ahead = builder.select(is_last, *self._tiles(builder, job, row, following, next_head))
         column = builder.sub(blocks.index, panel_at)
         begins = builder.icmp_unsigned("==", blocks.index, begin)
         lines = builder.least(builder.sub(end, blocks.index), long(BLOCK))

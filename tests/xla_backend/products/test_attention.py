@@ -176,6 +176,12 @@ def test_scores_have_a_soft_cap() -> None:
     check(rows, [prompt(0, 0, 130), prompt(0, 130, 132)])
 
 
+@pytest.mark.usefixtures("older_processor")
+def test_a_processor_with_fewer_and_smaller_registers() -> None:
+    rows = Rows(80, heads=6, kv_heads=2, cap=30.0)
+    check(rows, [prompt(0, 0, 70), [*prompt(0, 70, 74), (1, 0)], [(0, 74), (1, 1)]])
+
+
 def test_a_token_gets_the_same_bits_in_whatever_call() -> None:
     """In one chunk, in several, alone, and beside other rows; with a window, too."""
     for window in (0, 70, 530):
@@ -185,14 +191,10 @@ def test_a_token_gets_the_same_bits_in_whatever_call() -> None:
         cuts = (0, 511, 516, 700, 830, 1030, 1031, 1064)
         ways = [
             [row[begin:end] for begin, end in itertools.pairwise(cuts)],
-            [[token] for token in row],
+            [row[:490], *([x] for x in row[490:560]), row[560:1000], *([x] for x in row[1000:])],
             [
-                [
-                    *prompt(1, begin, begin + 7),
-                    *row[begin : begin + 7],
-                    *prompt(2, begin, begin + 2),
-                ]
-                for begin in range(0, 1064, 7)
+                [*prompt(1, begin, begin + 19), *row[begin : begin + 19], (2, begin // 19)]
+                for begin in range(0, 1064, 19)
             ],
         ]
         outputs = []

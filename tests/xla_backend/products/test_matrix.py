@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -69,32 +67,9 @@ def test_products_are_those_of_the_numbers(number_format: str) -> None:
         )
 
 
-TRANSLATED: list[Any] = []
-"""Code that stays: a thread of XLA's may begin a task when the product that it was for is done."""
-
-
-class OlderProcessor(dict):
-    """What llvmlite says of a processor with 16 vector registers of 8 float32."""
-
-    def flatten(self) -> str:
-        return "+avx2,+fma,+f16c,-avx512f"
-
-
 @pytest.mark.parametrize("number_format", FORMATS)
-def test_a_processor_with_fewer_and_smaller_registers(
-    monkeypatch: pytest.MonkeyPatch, number_format: str
-) -> None:
-    """Its code runs here too: processors of today have all instructions of it."""
-    older = OlderProcessor(avx2=True, fma=True, f16c=True)
-    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: older)
-    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_name", lambda: "haswell")
-    monkeypatch.setattr(product, "PRODUCT", "product_of_haswell_")
-    monkeypatch.setattr(handler, "_begun", {})
-    for name in ("vector_registers", "_engine"):
-        uncached = getattr(machine_code, name).__wrapped__
-        monkeypatch.setattr(machine_code, name, functools.cache(uncached))
-    TRANSLATED.append(machine_code._engine())  # noqa: SLF001 (what it translates goes with it)
-    assert machine_code.vector_registers() == (16, 8)
+@pytest.mark.usefixtures("older_processor")
+def test_a_processor_with_fewer_and_smaller_registers(number_format: str) -> None:
     own, numbers = weights(number_format, 600, 544)
     multiply = tf.function(matrix(own).multiply, jit_compile=True, autograph=False)
     for rows in (1, 3, 4, 6, 8, 13):
