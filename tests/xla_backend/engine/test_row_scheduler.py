@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
 from tests.xla_backend.engine.fake_functions import END, FakeFunctions, pool, text_alone
 from xla_backend.engine.pool import Pool, Row
+from xla_backend.engine.prefix_store import PrefixStore
 from xla_backend.engine.row_scheduler import MAX_ROWS, RowScheduler, Seat
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.timing import Stopwatch
@@ -270,3 +272,61 @@ class TestPrefixes:
         old = crowd.ask(prompt(70, 2), most=1)
         crowd.run()
         assert old.row.reused == 0
+
+
+class TestDisk:
+    """Prefixes that fall out of memory, and all of them at the end, come back."""
+
+    def test_a_conversation_survives_a_restart(self, tmp_path: Path) -> None:
+        first = Crowd(pool(64, store=PrefixStore(tmp_path, 10**6)))
+        before = first.ask(prompt(150), most=20, salt="a")
+        first.run()
+        first.pool.prefixes.save()
+        again = Crowd(pool(64, store=PrefixStore(tmp_path, 10**6)))
+        asked = before.row.token_ids + prompt(4, 9)
+        after = again.ask(asked, most=5, salt="a")
+        stranger = again.ask(asked, most=5, salt="b")
+        again.run()
+        assert after.row.reused == len(before.row.token_ids) - 1 and after.row.is_restored
+        assert stranger.row.reused == 0 and not stranger.row.is_restored
+        assert text(after) == text(stranger) == text_alone(asked, 5)
+
+    def test_what_falls_out_of_memory_comes_back(self, tmp_path: Path) -> None:
+        store = PrefixStore(tmp_path, 10**6)
+        crowd = Crowd(pool(6, 5, store))
+        for n in (1, 2, 3, 4):
+            crowd.ask(prompt(70, n), most=1)
+            crowd.run()
+        store.flush()
+        back = crowd.ask(prompt(70, 1), most=1)
+        crowd.run()
+        assert back.row.reused == 69 and back.row.is_restored
+
+    def test_files_are_private_and_bounded(self, tmp_path: Path) -> None:
+        folder = tmp_path / "prefixes"
+        crowd = Crowd(pool(200, store=PrefixStore(folder, 3000)))
+        for n in range(9):
+            crowd.ask(prompt(100, n), most=1)
+            crowd.run()
+        crowd.pool.prefixes.save()
+        files = list(folder.iterdir())
+        assert 0 < sum(file.stat().st_size for file in files) <= 3000
+        assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+    @pytest.mark.parametrize("damage", [b"", b"no file of ours", None])
+    def test_a_damaged_file_is_read_again_from_the_prompt(
+        self, tmp_path: Path, damage: bytes | None
+    ) -> None:
+        crowd = Crowd(pool(64, store=PrefixStore(tmp_path, 10**6)))
+        crowd.ask(prompt(150), most=3)
+        crowd.run()
+        crowd.pool.prefixes.save()
+        for file in tmp_path.iterdir():
+            content = bytearray(file.read_bytes())
+            content[-5] ^= 1
+            file.write_bytes(content if damage is None else damage)
+        again = Crowd(pool(64, store=PrefixStore(tmp_path, 10**6)))
+        seat = again.ask(prompt(150), most=3)
+        again.run()
+        assert text(seat) == text_alone(prompt(150), 3)
