@@ -158,6 +158,7 @@ class Text:
             row.is_done,
             batch_size=max(1, seat.rows_at_most),
             cached_tokens=row.reused,
+            cached_from_disk=row.is_restored,
         )
 
     # --- a padded key ---------------------------------------------------------------------------
@@ -215,6 +216,7 @@ class Text:
         is_complete: bool,
         batch_size: int = 1,
         cached_tokens: int = 0,
+        cached_from_disk: bool = False,
     ) -> None:
         request, watch, stops = self._request, self._watch, self._stops
         watch.enter("detokenize")
@@ -253,6 +255,7 @@ class Text:
                 cut_tokens=generated - len(tokens),
                 spans=spans,
                 cached_tokens=cached_tokens,
+                cached_from_disk=cached_from_disk,
                 passes=passes,
                 rounded_bits=engine.info.rounded_bits,
                 compile_beside_s=self._loop.compiling.read() - self._compiling_s,
