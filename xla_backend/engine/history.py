@@ -84,9 +84,9 @@ class History:
 def _to_json(past: Past) -> dict[str, dict[str, dict[str, Any]]]:
     return {
         model: {
-            " ".join(
-                [f"{key.padded_length} {key.num_beams} {key.max_new_tokens}", *key.variants]
-            ): dataclasses.asdict(entry)
+            " ".join(str(int(value)) for value in dataclasses.astuple(key)): dataclasses.asdict(
+                entry
+            )
             for key, entry in keys.items()
         }
         for model, keys in past.items()
@@ -101,12 +101,9 @@ def _from_json(values: object) -> Past:
     for model, keys in values.items():
         for text, entry in keys.items() if isinstance(keys, dict) else ():
             with contextlib.suppress(TypeError, ValueError, KeyError, OverflowError):
-                with_chunks, _, drafts = text.partition(" lookup ")
-                sizes = with_chunks.removesuffix(" in chunks")
-                padded, beams, new = (_at_least(1, int(part)) for part in sizes.split())
-                key = CacheKey(
-                    padded, beams, new, sizes != with_chunks, _at_least(0, int(drafts or 0))
-                )
+                *sizes, is_pooled, drafts = map(int, text.split())
+                padded, beams, new = (_at_least(1, size) for size in sizes)
+                key = CacheKey(padded, beams, new, bool(is_pooled), _at_least(0, drafts))
                 seconds = {name: entry[name] for name in ("miss_s", "disk_s", "run_s")}
                 past.setdefault(str(model), {})[key] = KeyHistory(
                     times=_at_least(0, int(entry["times"])),

@@ -13,12 +13,12 @@ import pytest
 from xla_backend.compilation.store import Store
 from xla_backend.engine import history
 from xla_backend.engine.history import History
-from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.buckets import CacheKey, pool_key
 from xla_backend.interface.results import CacheOutcome, FirstCall, KeyHistory
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL, LARGE = CacheKey(16, 1, 32), CacheKey(64, 4, 32)
-CHUNKS, LOOKUP = CacheKey(64, 1, 32, in_chunks=True), CacheKey(64, 1, 32, True, 3)
+POOLED, LOOKUP = pool_key(64), pool_key(64, 3)
 
 
 def first_call(outcome: CacheOutcome, seconds: float) -> FirstCall:
@@ -35,7 +35,7 @@ def filled(store: Store | None) -> History:
     past.record_first_call("gpt2", LARGE, first_call(CacheOutcome.DISK, 1.0))
     past.record_request("gpt2", LARGE)
     past.record_run("gpt2", SMALL, 0.1)
-    past.record_run("t5", CHUNKS, 0.2)
+    past.record_run("t5", POOLED, 0.2)
     past.record_run("t5", LOOKUP, 0.3)
     past.record_request("t5", SMALL)
     return past
@@ -50,7 +50,7 @@ EXPECTED = {
     },
     "t5": {
         SMALL: KeyHistory(times=1),
-        CHUNKS: KeyHistory(run_s=0.2),
+        POOLED: KeyHistory(run_s=0.2),
         LOOKUP: KeyHistory(run_s=0.3),
     },
 }
@@ -127,15 +127,20 @@ GOOD = {"times": 1, "miss_s": 2.0, "disk_s": None, "run_s": 0.5}
         "text",
         {"gpt2": None},
         {"gpt2": [1, 2]},
-        {"gpt2": {"16 1": GOOD, "16 1 32 1": GOOD, "a b c": GOOD, "": GOOD}},
-        {"gpt2": {"16 1 32": None, "32 1 32": 5, "64 1 32": []}},
-        {"gpt2": {"16 1 32": {"times": 1}, "32 1 32": {**GOOD, "times": "many"}}},
-        {"gpt2": {"16 1 32": {**GOOD, "miss_s": "long"}, "32 1 32": {**GOOD, "run_s": [1]}}},
-        {"gpt2": {"0 1 32": GOOD, "16 -1 32": GOOD, "16 1 0": GOOD}},
-        {"gpt2": {"16 1 32": {**GOOD, "run_s": float("nan")}}},
-        {"gpt2": {"16 1 32": {**GOOD, "miss_s": float("inf")}}},
-        {"gpt2": {"16 1 32": {**GOOD, "times": float("inf")}}},
-        {"gpt2": {"16 1 32": {**GOOD, "compiled": 5}, "32 1 32": {**GOOD, "compiled": {}}}},
+        {"gpt2": {"16 1 32 0": GOOD, "16 1 32 0 0 0": GOOD, "a b c 0 0": GOOD, "": GOOD}},
+        {"gpt2": {"16 1 32 0 0": None, "32 1 32 0 0": 5, "64 1 32 0 0": []}},
+        {"gpt2": {"16 1 32 0 0": {"times": 1}, "32 1 32 0 0": {**GOOD, "times": "many"}}},
+        {
+            "gpt2": {
+                "16 1 32 0 0": {**GOOD, "miss_s": "long"},
+                "32 1 32 0 0": {**GOOD, "run_s": [1]},
+            }
+        },
+        {"gpt2": {"0 1 32 0 0": GOOD, "16 -1 32 0 0": GOOD, "16 1 0 0 0": GOOD}},
+        {"gpt2": {"16 1 32 0 0": {**GOOD, "run_s": float("nan")}}},
+        {"gpt2": {"16 1 32 0 0": {**GOOD, "miss_s": float("inf")}}},
+        {"gpt2": {"16 1 32 0 0": {**GOOD, "times": float("inf")}}},
+        {"gpt2": {"16 1 32 0 0": {**GOOD, "compiled": 5}, "32 1 32 0 0": {**GOOD, "compiled": {}}}},
     ],
 )
 def test_records_that_make_no_sense_are_left_out(tmp_path: Path, values: Any) -> None:
@@ -143,7 +148,7 @@ def test_records_that_make_no_sense_are_left_out(tmp_path: Path, values: Any) ->
     store.write_history("auto", values)
     assert all(keys == {} for keys in History(store, "auto").past().values())
     if isinstance(values, dict):
-        store.write_history("auto", {**values, "t5": {"16 1 32": GOOD}})
+        store.write_history("auto", {**values, "t5": {"16 1 32 0 0": GOOD}})
         past = History(store, "auto")
         assert past.past()["t5"] == {CacheKey(16, 1, 32): KeyHistory(1, 2.0, None, 0.5)}
         past.record_request("gpt2", SMALL)
