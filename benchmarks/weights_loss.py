@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from demo_models.stories import tell
+from demo_models.recipes.stories import tell
 from xla_backend.checkpoints.models import PACKAGED_MODEL, ModelFiles, Registry
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.checkpoints.weights import read_stored, read_weights
