@@ -32,7 +32,7 @@ baseline: $(BASELINE)/installed.txt
 
 # Compiling is most of what the tests do, so most of them do without XLA's optimisations, and in one
 # piece: a quarter of the time to compile. Those marked `as_shipped` come after, and need what users
-# get. Those of the training see the baseline, with another Transformers, and so run by themselves.
+# get.
 UNOPTIMIZED := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false \
   --xla_cpu_parallel_codegen_split_count=1"
 # In the order of tests/conftest.py: xdist's own begins with many short tests and ends with few long ones.
@@ -46,7 +46,6 @@ ifdef ARGS
 	@$(PYTEST) $(ARGS)
 else
 	@$(UNOPTIMIZED) $(PYTEST) -m "not as_shipped"
-	@$(UNOPTIMIZED) $(PYTEST) tests/demo_models/training
 	@$(PYTEST) -m as_shipped tests/xla_backend
 endif
 

@@ -17,7 +17,6 @@ STARTERS = {
     *("BaselineComparison", "ChildProcess", "install"),  # a baseline, or pip for it
     *("load_oracle", "load_oracle_tokenizer", "formulas"),  # the oracle, which is busy then
     *("subprocess", "sync_playwright", "NotebookClient"),
-    "train_tokenizer",
 }
 """Names that the code of a test uses when it starts something that takes seconds."""
 

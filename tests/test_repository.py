@@ -258,7 +258,7 @@ def test_every_direct_import_is_pinned() -> None:
     in_benchmarks = here | pinned("requirements-dev.txt", "benchmarks/requirements.txt")
     in_benchmarks |= {"optimum"}  # what optimum-onnx installs
     with_ray = here | pinned("requirements-ray.txt")
-    in_training = here | pinned("xla_backend/baselines/requirements.txt")
+    in_recipes = here | pinned("xla_backend/baselines/requirements.txt")
     ours = {*ARROWS, "app"}
     loose = {}
     for path in [ROOT / "app.py", *(p for room in ARROWS for p in (ROOT / room).rglob("*.py"))]:
@@ -266,8 +266,8 @@ def test_every_direct_import_is_pinned() -> None:
             names = imported_packages(path.read_text(encoding="utf-8"))
             chosen = in_benchmarks if path.is_relative_to(ROOT / "benchmarks") else here
             chosen = with_ray if is_for_ray(path) else chosen
-            if path.is_relative_to(ROOT / "demo_models" / "training"):
-                chosen = in_training
+            if path.is_relative_to(ROOT / "demo_models"):
+                chosen = in_recipes
             loose[str(path.relative_to(ROOT))] = (
                 names - set(sys.stdlib_module_names) - chosen - ours - {"__future__"}
             )
