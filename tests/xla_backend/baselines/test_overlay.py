@@ -119,7 +119,7 @@ def test_only_transformers_baselines_see_it() -> None:
         )
         process.send("version", "transformers")
         seen = of_overlay if baseline in OF_TRANSFORMERS else of_environment
-        assert process.receive(60) == ("result", None, seen)
+        assert process.receive() == ("result", None, seen)
         process.end()
 
 

@@ -47,7 +47,6 @@ def reported(store: Path, small_gpt2: Path) -> dict:
         cwd=ROOT,
         capture_output=True,
         encoding="utf-8",
-        timeout=600,
         check=True,
     )
     return json.loads(done.stdout)

@@ -204,7 +204,7 @@ def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[ParentSide]:
     yield side
     side.channel.send(("close", None))
     for thread in side.threads:
-        thread.join(10)
+        thread.join()
         assert not thread.is_alive()
 
 
@@ -299,7 +299,7 @@ def test_end_of_the_parent_ends_a_running_stream(parent: ParentSide) -> None:
     wait_until(lambda: parent.backend.prompts)
     parent.channel.close()
     for thread in parent.threads:
-        thread.join(10)
+        thread.join()
         assert not thread.is_alive()
     assert parent.backend.streams[0].result == "stopped"
 
@@ -622,7 +622,7 @@ def test_an_unguarded_script_that_is_killed_leaves_no_orphan(
     pid = next(int(line) for line in lines if line.isdigit())
     expected = {"starting", "loading", "ready", "tracing", "compiling", str(pid)}
     assert set(lines) <= expected, "the child's own output stays off the parent's"
-    wait_until(lambda: not is_running(pid), timeout_s=15)
+    wait_until(lambda: not is_running(pid))
 
 
 def is_running(pid: int) -> bool:
