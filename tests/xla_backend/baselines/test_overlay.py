@@ -123,6 +123,7 @@ def test_only_transformers_baselines_see_it() -> None:
         process.end()
 
 
+@pytest.mark.release
 def test_a_program_can_use_it_before_it_imports_anything_else() -> None:
     done = python(
         "from xla_backend.baselines import overlay; overlay.use(); overlay.use()\n"

