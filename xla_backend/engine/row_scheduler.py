@@ -116,6 +116,14 @@ class RowScheduler:
         """All, those that run first."""
         return [*self._decoding, *self._reading, *self._waiting]
 
+    def give_up(self, error: Exception) -> list[Seat]:
+        """Ends all with an error."""
+        seats = self.seats()
+        for seat in seats:
+            seat.error = error
+            self._remove(seat)
+        return seats
+
     def pause(self) -> None:
         """Says that something else runs now."""
         self._enter([], "queue")
