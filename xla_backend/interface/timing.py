@@ -96,18 +96,15 @@ class Stopwatch:
         self._spans: list[Span] = []
         self._span_started = self._entered
         self._tokens = 0
-        self._phase: str | None = phase
+        self._phase = phase
         self._seconds = dict.fromkeys(PHASES, 0.0)
         self._paused = 0.0
         self._first_token_s: float | None = None
 
-    def enter(self, phase: str | None) -> None:
-        """Ends the current phase and begins another; None is a pause, which is not counted."""
+    def enter(self, phase: str) -> None:
+        """Ends the current phase and begins another."""
         now = time.perf_counter()
-        if self._phase is None:
-            self._paused += now - self._entered
-        else:
-            self._seconds[self._phase] += now - self._entered
+        self._seconds[self._phase] += now - self._entered
         self._entered = now
         if phase != self._phase:
             self._end_span()
@@ -122,13 +119,18 @@ class Stopwatch:
         self._end_span()
 
     def pause_for(self, name: str, seconds: float) -> None:
-        """Names the last seconds, up to now, and takes them out of the phase under way."""
+        """Names the last seconds, up to now, and takes them out of the phase under way.
+
+        They count in no phase, nor in the total.
+        """
         self.enter(self._phase)
-        if self._phase is not None:
-            self._seconds[self._phase] -= seconds
+        self._seconds[self._phase] -= seconds
         self._paused += seconds
-        self._span_started = self._entered
-        self._spans.append(Span(name, self._entered - seconds, seconds))
+        now = self._entered
+        self._entered -= seconds
+        self._end_span()  # what the phase took before
+        self._entered = self._span_started = now
+        self._spans.append(Span(name, now - seconds, seconds))
 
     def spans(self) -> tuple[Span, ...]:
         """What happened up to the last reading, to whose phases these durations add up."""
@@ -138,7 +140,7 @@ class Stopwatch:
     def _end_span(self) -> None:
         """Keeps what went on until the phase was last entered or read."""
         seconds = self._entered - self._span_started
-        if self._phase is not None and seconds > 0:
+        if seconds > 0:
             self._spans.append(Span(self._phase, self._span_started, seconds, self._tokens))
         self._span_started, self._tokens = self._entered, 0
 
