@@ -76,6 +76,7 @@ class _Work:
         self.steps = steps
         self.asker = asker
         self.wish: Wish = Turn()
+        self.has_turn = False
 
 
 class Loop:
@@ -210,6 +211,7 @@ class Loop:
         has_turn: bool = False,
     ) -> None:
         """Runs a work up to its next wish."""
+        work.has_turn = has_turn
         try:
             wish = work.steps.send(value) if error is None else work.steps.throw(error)
         except StopIteration:
@@ -248,7 +250,10 @@ class Loop:
             self._step(work, work.wish.future.result())
 
     def _stop(self, work: _Work) -> None:
-        """Ends a work that waits; one that runs looks itself, and rows are looked at each round."""
+        """Ends a work that waits; one that has its turn looks itself, and rows each round."""
         if work in self._parked and isinstance(work.wish, Wait):
             self._parked.remove(work)
+            self._step(work, error=Stopped())
+        elif work in self._turns and not work.has_turn:
+            self._turns.remove(work)
             self._step(work, error=Stopped())

@@ -10,6 +10,7 @@ between two chunks. Where more rows go on than the functions at hand take, group
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -121,7 +122,11 @@ class RowScheduler:
         seats = self.seats()
         for seat in seats:
             seat.error = error
-            self._remove(seat)
+            with contextlib.suppress(Exception):  # what failed once may fail again
+                self._remove(seat)
+        self._waiting.clear()
+        self._reading.clear()
+        self._decoding.clear()
         return seats
 
     def pause(self) -> None:
