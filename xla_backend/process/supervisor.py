@@ -102,7 +102,7 @@ class Supervisor:
         return status.replace(note=self._note) if is_new else status
 
     def health(self) -> EngineHealth:
-        """How the child fares."""
+        """The engine's health."""
         engine = self.engine
         return EngineHealth(
             pid=engine.pid,
