@@ -15,7 +15,7 @@ from playground.page import ADMIN_TABS, TABS, Page, tabs
 from playground.ui import languages
 from playground.ui.languages import LANGUAGES
 from tests.playground import fake_backend
-from tests.playground.api_page import api_page
+from tests.playground.api_page import ApiPage, api_page
 from tests.playground.fake_backend import FakeBackend
 from xla_backend import ModelInfo
 from xla_backend.checkpoints.added_models import AddedModels
@@ -189,3 +189,12 @@ def test_the_page_gets_the_switch() -> None:
     assert '"ar": "rtl"' in options["head"]
     for language in LANGUAGES:
         assert f">{language.name}</option>" in languages.switch()
+
+
+def test_the_page_travels_compressed(site: ApiPage) -> None:
+    sizes = {}
+    for encoding in ("identity", "gzip"):
+        with httpx.stream("GET", site.url, headers={"accept-encoding": encoding}) as answer:
+            assert answer.headers.get("content-encoding", "identity") == encoding
+            sizes[encoding] = len(b"".join(answer.iter_raw()))
+    assert sizes["gzip"] < sizes["identity"] / 3
