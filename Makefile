@@ -1,6 +1,6 @@
 # make run   serves the page          make lint         ruff, lint and format; mypy, types
-# make check  lint, and the tests that start no engine and no browser: two minutes
-# make test  runs every test          make screenshots  takes the README's pictures
+# make test  the tests, in ten minutes on two cores     make screenshots  the README's pictures
+# make release-test  what takes hours: each model family as users get it, the wheel, load
 # make bench  takes every measure, or one: make bench ARGS=crowd
 # make load   50 clients for 5 minutes    make fuzz    requests of any shape
 # make parity   asks PyTorch again what the tests of newer architectures expect
@@ -18,7 +18,7 @@ ARGS ?=
 IN_VENV := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run baseline check test lint wheel screenshots bench parity load fuzz audit
+.PHONY: help run baseline test release-test lint wheel screenshots bench parity load fuzz audit
 .DELETE_ON_ERROR:
 
 help:
@@ -30,25 +30,20 @@ run: $(VENV)/.runtime $(VENV)/.models
 
 baseline: $(BASELINE)/installed.txt
 
-# Compiling is most of what the tests do, so most of them do without XLA's optimisations, and in one
-# piece: a quarter of the time to compile. Those marked `as_shipped` come after, and need what users
-# get. Those of the training see the baseline, with another Transformers, and so run by themselves.
-UNOPTIMIZED := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false \
-  --xla_cpu_parallel_codegen_split_count=1"
-# In the order of tests/conftest.py: xdist's own begins with many short tests and ends with few long ones.
-PYTEST := $(IN_VENV) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# In the order of the files, so that two workers end together. A worker that has died is not started
+# again: xdist would wait for it for ever.
+PYTEST := $(IN_VENV) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 \
+  --durations=10
 
-check: lint
-	@$(PYTEST) -m quick $(ARGS)
-
+# XLA compiles in a quarter of the time without its optimisations and in one piece.
+test: export XLA_FLAGS = --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false \
+  --xla_cpu_parallel_codegen_split_count=1
 test: $(VENV)/.development $(VENV)/.models $(BASELINE)/installed.txt
-ifdef ARGS
-	@$(PYTEST) $(ARGS)
-else
-	@$(UNOPTIMIZED) $(PYTEST) -m "not as_shipped"
-	@$(UNOPTIMIZED) $(PYTEST) tests/demo_models/training
-	@$(PYTEST) -m as_shipped tests/xla_backend
-endif
+	@$(PYTEST) -m "not release" $(ARGS)
+
+release-test: $(VENV)/.development $(VENV)/.models $(BASELINE)/installed.txt
+	@$(PYTEST) -m release
+	@$(MAKE) --no-print-directory load fuzz parity
 
 lint: $(VENV)/.development
 	@$(IN_VENV) -m ruff check .

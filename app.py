@@ -68,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             watchers,
             added,
             flags.kv_memory,
+            flags.prefix_store,
             flags.weights,
         )
         serve(backend, flags, metrics, added)
@@ -121,6 +122,7 @@ def start_engine(
     watchers: Sequence[Callable[[FinishedRequest], None]] = (),
     added: AddedModels | None = None,
     kv_memory: str = "",
+    prefix_store: str = "",
     weights: str = "",
 ) -> BackendProcess:
     """Starts the engine's process, without waiting for it.
@@ -134,12 +136,13 @@ def start_engine(
         watchers: are told of each request that has ended.
         added: what may be used besides.
         kv_memory: what the keys and values of a model may take; as for the memory limit.
+        prefix_store: what cached prefixes may take on disk, likewise.
         weights: what weights are kept in; empty for the default, see `Registry`.
     """
     from playground import examples_for
     from xla_backend.checkpoints.models import first_model, folder_info, open_registry
     from xla_backend.process.backend_process import BackendProcess
-    from xla_backend.process.memory import DEFAULT_KV_MEMORY, DEFAULT_LIMIT
+    from xla_backend.process.memory import DEFAULT_KV_MEMORY, DEFAULT_LIMIT, DEFAULT_PREFIX_STORE
 
     def tell(finished: FinishedRequest) -> None:
         for watcher in watchers:
@@ -154,6 +157,7 @@ def start_engine(
         warm_up=examples_for(info or folder_info(first))[0].options,
         memory_limit=memory_limit or DEFAULT_LIMIT,
         kv_memory=kv_memory or DEFAULT_KV_MEMORY,
+        prefix_store=prefix_store or DEFAULT_PREFIX_STORE,
         on_request=tell if watchers else None,
     )
 

@@ -16,7 +16,12 @@ from typing import Any
 from playground.context.limits import PUBLIC_LIMITS, Limits
 from xla_backend.checkpoints.rotary_form import DEFAULT_CONTEXT, LONGEST_CONTEXT
 from xla_backend.interface.errors import InvalidRequest
-from xla_backend.process.memory import DEFAULT_KV_MEMORY, DEFAULT_LIMIT, limit_from
+from xla_backend.process.memory import (
+    DEFAULT_KV_MEMORY,
+    DEFAULT_LIMIT,
+    DEFAULT_PREFIX_STORE,
+    limit_from,
+)
 from xla_backend.products import kinds
 
 
@@ -149,6 +154,12 @@ FLAGS = (
         how={"metavar": "FILE"},
     ),
     Flag(
+        "--prefix-store",
+        "what earlier conversations may take on disk, from where they go on after a restart: 2GB, "
+        "off (PLAYGROUND_PREFIX_STORE; default: 2GB, on Spaces off)",
+        how={"metavar": "AMOUNT"},
+    ),
+    Flag(
         "--trace-file",
         "file that gets what each request did when, as a trace for ui.perfetto.dev, without its "
         "text; an earlier one is replaced (PLAYGROUND_TRACE_FILE; default: none)",
@@ -216,6 +227,8 @@ def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     if problem := _problem(flags):
         parser.error(problem)
     flags.is_public = on_spaces or flags.share
+    if on_spaces and not flags.prefix_store:
+        flags.prefix_store = "off"
     if flags.admin is None:
         flags.admin = not flags.is_public
     bounds = {bound.name: getattr(flags, bound.name) for bound in fields(Limits)}
@@ -235,6 +248,7 @@ def _problem(flags: argparse.Namespace) -> str:
     try:
         limit_from(flags.memory_limit or DEFAULT_LIMIT, of=None)
         limit_from(flags.kv_memory or DEFAULT_KV_MEMORY, of=None)
+        limit_from(flags.prefix_store or DEFAULT_PREFIX_STORE, of=None)
         kinds.chosen(flags.weights)
     except (ValueError, InvalidRequest) as error:
         return str(error)

@@ -65,7 +65,7 @@ CHAT_TOKENS = 256
 
 NUMBERS = {
     "num_beams": ("N", "beams to search side by side, 1 to 8 (default: 1)"),
-    "max_new_tokens": ("N", "most tokens to generate, 1 to 1024 (default: 32)"),
+    "max_new_tokens": ("N", "most tokens to generate, 1 to 8192 (default: 32)"),
     "temperature": ("T", "above 0: sample, and how freely (default: 0, the most likely text)"),
     "top_k": ("K", "sample from the K most likely tokens; 0: from all (default: 50)"),
     "top_p": ("P", "sample from the most likely tokens that add up to P (default: 1)"),
@@ -427,7 +427,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
             "--system": _takes("TEXT", _SYSTEM, default=""),
         }
         | _OPTIONS
-        | {"--max-new-tokens": _takes("N", "most tokens an answer, 1 to 1024 (default: 256)")}
+        | {"--max-new-tokens": _takes("N", "most tokens an answer, 1 to 8192 (default: 256)")}
         | _WEIGHTS
         | _ANY_STORE
         | {"--verbose": _OUTPUT["--verbose"]},
@@ -437,7 +437,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
         "write down recordings, one after the other",
         {"files": _takes("FILE", nargs="+"), "--model": _MODEL | {"default": DEFAULT_SPEECH_MODEL}}
         | _OPTIONS
-        | {"--max-new-tokens": _takes("N", "most tokens a window, 1 to 1024 (default: 224)")}
+        | {"--max-new-tokens": _takes("N", "most tokens a window, 1 to 8192 (default: 224)")}
         | {"--language": _LANGUAGE}
         | _WEIGHTS
         | _ANY_STORE

@@ -109,7 +109,7 @@ def start(command: Sequence[str], folder: Path, environment: dict[str, str], por
     deadline = time.monotonic() + STARTS_WITHIN_S
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            with urllib.request.urlopen(served.url, timeout=10) as answer:
+            with urllib.request.urlopen(served.url) as answer:
                 served.first_page = answer.read().decode()
             served.up_cpu_s = _cpu_seconds(process.pid)
             return served

@@ -40,7 +40,6 @@ def test_a_port_in_use_is_said_in_one_sentence(site: Site) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
     )
     assert done.returncode == 1
     assert f"{port}" in done.stderr

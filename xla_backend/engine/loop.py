@@ -2,7 +2,7 @@
 
 Knows whose step is next: arrivals, rows of pools, and work that has the engine for itself. Must not
 know models, texts or keys. In each round every pool with rows reads a chunk of a prompt and
-generates a chunk of text, and the first of the other works takes one step. What takes seconds
+generates a chunk of text, and the work whose turn it is takes one step. What takes seconds
 (loading, tracing, compiling) is done beside the loop, and whoever needs it waits for its future.
 """
 
@@ -20,9 +20,11 @@ from typing import Any, Protocol, TypeVar
 from xla_backend.engine.background import Background
 from xla_backend.engine.busy_clock import BusyClock
 from xla_backend.engine.row_scheduler import RowScheduler, Seat
+from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.results import EngineStatus
 
 READY = EngineStatus("ready")
+CLOSED = "The engine was closed."
 
 Value = TypeVar("Value")
 
@@ -44,8 +46,13 @@ class Join:
     seat: Seat
 
 
-Wish = Wait | Join | None
-"""What a step asks for; None for the next step as soon as it is its turn."""
+@dataclass(frozen=True)
+class Turn:
+    """What a work wants before its next step: its turn. One at a time has one, up to its end."""
+
+
+Wish = Wait | Join | Turn
+"""What a step asks for."""
 
 
 class Watched(Protocol):
@@ -68,7 +75,8 @@ class _Work:
     def __init__(self, steps: Generator[Wish, Any, None], asker: Watched) -> None:
         self.steps = steps
         self.asker = asker
-        self.wish: Wish = None
+        self.wish: Wish = Turn()
+        self.has_turn = False
 
 
 class Loop:
@@ -95,7 +103,7 @@ class Loop:
         self._inbox: deque[Callable[[], None]] = deque()
         self._ending = False
         # The thread's own:
-        self._ready: deque[_Work] = deque()
+        self._turns: deque[_Work] = deque()
         self._parked: list[_Work] = []
         self._pools: dict[RowScheduler, None] = {}
         self._thread = threading.Thread(target=self._run, daemon=True, name="engine")
@@ -106,7 +114,8 @@ class Loop:
         work = _Work(steps, asker)
         asker.on_stop = lambda: self.post(lambda: self._stop(work))
         self.background.begin_request()
-        self.post(lambda: self._ready.append(work))
+        if not self.post(lambda: self._step(work)):
+            self._fail(work, EngineStopped(CLOSED))
 
     def call(self, function: Callable[[], Value]) -> Value:
         """Runs a function in the thread, between two steps; waits for its result."""
@@ -121,11 +130,12 @@ class Loop:
         self.post(run)
         return future.result()
 
-    def post(self, function: Callable[[], None]) -> None:
-        """Has a function called in the thread, soon."""
+    def post(self, function: Callable[[], None]) -> bool:
+        """Has a function called in the thread, soon; returns whether there still is one."""
         with self._changed:
             self._inbox.append(function)
             self._changed.notify()
+            return not self._ending
 
     def tell(self, status: EngineStatus) -> None:
         """Says what the engine does from now on.
@@ -155,20 +165,20 @@ class Loop:
         while self._take_arrivals():
             for pool in list(self._pools):
                 self._step_pool(pool)
-            if self._ready:
+            if self._turns:
                 for pool in self._pools:
                     pool.pause()
-                self._step(self._ready.popleft())
-            if not (self._ready or self._parked or self._pools):
+                self._step(self._turns.popleft(), has_turn=True)
+            if not (self._turns or self._parked or self._pools):
                 self.tell(READY)
-        for work in [*self._ready, *self._parked]:
-            work.asker.fail(RuntimeError("The engine was closed."))
+        for work in [*self._turns, *self._parked]:
+            self._fail(work, EngineStopped(CLOSED))
 
     def _take_arrivals(self) -> bool:
         """Waits until there is something to do; returns whether the loop goes on."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._inbox or self._ready or self._pools or self._ending
+                lambda: self._inbox or self._turns or self._pools or self._ending
             )
             arrivals, self._inbox = self._inbox, deque()
             is_ending = self._ending
@@ -177,7 +187,11 @@ class Loop:
         return not is_ending
 
     def _step_pool(self, pool: RowScheduler) -> None:
-        ended = pool.round()
+        try:
+            ended = pool.round()
+        except Exception as error:
+            logger.exception("The rows of a model failed")
+            ended = pool.give_up(error)
         if not pool.goes_on:
             del self._pools[pool]
         for seat in ended:
@@ -189,22 +203,27 @@ class Loop:
             self._parked.remove(work)
             self._step(work, error=seat.error)
 
-    def _step(self, work: _Work, value: Any = None, error: BaseException | None = None) -> None:
+    def _step(
+        self,
+        work: _Work,
+        value: Any = None,
+        error: BaseException | None = None,
+        has_turn: bool = False,
+    ) -> None:
         """Runs a work up to its next wish."""
+        work.has_turn = has_turn
         try:
             wish = work.steps.send(value) if error is None else work.steps.throw(error)
         except StopIteration:
             self.background.end_request()
             return
         except BaseException as failure:
-            if not isinstance(failure, Exception):
-                logger.exception("A request ended the engine's step")
-            work.asker.fail(failure)
-            self.background.end_request()
+            self._fail(work, failure)
             return
         work.wish = wish
-        if wish is None:
-            self._ready.appendleft(work)  # who has begun goes on before others begin
+        if isinstance(wish, Turn):
+            # Who has a turn goes on before others begin.
+            (self._turns.appendleft if has_turn else self._turns.append)(work)
             return
         self._parked.append(work)
         if isinstance(wish, Join):
@@ -214,6 +233,10 @@ class Loop:
             wish.future.add_done_callback(lambda _: self.post(lambda: self._resume(work)))
         if work.asker.is_stopped:
             self._stop(work)
+
+    def _fail(self, work: _Work, error: BaseException) -> None:
+        self.background.end_request()
+        work.asker.fail(error)
 
     def _resume(self, work: _Work) -> None:
         """Goes on with a work whose future is done."""
@@ -227,7 +250,10 @@ class Loop:
             self._step(work, work.wish.future.result())
 
     def _stop(self, work: _Work) -> None:
-        """Ends a work that waits; one that runs looks itself, and rows are looked at each round."""
+        """Ends a work that waits; one that has its turn looks itself, and rows each round."""
         if work in self._parked and isinstance(work.wish, Wait):
             self._parked.remove(work)
+            self._step(work, error=Stopped())
+        elif work in self._turns and not work.has_turn:
+            self._turns.remove(work)
             self._step(work, error=Stopped())

@@ -89,7 +89,7 @@ class PrefixStore:
 
     def _read(self, name: str, what: str) -> np.ndarray | None:
         with self._lock:
-            path, size = self._files.get(name, (None, 0))
+            path, _ = self._files.get(name, (None, 0))
         if path is None:
             return None
         try:
@@ -121,8 +121,8 @@ class PrefixStore:
             self._remove(next(iter(self._files)))
         path = self._folder / f"{parent}-{name}{SUFFIX}"
         written = path.with_suffix(f".{os.getpid()}")
-        with open(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(content)
+        written.touch(0o600)
+        written.write_bytes(content)
         written.replace(path)
         with self._lock:
             self._files[name] = (path, len(content))

@@ -10,6 +10,7 @@ between two chunks. Where more rows go on than the functions at hand take, group
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -115,6 +116,18 @@ class RowScheduler:
     def seats(self) -> list[Seat]:
         """All, those that run first."""
         return [*self._decoding, *self._reading, *self._waiting]
+
+    def give_up(self, error: Exception) -> list[Seat]:
+        """Ends all with an error."""
+        seats = self.seats()
+        for seat in seats:
+            seat.error = error
+            with contextlib.suppress(Exception):  # what failed once may fail again
+                self._remove(seat)
+        self._waiting.clear()
+        self._reading.clear()
+        self._decoding.clear()
+        return seats
 
     def pause(self) -> None:
         """Says that something else runs now."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from xla_backend.checkpoints.prompts import encode_prompt, with_room
 from xla_backend.checkpoints.tokenization import IncrementalDecoder
 from xla_backend.engine.function_resolver import FunctionResolver, Served
-from xla_backend.engine.loop import Join, Loop, Stopped, Wait, Wish
+from xla_backend.engine.loop import Join, Loop, Stopped, Turn, Wait, Wish
 from xla_backend.engine.prediction import Choice
 from xla_backend.engine.row_scheduler import CHUNK_S, Seat
 from xla_backend.engine.stop_strings import StopStrings
@@ -158,6 +158,7 @@ class Text:
             row.is_done,
             batch_size=max(1, seat.rows_at_most),
             cached_tokens=row.reused,
+            cached_from_disk=row.is_restored,
         )
 
     # --- a padded key ---------------------------------------------------------------------------
@@ -165,7 +166,7 @@ class Text:
     def _run_padded(
         self, engine: Engine, wanted: CacheKey, served: Served, prompt_ids: list[int]
     ) -> Generator[Wish, Any, None]:
-        yield None  # its turn comes after those that have begun
+        yield Turn()  # its turn comes after those that have begun
         if not self._begins():
             raise Stopped
         options, watch = self._request.options, self._watch
@@ -189,7 +190,7 @@ class Text:
             if generation.is_done or not goes_on or self._stream.is_stopped:
                 break
             watch.enter("queue")
-            yield None
+            yield Turn()
             self._loop.tell(EngineStatus("generating", str(key)))
             watch.enter("decode")
         tokens = engine.tokens(generation.output())
@@ -215,6 +216,7 @@ class Text:
         is_complete: bool,
         batch_size: int = 1,
         cached_tokens: int = 0,
+        cached_from_disk: bool = False,
     ) -> None:
         request, watch, stops = self._request, self._watch, self._stops
         watch.enter("detokenize")
@@ -253,6 +255,7 @@ class Text:
                 cut_tokens=generated - len(tokens),
                 spans=spans,
                 cached_tokens=cached_tokens,
+                cached_from_disk=cached_from_disk,
                 passes=passes,
                 rounded_bits=engine.info.rounded_bits,
                 compile_beside_s=self._loop.compiling.read() - self._compiling_s,

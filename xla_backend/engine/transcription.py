@@ -17,7 +17,7 @@ import numpy as np
 from xla_backend.checkpoints import audio
 from xla_backend.checkpoints.speech_input import SpeechPrompt, fitting_options, works_on_text
 from xla_backend.engine.function_resolver import FunctionResolver, Served
-from xla_backend.engine.loop import Loop, Stopped, Wait, Wish
+from xla_backend.engine.loop import Loop, Stopped, Turn, Wait, Wish
 from xla_backend.engine.row_scheduler import CHUNK_S
 from xla_backend.engine.streams import Stream
 from xla_backend.interface.buckets import CacheKey
@@ -169,7 +169,7 @@ class Hearing:
         choice = self._functions.choose(engine, wanted)
         served = yield Wait(self._functions.serve(engine, wanted, choice, watch.enter))
         watch.enter("queue")
-        yield None
+        yield Turn()
         watch.enter("prefill")
         key = served.choice.key
         self._loop.tell(EngineStatus("generating", str(key)))
@@ -192,7 +192,7 @@ class Hearing:
             if generation.is_done:
                 break
             watch.enter("queue")
-            yield None
+            yield Turn()
             self._loop.tell(EngineStatus("generating", str(key)))
             watch.enter("decode")
         watch.enter("detokenize")

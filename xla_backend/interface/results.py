@@ -158,6 +158,7 @@ class GenerationResult:
             with the tokens that it brought; of all phases they add up to `timing`.
         cached_tokens: prompt tokens whose keys and values were kept from an earlier request and
             not computed again.
+        cached_from_disk: whether some of them had been on disk, left there by an earlier engine.
         passes: with prompt lookup, how often the model ran for the tokens after the first one;
             None without.
         rounded_bits: to how many bits the model's weights were rounded; None if they are as stored.
@@ -183,6 +184,7 @@ class GenerationResult:
     cut_tokens: int = 0
     spans: tuple[Span, ...] = ()
     cached_tokens: int = 0
+    cached_from_disk: bool = False
     passes: int | None = None
     rounded_bits: int | None = None
     compile_beside_s: float = 0.0

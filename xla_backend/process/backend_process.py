@@ -85,6 +85,7 @@ class BackendProcess(ServedBackend):
         warm_up: GenerationOptions | None = DEFAULT_OPTIONS,
         memory_limit: str = memory.DEFAULT_LIMIT,
         kv_memory: str = memory.DEFAULT_KV_MEMORY,
+        prefix_store: str = "off",
         patience: Patience = Patience(),  # noqa: B008 (immutable)
         on_request: Callable[[FinishedRequest], None] | None = None,
     ) -> None:
@@ -103,6 +104,8 @@ class BackendProcess(ServedBackend):
                 needs more gets more, and the child is replaced after it.
             kv_memory: what the keys and values of a model's rows and of cached prefixes may take,
                 likewise; at least what one row needs.
+            prefix_store: what cached prefixes may take on disk, in the store's folder: an amount,
+                or "off".
             patience: after which silence a child counts as hung.
             on_request: told of every request that has ended, from any thread; must return soon.
 
@@ -124,6 +127,7 @@ class BackendProcess(ServedBackend):
                 log_level=logging.NOTSET,  # each child gets the level of its start
                 memory_limit=memory.limit_from(memory_limit, memory.total()),
                 kv_bytes=memory.limit_from(kv_memory, memory.total()) or 0,
+                prefix_store_bytes=memory.limit_from(prefix_store, None) or 0,
             ),
             on_status,
             on_request,

@@ -191,6 +191,7 @@ class EngineProcess:
             store=self._settings.store,
             on_change=self._mirror_background,
             kv_bytes=self._settings.kv_bytes,
+            prefix_store_bytes=self._settings.prefix_store_bytes,
         )
         if self._settings.preload is not None:
             try:

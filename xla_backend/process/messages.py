@@ -73,7 +73,7 @@ class Settings:
             those that earlier runs used most; None to make nothing ready.
         log_level: records of this package from this level on are sent to the parent.
         memory_limit: bytes that the process should not grow beyond; None for no bound.
-        kv_bytes: see `Backend`.
+        kv_bytes, prefix_store_bytes: see `Backend`.
     """
 
     registry: Registry
@@ -84,6 +84,7 @@ class Settings:
     log_level: int
     memory_limit: int | None = None
     kv_bytes: int = 0
+    prefix_store_bytes: int = 0
 
 
 @dataclass(frozen=True)

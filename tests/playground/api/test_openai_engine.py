@@ -48,7 +48,7 @@ def url(talker: Path, small_gpt2: Path, log: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def client(url: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=120)
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_n_texts_run_side_by_side_each_with_its_own_seed(
         assert texts == alone
         return max(sizes) > 1  # once the function for several is there, made in the background
 
-    wait_until(side_by_side, 120)
+    wait_until(side_by_side)
 
 
 def test_batches_form_of_requests_of_both_apis(
@@ -170,12 +170,12 @@ def test_batches_form_of_requests_of_both_apis(
             first = threads.submit(client.completions.create, **ahead)
             job = of_gradio.submit(**asked, max_new_tokens=32, api_name="/generate")
             own: Any = client.completions.create(max_tokens=32, temperature=0, **asked)
-            first.result(120)
-        other = job.result(120)
+            first.result()
+        other = job.result()
         assert own.choices[0].text == other["text"]
         return own.timings["batch_size"] == other["batch_size"] == 2
 
-    wait_until(together, 180)
+    wait_until(together)
 
 
 def test_a_model_s_fingerprint_stays_and_is_its_own(
@@ -204,7 +204,7 @@ def test_the_log_and_the_metrics_tell_of_a_request(
     client.completions.create(
         model=str(small_gpt2), prompt="The", n=2, extra_headers={"x-request-id": "mine-7"}
     )
-    wait_until(lambda: counted() == before + 2, 10)
+    wait_until(lambda: counted() == before + 2)
     reported = [json.loads(line).get("id") for line in log.read_text().splitlines()]
     assert reported.count("mine-7") == 2
 
@@ -213,7 +213,7 @@ def test_curl_reads_a_stream(url: str, small_gpt2: Path) -> None:
     body = {"model": str(small_gpt2), "prompt": "The wind", "max_tokens": 8, "stream": True}
     asked = [f"{url}/v1/completions", "-H", "Content-Type: application/json"]
     done = subprocess.run(
-        ["curl", "-sN", *asked, "-d", json.dumps(body)], capture_output=True, text=True, timeout=120
+        ["curl", "-sN", *asked, "-d", json.dumps(body)], capture_output=True, text=True
     )
     *events, end = [line for line in done.stdout.splitlines() if line]
     assert end == "data: [DONE]"

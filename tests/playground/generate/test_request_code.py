@@ -239,7 +239,6 @@ def run(*command: str, **variables: str) -> str:
         env={**os.environ, "XLA_BACKEND_STORE": "off", **variables},
         capture_output=True,
         text=True,
-        timeout=300,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout

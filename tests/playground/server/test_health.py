@@ -27,7 +27,7 @@ ENDS_WITHIN_S = 15.0  # half of what containers are given; on a busy machine, to
 def health(url: str) -> tuple[int, dict[str, Any]]:
     """Status and object."""
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=10) as answer:
+        with urllib.request.urlopen(f"{url}/health") as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)

@@ -52,7 +52,6 @@ class Installed:
             env=environment(),
             capture_output=True,
             text=True,
-            timeout=120,
         )
 
 
@@ -64,7 +63,7 @@ def environment() -> dict[str, str]:
 def run_pip(*arguments: str | Path) -> None:
     """Runs the pip of this environment, without a network."""
     quietly = ("--quiet", "--disable-pip-version-check", "--no-input")
-    subprocess.run([sys.executable, "-m", "pip", *quietly, *arguments], check=True, timeout=300)
+    subprocess.run([sys.executable, "-m", "pip", *quietly, *arguments], check=True)
 
 
 @pytest.fixture(scope="module")

@@ -133,7 +133,6 @@ def test_such_a_place_really_forbids_what_a_space_forbids(space: Space) -> None:
             env=space.environment,
             capture_output=True,
             text=True,
-            timeout=60,
         ).stderr.splitlines()[-1:]
         for what, code in tries.items()
     }
