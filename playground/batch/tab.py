@@ -88,7 +88,7 @@ class BatchTab:
         )
         self.exact_key = gr.Checkbox(
             label="Exact shape only",
-            info="A larger function that is there may not serve.",
+            info="Do not reuse a larger compiled function.",
             elem_id="batch_exact_key",
         )
 

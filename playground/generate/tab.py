@@ -97,7 +97,7 @@ class PlaygroundTab:
                 )
                 self.exact_key = gr.Checkbox(
                     label="Exact shape only",
-                    info="A larger function that is there may not serve. To see a first call.",
+                    info="Do not reuse a larger compiled function.",
                     elem_id="exact_key",
                 )
         with gr.Column(elem_classes="card"):

@@ -159,7 +159,7 @@ class SpeechTab:
                 value=1,
                 step=1,
                 label="Beams",
-                info="Texts searched side by side. Part of the shape.",
+                info="Candidates searched in parallel; changing this may compile.",
                 elem_id="speech_num_beams",
             )
         )

@@ -64,7 +64,7 @@ def waiting(prediction: Prediction | None, ahead: int, clicked_s: float, body: s
     if ahead:
         what = waiting_for_others()
     elif outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
-        what = "The function for this shape is there. Running it."
+        what = "Already compiled. Generating."
     elif outcome is None:
         what = (
             "Loading the model, then making the function. The line at the top says how far it is."

@@ -144,11 +144,11 @@ def _sentence(step: Step, call: GenerationResult) -> str:
     """What happened, by what the engine reported."""
     made = quantities.seconds(call.timing.trace_s + call.timing.compile_s)
     happened = {
-        CacheOutcome.MISS: f"Traced and compiled: {made}. Nobody waits for that twice.",
+        CacheOutcome.MISS: f"Traced and compiled: {made}. Paid once per shape.",
         CacheOutcome.HIT: "The function was in memory. The call only ran.",
         CacheOutcome.REUSED: (
-            f"Only {quantities.count(call.options.max_new_tokens, 'new token')}: the function for "
-            f"{call.key.max_new_tokens} was there, and served."
+            f"Only {quantities.count(call.options.max_new_tokens, 'new token')}: the function "
+            f"compiled for {call.key.max_new_tokens} handled it."
         ),
         CacheOutcome.DISK: f"Restored from disk: {made}. Nothing was compiled.",
     }[call.cache]
@@ -161,10 +161,7 @@ def _sentence(step: Step, call: GenerationResult) -> str:
 def _remarks(run: Walkthrough) -> str:
     raised = ""
     if run.is_raised:
-        raised = (
-            " No shape is smaller than yours: the first call asks for more new tokens, and yours "
-            "is the smaller request."
-        )
+        raised = " Yours is the smallest size, so the first step asks for one token more."
     return (
         '<p class="remarks">Measured in two fresh processes with a store of their own: nobody’s '
         "functions are used or changed. Importing TensorFlow and loading the weights are not part "

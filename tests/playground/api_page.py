@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from playground import create_app, launch_options
-from playground.context.limits import Limits
 from playground.page import Page
 from playground.server.metrics import Metrics
 from tests.playground.fake_backend import FakeBackend, FakeTextStream
@@ -70,12 +69,12 @@ class ApiPage:
 def api_page(
     password: str = "",
     cors: Sequence[str] = (),
-    limits: Limits = Limits(),  # noqa: B008 (immutable)
     metrics: Metrics | None = None,
+    **options: Any,
 ) -> Iterator[ApiPage]:
-    """Serves a page; see `create_app` and `launch_options`."""
+    """Serves a page; see `launch_options`, and for all other options `create_app`."""
     backend = WatchedBackend()
-    page = create_app(backend, limits=limits)
+    page = create_app(backend, **options)
     page.launch(
         server_name="127.0.0.1",
         prevent_thread_lock=True,

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+import httpx
 import pytest
 
 from playground import create_app, launch_options
 from playground.context.limits import Limits
 from playground.page import ADMIN_TABS, TABS, Page, tabs
 from tests.playground import fake_backend
+from tests.playground.api_page import ApiPage
 from tests.playground.fake_backend import FakeBackend
 from xla_backend import ModelInfo
 from xla_backend.checkpoints.added_models import AddedModels
@@ -168,3 +170,12 @@ def test_features_that_nobody_asked_for_are_off(name: str) -> None:
 
 def test_the_page_brings_its_own_title() -> None:
     assert "<title>XLA Playground</title>" in launch_options(a_page())["head"]
+
+
+def test_the_page_travels_compressed(site: ApiPage) -> None:
+    sizes = {}
+    for encoding in ("identity", "gzip"):
+        with httpx.stream("GET", site.url, headers={"accept-encoding": encoding}) as answer:
+            assert answer.headers.get("content-encoding", "identity") == encoding
+            sizes[encoding] = len(b"".join(answer.iter_raw()))
+    assert sizes["gzip"] < sizes["identity"] / 3

@@ -50,10 +50,10 @@ from xla_backend.interface.results import (
     CacheOutcome,
     EngineStatus,
     GenerationResult,
+    KVMemoryUse,
     ModelInfo,
     Past,
     Prediction,
-    PrefixCacheUse,
     Transcription,
 )
 
@@ -370,8 +370,8 @@ class Backend(AnyBackend):
     def cached_functions(self) -> list[CacheEntry]:
         return self._cache.cached_functions()
 
-    def prefix_cache(self) -> PrefixCacheUse:
-        """What is kept of earlier prompts and answers."""
+    def kv_memory(self) -> KVMemoryUse:
+        """What keys and values take in memory."""
         return self._pools.use()
 
     def close(self) -> None:

@@ -67,7 +67,7 @@ class LoadedModels:
         return list((listed | {name: e.info for name, e in self._engines.items()}).values())
 
     def clear(self) -> None:
-        """Lets go of all."""
+        """Drops all."""
         self._engines.clear()
 
     def _tell_download(self, download: Download) -> None:

@@ -16,7 +16,7 @@ from xla_backend.engine.prefix_store import PrefixStore
 from xla_backend.engine.row_scheduler import RowScheduler
 from xla_backend.interface.buckets import CacheKey, pool_key
 from xla_backend.interface.options import GenerationOptions
-from xla_backend.interface.results import PrefixCacheUse
+from xla_backend.interface.results import KVMemoryUse
 from xla_backend.model.kv_memory import KVMemory
 
 if TYPE_CHECKING:
@@ -75,13 +75,12 @@ class Pools:
             self._pools[name] = ModelPool(pool, RowScheduler(pool, functions, time.perf_counter))
         return self._pools[name]
 
-    def use(self) -> PrefixCacheUse:
-        """What is cached of earlier prompts and answers."""
+    def use(self) -> KVMemoryUse:
+        """What all pools take."""
         pools = [of_model.pool for of_model in list(self._pools.values())]
-        return PrefixCacheUse(
-            prompts=sum(pool.prefixes.nodes for pool in pools),
-            tokens=sum(pool.prefixes.tokens for pool in pools),
-            held_bytes=sum(pool.memory.used * pool.memory.block_bytes for pool in pools),
+        return KVMemoryUse(
+            cached_tokens=sum(pool.prefixes.tokens for pool in pools),
+            used_bytes=sum(pool.memory.used * pool.memory.block_bytes for pool in pools),
             limit_bytes=sum(pool.memory.limit * pool.memory.block_bytes for pool in pools)
             or self._limit_bytes,
         )

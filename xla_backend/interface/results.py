@@ -461,17 +461,16 @@ class KeyHistory:
 
 
 @dataclass(frozen=True)
-class PrefixCacheUse:
-    """What an engine keeps of earlier prompts and answers, for requests with a `cache_salt`.
+class KVMemoryUse:
+    """What keys and values take in memory, of running rows and of cached prefixes.
 
     Attributes:
-        prompts, tokens: how many texts, and their tokens.
-        held_bytes: memory of their keys and values. limit_bytes: the most that it may be.
+        cached_tokens: of prefixes.
+        used_bytes: of blocks in use. limit_bytes: the most that they may take.
     """
 
-    prompts: int = 0
-    tokens: int = 0
-    held_bytes: int = 0
+    cached_tokens: int = 0
+    used_bytes: int = 0
     limit_bytes: int = 0
 
 

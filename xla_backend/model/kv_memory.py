@@ -35,11 +35,6 @@ class KVMemory:
         self._arrays: list[np.ndarray] = []  # keeps the memory
         self._free: list[int] = []
 
-    @property
-    def held_bytes(self) -> int:
-        """What the process holds for blocks, used or not."""
-        return len(self._arrays) * self.block_bytes
-
     def take(self) -> int:
         """The address of a block.
 

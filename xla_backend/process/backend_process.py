@@ -222,7 +222,7 @@ class BackendProcess(ServedBackend):
         return self._supervisor.engine.pid
 
     def health(self) -> EngineHealth:
-        """How the child fares."""
+        """The engine's health."""
         return self._supervisor.health()
 
     def models(self) -> list[ModelInfo]:

@@ -213,7 +213,7 @@ class EngineProcess:
                 entries=tuple(backend.cached_functions()),
                 models=tuple(backend.models()),
                 stored_keys=tuple(backend.stored_keys()),
-                prefix_cache=backend.prefix_cache(),
+                kv_memory=backend.kv_memory(),
                 past=backend.past(),
                 prefetching=tuple(backend.prefetching()),
             )

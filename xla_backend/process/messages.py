@@ -42,7 +42,7 @@ from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.function_comparison import FunctionRequest, StoredKey
 from xla_backend.interface.options import DEFAULT_MAX_SECONDS, AudioInput, GenerationOptions
 from xla_backend.interface.prompt import Prompt
-from xla_backend.interface.results import CacheEntry, ModelInfo, Past, PrefixCacheUse
+from xla_backend.interface.results import CacheEntry, KVMemoryUse, ModelInfo, Past
 
 if TYPE_CHECKING:
     from xla_backend.checkpoints.models import Registry
@@ -97,7 +97,7 @@ class Snapshot:
     entries: tuple[CacheEntry, ...] = ()
     models: tuple[ModelInfo, ...] | None = None
     stored_keys: tuple[StoredKey, ...] = ()
-    prefix_cache: PrefixCacheUse = field(default_factory=PrefixCacheUse)
+    kv_memory: KVMemoryUse = field(default_factory=KVMemoryUse)
     past: Past = field(default_factory=dict)
     prefetching: tuple[tuple[str, CacheKey], ...] = ()
 

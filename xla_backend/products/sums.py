@@ -38,7 +38,7 @@ UNROLLED = 4
 
 _VECTORS = COLUMNS // LANES
 _CACHE_LINE = 64
-# No writing; into the second cache; no instructions.
+# llvm.prefetch: read, locality 2, data cache.
 _TO_READ = [ir.Constant(WORD, value) for value in (0, 2, 1)]
 
 # Bytes of a line of a tile; of int4, of two lines.

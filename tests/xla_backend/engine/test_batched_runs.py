@@ -94,8 +94,8 @@ def together(
     [
         *[("GPT-2", 1, 8), ("OPT", 1, 4), ("T5", 1, 4), ("T5", 2, 4), ("Gemma 3", 1, 4)],
         # Rows of texts and rows of beams: with optimised code, too.
-        pytest.param("GPT-2", 3, 4, marks=pytest.mark.as_shipped),
-        pytest.param("Gemma 3", 2, 4, marks=pytest.mark.as_shipped),
+        pytest.param("GPT-2", 3, 4, marks=pytest.mark.release),
+        pytest.param("Gemma 3", 2, 4, marks=pytest.mark.release),
     ],
 )
 def test_texts_side_by_side_are_those_alone(

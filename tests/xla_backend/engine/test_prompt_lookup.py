@@ -114,7 +114,7 @@ def test_fewer_and_more_drafts(engine: Backend, gpt2: str, drafts: int) -> None:
     assert {result.key.prompt_lookup_num_tokens for result in results} == {drafts}
 
 
-@pytest.mark.as_shipped
+@pytest.mark.release
 def test_tokens_are_those_of_transformers(engine: Backend, gpt2: str) -> None:
     oracle, found = load_oracle(gpt2), 0
     for prompt in prompts(12):

@@ -11,7 +11,7 @@ from tests.waiting import wait_until
 from tests.xla_backend.engine.new_process import LONG, SHORT
 from xla_backend import Backend, BucketRules, CacheKey, CacheOutcome, GenerationOptions
 
-pytestmark = pytest.mark.as_shipped
+pytestmark = pytest.mark.release
 
 HIT, MISS, REUSED = CacheOutcome.HIT, CacheOutcome.MISS, CacheOutcome.REUSED
 SMALL_OPTIONS, LARGE_OPTIONS = (GenerationOptions(max_new_tokens=n) for n in (4, 8))

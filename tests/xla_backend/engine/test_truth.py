@@ -6,7 +6,6 @@ does not when machine code is handed to it. That is its word on what was compile
 
 from __future__ import annotations
 
-import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ import pytest
 from tests.checkpoints import gpt2
 from xla_backend import BackendProcess, CacheOutcome, GenerationOptions, GenerationResult
 
-pytestmark = pytest.mark.as_shipped
+pytestmark = pytest.mark.release
 
 OPTIONS = GenerationOptions(max_new_tokens=16)
 REQUESTS = 200
@@ -79,29 +78,6 @@ def test_outcomes_are_what_xla_says(measured: Measured) -> None:
     restored, _, compiled = measured.ask()
     assert (restored.cache, compiled) == (CacheOutcome.DISK, 0)
     assert restored.text == first.text
-
-
-def test_an_outside_stopwatch_agrees(measured: Measured) -> None:
-    """Within 5% or 10 ms, for nine requests in ten: the rest met somebody else on the processor.
-
-    Where more than those did, it is measured again: others only ever add to what is found.
-    """
-    measured.ask()
-
-    def furthest_off() -> float:
-        """Of nine requests in ten, as a share of what is allowed."""
-        off = []
-        for number in range(REQUESTS):
-            options = OPTIONS.replace(temperature=0.7, seed=number)
-            result, took_s, _ = measured.ask(options, prompt="fox " * (1 + number % 14))
-            total_s = result.timing.total_s
-            off.append((took_s - total_s) / max(0.01, 0.05 * took_s))
-            phases = result.timing.to_dict()
-            assert sum(phases.values()) - total_s == pytest.approx(total_s, rel=1e-6)
-            assert total_s <= took_s
-        return statistics.quantiles(off, n=10)[-1]
-
-    assert any(furthest_off() <= 1 for _ in range(3))
 
 
 def test_waiting_is_never_counted_as_work(measured: Measured) -> None:

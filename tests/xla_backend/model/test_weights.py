@@ -69,7 +69,14 @@ def rewrite(folder: Path, change: Callable[[str, np.ndarray], np.ndarray]) -> Pa
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [("llama", "bfloat16"), ("gpt2", "bfloat16"), ("opt", "float16")]
+    ("name", "dtype"),
+    [
+        ("llama", "bfloat16"),
+        *(
+            pytest.param(*each, marks=pytest.mark.release)
+            for each in (("gpt2", "bfloat16"), ("opt", "float16"))
+        ),
+    ],
 )
 def test_numbers_of_sixteen_bits_stay_as_they_are(name: str, dtype: str, tmp_path: Path) -> None:
     kind = getattr(ml_dtypes, dtype, dtype)
@@ -92,7 +99,16 @@ def in_eight_bits(name: str, tensor: np.ndarray) -> np.ndarray:
     return here.T if turned else here
 
 
-@pytest.mark.parametrize(("name", "num_beams"), [("llama", 1), ("gpt2", 3), ("opt", 1), ("t5", 1)])
+@pytest.mark.parametrize(
+    ("name", "num_beams"),
+    [
+        ("gpt2", 3),
+        *(
+            pytest.param(*each, marks=pytest.mark.release)
+            for each in (("llama", 1), ("opt", 1), ("t5", 1))
+        ),
+    ],
+)
 def test_eight_bits_write_what_a_wide_checkpoint_of_these_numbers_writes(
     name: str, num_beams: int, tmp_path: Path
 ) -> None:
@@ -135,7 +151,7 @@ def test_functions_of_one_kind_serve_no_other(tmp_path: Path) -> None:
     assert outcome("float32") is outcome("int8") is CacheOutcome.DISK
 
 
-@pytest.mark.as_shipped
+@pytest.mark.release
 def test_smollm2_writes_the_same_from_its_own_numbers_as_from_wide_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from tests.checkpoints import gpt2
+from tests.holding import Hold
 from tests.waiting import wait_until
 from xla_backend import (
     BackendError,
@@ -308,31 +309,13 @@ def test_end_of_the_parent_ends_a_running_stream(parent: ParentSide) -> None:
 # --- a real engine in a real child ----------------------------------------------------------------
 
 
-HOLDS = """
-import os, time
-from xla_backend.child_process.channel import Channel
-
-send = Channel.send
-
-def send_and_hold(self, message):
-    send(self, message)
-    said = message[-1].state if message[0] == "status" else message[0]
-    while os.path.exists(os.path.join({folder!r}, said)):
-        time.sleep(0.01)
-
-Channel.send = send_and_hold
-"""
-"""What the child runs at its start: having said something, a state or the kind of a reply, it does
-not go on as long as there is a file of that name."""
-
-
 class Watched:
-    """A `BackendProcess` whose statuses are kept, and whose engine can be held at any point."""
+    """A `BackendProcess` whose statuses are kept, and whose engine can be held."""
 
-    def __init__(self, model: Path, folder: Path) -> None:
+    def __init__(self, model: Path, hold: Hold) -> None:
         self.model = str(model)
+        self.hold = hold
         self.statuses: list[EngineStatus] = []
-        self._folder = folder
         self.process = BackendProcess(
             on_status=self._take, default_model=self.model, store="off", warm_up=None
         )
@@ -340,14 +323,9 @@ class Watched:
     def _take(self, status: EngineStatus) -> None:
         self.statuses.append(status)
 
-    @contextlib.contextmanager
-    def held(self, said: str) -> Iterator[Callable[[], None]]:
-        """Holds the engine once it has said this; gives a function that waits for a state."""
-        (self._folder / said).touch()
-        try:
-            yield lambda: wait_until(lambda: self.process.status.state == said)
-        finally:
-            (self._folder / said).unlink()
+    def wait_for(self, state: str) -> None:
+        """Waits until the engine, which is held there, comes to a state."""
+        wait_until(lambda: self.process.status.state == state)
 
     def generate(
         self, prompt: str = "Once upon a time", options: Any = SHORT, model: str = ""
@@ -369,11 +347,10 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def watched(small_gpt2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    folder = tmp_path_factory.mktemp("holds")
-    (folder / "sitecustomize.py").write_text(HOLDS.format(folder=str(folder)))
+    hold = Hold(tmp_path_factory.mktemp("hold"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(folder))
-        engine = Watched(small_gpt2, folder)
+        patch.setenv("PYTHONPATH", str(hold.folder))
+        engine = Watched(small_gpt2, hold)
         yield engine
         engine.process.close()
 
@@ -417,7 +394,7 @@ def test_stream_passes_the_text_on_as_it_comes(watched: Watched) -> None:
 
 
 def test_stop_keeps_what_was_written(watched: Watched) -> None:
-    with watched.held("chunk"):
+    with watched.hold.at("chunk"):
         stream = watched.stream(options=LONG)
         text = next(stream)
         stream.stop()
@@ -428,7 +405,7 @@ def test_stop_keeps_what_was_written(watched: Watched) -> None:
 
 
 def test_stop_before_the_engine_takes_the_stream_up(watched: Watched) -> None:
-    with watched.held("chunk"):
+    with watched.hold.at("chunk"):
         first = watched.stream(options=LONG)
         next(first)
         second = watched.stream(options=LONG)
@@ -467,9 +444,9 @@ def test_the_engine_is_told_of_an_abandoned_stream(
         "send",
         lambda self, kind, value: sent.append(kind) or send(self, kind, value),
     )
-    with watched.held("generating") as wait:
+    with watched.hold.at("generating"):
         stream = watched.stream(options=LONG)
-        wait()
+        watched.wait_for("generating")
         assert "stop" not in sent
         if way == "closed":
             stream.close()
@@ -524,9 +501,9 @@ def test_the_parent_answers_at_once_while_the_engine_compiles(watched: Watched) 
     del watched.statuses[:]
     options = GenerationOptions(max_new_tokens=20, num_beams=3)
     thread = threading.Thread(target=watched.generate, kwargs={"options": options})
-    with watched.held("compiling") as wait:
+    with watched.hold.at("compiling"):
         thread.start()
-        wait()
+        watched.wait_for("compiling")
         predicted = watched.process.predict(watched.model, "Once upon a time", options)
         names = [info.name for info in watched.process.models()]
         watched.process.cached_functions()
@@ -557,10 +534,10 @@ def test_a_child_killed_at_work_tells_its_callers(
 ) -> None:
     monkeypatch.setattr(supervisor, "NOTE_S", 600.0)  # a busy machine's restart may outlast it
     watched.process.wait_ready(240)
-    with watched.held("compiling") as wait:
+    with watched.hold.at("compiling"):
         stream = watched.stream(options=LONG)
         behind = watched.stream()
-        wait()
+        watched.wait_for("compiling")
         os.kill(watched.process.pid, signal.SIGKILL)
         with pytest.raises(EngineStopped, match=r"while compiling padded .* new engine"):
             list(stream)

@@ -10,12 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 import pytest
 import tokenizers
-from gradio_client import Client, handle_file
-from prometheus_client.parser import text_string_to_metric_families
+from gradio_client import Client
 
 from playground.speech.examples import FOLDER
 from tests import checkpoints
@@ -65,33 +63,6 @@ def test_the_key_has_all_that_its_function_is_made_for(
     assert lookup.timings["key"] == sizes | {"prompt_lookup_num_tokens": 3}
 
 
-@pytest.mark.parametrize("options", [{"temperature": 0}, SAMPLED])
-def test_a_chat_is_what_the_other_endpoint_answers(
-    client: openai.OpenAI, of_gradio: Client, talker: Path, options: dict[str, Any]
-) -> None:
-    reported: Any = client.chat.completions.create(
-        model=str(talker), messages=QUESTION, max_tokens=12, **options
-    )
-    other = of_gradio.predict(
-        prompt="Where is it?",
-        system="Be brief.",
-        chat=True,
-        model=str(talker),
-        max_new_tokens=12,
-        top_k=0,
-        **options,
-        api_name="/generate",
-    )
-    assert reported.choices[0].message.content == other["text"]
-    assert reported.usage.prompt_tokens == other["prompt_tokens"]
-    assert reported.timings["key"] == other["key"]
-    streamed: Any = client.chat.completions.create(
-        model=str(talker), messages=QUESTION, max_tokens=12, stream=True, **options
-    )
-    text = "".join(event.choices[0].delta.content or "" for event in streamed)
-    assert text == other["text"]
-
-
 def test_token_ids_are_the_text_that_they_stand_for(
     client: openai.OpenAI, small_gpt2: Path
 ) -> None:
@@ -123,16 +94,6 @@ def test_a_stop_string_ends_the_text(client: openai.OpenAI, small_gpt2: Path) ->
     [cut] = client.completions.create(max_tokens=24, stop=stop, **asked).choices
     assert cut.finish_reason == "stop"
     assert cut.text == whole[: whole.index(stop)]
-
-
-def test_a_recording_is_what_the_other_endpoint_hears(
-    client: openai.OpenAI, of_gradio: Client
-) -> None:
-    with RECORDING.open("rb") as file:
-        reported: Any = client.audio.transcriptions.create(model="whisper-commands", file=file)
-    other = of_gradio.predict(recording=handle_file(str(RECORDING)), api_name="/transcribe")
-    assert reported.text == other["text"]
-    assert reported.usage.seconds == pytest.approx(other["audio_s"])
 
 
 def test_n_texts_run_side_by_side_each_with_its_own_seed(
@@ -187,26 +148,6 @@ def test_a_model_s_fingerprint_stays_and_is_its_own(
 
     assert fingerprint(small_gpt2) == fingerprint(small_gpt2)
     assert fingerprint(small_gpt2) != fingerprint(talker)
-
-
-def test_the_log_and_the_metrics_tell_of_a_request(
-    client: openai.OpenAI, url: str, log: Path, small_gpt2: Path
-) -> None:
-    def counted() -> float:
-        return sum(
-            sample.value
-            for family in text_string_to_metric_families(httpx.get(f"{url}/metrics").text)
-            for sample in family.samples
-            if sample.name == "xla_requests_total"
-        )
-
-    before = counted()
-    client.completions.create(
-        model=str(small_gpt2), prompt="The", n=2, extra_headers={"x-request-id": "mine-7"}
-    )
-    wait_until(lambda: counted() == before + 2)
-    reported = [json.loads(line).get("id") for line in log.read_text().splitlines()]
-    assert reported.count("mine-7") == 2
 
 
 def test_curl_reads_a_stream(url: str, small_gpt2: Path) -> None:
