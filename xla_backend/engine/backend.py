@@ -377,8 +377,8 @@ class Backend(AnyBackend):
     def close(self) -> None:
         """Gives up the models. What XLA compiled stays in memory until the process ends."""
         self._history.save()
-        self._maker.close()
         self._loop.close()
+        self._maker.close()
         self._models.clear()
         self._pools.close()
         self._loop.tell(EngineStatus("stopped"))

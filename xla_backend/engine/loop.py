@@ -118,7 +118,11 @@ class Loop:
             self._fail(work, EngineStopped(CLOSED))
 
     def call(self, function: Callable[[], Value]) -> Value:
-        """Runs a function in the thread, between two steps; waits for its result."""
+        """Runs a function in the thread, between two steps; waits for its result.
+
+        Raises:
+            EngineStopped: the loop was closed.
+        """
         future: Future[Value] = Future()
 
         def run() -> None:
@@ -127,14 +131,16 @@ class Loop:
             except BaseException as error:
                 future.set_exception(error)
 
-        self.post(run)
+        if not self.post(run):
+            raise EngineStopped(CLOSED)
         return future.result()
 
     def post(self, function: Callable[[], None]) -> bool:
         """Has a function called in the thread, soon; returns whether there still is one."""
         with self._changed:
-            self._inbox.append(function)
-            self._changed.notify()
+            if not self._ending:
+                self._inbox.append(function)
+                self._changed.notify()
             return not self._ending
 
     def tell(self, status: EngineStatus) -> None:
@@ -166,8 +172,7 @@ class Loop:
             for pool in list(self._pools):
                 self._step_pool(pool)
             if self._turns:
-                for pool in self._pools:
-                    pool.pause()
+                self._pause_pools()
                 self._step(self._turns.popleft(), has_turn=True)
             if not (self._turns or self._parked or self._pools):
                 self.tell(READY)
@@ -182,9 +187,16 @@ class Loop:
             )
             arrivals, self._inbox = self._inbox, deque()
             is_ending = self._ending
+        if arrivals:
+            self._pause_pools()
         for arrival in arrivals:
             arrival()
         return not is_ending
+
+    def _pause_pools(self) -> None:
+        """Says that something else runs now."""
+        for pool in self._pools:
+            pool.pause()
 
     def _step_pool(self, pool: RowScheduler) -> None:
         try:

@@ -34,14 +34,15 @@ MIN_TRACE_S = 0.05
 def reusable(keys: Iterable[CacheKey], wanted: CacheKey) -> CacheKey | None:
     """The compiled function that serves a request with the least waste, other than its own.
 
-    It must have as many beams and drafts, run prompts likewise, and be large enough but not too
-    large.
+    It must have as many beams and be large enough but not too large. A pool's serves all of its
+    requests, and no others.
     """
     fitting = [
         key
         for key in keys
         if key != wanted
-        and (key.num_beams, key.variants) == (wanted.num_beams, wanted.variants)
+        and not (key.is_pooled or wanted.is_pooled)
+        and key.num_beams == wanted.num_beams
         and wanted.padded_length <= key.padded_length <= REUSE_PADDED_LENGTH * wanted.padded_length
         and wanted.max_new_tokens
         <= key.max_new_tokens
@@ -107,6 +108,7 @@ def predict(
         exact_key: see `choose`.
     """
     known = keys_of(entries)
+    past = {key: was for key, was in past.items() if key.is_pooled == wanted.is_pooled}
     choice = choose(wanted, known, lambda key: not missing(key), exact_key)
     if choice.outcome is CacheOutcome.MISS:
         estimate = _of_making(wanted, missing(wanted), past)

@@ -165,11 +165,15 @@ class RowScheduler:
             if not is_alone and not self._pool.has_room(seat.row):
                 break
             self._waiting.popleft()
-            if not seat.has_begun and not seat.begins():
-                refused.append(seat)
+            try:
+                if not seat.has_begun and not seat.begins():
+                    refused.append(seat)
+                    continue
+                seat.has_begun = True
+                self._pool.admit(seat.row)
+            except Exception as error:
+                refused.append(self._failed(seat, error))
                 continue
-            seat.has_begun = True
-            self._pool.admit(seat.row)
             if seat.row.is_read:
                 self._decoding.append(seat)
             else:
@@ -225,7 +229,12 @@ class RowScheduler:
         for seat, count in zip(group, before, strict=True):
             seat.rows_at_most = max(seat.rows_at_most, len(group))
             seat.watch.lap(seat.row.generated - count)
-            if not seat.on_tokens() or seat.row.is_done:
+            try:
+                goes_on = seat.on_tokens() and not seat.row.is_done
+            except Exception as error:
+                ended.append(self._failed(seat, error))
+                continue
+            if not goes_on:
                 self._remove(seat)
                 ended.append(seat)
         return ended

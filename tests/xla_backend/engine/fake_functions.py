@@ -70,12 +70,13 @@ class FakeFunctions:
     on_call: Callable[[str, int], None] = lambda name, rows: None
 
     def of(self, rows: int, drafts: int = 0) -> PoolFunctions | None:
-        return self._functions(rows) if rows in self.in_memory and not drafts else None
+        return self.compiled(rows) if rows in self.in_memory and not drafts else None
 
     def make(self, rows: int) -> None:
         self.asked.append(rows)
 
-    def _functions(self, rows: int) -> PoolFunctions:
+    def compiled(self, rows: int) -> PoolFunctions:
+        """Those for so many rows."""
         state = PoolState(
             *(tf.zeros([rows], tf.int32) for _ in range(2)),
             has_logits=tf.zeros([rows], tf.bool),

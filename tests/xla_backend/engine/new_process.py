@@ -1,7 +1,7 @@
 """Requests that are answered in a process of their own, for tests of what processes leave behind.
 
 Knows how such a process is started and what it tells. Must not know what the tests look for. As a
-program (`python -m tests.xla_backend.backend.new_process JOB`) it is that process.
+program (`python -m tests.xla_backend.engine.new_process JOB`) it is that process.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import pytest
 from tests import checkpoints
 from tests.oracle import load_oracle
 from tests.waiting import wait_until
-from tests.xla_backend.backend.answers import assert_adds_up, ids
+from tests.xla_backend.engine.answers import assert_adds_up, ids
 from tests.xla_backend.model.parity import DecoderOnlyPair
 from xla_backend import (
     Backend,

@@ -19,7 +19,7 @@ from xla_backend.scheduling.batch import fitting
 
 from tests.checkpoints import gpt2
 from tests.waiting import wait_until
-from tests.xla_backend.backend.answers import assert_adds_up, ids
+from tests.xla_backend.engine.answers import assert_adds_up, ids
 from tests.xla_backend.model import rotary_parity
 from tests.xla_backend.model.parity import Pair
 from xla_backend import (

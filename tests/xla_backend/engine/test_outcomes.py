@@ -14,7 +14,7 @@ import pytest
 
 from tests import checkpoints
 from tests.waiting import wait_until
-from tests.xla_backend.backend.new_process import LONG, SHORT
+from tests.xla_backend.engine.new_process import LONG, SHORT
 from xla_backend import (
     Backend,
     BackendProcess,

@@ -7,6 +7,7 @@ import pytest
 from xla_backend import CacheEntry, CacheKey, CacheOutcome, FirstCall, Prediction
 from xla_backend.compilation.naming import Part
 from xla_backend.engine.prediction import choose, predict, reusable
+from xla_backend.interface.buckets import pool_key
 from xla_backend.interface.results import KeyHistory
 from xla_backend.interface.timing import summarize
 
@@ -123,11 +124,20 @@ def test_a_larger_function_in_memory_is_reused_rather_than_waiting_for_the_disk(
         pytest.param(CacheKey(16, 4, 32), id="other beams"),
         pytest.param(CacheKey(1024, 1, 32), id="too much padding"),
         pytest.param(CacheKey(16, 1, 1024), id="too many slots"),
+        pytest.param(pool_key(64), id="a pool's"),
     ],
 )
 def test_functions_that_do_not_fit_are_not_reused(other: CacheKey) -> None:
     assert reusable([other], WANTED) is None
     assert choose(WANTED, {other}, lambda key: False, exact_key=False).outcome is CacheOutcome.MISS
+
+
+def test_a_pool_is_served_and_estimated_by_itself_alone() -> None:
+    padded, pool = CacheKey(64, 1, 64), pool_key(64)
+    past = {padded: KeyHistory(miss_s=9.0, disk_s=9.0), pool_key(64, 3): KeyHistory(miss_s=2.0)}
+    found = predict(pool, 5, [entry(padded, 4.0)], past, nothing_stored)
+    assert (found.outcome, found.key, found.expected_s) == (CacheOutcome.MISS, pool, 2.0)
+    assert predict(padded, 5, [], {pool: KeyHistory(miss_s=2.0)}, nothing_stored).expected_s is None
 
 
 def test_of_several_larger_functions_the_one_with_the_least_padding_serves() -> None:

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from tests import checkpoints
 from tests.oracle import load_oracle
-from tests.xla_backend.backend.new_process import answer
+from tests.xla_backend.engine.new_process import answer
 from xla_backend import (
     Backend,
     BucketRules,

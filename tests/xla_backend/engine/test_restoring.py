@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import checkpoints
-from tests.xla_backend.backend.new_process import LONG, SHORT, Told, answer, begin, finish
+from tests.xla_backend.engine.new_process import LONG, SHORT, Told, answer, begin, finish
 from xla_backend.compilation.store import Store
 
 REQUESTS = [

@@ -215,6 +215,23 @@ def test_an_error_ends_the_rows_of_its_call_alone() -> None:
     assert text(good) == text_alone(prompt(3, 2), 5)
 
 
+def test_an_error_of_one_request_ends_its_row_alone() -> None:
+    crowd = Crowd(pool(64))
+
+    def gone(row: Row) -> bool:
+        raise OSError("nobody reads")
+
+    def refused() -> bool:
+        raise OSError("nobody asks")
+
+    good = crowd.ask(prompt(3, 2), most=5)
+    bad = [crowd.ask(prompt(3, 1), wants=gone), crowd.ask(prompt(3, 1), begins=refused)]
+    crowd.run()
+    assert [str(seat.error) for seat in bad] == ["nobody reads", "nobody asks"]
+    assert text(good) == text_alone(prompt(3, 2), 5)
+    assert crowd.pool.memory.used == crowd.pool.prefixes.nodes == crowd.pool.prefixes.unused()
+
+
 class TestPrefixes:
     """What a row need not read."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.xla_backend.backend.answers import ids
+from tests.xla_backend.engine.answers import ids
 from xla_backend import Backend, GenerationOptions, GenerationResult, InvalidRequest
 from xla_backend.engine.stop_strings import StopStrings
 
