@@ -397,7 +397,7 @@ def test_a_second_visitor_waits_and_is_told_so(visit: Open, site: Site) -> None:
         keep_the_engine_busy(first, num_beams=5)
         second.at("#generate").click()
         second.page.wait_for_function(
-            "document.querySelector('#report')?.innerText.includes('Waiting for others')"
+            "document.querySelector('#report')?.innerText.includes('Queued.')"
         )
         second.at("#status .status-before", has_text="1 request before yours").wait_for()
     first.wait_for_result()

@@ -60,7 +60,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     talker = str(checkpoints.instruct(folder / "talker"))
     log = folder / "requests.jsonl"
     options = ["--no-store", "--metrics", "--log-requests", str(log)]
-    options += ["--memory-limit", "3GB", "--prefix-cache", "2MB"]
+    options += ["--memory-limit", "3GB", "--kv-memory", "2MB"]
     with hold.at("starting"):
         served = serve(
             "--models", f"{talker},whisper-commands", *options, PYTHONPATH=str(hold.folder)
@@ -85,14 +85,13 @@ def of_openai(app: App) -> openai.OpenAI:
 
 def test_health_says_what_runs(app: App) -> None:
     """The page did not wait for its engine (`app`), which is there some seconds later."""
-    wait_until(lambda: app.health()[1]["engine"].get("prefix_cache", {}).get("limit_bytes"))
+    wait_until(lambda: app.health()[1]["engine"].get("kv_memory") is not None)
     wait_until(lambda: app.health()[0] == 200)
     report = app.health()[1]
     assert report["engine"]["memory_limit_bytes"] == 3_000_000_000
     assert report["engine"]["resident_bytes"] > 100_000_000
     assert report["engine"]["restarts"] == {}
-    kept = {"prompts": 0, "tokens": 0, "held_bytes": 0, "limit_bytes": 2_000_000}
-    assert report["engine"]["prefix_cache"] == kept
+    assert report["engine"]["kv_memory"]["used_bytes"] == 0
     assert report["waiting"] == report["running"] == 0
     assert report["page"]["resident_bytes"] > 50_000_000
 

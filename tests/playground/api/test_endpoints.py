@@ -80,8 +80,8 @@ def test_the_answer_is_the_command_line_s_json(client: Client) -> None:
     [
         ({"prompt": ""}, "prompt is empty"),
         ({"prompt": " \n\t "}, "prompt is empty"),
-        ({"max_new_tokens": 0}, "max_new_tokens must be from 1 to 1024"),
-        ({"max_new_tokens": 1_000_000}, "max_new_tokens must be from 1 to 1024"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be from 1 to 8192"),
+        ({"max_new_tokens": 1_000_000}, "max_new_tokens must be from 1 to 8192"),
         ({"max_new_tokens": "many"}, "max_new_tokens must be a whole number"),
         ({"num_beams": -1}, "num_beams must be from 1 to 8"),
         ({"temperature": -0.5}, "temperature must be"),
@@ -274,7 +274,7 @@ def test_a_recording_is_written_down(client: Client) -> None:
     [
         ({"model": "no-such-model"}, "no model 'no-such-model'"),
         ({"num_beams": 9}, "num_beams must be from 1 to 8"),
-        ({"max_new_tokens": 0}, "max_new_tokens must be from 1 to 1024"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be from 1 to 8192"),
     ],
 )
 def test_a_mistake_with_a_recording_is_answered_with_its_sentence(

@@ -52,7 +52,7 @@ def test_each_step_has_its_outcome_its_time_and_what_happened() -> None:
     for part in (
         "First call MISS 3.20 s Traced and compiled: 3.00 s. Paid once per shape.",
         "The same again HIT 102 ms median of 3 The function was in memory. The call only ran.",
-        "Fewer tokens REUSED 102 ms Only 16 new tokens: the function for 32 handled it.",
+        "Fewer tokens REUSED 102 ms Only 16 new tokens: the function compiled for 32 handled it.",
         "In a new process DISK 300 ms Restored from disk: 200 ms. Nothing was compiled.",
         "Restore graph 50 ms Restore code 150 ms Decode 100 ms",
     ):
