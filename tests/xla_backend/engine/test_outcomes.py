@@ -1,20 +1,21 @@
-"""Tests of the promise that a prediction is never wrong about hit or miss, for an engine in this
-process and for one in a process of its own, also after functions were forgotten.
+"""Where functions come from, what is made in the background, and that it is known beforehand.
+
+Over models without XLA; the last tests ask a real engine in a process of its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
-import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests import checkpoints
 from tests.waiting import wait_until
-from tests.xla_backend.engine.new_process import LONG, SHORT
+from tests.xla_backend.engine.fake_model import CONTEXT, Steps, fake_backend, said
 from xla_backend import (
     Backend,
     BackendProcess,
@@ -26,6 +27,8 @@ from xla_backend import (
     Prediction,
 )
 from xla_backend.compilation.store import Store
+from xla_backend.engine import background
+from xla_backend.interface.buckets import pool_key
 
 RULES = BucketRules((8, 16), (4, 8))
 HIT, MISS, DISK, REUSED = (
@@ -34,164 +37,225 @@ HIT, MISS, DISK, REUSED = (
     CacheOutcome.DISK,
     CacheOutcome.REUSED,
 )
-SMALL = GenerationOptions(max_new_tokens=4)
-LARGE = GenerationOptions(max_new_tokens=8, num_beams=2)
+SHORT, LONG = "red fox", "red fox, blue sky"[:16]
+SMALL, LARGE = (GenerationOptions(max_new_tokens=n) for n in (4, 8))
+KEYS = [CacheKey(8, 1, 4), CacheKey(16, 1, 4)]
+POOL = pool_key(CONTEXT)
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    sizes = {"n_layer": 1, "n_embd": 32, "n_head": 2, "n_positions": 64}
-    return str(checkpoints.gpt2(folder, seed=71, **sizes))
+@pytest.fixture
+def steps() -> Steps:
+    return Steps()
 
 
-def settle(backend: Backend | BackendProcess) -> None:
-    """Waits for the work in the background."""
-    wait_until(lambda: not backend.prefetching())
+@pytest.fixture(autouse=True)
+def nothing_is_made_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until `settle`."""
+    monkeypatch.setattr(background, "IDLE_S", 600.0)
 
 
-def random_request(
-    draw: random.Random, model: str
-) -> tuple[tuple[str, str, GenerationOptions], bool]:
-    """Arguments of one request, and whether it shall have its exact key."""
-    prompt = " ".join(
-        draw.choices("The owl rain once upon a time kite".split(), k=draw.choice((1, 2, 6)))
-    )
-    options = GenerationOptions(
-        max_new_tokens=draw.randint(1, 8),
-        num_beams=draw.choice((1, 2)),
-        temperature=draw.choice((0.0, 0.8)),
-        seed=draw.randint(0, 9),
-    )
-    return (model, prompt, options), draw.random() < 0.4
+def settle(engine: Backend) -> None:
+    """Lets the background do all that it has."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(background, "IDLE_S", 0.0)
+        with pytest.raises(Exception, match="empty"):
+            engine.generate("fox", "")  # its end wakes the background
+        wait_until(lambda: not engine.prefetching())
 
 
 def assert_came_true(predicted: Prediction, result: GenerationResult) -> None:
-    assert (
-        predicted.outcome,
-        predicted.key,
-        predicted.requested_key,
-        predicted.prompt_tokens,
-    ) == (result.cache, result.key, result.requested_key, result.prompt_tokens)
+    found = (result.cache, result.key, result.requested_key, result.prompt_tokens)
+    wanted = (predicted.outcome, predicted.key, predicted.requested_key, predicted.prompt_tokens)
+    assert found == wanted
 
 
-def test_an_engine_in_this_process_knows_what_will_happen(model: str, tmp_path: Path) -> None:
-    draw = random.Random(2)
-    seen: Counter[CacheOutcome] = Counter()
-    for _ in range(4):
-        backend = Backend(rules=RULES, store=tmp_path)
-        for _ in range(5):
-            settle(backend)
-            with backend._access.background.request():  # nothing moves between question and answer
+def random_request(dice: random.Random) -> tuple[tuple[str, GenerationOptions], dict[str, Any]]:
+    """Prompt and options, and how it is asked."""
+    options = GenerationOptions(
+        max_new_tokens=dice.randint(1, 8), num_beams=dice.choice((1, 2)), seed=dice.randint(0, 9)
+    )
+    how = {"exact_key": dice.random() < 0.4, "cache_salt": dice.choice(["", "", "a"])}
+    return (LONG[: dice.choice((1, 7, 16))], options), how
+
+
+def test_what_is_predicted_comes_true(tmp_path: Path) -> None:
+    dice, seen = random.Random(2), Counter[tuple[CacheOutcome, bool]]()
+    for _ in range(6):
+        with fake_backend(Steps(), tmp_path, RULES) as engine:
+            for _ in range(5):
+                settle(engine)
                 for _ in range(15):
-                    arguments, exact_key = random_request(draw, model)
-                    predicted = backend.predict(*arguments, exact_key=exact_key)
-                    result = backend.generate(*arguments, exact_key=exact_key)
+                    asked, how = random_request(dice)
+                    predicted = engine.predict("fox", *asked, **how)
+                    result = engine.generate("fox", *asked, **how)
                     assert_came_true(predicted, result)
-                    seen[result.cache] += 1
-            # Another process makes room in the store.
-            store = Store(tmp_path)
-            store.clear(draw.sample(store.names(), min(1, len(store.names()))))
-        backend.close()
-    assert seen.total() == 300
-    assert set(seen) == {HIT, MISS, DISK, REUSED}
+                    assert result.text == said(asked[0], asked[1].max_new_tokens)
+                    seen[result.cache, result.key.is_pooled] += 1
+                # Another process makes room in the store.
+                store = Store(tmp_path)
+                store.clear(dice.sample(store.names(), 1))
+    assert {outcome for outcome, is_pooled in seen if is_pooled} == {HIT, MISS, DISK}
+    assert {outcome for outcome, is_pooled in seen if not is_pooled} == {HIT, MISS, DISK, REUSED}
 
 
-# --- an engine in a process of its own; each test goes on where the one before it ended -----------
+def test_a_larger_function_serves_and_the_exact_one_follows(steps: Steps) -> None:
+    with fake_backend(steps, rules=RULES) as engine:
+        assert engine.generate("fox", LONG, LARGE).cache is MISS
+        reused = engine.generate("fox", SHORT, SMALL)
+        assert (reused.cache, reused.key, reused.requested_key) == (
+            REUSED,
+            CacheKey(16, 1, 8),
+            KEYS[0],
+        )
+        assert reused.speedup is not None
+        assert engine.prefetching() == [("fox", KEYS[0])]
+        assert engine.predict("fox", LONG, SMALL, exact_key=True).key == KEYS[1]
+        exact = engine.generate("fox", LONG, SMALL, exact_key=True)
+        assert (exact.cache, exact.key) == (MISS, KEYS[1])
+        assert engine.prefetching() == [("fox", KEYS[0])], "an exact key asks for nothing more"
+        settle(engine)
+        assert steps.done[-1] == f"warm up fox {KEYS[0]}"
+        after = engine.generate("fox", SHORT, SMALL)
+        assert (after.cache, after.key, after.text) == (HIT, KEYS[0], reused.text)
+        entry = next(entry for entry in engine.cached_functions() if entry.key == KEYS[0])
+        assert (entry.hits, entry.first_call.outcome) == (1, MISS)
+        assert engine.past()["fox"][KEYS[0]].miss_s
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    return Store(tmp_path_factory.mktemp("kept") / "store")
+def test_a_run_that_was_stopped_is_not_counted(steps: Steps) -> None:
+    with fake_backend(steps) as engine:
+        for salt in ("", "mine"):
+            engine.generate("fox", SHORT, LARGE, cache_salt=salt)
+            key = engine.generate("fox", SHORT, LARGE, cache_salt=salt).key
+            before, past = engine.cached_functions()[-1], engine.past()["fox"][key]
+            gate = steps.hold("decode" if salt else "advance")
+            stream = engine.stream("fox", SHORT, LARGE, cache_salt=salt)
+            gate.wait()
+            stream.stop()
+            gate.open()
+            stopped = stream.read_all()
+            assert stopped is not None
+            assert stopped.finish == "stopped"
+            after = engine.cached_functions()[-1]
+            assert (after.hits, after.cached) == (before.hits + 1, before.cached)
+            assert engine.past()["fox"][key].run_s == past.run_s
+            predicted = engine.predict("fox", SHORT, LARGE, cache_salt=salt)
+            assert before.cached is not None
+            assert predicted.expected_s == before.cached.p50_s
 
 
-@pytest.fixture(scope="module")
-def process(model: str, store: Store) -> Iterator[BackendProcess]:
-    made = BackendProcess(rules=RULES, default_model=model, store=store.root)
-    yield made
-    made.close()
+def test_functions_for_more_rows_are_made_when_rows_meet(steps: Steps) -> None:
+    def crowd() -> list[GenerationResult | None]:
+        gate = steps.hold("decode")
+        streams = [engine.stream("fox", SHORT, SMALL, cache_salt="a") for _ in range(3)]
+        gate.wait()
+        gate.open()
+        return [stream.read_all() for stream in streams]
+
+    with fake_backend(steps) as engine:
+        engine.generate("fox", SHORT, SMALL, cache_salt="a")
+        assert [result and result.batch_size for result in crowd()] == [1, 1, 1]
+        assert engine.prefetching() == [("fox", POOL)]
+        settle(engine)
+        sizes = {entry.batch_size for entry in engine.cached_functions()}
+        assert 1 in sizes and max(sizes) > 1
+        results = crowd()
+        assert max(result.batch_size for result in results if result) > 1
+        assert {result and result.text for result in results} == {said(SHORT, 4)}
+        assert engine.predict("fox", SHORT, SMALL, cache_salt="b").outcome is HIT
 
 
-def ask(process: BackendProcess, draw: random.Random, model: str) -> GenerationResult:
-    arguments, exact_key = random_request(draw, model)
-    predicted = process.predict(*arguments, exact_key=exact_key)
-    result = process.generate(*arguments, exact_key=exact_key)
-    assert_came_true(predicted, result)
-    settle(process)
-    return result
+# --- warming up -----------------------------------------------------------------------------------
 
 
-def exactly(process: BackendProcess, model: str, prompt: str, options: GenerationOptions) -> str:
-    """The outcome, which must be the predicted one."""
-    predicted = process.predict(model, prompt, options, exact_key=True)
-    result = process.generate(model, prompt, options, exact_key=True)
-    assert_came_true(predicted, result)
-    return result.cache.value
+def test_warm_makes_keys_ready_and_tells_of_each(steps: Steps, tmp_path: Path) -> None:
+    reported: list[tuple[CacheKey, CacheOutcome]] = []
+
+    def tell(key: CacheKey, outcome: CacheOutcome, seconds: float) -> None:
+        assert key in {entry.key for entry in engine.cached_functions()}, "ready when it is told"
+        assert seconds > 0
+        reported.append((key, outcome))
+
+    with fake_backend(steps, tmp_path, RULES) as engine:
+        steps.fail("build", MemoryError("no room for the compiler"))
+        with pytest.raises(MemoryError):
+            engine.warm("fox", KEYS)
+        engine.warm("fox", [*KEYS, KEYS[0]], tell)
+        engine.warm("fox", [POOL], tell, rows=4)
+        assert reported == [(KEYS[0], MISS), (KEYS[1], MISS), (KEYS[0], HIT), (POOL, MISS)]
+        assert [name for name in steps.done if "warm up" in name] == [
+            f"warm up fox {key}" for key in (*KEYS, POOL)
+        ]
+        assert engine.generate("fox", SHORT, SMALL).cache is HIT
+        assert engine.status.state == "ready"
+    reported.clear()
+    with fake_backend(steps, tmp_path, RULES) as engine:
+        engine.warm("fox", KEYS[::-1], tell)
+        assert reported == [(KEYS[1], DISK), (KEYS[0], DISK)]
 
 
-def test_at_its_start_it_makes_the_default_key_ready(process: BackendProcess, model: str) -> None:
-    assert process.wait_ready(240)
-    settle(process)
-    assert [entry.key for entry in process.cached_functions()] == [CacheKey(8, 1, 32)]
-    predicted = process.predict(model, SHORT)
-    result = process.generate(model, SHORT)
-    assert_came_true(predicted, result)
-    assert result.cache is HIT
+def test_at_a_start_the_pool_comes_first_then_what_was_used_most(tmp_path: Path) -> None:
+    with fake_backend(Steps(), tmp_path, RULES) as engine:
+        for times, prompt in ((1, SHORT), (2, LONG)):
+            for _ in range(times):
+                engine.generate("fox", prompt, SMALL, exact_key=True)
+    with fake_backend(Steps(), tmp_path, RULES) as engine:
+        engine.warm_up("fox")
+        assert engine.prefetching() == [], "not loaded"
+        engine.load("fox")
+        engine.warm_up("fox")
+        keys = [POOL, CacheKey(8, 1, 32), KEYS[1], KEYS[0]]
+        assert engine.prefetching() == [("fox", key) for key in keys]
+        engine.prefetch("fox", [KEYS[0], CacheKey(16, 1, 8)])
+        assert engine.prefetching()[4:] == [("fox", CacheKey(16, 1, 8))], "each once"
+        engine.cancel_prefetch()
+        wait_until(lambda: not engine.prefetching())
+        engine.prefetch("fox", KEYS[:1])
+        other = engine.generate("fox", SHORT, SMALL.replace(num_beams=2)).key
+        assert [entry.key for entry in engine.cached_functions()] == [other], "requests first"
+        settle(engine)
+        assert [entry.key for entry in engine.cached_functions()] == [other, KEYS[0]]
+        assert engine.past()["fox"][KEYS[0]].disk_s
+        assert engine.key_for("fox", 9, SMALL.replace(num_beams=2)) == CacheKey(16, 2, 4)
 
 
-def test_the_page_s_process_knows_what_will_happen(process: BackendProcess, model: str) -> None:
-    draw = random.Random(3)
-    seen = Counter(ask(process, draw, model).cache for _ in range(100))
-    assert {HIT, MISS, REUSED} == set(seen)
+# --- a real engine in a process of its own --------------------------------------------------------
 
 
-def test_it_makes_keys_ready_when_told_to_and_gives_up_when_told_to(
-    process: BackendProcess, model: str
-) -> None:
-    key, others = CacheKey(16, 3, 8), [CacheKey(16, 3, 8 * n) for n in range(2, 5)]
-    process.prefetch(model, [key, *others])
-    wait_until(lambda: key in {entry.key for entry in process.cached_functions()})
-    process.cancel_prefetch()
-    settle(process)
-    assert others[-1] not in {entry.key for entry in process.cached_functions()}
-    assert exactly(process, model, LONG, LARGE.replace(num_beams=3)) == "hit"
+@pytest.mark.release
+def test_the_page_s_process_knows_what_will_happen(tmp_path: Path) -> None:
+    """Also after functions were cleared from memory, from disk, or while they are made."""
+    sizes = {"n_layer": 1, "n_embd": 32, "n_head": 2, "n_positions": 64}
+    model = str(checkpoints.gpt2(tmp_path / "tiny", seed=71, **sizes))
+    store = Store(tmp_path / "store")
+    process = BackendProcess(rules=RULES, default_model=model, store=store.root, warm_up=None)
 
+    def ask(prompt: str, options: GenerationOptions, **how: Any) -> str:
+        predicted = process.predict(model, prompt, options, **how)
+        result = process.generate(model, prompt, options, **how)
+        assert_came_true(predicted, result)
+        return result.cache.value
 
-def test_forgetting_memory_restores_from_disk(
-    process: BackendProcess, model: str, store: Store
-) -> None:
-    assert exactly(process, model, SHORT, SMALL) in ("hit", "miss")
-    names = store.names()
-    process.clear(disk=False)
-    assert process.cached_functions() == []
-    assert exactly(process, model, SHORT, SMALL) == "disk"
-    assert store.names() == names
-    draw = random.Random(4)
-    seen = Counter(ask(process, draw, model).cache for _ in range(30))
-    assert DISK in seen
-
-
-def test_forgetting_one_key_on_disk_compiles_that_one_anew(
-    process: BackendProcess, model: str
-) -> None:
-    assert exactly(process, model, LONG, LARGE) in ("hit", "disk", "miss")
-    process.clear(model, CacheKey(8, 1, 4))
-    assert exactly(process, model, LONG, LARGE) == "disk"
-    assert exactly(process, model, SHORT, SMALL) == "miss"
-
-
-def test_forgetting_everything_compiles_anew_even_what_was_under_way(
-    process: BackendProcess, model: str, store: Store
-) -> None:
-    process.prefetch(model, [CacheKey(16, 4, 8 * n) for n in (1, 2, 3)])
-    wait_until(process.prefetching)
-    time.sleep(0.5)
-    process.clear()
-    predicted = process.predict(model, SHORT, SMALL)
-    assert predicted.outcome is MISS
-    assert predicted.expected_s is not None, "what calls took is not forgotten"
-    assert process.wait_ready(240)
-    assert store.names() == []
-    assert exactly(process, model, SHORT, SMALL) == "miss"
-    assert exactly(process, model, SHORT, SMALL) == "hit"
-    assert exactly(process, model, LONG, LARGE) == "miss"
+    with contextlib.closing(process):
+        assert process.wait_ready(240)
+        dice = random.Random(3)
+        for _ in range(25):
+            wait_until(lambda: not process.prefetching())
+            asked, how = random_request(dice)
+            ask(*asked, **how)
+        names = store.names()
+        process.clear(disk=False)
+        assert process.cached_functions() == []
+        assert ask(SHORT, SMALL, exact_key=True) == "disk"
+        assert ask(SHORT, SMALL, cache_salt="a") == "disk"
+        assert store.names() == names
+        process.clear(model, KEYS[0])
+        assert ask(SHORT, SMALL, exact_key=True) == "miss"
+        process.prefetch(model, [CacheKey(16, 4, 8 * n) for n in (1, 2, 3)])
+        process.clear()
+        predicted = process.predict(model, SHORT, SMALL)
+        assert predicted.outcome is MISS
+        assert predicted.expected_s is not None, "what calls took is not forgotten"
+        assert process.wait_ready(240)
+        assert store.names() == []
+        assert [ask(SHORT, SMALL, exact_key=True) for _ in range(2)] == ["miss", "hit"]
