@@ -48,9 +48,9 @@ ROOMS = {
         "compilation",
         "child_process products",
         "checkpoints",
-        "model",
-        "scheduling",
-        "backend",
+        "model prediction",
+        "rows",
+        "engine",
         "inspection",
         "process baselines",
         "retracing",
@@ -190,7 +190,7 @@ def test_the_page_s_side_of_the_backend_loads_no_tensorflow() -> None:
     """The page is up in seconds because its process never imports TensorFlow or Keras."""
     modules = [
         "xla_backend.process.backend_process",
-        "xla_backend.engine.prediction",
+        "xla_backend.prediction.prediction",
         "xla_backend.baselines.comparison",
         *(n for n in modules_of("xla_backend") if room_of(n) in ("interface", "checkpoints")),
     ]

@@ -37,8 +37,6 @@ from xla_backend.compilation.startup import (
 )
 from xla_backend.compilation.store import FOLDER_VARIABLE, open_store
 from xla_backend.engine.importing import import_engine
-from xla_backend.engine.row_scheduler import ROW_COUNTS
-from xla_backend.engine.vocabulary import Vocabulary
 from xla_backend.inspection import table
 from xla_backend.inspection.inspector import Inspector
 from xla_backend.interface.buckets import CacheKey
@@ -47,7 +45,9 @@ from xla_backend.interface.options import WINDOW_TOKENS, GenerationOptions
 from xla_backend.interface.prompt import question
 from xla_backend.interface.results import CacheOutcome, GenerationResult, ModelInfo, Transcription
 from xla_backend.interface.timing import PHASES, RESTORING
+from xla_backend.prediction.vocabulary import Vocabulary
 from xla_backend.products import kinds
+from xla_backend.rows.scheduler import ROW_COUNTS
 from xla_backend.terminal_chat import TerminalChat
 
 if TYPE_CHECKING:

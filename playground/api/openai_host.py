@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from playground.context.waiting_line import ALONE
-from xla_backend.engine.row_scheduler import MAX_AT_ONCE
 from xla_backend.openai_api.host import Host, Turn
+from xla_backend.rows.scheduler import MAX_AT_ONCE
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -27,8 +27,8 @@ from xla_backend import (
     InvalidRequest,
     Prompt,
 )
-from xla_backend.engine.row_scheduler import MAX_ROWS
 from xla_backend.interface.timing import Span
+from xla_backend.rows.scheduler import MAX_ROWS
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext

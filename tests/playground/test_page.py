@@ -16,8 +16,8 @@ from tests.playground import fake_backend
 from tests.playground.api_page import ApiPage
 from tests.playground.fake_backend import FakeBackend
 from xla_backend import ModelInfo
-from xla_backend.engine.row_scheduler import MAX_AT_ONCE
 from xla_backend.checkpoints.added_models import AddedModels
+from xla_backend.rows.scheduler import MAX_AT_ONCE
 
 TALKER = ModelInfo("talker", "decoder-only", "bundled", "Answers.", is_instruct=True)
 

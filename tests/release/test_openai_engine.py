@@ -19,7 +19,7 @@ from playground.speech.examples import FOLDER
 from tests import checkpoints
 from tests.playground.served import serve
 from tests.waiting import wait_until
-from xla_backend.engine.row_scheduler import MAX_AT_ONCE
+from xla_backend.rows.scheduler import MAX_AT_ONCE
 
 RECORDING = FOLDER / "command-1.flac"
 QUESTION = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where is it?"}]

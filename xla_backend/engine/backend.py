@@ -20,11 +20,9 @@ from xla_backend.compilation.store import open_store
 from xla_backend.engine.example_functions import ExampleFunctions
 from xla_backend.engine.function_maker import FunctionMaker
 from xla_backend.engine.function_resolver import FunctionResolver
-from xla_backend.engine.history import History
 from xla_backend.engine.loaded_models import LoadedModels
 from xla_backend.engine.loop import READY, Loop
 from xla_backend.engine.pools import Pools
-from xla_backend.engine.prefix_store import PrefixStore
 from xla_backend.engine.streams import Stream
 from xla_backend.engine.text import Text, TextStream
 from xla_backend.engine.transcription import Hearing, WindowStream
@@ -56,6 +54,8 @@ from xla_backend.interface.results import (
     Prediction,
     Transcription,
 )
+from xla_backend.prediction.history import History
+from xla_backend.rows.prefix_store import PrefixStore
 
 if TYPE_CHECKING:
     from xla_backend.model.functions import KeyFunctions

@@ -14,10 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from xla_backend.compilation.function_cache import Built, FunctionCache, Slot
-from xla_backend.engine.history import History
 from xla_backend.engine.loop import Loop
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.results import CacheOutcome, EngineStatus
+from xla_backend.prediction.history import History
 
 if TYPE_CHECKING:
     from xla_backend.model.engine import Engine

@@ -17,15 +17,15 @@ from xla_backend.checkpoints.speech_input import speech_key
 from xla_backend.compilation import naming
 from xla_backend.compilation.function_cache import FunctionCache, Slot
 from xla_backend.compilation.store import Store
-from xla_backend.engine import prediction
 from xla_backend.engine.function_maker import FunctionMaker
-from xla_backend.engine.history import History
-from xla_backend.engine.prediction import Choice
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import CacheOutcome, FirstCall, Prediction
 from xla_backend.interface.timing import Timing
+from xla_backend.prediction import prediction
+from xla_backend.prediction.history import History
+from xla_backend.prediction.prediction import Choice
 
 if TYPE_CHECKING:
     from xla_backend.model.engine import Engine

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from xla_backend.engine.background import Background
-from xla_backend.engine.busy_clock import BusyClock
-from xla_backend.engine.row_scheduler import RowScheduler, Seat
 from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.results import EngineStatus
+from xla_backend.interface.timing import BusyClock
+from xla_backend.rows.scheduler import RowScheduler, Seat
 
 READY = EngineStatus("ready")
 CLOSED = "The engine was closed."
@@ -112,7 +112,11 @@ class Loop:
     def submit(self, steps: Generator[Wish, Any, None], asker: Watched) -> None:
         """Takes a work; returns at once. Its errors go to who asked."""
         work = _Work(steps, asker)
-        asker.on_stop = lambda: self.post(lambda: self._stop(work))
+
+        def stop() -> None:
+            self.post(lambda: self._stop(work))
+
+        asker.on_stop = stop
         self.background.begin_request()
         if not self.post(lambda: self._step(work)):
             self._fail(work, EngineStopped(CLOSED))

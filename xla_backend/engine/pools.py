@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from xla_backend.engine.pool import Pool, Row
-from xla_backend.engine.prefix import PrefixTree
-from xla_backend.engine.prefix_store import PrefixStore
-from xla_backend.engine.row_scheduler import RowScheduler
 from xla_backend.interface.buckets import CacheKey, pool_key
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import KVMemoryUse
 from xla_backend.model.kv_memory import KVMemory
+from xla_backend.rows.pool import Pool, Row
+from xla_backend.rows.prefix import PrefixTree
+from xla_backend.rows.prefix_store import PrefixStore
+from xla_backend.rows.scheduler import RowScheduler
 
 if TYPE_CHECKING:
     from xla_backend.compilation.function_cache import FunctionCache

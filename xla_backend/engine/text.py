@@ -15,14 +15,14 @@ from xla_backend.checkpoints.prompts import encode_prompt, with_room
 from xla_backend.checkpoints.tokenization import IncrementalDecoder
 from xla_backend.engine.function_resolver import FunctionResolver, Served
 from xla_backend.engine.loop import Join, Loop, Stopped, Turn, Wait, Wish
-from xla_backend.engine.prediction import Choice
-from xla_backend.engine.row_scheduler import CHUNK_S, Seat
 from xla_backend.engine.stop_strings import StopStrings
 from xla_backend.engine.streams import Stream
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import EngineStatus, Finish, GenerationResult, Token
 from xla_backend.interface.timing import Stopwatch
+from xla_backend.prediction.prediction import Choice
+from xla_backend.rows.scheduler import CHUNK_S, Seat
 
 if TYPE_CHECKING:
     from xla_backend.engine.loaded_models import LoadedModels

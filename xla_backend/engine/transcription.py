@@ -18,7 +18,6 @@ from xla_backend.checkpoints import audio
 from xla_backend.checkpoints.speech_input import SpeechPrompt, fitting_options, works_on_text
 from xla_backend.engine.function_resolver import FunctionResolver, Served
 from xla_backend.engine.loop import Loop, Stopped, Turn, Wait, Wish
-from xla_backend.engine.row_scheduler import CHUNK_S
 from xla_backend.engine.streams import Stream
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
@@ -32,6 +31,7 @@ from xla_backend.interface.results import (
     Transcription,
 )
 from xla_backend.interface.timing import Stopwatch, Timing
+from xla_backend.rows.scheduler import CHUNK_S
 
 if TYPE_CHECKING:
     from xla_backend.engine.loaded_models import LoadedModels

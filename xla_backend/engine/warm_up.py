@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 from xla_backend.engine.function_maker import FunctionMaker
-from xla_backend.engine.history import History
 from xla_backend.engine.loop import READY, Loop
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.results import CacheOutcome
+from xla_backend.prediction.history import History
 
 if TYPE_CHECKING:
     from xla_backend.compilation.function_cache import Slot

@@ -1,6 +1,6 @@
 """Timing of a request by phases, and statistics over many requests.
 
-Knows phases, a stopwatch and percentiles; all times are seconds of `time.perf_counter`. Must not
+Knows phases, clocks and percentiles; all times are seconds of `time.perf_counter`. Must not
 know what happens in the phases, nor TensorFlow.
 """
 
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import NamedTuple
 
 MIN_FOR_QUARTILES = 9
@@ -158,6 +160,48 @@ class Stopwatch:
         return Timing(
             **{f"{name}_s": value for name, value in self._seconds.items()}, total_s=total
         )
+
+
+class BusyClock:
+    """Runs while at least one thread is inside its block.
+
+    Example:
+        >>> clock = BusyClock()
+        >>> with clock:
+        ...     pass
+        >>> clock.read() >= 0
+        True
+    """
+
+    def __init__(self) -> None:
+        """Stands still."""
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._seconds = 0.0
+        self._since = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._since = time.perf_counter()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._seconds += time.perf_counter() - self._since
+
+    def read(self) -> float:
+        """The seconds so far."""
+        with self._lock:
+            going = time.perf_counter() - self._since if self._inside else 0.0
+            return self._seconds + going
 
 
 @dataclass(frozen=True)

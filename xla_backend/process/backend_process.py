@@ -23,8 +23,6 @@ from xla_backend.checkpoints.models import DEFAULT_MODEL, Registry
 from xla_backend.child_process.parent_side import CLOSE_S
 from xla_backend.compilation import naming
 from xla_backend.compilation.store import open_store
-from xla_backend.engine.row_scheduler import ROW_COUNTS
-from xla_backend.engine.vocabulary import Vocabulary
 from xla_backend.inspection.inspector import Inspector
 from xla_backend.interface.backend import ServedBackend
 from xla_backend.interface.buckets import BucketRules, CacheKey
@@ -53,6 +51,7 @@ from xla_backend.interface.results import (
     TranscribedWindow,
     Transcription,
 )
+from xla_backend.prediction.vocabulary import Vocabulary
 from xla_backend.process import memory
 from xla_backend.process.messages import Request, RequestKind, Settings
 from xla_backend.process.predictor import Predictor
@@ -60,6 +59,7 @@ from xla_backend.process.process_stream import ProcessStream
 from xla_backend.process.request_log import FinishedRequest
 from xla_backend.process.supervisor import EngineHealth, Supervisor
 from xla_backend.process.watchdog import Patience
+from xla_backend.rows.scheduler import ROW_COUNTS
 
 
 class BackendProcess(ServedBackend):

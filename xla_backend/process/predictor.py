@@ -11,11 +11,11 @@ from collections.abc import Collection
 from xla_backend.checkpoints.models import Registry
 from xla_backend.compilation import naming
 from xla_backend.compilation.store import Store
-from xla_backend.engine import prediction
-from xla_backend.engine.vocabulary import Vocabulary
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.results import CacheEntry, ModelInfo, Past, Prediction
+from xla_backend.prediction import prediction
+from xla_backend.prediction.vocabulary import Vocabulary
 
 
 def _holds_nothing(entry: str) -> bool:

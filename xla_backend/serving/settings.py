@@ -9,9 +9,9 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from xla_backend.engine.row_scheduler import MAX_ROWS
 from xla_backend.process import memory
 from xla_backend.products import kinds
+from xla_backend.rows.scheduler import MAX_ROWS
 
 
 class ServeSettings(BaseModel):

@@ -21,7 +21,7 @@ from tests.playground.api_page import ApiPage, api_page
 from tests.playground.fake_backend import MODELS, TOKENS_A_WORD
 from tests.waiting import wait_until
 from xla_backend import EngineStopped, Message, OutOfMemory, TokenIds
-from xla_backend.engine.row_scheduler import MAX_AT_ONCE
+from xla_backend.rows.scheduler import MAX_AT_ONCE
 
 MODEL = "gpt2-stories"
 HELLO = [{"role": "user", "content": "Hello you"}]

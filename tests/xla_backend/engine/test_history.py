@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from xla_backend.compilation.store import Store
-from xla_backend.engine import history
-from xla_backend.engine.history import History
 from xla_backend.interface.buckets import CacheKey, pool_key
 from xla_backend.interface.results import CacheOutcome, FirstCall, KeyHistory
+from xla_backend.prediction import history
+from xla_backend.prediction.history import History
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL, LARGE = CacheKey(16, 1, 32), CacheKey(64, 4, 32)
@@ -90,7 +90,7 @@ def test_another_process_counts_on(tmp_path: Path) -> None:
         "import sys\n"
         "from pathlib import Path\n"
         "from xla_backend.interface.buckets import CacheKey\n"
-        "from xla_backend.engine.history import History\n"
+        "from xla_backend.prediction.history import History\n"
         "from xla_backend.compilation.store import Store\n"
         "past = History(Store(Path(sys.argv[1])), 'auto')\n"
         "past.record_request('t5', CacheKey(16, 1, 32))\n"

@@ -13,11 +13,11 @@ from tests.xla_backend.engine.fake_functions import FakeFunctions, pool, text_al
 from tests.xla_backend.engine.fake_model import Steps, encode, fake_backend
 from xla_backend import EngineStopped, GenerationOptions
 from xla_backend.engine.loop import Join, Loop, Wish
-from xla_backend.engine.pool import Row
-from xla_backend.engine.row_scheduler import RowScheduler, Seat
 from xla_backend.engine.streams import Stream
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.timing import Stopwatch
+from xla_backend.rows.pool import Row
+from xla_backend.rows.scheduler import RowScheduler, Seat
 
 
 class OneRow(Stream[str, list[int]]):  # type: ignore[type-var]

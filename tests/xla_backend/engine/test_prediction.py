@@ -1,4 +1,4 @@
-"""Tests of `xla_backend.engine.prediction`."""
+"""Tests of `xla_backend.prediction.prediction`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import pytest
 
 from xla_backend import CacheEntry, CacheKey, CacheOutcome, FirstCall, Prediction
 from xla_backend.compilation.naming import Part
-from xla_backend.engine.prediction import choose, predict, reusable
 from xla_backend.interface.buckets import pool_key
 from xla_backend.interface.results import KeyHistory
 from xla_backend.interface.timing import summarize
+from xla_backend.prediction.prediction import choose, predict, reusable
 
 WANTED = CacheKey(16, 1, 32)
 

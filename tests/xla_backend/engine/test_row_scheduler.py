@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.xla_backend.engine.fake_functions import END, FakeFunctions, pool, text_alone
-from xla_backend.engine.pool import Pool, Row
-from xla_backend.engine.prefix_store import PrefixStore
-from xla_backend.engine.row_scheduler import MAX_ROWS, RowScheduler, Seat
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.timing import Stopwatch
 from xla_backend.products.attention import BLOCK
+from xla_backend.rows.pool import Pool, Row
+from xla_backend.rows.prefix_store import PrefixStore
+from xla_backend.rows.scheduler import MAX_ROWS, RowScheduler, Seat
 
 
 @dataclass

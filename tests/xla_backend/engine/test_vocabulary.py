@@ -9,7 +9,7 @@ import pytest
 
 from xla_backend import BucketRules, CacheKey, GenerationOptions, InvalidRequest, ModelInfo
 from xla_backend.checkpoints.tokenization import Tokenizer
-from xla_backend.engine.vocabulary import REMEMBERED_LENGTH, PromptCounter, Vocabulary
+from xla_backend.prediction.vocabulary import REMEMBERED_LENGTH, PromptCounter, Vocabulary
 
 INFO = ModelInfo("letters", "decoder-only", "folder", "one token a letter", context_length=64)
 OPTIONS = GenerationOptions(max_new_tokens=16)

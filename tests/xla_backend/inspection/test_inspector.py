@@ -16,10 +16,10 @@ from tests import checkpoints
 from xla_backend import CacheKey, InvalidRequest
 from xla_backend.checkpoints.models import Registry
 from xla_backend.compilation.store import Store
-from xla_backend.engine.vocabulary import Vocabulary
 from xla_backend.inspection.inspection import Inspection
 from xla_backend.inspection.inspector import TEXTS, Inspector
 from xla_backend.inspection.measurement import Measurement
+from xla_backend.prediction.vocabulary import Vocabulary
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = CacheKey(16, 1, 8)

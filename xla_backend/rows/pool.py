@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from xla_backend.engine.prefix import Node, PrefixTree
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.model import output, sampling
 from xla_backend.model.functions import PoolFunctions
@@ -22,6 +21,7 @@ from xla_backend.model.output import Output
 from xla_backend.model.pool_decoding import MAX_STEPS
 from xla_backend.model.prompt_lookup import Lookup
 from xla_backend.products.attention import BLOCK
+from xla_backend.rows.prefix import Node, PrefixTree
 
 
 @dataclass(eq=False)

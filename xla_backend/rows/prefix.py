@@ -12,9 +12,9 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from xla_backend.engine.prefix_store import PrefixStore
 from xla_backend.model.kv_memory import KVMemory, OutOfBlocks
 from xla_backend.products.attention import BLOCK
+from xla_backend.rows.prefix_store import PrefixStore
 
 Tokens = tuple[int, ...]
 

@@ -21,8 +21,8 @@ from xla_backend.interface.timing import Stopwatch
 from xla_backend.model.kv_memory import OutOfBlocks
 
 if TYPE_CHECKING:
-    from xla_backend.engine.pool import Row
     from xla_backend.model.functions import PoolFunctions
+    from xla_backend.rows.pool import Row
 
 ROW_COUNTS = (1, 2, 4, 8, 16)
 """How many rows compiled functions take."""
