@@ -160,9 +160,9 @@ class Crowd:
         self._asked = model, tuple(prompts), options
         self._stopping = threading.Event()
 
-    def asks_the_same_as(self, other: Crowd) -> bool:
-        """Whether the two runs differ only in when their requests arrive."""
-        return self._asked == other._asked
+    def compares_with(self, other: Crowd) -> bool:
+        """Whether they ask the same, one of them one at a time and the other not."""
+        return self._asked == other._asked and (self.apart_s is None) != (other.apart_s is None)
 
     def occupation(self, status: EngineStatus) -> Occupation | None:
         """Others' requests run beside these."""
@@ -205,6 +205,12 @@ class Crowd:
             self._arrive(page, visitor, 0.0)
 
 
+def beside(crowd: Crowd, earlier: Sequence[Crowd]) -> tuple[Crowd, ...]:
+    """A crowd and that of the earlier ones which compares with it; one at a time is the last."""
+    others = [other for other in earlier if crowd.compares_with(other)]
+    return tuple(sorted([crowd, *others], key=lambda each: each.apart_s is None))
+
+
 def most_visitors(page: PageContext) -> int:
     """How many a crowd may have here."""
     return min(MAX_ROWS, page.limits.waiting_each)
@@ -229,8 +235,8 @@ def crowd(
         InvalidRequest: a value is out of range, or the model has no pool.
         ModelUnavailable: the model is not offered.
     """
-    number = _within("visitors", visitors, 1, most_visitors(page))
-    apart_s = None if apart_ms is None else _within("apart", apart_ms, 0, MAX_APART_MS) / 1000
+    number = _within("Visitors", visitors, 1, most_visitors(page))
+    apart_s = None if apart_ms is None else _within("Apart (ms)", apart_ms, 0, MAX_APART_MS) / 1000
     info = page.info(model)
     if info is not None and info.family != "decoder-only":
         raise InvalidRequest(

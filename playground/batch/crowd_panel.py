@@ -22,6 +22,7 @@ _NAMES = {"load": "Load", **PHASE_NAMES}
 _FINEST = 1 / 800
 """Of the whole width: what is shorter cannot be seen and is drawn with what came before it."""
 _MIN_ONCE_S = 0.05
+"""Of loading and compiling: what is worth telling."""
 
 
 def empty() -> str:
@@ -43,9 +44,8 @@ def report(crowds: Sequence[Crowd]) -> str:
             for row in rows
             if row
         ),
-        default=0.0,
+        default=1.0,
     )
-    scale_s = scale_s or 1.0
     drawn = [[_merged(row, scale_s * _FINEST) for row in rows] for rows in spans]
     charts = "".join(
         _chart(crowd, rows, start, scale_s)
@@ -80,6 +80,11 @@ def _figures(crowds: Sequence[Crowd]) -> str:
             f'<p class="remarks">Up to {quantities.seconds(once_s)} of loading and compiling fell '
             "into a run and slowed it down; TTFT leaves out loading. Run it again for figures "
             "without that.</p>"
+        )
+    if known[-1][0].apart_s is None:
+        sentence += (
+            '<p class="remarks">One at a time, TTFT has no waiting for others in it: each request '
+            "is sent when the one before has ended.</p>"
         )
     table = sheet(_HEADINGS, [_row(crowd, figures) for crowd, figures in known], "sheet")
     return f"{sentence}{table}"
@@ -133,7 +138,10 @@ def _state(crowd: Crowd) -> str:
         return f"All {total} have their text."
     if crowd.is_over:
         return f"Stopped: {done} of {total} have their whole text."
-    return f"{here} of {total} have arrived, {done} have their text."
+    return (
+        f"{here} of {total} have arrived, {done} have their text. A bar has its exact phases when "
+        "its visitor leaves."
+    )
 
 
 def _bar(number: int, visitor: Visitor, spans: Sequence[Span], start: float, scale_s: float) -> str:

@@ -15,6 +15,7 @@ from tests.playground import fake_backend
 from tests.playground.fake_backend import FakeBackend
 from xla_backend import ModelInfo
 from xla_backend.checkpoints.added_models import AddedModels
+from xla_backend.engine.row_scheduler import MAX_AT_ONCE
 
 TALKER = ModelInfo("talker", "decoder-only", "bundled", "Answers.", is_instruct=True)
 
@@ -82,10 +83,10 @@ def test_events_that_run_the_engine_share_one_queue_and_no_other_waits_in_it(adm
     assert looking == {"_look", "_measure", "_texts", "inspect", "_try"}, (
         "they leave the engine alone"
     )
-    beside_others = [fn for fn in running if fn.concurrency_limit == 16]
+    beside_others = [fn for fn in running if fn.concurrency_limit == MAX_AT_ONCE]
     names = {fn.fn.__qualname__.replace("add_endpoints.<locals>.", "") for fn in beside_others}
-    tabs_that_write = {"PlaygroundTab._run", "ChatTab._run", "BatchTab._take_turn"}
-    assert names == {"generate", "stream", *tabs_that_write}
+    of_tabs = {"PlaygroundTab._run", "ChatTab._run", "BatchTab._take_turn", "CrowdCard._run"}
+    assert names == {"generate", "stream", *of_tabs}
     assert {fn.concurrency_limit for fn in running if fn not in beside_others} == {1}
 
 
