@@ -95,6 +95,7 @@ class Summary:
     Attributes:
         rows: the most requests that ran together.
         ttft_s, tpot_s: median and largest; None where no text was long enough.
+        arriving_s: from the first arrival to the last one.
         elapsed_s: from the first arrival to the last end.
         once_s: of it, loading the model and making functions.
     """
@@ -104,6 +105,7 @@ class Summary:
     rows: int
     ttft_s: tuple[float, float] | None
     tpot_s: tuple[float, float] | None
+    arriving_s: float
     elapsed_s: float
     once_s: float
 
@@ -115,15 +117,16 @@ class Summary:
 
 def summary(results: Sequence[GenerationResult]) -> Summary:
     """The figures of at least one result with spans."""
-    spans = [span for result in results for span in result.spans]
+    arrivals = [result.spans[0].started for result in results]
+    ends = [span.started + span.duration_s for result in results for span in result.spans]
     return Summary(
         requests=len(results),
         tokens=sum(result.new_tokens for result in results),
         rows=max(result.batch_size for result in results),
         ttft_s=_median_and_largest([result.ttft_s for result in results]),
         tpot_s=_median_and_largest([result.tpot_s for result in results]),
-        elapsed_s=max(span.started + span.duration_s for span in spans)
-        - min(span.started for span in spans),
+        arriving_s=max(arrivals) - min(arrivals),
+        elapsed_s=max(ends) - min(arrivals),
         once_s=max(
             result.load_s
             + result.timing.trace_s

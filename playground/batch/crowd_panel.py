@@ -66,13 +66,13 @@ def _figures(crowds: Sequence[Crowd]) -> str:
         return ""
     sentence = ""
     if len(known) == 2:
-        together, alone = (quantities.seconds(figures.elapsed_s) for _, figures in known)
-        ratio = quantities.as_shown(known[1][1].elapsed_s) / quantities.as_shown(
-            known[0][1].elapsed_s
-        )
+        (_, together), (_, alone) = known
+        ratio = quantities.as_shown(alone.elapsed_s) / quantities.as_shown(together.elapsed_s)
         sentence = faster(
             f"{quantities.times(ratio)} as long",
-            f"one at a time: {alone} until the last text was there, instead of {together}",
+            f"one at a time: {quantities.seconds(alone.elapsed_s)} until the last text was there, "
+            f"instead of {quantities.seconds(together.elapsed_s)}, where the last visitor came "
+            f"after {quantities.seconds(together.arriving_s)}",
         )
     once_s = max(figures.once_s for _, figures in known)
     if once_s > _MIN_ONCE_S:
@@ -91,13 +91,12 @@ def _figures(crowds: Sequence[Crowd]) -> str:
 
 
 def _row(crowd: Crowd, figures: Summary) -> tuple[str, ...]:
-    ttft = figures.ttft_s or (None, None)
-    tpot = figures.tpot_s or (None, None)
     return (
         _name(crowd),
         str(figures.requests),
         str(figures.rows),
-        *map(quantities.seconds_or_dash, (*ttft, *tpot)),
+        *(map(quantities.seconds, figures.ttft_s) if figures.ttft_s else "––"),
+        *(map(quantities.fine_seconds, figures.tpot_s) if figures.tpot_s else "––"),
         f"{figures.tokens:,}",
         quantities.seconds(figures.elapsed_s),
         quantities.rate(figures.tokens_per_second),

@@ -168,6 +168,7 @@ def test_the_summary_is_made_of_the_engine_s_spans() -> None:
     assert (figures.requests, figures.tokens, figures.rows) == (3, 9, 3)
     assert figures.ttft_s == pytest.approx((0.2, 0.3))
     assert figures.tpot_s == pytest.approx((1.0, 2.0))
+    assert figures.arriving_s == 1.0
     assert figures.elapsed_s == pytest.approx(5.2)  # 10.0 to 11.0 + 0.2 + 4.0
     assert figures.tokens_per_second == pytest.approx(9 / 5.2)
     assert figures.once_s == 0
@@ -225,6 +226,16 @@ def test_an_error_is_one_sentence_and_nothing_is_summed_up(built_page: PageConte
     html = crowd_panel.report([ended])
     assert "1 of 2 failed: The engine &lt;ended&gt;." in html
     assert "<table" not in html
+
+
+def test_figures_that_short_texts_do_not_have_are_dashes(built_page: PageContext) -> None:
+    class OneToken(Engine):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = (" a",)
+
+    html = crowd_panel.report([run(replace(built_page, backend=OneToken()), 2, None)])
+    assert html.count("<div>–</div>") == 2  # TPOT, median and largest
 
 
 def test_texts_are_escaped(built_page: PageContext) -> None:
