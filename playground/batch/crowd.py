@@ -95,6 +95,7 @@ class Summary:
     Attributes:
         rows: the most requests that ran together.
         ttft_s, tpot_s: median and largest; None where no text was long enough.
+        arriving_s: from the first arrival to the last one.
         elapsed_s: from the first arrival to the last end.
         once_s: of it, loading the model and making functions.
     """
@@ -104,6 +105,7 @@ class Summary:
     rows: int
     ttft_s: tuple[float, float] | None
     tpot_s: tuple[float, float] | None
+    arriving_s: float
     elapsed_s: float
     once_s: float
 
@@ -115,15 +117,16 @@ class Summary:
 
 def summary(results: Sequence[GenerationResult]) -> Summary:
     """The figures of at least one result with spans."""
-    spans = [span for result in results for span in result.spans]
+    arrivals = [result.spans[0].started for result in results]
+    ends = [span.started + span.duration_s for result in results for span in result.spans]
     return Summary(
         requests=len(results),
         tokens=sum(result.new_tokens for result in results),
         rows=max(result.batch_size for result in results),
         ttft_s=_median_and_largest([result.ttft_s for result in results]),
         tpot_s=_median_and_largest([result.tpot_s for result in results]),
-        elapsed_s=max(span.started + span.duration_s for span in spans)
-        - min(span.started for span in spans),
+        arriving_s=max(arrivals) - min(arrivals),
+        elapsed_s=max(ends) - min(arrivals),
         once_s=max(
             result.load_s
             + result.timing.trace_s
@@ -160,9 +163,9 @@ class Crowd:
         self._asked = model, tuple(prompts), options
         self._stopping = threading.Event()
 
-    def asks_the_same_as(self, other: Crowd) -> bool:
-        """Whether the two runs differ only in when their requests arrive."""
-        return self._asked == other._asked
+    def compares_with(self, other: Crowd) -> bool:
+        """Whether they ask the same, one of them one at a time and the other not."""
+        return self._asked == other._asked and (self.apart_s is None) != (other.apart_s is None)
 
     def occupation(self, status: EngineStatus) -> Occupation | None:
         """Others' requests run beside these."""
@@ -205,6 +208,12 @@ class Crowd:
             self._arrive(page, visitor, 0.0)
 
 
+def beside(crowd: Crowd, earlier: Sequence[Crowd]) -> tuple[Crowd, ...]:
+    """A crowd and that of the earlier ones which compares with it; one at a time is the last."""
+    others = [other for other in earlier if crowd.compares_with(other)]
+    return tuple(sorted([crowd, *others], key=lambda each: each.apart_s is None))
+
+
 def most_visitors(page: PageContext) -> int:
     """How many a crowd may have here."""
     return min(MAX_ROWS, page.limits.waiting_each)
@@ -229,8 +238,8 @@ def crowd(
         InvalidRequest: a value is out of range, or the model has no pool.
         ModelUnavailable: the model is not offered.
     """
-    number = _within("visitors", visitors, 1, most_visitors(page))
-    apart_s = None if apart_ms is None else _within("apart", apart_ms, 0, MAX_APART_MS) / 1000
+    number = _within("Visitors", visitors, 1, most_visitors(page))
+    apart_s = None if apart_ms is None else _within("Apart (ms)", apart_ms, 0, MAX_APART_MS) / 1000
     info = page.info(model)
     if info is not None and info.family != "decoder-only":
         raise InvalidRequest(

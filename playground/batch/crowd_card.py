@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from playground.batch import crowd_panel
-from playground.batch.crowd import MAX_APART_MS, Crowd, crowd, most_visitors
+from playground.batch.crowd import MAX_APART_MS, Crowd, beside, crowd, most_visitors
 from playground.ui.components import (
     FOLLOWING,
     QUIET,
@@ -23,7 +23,7 @@ from playground.ui.components import (
     notice,
     without_validation,
 )
-from playground.ui.option_controls import slider_end
+from playground.ui.option_controls import labelled, slider_end
 from xla_backend import BackendError
 
 if TYPE_CHECKING:
@@ -52,16 +52,14 @@ class CrowdCard:
                 [model for model in page.models() if model.family == "decoder-only"], "crowd_model"
             )
             self.visitors = _slider(min(2, most), slider_end(most), most, "Visitors")
-            self.apart = _slider(0, MAX_APART_MS, _APART_MS, "Milliseconds apart")
+            self.apart = _slider(0, MAX_APART_MS, _APART_MS, "Apart (ms)")
             limit = page.limits.new_tokens
-            self.new_tokens = _slider(
-                1, slider_end(limit), min(_NEW_TOKENS, limit), "New tokens each"
-            )
+            self.new_tokens = _slider(1, slider_end(limit), min(_NEW_TOKENS, limit), "New tokens")
         with gr.Row(elem_classes="actions"):
             self.together = gr.Button(
                 f"{most} visitors arrive", variant="primary", elem_id="crowd_together"
             )
-            self.alone = gr.Button("The same, one at a time", elem_id="crowd_alone")
+            self.alone = gr.Button("One at a time", elem_id="crowd_alone")
             self.stop = gr.Button("Stop", interactive=False, elem_id="crowd_stop")
         self.notice = html("", "crowd_notice")
         self.report = html(crowd_panel.empty(), "crowd_report")
@@ -104,13 +102,8 @@ class CrowdCard:
             begun = crowd(self._page, model, prompts, visitors, new_tokens, apart_ms)
             self._page.begin(str(request.session_hash), begun)
         except BackendError as error:
-            return {self.notice: notice(str(error))}
-        others = [
-            each
-            for each in crowds
-            if (each.apart_s is None) != (begun.apart_s is None) and each.asks_the_same_as(begun)
-        ]
-        shown = tuple(sorted([begun, *others], key=lambda each: each.apart_s is None))
+            return {self.notice: notice(labelled(str(error)))}
+        shown = beside(begun, crowds)
         return {
             self.notice: "",
             self.report: crowd_panel.report(shown),

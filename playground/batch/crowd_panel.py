@@ -22,6 +22,7 @@ _NAMES = {"load": "Load", **PHASE_NAMES}
 _FINEST = 1 / 800
 """Of the whole width: what is shorter cannot be seen and is drawn with what came before it."""
 _MIN_ONCE_S = 0.05
+"""Of loading and compiling: what is worth telling."""
 
 
 def empty() -> str:
@@ -43,9 +44,8 @@ def report(crowds: Sequence[Crowd]) -> str:
             for row in rows
             if row
         ),
-        default=0.0,
+        default=1.0,
     )
-    scale_s = scale_s or 1.0
     drawn = [[_merged(row, scale_s * _FINEST) for row in rows] for rows in spans]
     charts = "".join(
         _chart(crowd, rows, start, scale_s)
@@ -66,13 +66,13 @@ def _figures(crowds: Sequence[Crowd]) -> str:
         return ""
     sentence = ""
     if len(known) == 2:
-        together, alone = (quantities.seconds(figures.elapsed_s) for _, figures in known)
-        ratio = quantities.as_shown(known[1][1].elapsed_s) / quantities.as_shown(
-            known[0][1].elapsed_s
-        )
+        (_, together), (_, alone) = known
+        ratio = quantities.as_shown(alone.elapsed_s) / quantities.as_shown(together.elapsed_s)
         sentence = faster(
             f"{quantities.times(ratio)} as long",
-            f"one at a time: {alone} until the last text was there, instead of {together}",
+            f"one at a time: {quantities.seconds(alone.elapsed_s)} until the last text was there, "
+            f"instead of {quantities.seconds(together.elapsed_s)}, where the last visitor came "
+            f"after {quantities.seconds(together.arriving_s)}",
         )
     once_s = max(figures.once_s for _, figures in known)
     if once_s > _MIN_ONCE_S:
@@ -81,18 +81,22 @@ def _figures(crowds: Sequence[Crowd]) -> str:
             "into a run and slowed it down; TTFT leaves out loading. Run it again for figures "
             "without that.</p>"
         )
+    if known[-1][0].apart_s is None:
+        sentence += (
+            '<p class="remarks">One at a time, TTFT has no waiting for others in it: each request '
+            "is sent when the one before has ended.</p>"
+        )
     table = sheet(_HEADINGS, [_row(crowd, figures) for crowd, figures in known], "sheet")
     return f"{sentence}{table}"
 
 
 def _row(crowd: Crowd, figures: Summary) -> tuple[str, ...]:
-    ttft = figures.ttft_s or (None, None)
-    tpot = figures.tpot_s or (None, None)
     return (
         _name(crowd),
         str(figures.requests),
         str(figures.rows),
-        *map(quantities.seconds_or_dash, (*ttft, *tpot)),
+        *(map(quantities.seconds, figures.ttft_s) if figures.ttft_s else "––"),
+        *(map(quantities.fine_seconds, figures.tpot_s) if figures.tpot_s else "––"),
         f"{figures.tokens:,}",
         quantities.seconds(figures.elapsed_s),
         quantities.rate(figures.tokens_per_second),
@@ -133,7 +137,10 @@ def _state(crowd: Crowd) -> str:
         return f"All {total} have their text."
     if crowd.is_over:
         return f"Stopped: {done} of {total} have their whole text."
-    return f"{here} of {total} have arrived, {done} have their text."
+    return (
+        f"{here} of {total} have arrived, {done} have their text. A bar has its exact phases when "
+        "its visitor leaves."
+    )
 
 
 def _bar(number: int, visitor: Visitor, spans: Sequence[Span], start: float, scale_s: float) -> str:

@@ -11,12 +11,12 @@ import pytest
 
 from playground import create_app
 from playground.batch import crowd_panel
-from playground.batch.crowd import Crowd, crowd, most_visitors, summary
+from playground.batch.crowd import Crowd, beside, crowd, most_visitors, summary
 from playground.context.limits import Limits
 from playground.context.page_context import PageContext
 from tests.playground.fake_backend import FakeBackend
 from tests.playground.samples import INJECTIONS, result
-from xla_backend import EngineStopped, GenerationResult, InvalidRequest, Timing
+from xla_backend import EngineStopped, GenerationOptions, GenerationResult, InvalidRequest, Timing
 from xla_backend.interface.timing import Span
 
 MODEL = "gpt2-stories"
@@ -90,10 +90,10 @@ class Spanned:
 class Endless:
     """A stream that writes until it is stopped."""
 
-    def __init__(self) -> None:
+    def __init__(self, wrote: threading.Event) -> None:
         self.result: GenerationResult | None = None
         self.has_started = True
-        self.wrote = threading.Event()
+        self._wrote = wrote
         self._stopped = threading.Event()
 
     def wait_started(self) -> None:
@@ -104,7 +104,7 @@ class Endless:
 
     def __iter__(self) -> Iterator[str]:
         yield " a"
-        self.wrote.set()
+        self._wrote.set()
         self._stopped.wait()
         self.result = result(finish="stopped", spans=(Span("decode", 0.0, 1.0, 1),))
 
@@ -115,9 +115,10 @@ class EndlessEngine(FakeBackend):
     def __init__(self) -> None:
         super().__init__()
         self.streams: list[Endless] = []
+        self.first_wrote = threading.Event()
 
     def stream(self, *arguments: Any, **options: Any) -> Any:
-        self.streams.append(stream := Endless())
+        self.streams.append(stream := Endless(self.first_wrote))
         return stream
 
 
@@ -167,6 +168,7 @@ def test_the_summary_is_made_of_the_engine_s_spans() -> None:
     assert (figures.requests, figures.tokens, figures.rows) == (3, 9, 3)
     assert figures.ttft_s == pytest.approx((0.2, 0.3))
     assert figures.tpot_s == pytest.approx((1.0, 2.0))
+    assert figures.arriving_s == 1.0
     assert figures.elapsed_s == pytest.approx(5.2)  # 10.0 to 11.0 + 0.2 + 4.0
     assert figures.tokens_per_second == pytest.approx(9 / 5.2)
     assert figures.once_s == 0
@@ -175,9 +177,11 @@ def test_the_summary_is_made_of_the_engine_s_spans() -> None:
 def test_both_runs_stand_beside_each_other(built_page: PageContext) -> None:
     together = run(replace(built_page, backend=Engine(together=2)), 2, 0)
     alone = run(replace(built_page, backend=Engine()), 2, None)
-    assert together.asks_the_same_as(alone)
-    assert not together.asks_the_same_as(crowd(built_page, MODEL, PROMPTS, 2, 11, None))
-    html = crowd_panel.report([together, alone])
+    longer = crowd(built_page, MODEL, PROMPTS, 2, 11, 0)
+    again = crowd(built_page, MODEL, PROMPTS, 2, 10, 100)
+    assert beside(again, [together, alone]) == (again, alone)
+    assert beside(longer, [together, alone]) == (longer,)
+    html = crowd_panel.report(beside(alone, [together]))
     assert html.count("<figcaption>0 ms apart<") == html.count("<figcaption>One at a time<") == 1
     # Of two seconds each one's queue is an eighth, its second request a second later.
     assert html.count('class="phase-queue" style="left:0.00%;width:12.50%"') == 2
@@ -187,16 +191,17 @@ def test_both_runs_stand_beside_each_other(built_page: PageContext) -> None:
 
 def test_stop_ends_those_at_the_engine_and_those_on_their_way(built_page: PageContext) -> None:
     engine = EndlessEngine()
-    page = replace(built_page, backend=engine)
-    begun = crowd(page, MODEL, PROMPTS, 2, 10, 1000)
-    begun.visitors[1].run.stop()  # so that only the first is at the engine, however late this is
-    updates = begun.updates(page)
+    prompts = [("One day", "One day"), ("A fox", "A fox")]
+    begun = Crowd(MODEL, prompts, GenerationOptions(), apart_s=3600.0)
+    updates = begun.updates(replace(built_page, backend=engine))
     next(updates)
-    assert engine.streams[0].wrote.wait(60)
-    assert "have their text" in crowd_panel.report([begun])
+    engine.first_wrote.wait()
+    assert "1 of 2 have arrived, 0 have their text." in crowd_panel.report([begun])
     begun.stop()
-    assert list(updates) in ([], [None])
+    for _ in updates:
+        pass
     assert begun.is_over
+    assert len(engine.streams) == 1
     assert begun.summary() is None
     assert "Stopped: 0 of 2 have their whole text." in crowd_panel.report([begun])
 
@@ -221,6 +226,16 @@ def test_an_error_is_one_sentence_and_nothing_is_summed_up(built_page: PageConte
     html = crowd_panel.report([ended])
     assert "1 of 2 failed: The engine &lt;ended&gt;." in html
     assert "<table" not in html
+
+
+def test_figures_that_short_texts_do_not_have_are_dashes(built_page: PageContext) -> None:
+    class OneToken(Engine):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = (" a",)
+
+    html = crowd_panel.report([run(replace(built_page, backend=OneToken()), 2, None)])
+    assert html.count("<div>–</div>") == 2  # TPOT, median and largest
 
 
 def test_texts_are_escaped(built_page: PageContext) -> None:
