@@ -122,13 +122,13 @@ def test_gpt2_length_penalty_and_early_stopping(often_ending: Pair) -> None:
 
 
 @pytest.mark.release
-@pytest.mark.release
 @pytest.mark.parametrize("length_penalty", [-10.0, 10.0])
 def test_gpt2_length_penalty_at_its_limits(often_ending: Pair, length_penalty: float) -> None:
     for prompt in often_ending.inputs:
         often_ending.assert_same_text(prompt, num_beams=4, length_penalty=length_penalty)
 
 
+@pytest.mark.release
 def test_gpt2_all_penalties_at_once_with_8_beams(gpt2: DecoderOnlyPair) -> None:
     options = {"num_beams": 8, "repetition_penalty": 1.2, "length_penalty": 1.7}
     prompt = gpt2.passage(8)
@@ -186,7 +186,6 @@ def test_reported_log_probabilities_are_those_before_penalties(
             assert any(token.id != token.top_logprobs[0].id for token in result.tokens)
 
 
-@pytest.mark.release
 @pytest.mark.parametrize(
     ("make", "longest", "padded_length"),
     [
@@ -213,6 +212,7 @@ def test_long_prompts_whose_halves_attend_apart(
             assert (result.prompt_tokens, result.key.padded_length) == (tokens, padded_length)
 
 
+@pytest.mark.release
 def test_longer_prompts_that_attend_piece_by_piece(tmp_path: Path) -> None:
     folder = checkpoints.gpt2(tmp_path / "longer", n_positions=1400)
     with contextlib.closing(Backend(rules=BucketRules(padded_lengths=(1345,)))) as backend:
@@ -244,7 +244,6 @@ def test_matrices_of_more_than_a_megabyte(
     pair.assert_same_text(pair.passage(8), num_beams=2)
 
 
-@pytest.mark.release
 @pytest.mark.parametrize(
     "num_beams", [4, *(pytest.param(n, marks=pytest.mark.release) for n in (2, 7))]
 )
@@ -260,6 +259,7 @@ def test_several_rows_of_matrices_in_tiles(
             pair.assert_same_text(pair.passage(tokens), num_beams=num_beams)
 
 
+@pytest.mark.release
 def test_the_bundled_model() -> None:
     folder = BUNDLED_FOLDER / DEFAULT_MODEL
     backend = Backend(rules=BucketRules(padded_lengths=(16,), max_new_tokens=(60,)))

@@ -122,6 +122,7 @@ def test_eight_bits_write_what_a_wide_checkpoint_of_these_numbers_writes(
     assert plain.tokens[0].logprob != ours.tokens[0].logprob
 
 
+@pytest.mark.release
 def test_bfloat16_rounds_what_is_wider_and_nothing_else(tmp_path: Path) -> None:
     model = MODELS["llama"](tmp_path / "llama")
     ours, _ = written(model, "bfloat16")
@@ -137,6 +138,7 @@ def test_bfloat16_rounds_what_is_wider_and_nothing_else(tmp_path: Path) -> None:
         assert backend.load(str(model)).rounded_bits is None
 
 
+@pytest.mark.release
 def test_functions_of_one_kind_serve_no_other(tmp_path: Path) -> None:
     # Of no other test: functions that this process compiled without a store are not stored later.
     model = str(checkpoints.rotary(tmp_path / "llama", "llama", hidden_size=64, seed=7))
