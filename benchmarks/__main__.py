@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import shlex
+import signal
 import sys
 from types import ModuleType
 
@@ -22,6 +24,7 @@ def main() -> int:
         prog="python -m benchmarks", description="Runs one measure, or without a name all of them."
     )
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # there is no PyTorch here
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the servers and contenders, too
     names = parser.add_subparsers(dest="measure")
     modules = {name: importlib.import_module(f"benchmarks.measures.{name}") for name in MEASURES}
     for name, module in modules.items():
@@ -29,7 +32,7 @@ def main() -> int:
         add_options(names.add_parser(name, help=title, description=f"{title}\n{text}"), module)
     options = parser.parse_args()
     if options.measure:
-        return int(not run(modules[options.measure], options, " ".join(sys.argv[1:])))
+        return int(not run(modules[options.measure], options, shlex.join(sys.argv[1:])))
     failed = [n for n in MEASURES if not run(modules[n], parser.parse_args([n]), n)]
     return int(bool(failed))
 

@@ -25,7 +25,7 @@ class Answer:
         sent, first, last: when it was asked for and when text came, by `time.perf_counter()`.
         tokens, prompt_tokens, cached_tokens: as the server counted them.
         cache: where this engine's function came from: "hit", "miss", "disk" or "reused".
-        together: requests that this engine ran together.
+        batch_size: requests that this engine ran together.
     """
 
     sent: float
@@ -36,7 +36,7 @@ class Answer:
     prompt_tokens: int
     cached_tokens: int
     cache: str = ""
-    together: int = 1
+    batch_size: int = 1
 
     @property
     def ttft_s(self) -> float:
@@ -92,18 +92,16 @@ class Client:
             *(usage.completion_tokens, usage.prompt_tokens),
             cached_tokens=(details and details.cached_tokens) or 0,
             cache=timings.get("cache", ""),
-            together=timings.get("batch_size", 1),
+            batch_size=timings.get("batch_size", 1),
         )
 
 
-def ask_together(
-    asks: Sequence[Callable[[], Answer]], gap_s: float = 0.0
-) -> tuple[list[Answer], float]:
+def ask_all(asks: Sequence[Callable[[], Answer]], gap_s: float = 0.0) -> tuple[list[Answer], float]:
     """Asks from a thread each, begun so many seconds apart; the answers, and seconds for all."""
-    together = threading.Barrier(len(asks))
+    ready = threading.Barrier(len(asks))
 
     def ask(number: int) -> Answer:
-        together.wait()
+        ready.wait()
         time.sleep(number * gap_s)
         return asks[number]()
 

@@ -56,10 +56,10 @@ def ratio(of: Sequence[float], over: Sequence[float]) -> float:
 
 
 def shown(value: Cell) -> str:
-    """A cell's text: three digits of a small number, no decimals of one from 100 on."""
+    """A cell's text: three digits, and no decimals from 100 on."""
     if not isinstance(value, float):
         return f"{value:,}" if isinstance(value, int) else value
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.{1 if abs(value) >= 10 else 2}f}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def table(rows: Iterable[Row | str]) -> Iterator[str]:

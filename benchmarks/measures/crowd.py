@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks.client import Answer, Client, ask_together
+from benchmarks.client import Answer, Client, ask_all
 from benchmarks.harness import Row, in_turn
 from benchmarks.servers import LLAMA_CPP_MISSING, llama_cpp, settle, this_app
 from xla_backend.checkpoints.models import PACKAGED_MODEL
@@ -57,7 +57,7 @@ def measure(options: Namespace) -> Iterator[Row | str]:
             client = Client(address, PACKAGED_MODEL)
             more = ANY_LENGTH | {"max_tokens": options.new_tokens}
             asks = [partial(client.chat, story(number), **more) for number in range(clients)]
-            answers = ask_together(asks, options.gap_ms / 1000)
+            answers = ask_all(asks, options.gap_ms / 1000)
             if name == ENGINE:
                 settle(url)
             return Wave.of(*answers)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 import statistics
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from benchmarks import checkpoints
-from benchmarks.client import Answer, Client, ask_together
+from benchmarks.client import Answer, Client, ask_all
 from benchmarks.harness import Row, in_turn, ratio
 from benchmarks.measures.crowd import ANY_LENGTH, Wave
 from benchmarks.servers import settle, this_app
@@ -36,15 +36,17 @@ def measure(options: Namespace) -> Iterator[Row]:
     for model, weights in itertools.product(options.models, options.weights):
         name = checkpoints.served_name(model, weights)
         with this_app("--models", name, "--weights", weights) as url:
-            wave = partial(_wave, url, Client(url, name), options.new_tokens)
+            more = ANY_LENGTH | {"max_tokens": options.new_tokens}
+            asks = [partial(Client(url, name).complete, prompt, **more) for prompt in PROMPTS]
+            alone = [ask().text for ask in asks]
+            wave = partial(_wave, url, asks)
             waves = {count: partial(wave, count) for count in options.requests}
             in_turn(waves, UNMEASURED)
             measured = in_turn(waves, options.rounds)
         rates = {count: [each.rate for _, each in found] for count, found in measured.items()}
         least = min(options.requests)
-        alone = {answer.text for answer in measured[least][0][0]}
         for count, found in measured.items():
-            answers = found[0][0]
+            answers = [numbered for given, _ in found for numbered in enumerate(given)]
             yield {
                 "model": model,
                 "weights": weights,
@@ -53,14 +55,14 @@ def measure(options: Namespace) -> Iterator[Row]:
                 f"over {least}": ratio(rates[count], rates[least]),
                 "TTFT median, s": statistics.median(each.ttft_s for _, each in found),
                 "TPOT median, ms": 1000 * statistics.median(each.tpot_s for _, each in found),
-                "ran together": max(answer.together for answer in answers),
-                "other text than alone": len(alone - {answer.text for answer in answers}),
+                "ran together": max(answer.batch_size for _, answer in answers),
+                "other text than alone": sum(
+                    answer.text != alone[i % len(PROMPTS)] for i, answer in answers
+                ),
             }
 
 
-def _wave(url: str, client: Client, new_tokens: int, count: int) -> tuple[list[Answer], Wave]:
-    more = ANY_LENGTH | {"max_tokens": new_tokens}
-    asks = [partial(client.complete, PROMPTS[i % len(PROMPTS)], **more) for i in range(count)]
-    answers, wall_s = ask_together(asks)
+def _wave(url: str, asks: Sequence[Callable[[], Answer]], count: int) -> tuple[list[Answer], Wave]:
+    answers, wall_s = ask_all([asks[number % len(asks)] for number in range(count)])
     settle(url)
     return answers, Wave.of(answers, wall_s)

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from benchmarks import harness
 from benchmarks.__main__ import MEASURES, add_options
-from benchmarks.client import Answer, ask_together
+from benchmarks.client import Answer, ask_all
 from benchmarks.contenders.memory_reader import float32_bytes
 from benchmarks.contenders.running import CONTENDERS, ENGINE, LIMIT, Contender
 from benchmarks.measures import crowd, load, peers, weights
@@ -125,7 +125,7 @@ def test_the_bytes_of_weights_count_as_float32(tmp_path: Path) -> None:
 
 def test_what_a_crowd_sees() -> None:
     answers = [answer(0.0, 1.0, 3.0), answer(1.0, 3.0, 5.0), answer(2.0, 9.0, 10.0)]
-    given, wall_s = ask_together([lambda one=one: one for one in answers])
+    given, wall_s = ask_all([lambda one=one: one for one in answers])
     assert (given, wall_s) == (answers, 10.0)
     wave = crowd.Wave.of(answers, wall_s)
     assert (wave.ttft_s, wave.longest_ttft_s, wave.tpot_s, wave.rate) == (2.0, 7.0, 0.5, 1.5)

@@ -22,7 +22,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 SUFFIX = ".kv"
-DEFAULT_BYTES = 2 * 10**9
 
 logger = logging.getLogger(__name__)
 
