@@ -191,7 +191,6 @@ def test_the_code_for_programs_runs_and_writes_what_the_page_writes(site: ApiPag
     expected = Client(site.url, verbose=False).predict(prompt=PROMPT, api_name="/generate")
     answer = json.loads(run("bash", "-c", curl_code(asked)))
     assert answer["choices"][0]["text"] == expected["text"]
-    assert answer["timings"]["key"] == expected["key"]
     assert run_python(openai_code(asked)).startswith(expected["text"] + "\n")
     assert run_python(client_code(asked)).startswith(expected["text"] + "\n")
 
