@@ -120,7 +120,7 @@ def test_a_chat_is_the_same_by_both_apis_and_as_a_stream(
     text = "".join(event.choices[0].delta.content or "" for event in streamed)
     assert whole.choices[0].message.content == text == other["text"] != ""
     assert whole.usage.prompt_tokens == other["prompt_tokens"]
-    assert whole.timings["key"] == other["key"]
+    assert whole.timings["key"]["is_pooled"] and "is_pooled" not in other["key"]
 
 
 def test_a_recording_is_written_down_alike_by_both_apis(
@@ -138,7 +138,7 @@ def test_a_recording_is_written_down_alike_by_both_apis(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"prompt": "Once " * 4000}, "tokens? too long"),
+        ({"prompt": "Once " * 4000}, "reads at most .* tokens|Shorten the prompt by"),
         ({"logit_bias": {"999999": 1}}, "logit_bias names token 999999"),
         ({"prompt": 16}, "prompt must be text"),
     ],
