@@ -240,4 +240,5 @@ def launch_options(
         "run_history": False,  # "Your runs" is ours; Gradio's would keep every prompt a second time
         "ssr_mode": False,
         "pwa": False,
+        "_frontend": False,  # else a start fails where a busy machine's page takes three seconds
     }

@@ -110,7 +110,13 @@ def shop() -> Iterator[Shop]:
             concurrency_id=ENGINE,
             concurrency_limit=ALONE,
         )
-    app.launch(server_name="127.0.0.1", prevent_thread_lock=True, quiet=True, ssr_mode=False)
+    app.launch(
+        server_name="127.0.0.1",
+        prevent_thread_lock=True,
+        quiet=True,
+        ssr_mode=False,
+        _frontend=False,
+    )
     opened.append(Shop(line, app.local_url.rstrip("/")))
     yield opened[0]
     opened[0].door.set()
