@@ -296,7 +296,7 @@ def test_a_record_that_was_changed_is_right_or_left_out(data: st.DataObject) -> 
     st.binary(max_size=200)
     | JSON_VALUES.map(lambda value: json.dumps(value).encode())
     | st.lists(JSON_VALUES | st.just(A_RUN), max_size=3).map(
-        lambda runs: records_file.FILE.written({"runs": runs}).encode()
+        lambda runs: records_file.FILE.written({"runs": runs}).encode("utf-8", "surrogatepass")
     )
 )
 @example(b"[" * 100_000)
