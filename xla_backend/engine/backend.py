@@ -273,11 +273,8 @@ class Backend(AnyBackend):
                 self._loop.tell(READY)
             return dataclasses.replace(comparison, queue_s=queue_s)
 
-        self._loop.background.begin_request()
-        try:
+        with self._loop.background.request():
             return self._loop.call(compare)
-        finally:
-            self._loop.background.end_request()
 
     def stored_keys(self) -> list[StoredKey]:
         return list(self._example_functions.kept())

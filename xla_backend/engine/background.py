@@ -14,7 +14,8 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,15 @@ class Background:
         self._thread: threading.Thread | None = None
         # A thread inside XLA while the interpreter goes down would crash the process.
         atexit.register(_stop, weakref.ref(self))
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Marks the engine as busy inside the block."""
+        self.begin_request()
+        try:
+            yield
+        finally:
+            self.end_request()
 
     def begin_request(self) -> None:
         """Marks the engine as busy, until `end_request`."""

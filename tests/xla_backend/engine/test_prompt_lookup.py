@@ -236,7 +236,7 @@ def test_reuse_prediction_and_batches(gpt2: str) -> None:
     engine = Backend(rules=BucketRules((32, 96), (16, NEW)), store="off", batch_sizes=(1, 2))
     small, large = (GenerationOptions(max_new_tokens=new, **LOOKUP) for new in (16, NEW))
     long, short = TokenIds(tuple(range(3, 80))), TokenIds((5, 6) * 8)
-    with engine._access.background.request():  # so that nothing else is made meanwhile
+    with engine._loop.background.request():  # so that nothing else is made meanwhile
         assert engine.generate(gpt2, long, large).cache is CacheOutcome.MISS
         predicted = engine.predict(gpt2, short, small)
         smaller = engine.generate(gpt2, short, small)

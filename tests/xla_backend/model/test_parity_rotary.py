@@ -39,14 +39,9 @@ def backend() -> Iterator[Backend]:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_pytorch_writes_the_same_tokens(backend: Backend, tmp_path: Path, form: str) -> None:
-<<<<<<< HEAD
-    """Of a prompt without padding, with and without a penalty; of one form by beams, too."""
+    """Of a prompt without padding, of one form by beams too; as rows of the pool at all lengths."""
     most = 4 if form == "Gemma 3" else 1
     _compare(backend, tmp_path, form, lambda length, beams: length == 16 and beams in (1, most))
-=======
-    """Greedy, by four beams, and as rows of the pool, where every length costs the same."""
-    _compare(backend, tmp_path, form, lambda length, num_beams: length == 16 and num_beams != 2)
->>>>>>> looptests
 
 
 @pytest.mark.release
