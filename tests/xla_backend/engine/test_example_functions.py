@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -205,15 +204,21 @@ def test_the_engine_s_process_does_the_same() -> None:
 
 def test_the_engine_does_one_thing_at_a_time(engine: Backend) -> None:
     """A comparison waits for the request before it, and says for how long."""
-    scheduler = engine._access.scheduler
-    with scheduler.acquire():
-        done: list[FunctionComparison] = []
-        thread = threading.Thread(
-            target=lambda: done.append(engine.compare_function("dense", 1, calls=1))
-        )
-        thread.start()
-        wait_until(scheduler.waiting)
-        time.sleep(0.2)
-        assert not done
+    holds, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        holds.set()
+        assert let_go.wait(60)
+
+    engine._loop.post(hold)
+    assert holds.wait(60)
+    done: list[FunctionComparison] = []
+    thread = threading.Thread(
+        target=lambda: done.append(engine.compare_function("dense", 1, calls=1))
+    )
+    thread.start()
+    wait_until(lambda: engine._loop.background._busy == 1)
+    assert not done
+    let_go.set()
     thread.join(60)
-    assert done[0].queue_s >= 0.2
+    assert done[0].queue_s > 0

@@ -10,7 +10,6 @@ import json
 import random
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -19,29 +18,26 @@ import tensorflow as tf
 
 from tests import checkpoints
 from tests.oracle import load_oracle
-from tests.xla_backend.engine.new_process import answer
 from xla_backend import (
     Backend,
     BucketRules,
-    CacheKey,
-    CacheOutcome,
     GenerationOptions,
     GenerationResult,
     InvalidRequest,
 )
 from xla_backend.interface.prompt import TokenIds
 from xla_backend.model import prompt_lookup
-from xla_backend.model.prompt_lookup import NO_TOKEN, Lookup
+from xla_backend.model.prompt_lookup import Lookup
 
 CONTEXT, NEW, DRAFTS = 160, 64, 3
-RULES = BucketRules((32, 96), (NEW,), chunked_lengths=(48, 96))
+RULES = BucketRules((32, 96), (NEW,))
 LOOKUP = {"prompt_lookup_num_tokens": DRAFTS}
 FORMS = checkpoints.growing(CONTEXT)
 
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Backend]:
-    made = Backend(rules=RULES, store="off", batch_sizes=(1, 2))
+    made = Backend(rules=RULES, store="off")
     yield made
     made.close()
 
@@ -206,54 +202,16 @@ def test_a_stream_brings_the_same_text(engine: Backend, gpt2: str) -> None:
         assert sum(spans) == len(whole.tokens)
 
 
-def test_kept_prompts_with_drafts(engine: Backend, gpt2: str) -> None:
+def test_cached_prefixes_with_drafts(engine: Backend, gpt2: str) -> None:
     found = 0
     for seed, prompt in enumerate(prompts(6, longest=20)):
-        first = both(engine, gpt2, prompt, salt=f"talk {seed}", max_new_tokens=20)
+        first = both(engine, gpt2, prompt, salt=f"conversation {seed}", max_new_tokens=20)
         turn = TokenIds((*prompt.ids, *ids(first), 9, 10))
-        second = both(engine, gpt2, turn, salt=f"talk {seed}")
-        assert first.key.in_chunks
+        second = both(engine, gpt2, turn, salt=f"conversation {seed}")
+        assert first.key.is_pooled
         assert second.cached_tokens == len(turn.ids) - 3  # the last token was not run
         found += accepted(first) + accepted(second)
     assert found > 20
-
-
-def test_a_second_process_restores_it(tmp_path: Path) -> None:
-    model = checkpoints.gpt2(tmp_path / "tiny", n_layer=1, n_embd=32, n_head=2, n_positions=32)
-    requests = [
-        ("The owl the owl the owl", {"max_new_tokens": 8, **LOOKUP}),
-        ("The owl the owl the owl", {"max_new_tokens": 8}),
-    ]
-    first, second = (answer(model, tmp_path / "store", requests) for _ in range(2))
-    assert (first.outcomes, second.outcomes) == (["miss"] * 2, ["disk"] * 2)
-    for reported in (first, second):
-        fast, plain = reported.answers
-        assert fast.tokens == plain.tokens == first.answers[0].tokens
-        assert (fast.key, plain.key) == ((8, 1, 8, DRAFTS), (8, 1, 8))
-
-
-def test_reuse_prediction_and_batches(gpt2: str) -> None:
-    engine = Backend(rules=BucketRules((32, 96), (16, NEW)), store="off", batch_sizes=(1, 2))
-    small, large = (GenerationOptions(max_new_tokens=new, **LOOKUP) for new in (16, NEW))
-    long, short = TokenIds(tuple(range(3, 80))), TokenIds((5, 6) * 8)
-    with engine._loop.background.request():  # so that nothing else is made meanwhile
-        assert engine.generate(gpt2, long, large).cache is CacheOutcome.MISS
-        predicted = engine.predict(gpt2, short, small)
-        smaller = engine.generate(gpt2, short, small)
-        assert (predicted.outcome, smaller.cache) == (CacheOutcome.REUSED, CacheOutcome.REUSED)
-        assert smaller.key == predicted.key == CacheKey(96, 1, NEW, False, DRAFTS)
-        # A function for drafts serves nobody who wants none, nor one for fewer.
-        plain = small.replace(prompt_lookup_num_tokens=0)
-        assert engine.predict(gpt2, short, plain).outcome is CacheOutcome.MISS
-        fewer = small.replace(prompt_lookup_num_tokens=2)
-        assert engine.predict(gpt2, short, fewer).outcome is CacheOutcome.MISS
-        alone = engine.generate(gpt2, short, plain)
-        assert (alone.cache, ids(alone)) == (CacheOutcome.MISS, ids(smaller))
-        with ThreadPoolExecutor(4) as several:
-            together = list(several.map(lambda _: engine.generate(gpt2, short, small), range(4)))
-        assert {result.batch_size for result in together} == {1}
-        assert all(ids(result) == ids(alone) for result in together)
-    engine.close()
 
 
 def test_what_cannot_have_drafts_says_so(engine: Backend, tmp_path: Path) -> None:
@@ -294,15 +252,11 @@ def drafts_of(text: list[int], count: int) -> list[int] | None:
 def test_drafts_follow_the_latest_of_the_longest_matches() -> None:
     chance, found = random.Random(0), 0
     for _ in range(200):
-        slots, room = chance.randint(8, 20), chance.randint(1, 12)
-        prompt = [chance.randrange(4) for _ in range(chance.randint(1, slots))]
-        new = [chance.randrange(4) for _ in range(chance.randint(1, room))]
+        text = [chance.randrange(4) for _ in range(chance.randint(1, 30))]
         count = chance.randint(1, 7)
-        lookup = Lookup.initial(slots, room).of(prompt)
-        written = tf.constant(new + [chance.randrange(4) for _ in range(room - len(new))])
-        drafts = prompt_lookup.find(lookup, written, tf.constant(len(new)), count)
-        expected = drafts_of(prompt + new, count)
-        assert bool(drafts.is_found) == (expected is not None), (prompt, new, count)
+        drafts = prompt_lookup.find(Lookup.of(text, 40), count)
+        expected = drafts_of(text, count)
+        assert bool(drafts.is_found) == (expected is not None), (text, count)
         if expected is not None:
             assert drafts.tokens.numpy().tolist() == expected
             assert int(drafts.verified) == count
@@ -311,16 +265,15 @@ def test_drafts_follow_the_latest_of_the_longest_matches() -> None:
 
 
 def test_drafts_that_are_wrong_too_often_are_not_verified() -> None:
-    lookup = Lookup.initial(6, 4).of([1, 2, 3, 4, 1])
-    assert lookup.prompt.numpy().tolist() == [NO_TOKEN, 1, 2, 3, 4, 1]
+    lookup = Lookup.of([1, 2, 3, 4, 1], 8).with_token(tf.constant([2]))
     verified = []
     for token in (9, 9, 9, 3, 3, 3, 3):
-        drafts = prompt_lookup.find(lookup, tf.constant([2, 0, 0, 0]), tf.constant(1), 1)
+        drafts = prompt_lookup.find(lookup, 1)
         assert drafts.tokens.numpy().tolist() == [3]
         verified.append(int(drafts.verified))
-        rate = prompt_lookup.hit_rate(lookup, drafts, tf.constant(token))
-        lookup = lookup._replace(hit_rate=rate)
+        lookup = prompt_lookup.with_hit(lookup, drafts, tf.constant(token))
     assert (verified[0], verified[3], verified[-1]) == (1, 0, 1)
-    nothing = prompt_lookup.find(lookup, tf.constant([9, 0, 0, 0]), tf.constant(1), 1)
+    other = lookup.with_token(tf.constant([9]))
+    nothing = prompt_lookup.find(other, 1)
     assert not bool(nothing.is_found)
-    assert prompt_lookup.hit_rate(lookup, nothing, tf.constant(9)) == lookup.hit_rate
+    assert prompt_lookup.with_hit(other, nothing, tf.constant(9)).hit_rate == lookup.hit_rate
