@@ -9,6 +9,8 @@ import pytest
 
 from xla_backend import BucketRules, CacheKey, GenerationOptions, InvalidRequest, ModelInfo
 from xla_backend.checkpoints.tokenization import Tokenizer
+from xla_backend.interface.errors import ContextLengthExceeded
+from xla_backend.interface.requests import TextRequest
 from xla_backend.prediction.vocabulary import REMEMBERED_LENGTH, PromptCounter, Vocabulary
 
 INFO = ModelInfo("letters", "decoder-only", "folder", "one token a letter", context_length=64)
@@ -40,20 +42,25 @@ def test_a_prompt_is_tokenized_once_whatever_the_options(
     vocabulary: Vocabulary, letters: Letters
 ) -> None:
     rules = BucketRules()
-    assert vocabulary.prompt_key(rules, "a" * 20, OPTIONS) == (CacheKey(32, 1, 16), 20)
-    beams = OPTIONS.replace(num_beams=2, max_new_tokens=30)
-    assert vocabulary.prompt_key(rules, "a" * 20, beams) == (CacheKey(32, 2, 32), 20)
-    with pytest.raises(InvalidRequest, match="4 tokens too long: it has 20"):
-        vocabulary.prompt_key(rules, "a" * 20, OPTIONS.replace(max_new_tokens=48))
+    asked = TextRequest("m", "a" * 20, OPTIONS)
+    assert vocabulary.prompt_key(rules, asked) == (CacheKey(32, 1, 16), 20)
+    beams = TextRequest("m", "a" * 20, OPTIONS.replace(num_beams=2, max_new_tokens=30))
+    assert vocabulary.prompt_key(rules, beams) == (CacheKey(32, 2, 32), 20)
+    more = TextRequest("m", "a" * 20, OPTIONS.replace(max_new_tokens=48))
+    key, _ = vocabulary.prompt_key(rules, more)  # as many as there is room for
+    assert key == rules.key_for(20, 1, vocabulary.info.context_length - 20, 64)
     assert letters.asked == ["a" * 20]
-    vocabulary.prompt_key(rules, "b", OPTIONS)
+    vocabulary.prompt_key(rules, TextRequest("m", "b", OPTIONS))
     assert letters.asked == ["a" * 20, "b"]
+    long = "a" * vocabulary.info.context_length
+    with pytest.raises(ContextLengthExceeded, match="Shorten the prompt by 1"):
+        vocabulary.prompt_key(rules, TextRequest("m", long, OPTIONS))
 
 
 def test_what_is_no_prompt_is_not_tokenized(vocabulary: Vocabulary, letters: Letters) -> None:
     for prompt in ("", " \n", ["Once"], None):
         with pytest.raises(InvalidRequest):
-            vocabulary.prompt_key(BucketRules(), prompt, OPTIONS)  # type: ignore[arg-type]
+            vocabulary.prompt_key(BucketRules(), TextRequest("m", prompt, OPTIONS))
     assert letters.asked == []
 
 
