@@ -24,7 +24,7 @@ SHORT, LONG = "The owl", "Once upon a time there was"
 """Prompts of up to 8, and of 9 to 16 tokens."""
 
 Request = tuple[str, dict[str, Any]]
-"""Prompt and options."""
+"""Prompt and options; with a "cache_salt", of a row in the pool."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Answer:
     """What became of one request; `first_call` is the outcome and the moment of its key's."""
 
     cache: str
-    key: tuple[int, int, int]
+    key: tuple[int, ...]
     tokens: tuple[int, ...]
     first_call: tuple[str, float]
 
@@ -57,7 +57,7 @@ class Told:
         return [answer.cache for answer in self.answers]
 
     @property
-    def tokens(self) -> dict[tuple[int, int, int], tuple[int, ...]]:
+    def tokens(self) -> dict[tuple[int, ...], tuple[int, ...]]:
         """Key -> what was generated."""
         return {answer.key: answer.tokens for answer in self.answers}
 
@@ -95,7 +95,7 @@ def answer(model: Path, store: Path, requests: Sequence[Request]) -> Told:
 
 
 def main() -> None:
-    """Answers the requests of a job, each by its exact key."""
+    """Answers the requests of a job, each by its exact key or in the pool."""
     job = json.loads(sys.argv[1])
     log = io.StringIO()
     logging.getLogger("xla_backend").addHandler(logging.StreamHandler(log))
@@ -105,14 +105,19 @@ def main() -> None:
     backend = Backend(rules=BucketRules(PADDED_LENGTHS, MAX_NEW_TOKENS), store=job["store"])
     answers = []
     for prompt, options in job["requests"]:
+        salt = options.pop("cache_salt", "")
         result = backend.generate(
-            job["model"], prompt, GenerationOptions(**options), exact_key=True
+            job["model"],
+            prompt,
+            GenerationOptions(**options),
+            exact_key=not salt,
+            cache_salt=salt,
         )
         key = list(result.key.to_dict().values())
         first = (result.first_call.outcome.value, result.first_call.made_at)
         answers.append((result.cache.value, key, [token.id for token in result.tokens], first))
     backend.close()
-    left = [path.name for path in xla_folder._folder.iterdir()]
+    left = [path.name for path in xla_folder._folder.iterdir()]  # noqa: SLF001
     print(json.dumps({"answers": answers, "left": left, "log": log.getvalue()}))
 
 

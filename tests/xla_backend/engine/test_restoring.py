@@ -95,6 +95,19 @@ def test_other_families_are_restored_as_well(make: Callable[..., Path], tmp_path
     assert (reported.log, again.log) == ("", "")
 
 
+def test_a_pool_is_restored_as_well(model: Path, tmp_path: Path) -> None:
+    drafts = {"prompt_lookup_num_tokens": 3}
+    row = {"max_new_tokens": 8, "cache_salt": "mine", "temperature": 0.9, "seed": 5}
+    requests = [(SHORT, row), (LONG, row), (LONG, row | drafts)]
+    reported = answer(model, tmp_path / "store", requests)
+    assert reported.outcomes == ["miss", "hit", "miss"]
+    again = answer(model, tmp_path / "store", [requests[1], requests[0], requests[2]])
+    assert again.outcomes == ["disk", "hit", "disk"]
+    assert again.tokens[32, 1, 32, True, 3] == again.answers[0].tokens
+    assert {a.tokens for a in again.answers} == {a.tokens for a in reported.answers}
+    assert (reported.log, again.log) == ("", "")
+
+
 def test_damaged_entries_are_set_aside_and_made_anew(
     model: Path, filled: tuple[Path, Told], store: Store
 ) -> None:
@@ -172,4 +185,4 @@ def test_two_processes_fill_one_folder_at_once(
     assert all(store.load(name) is not None for name in store.names())
     assert not list(store.folder.glob(".*")), "no unfinished file is left"
     history = json.loads((store.folder / "history-auto.json").read_text())
-    assert history[str(model)]["8 1 4"]["times"] >= 1
+    assert history[str(model)]["8 1 4 0 0"]["times"] >= 1
