@@ -51,7 +51,7 @@ class CrowdCard:
             self.model = model_dropdown(
                 [model for model in page.models() if model.family == "decoder-only"], "crowd_model"
             )
-            self.visitors = _slider(min(2, most), slider_end(most), most, "Visitors")
+            self.visitors = _slider(1, slider_end(most), most, "Visitors")
             self.apart = _slider(0, MAX_APART_MS, _APART_MS, "Apart (ms)")
             limit = page.limits.new_tokens
             self.new_tokens = _slider(1, slider_end(limit), min(_NEW_TOKENS, limit), "New tokens")
