@@ -100,6 +100,13 @@ def test_events_that_the_browser_handles_alone_come_before_the_server_s() -> Non
         assert asks == sorted(asks)
 
 
+def test_no_event_that_follows_another_is_dropped_while_the_same_one_goes_on() -> None:
+    # Gradio's default drops it: a press would switch its button off and never run.
+    for fn in page_for_chat(admin=True).fns.values():
+        if fn.trigger_after is not None and fn.queue:
+            assert fn.trigger_mode == "multiple", fn.name
+
+
 def test_only_models_that_take_text_are_offered() -> None:
     assert dropdown_values(a_page()) == ["gpt2-stories", "openai-community/gpt2", "t5-stories"]
 
