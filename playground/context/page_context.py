@@ -139,13 +139,25 @@ class PageContext:
         """The model for text of that name; None if visitors may not choose it."""
         return next((model for model in self.models() if model.name == name), None)
 
-    def prompt(self, model: str, text: str, system: str = "", is_raw: bool = False) -> Prompt:
-        """What a visitor asks a model: an instruct model gets messages, unless it is raw."""
+    def prompt(
+        self, model: str, text: str, system: str | None = None, is_raw: bool = False
+    ) -> Prompt:
+        """What a visitor asks a model: an instruct model gets messages, unless it is raw.
+
+        A system prompt whose field was never in sight is None.
+        """
         info = self.info(model)
-        return question(text, system.strip()) if info and info.is_instruct and not is_raw else text
+        is_answered = info is not None and info.is_instruct and not is_raw
+        return question(text, (system or "").strip()) if is_answered else text
 
     def asked(
-        self, model: str, text: str, system: str, is_raw: bool, exact_key: bool, *options: Any
+        self,
+        model: str,
+        text: str,
+        system: str | None,
+        is_raw: bool,
+        exact_key: bool,
+        *options: Any,
     ) -> Asked:
         """What the fields of the Playground tab ask for, in the order in which they stand.
 

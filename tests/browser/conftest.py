@@ -1,56 +1,95 @@
-"""The running app and the browser that visits it."""
+"""The browser, and the page that it visits: with the fake engine, served in this process."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from playground.context import runs
+from playground.speech import runs as speech_runs
 from tests.browser.visit import CHROMIUM_ARGUMENTS, Visit
-from tests.playground.served import Site, the_site
+from tests.playground.api_page import ApiPage, api_page
+from tests.playground.fake_backend import MODELS, TALKER, FakeBackend
+from xla_backend import ModelInfo
+from xla_backend.checkpoints.added_models import AddedModels
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+MULTILINGUAL = ModelInfo("multilingual", "speech", "folder", "", is_multilingual=True)
+
 
 @pytest.fixture(scope="session")
-def site(
-    request: pytest.FixtureRequest, small_gpt2: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Site:
-    """The app with two random models, one fast and one slow; started once per session."""
-    return the_site(request.config, small_gpt2, tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def browser(browser_executable: str) -> Iterator[Browser]:
-    """One Chromium for a module's tests; every visit has a profile of its own.
-
-    Not for the session: while Playwright is open an event loop counts as running in this thread,
-    and the tests after these must be able to start their own.
-    """
+def chromium(browser_executable: str) -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
+    """One Chromium for the session, and Playwright's event loop."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=browser_executable, args=CHROMIUM_ARGUMENTS
         )
-        yield browser
+        yield browser, asyncio.get_running_loop()
         browser.close()
 
 
+@pytest.fixture(scope="module")
+def browser(chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Browser]:
+    """The browser; every visit has a profile of its own.
+
+    While Playwright is open its event loop counts as running in this thread, and the tests of
+    other modules must be able to start their own.
+    """
+    browser, loop = chromium
+    asyncio._set_running_loop(loop)  # noqa: SLF001 (in asyncio's `__all__`, for those who run one)
+    yield browser
+    asyncio._set_running_loop(None)  # noqa: SLF001
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiPage]:
+    """One page for the session, which shows each piece of a text, however fast they come."""
+    engine = FakeBackend(models=(*MODELS, TALKER, MULTILINGUAL))
+    added = AddedModels(tmp_path_factory.mktemp("added") / "added_models.json")
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (runs, speech_runs):
+            patch.setattr(module, "BETWEEN_UPDATES_S", 0.0)
+        with api_page(engine, admin=True, added=added) as page:
+            yield page
+
+
 @pytest.fixture
-def visit(site: Site, browser: Browser) -> Iterator[Callable[..., Visit]]:
-    """Opens the page as a new visitor; afterwards the console must be without errors."""
+def engine(site: ApiPage) -> Iterator[FakeBackend]:
+    """The page's engine, as at its start."""
+    yield site.backend
+    site.settle()
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Callable[[Visit], Visit]]:
+    """Takes a visit, of whichever page, and afterwards sees that its console showed no error."""
     visits: list[Visit] = []
 
-    def open_page(width: int = 1280, height: int = 900, **options: object) -> Visit:
-        visits.append(Visit(browser, site.url, width, height, **options))
-        return visits[-1]
+    def keep(visit: Visit) -> Visit:
+        visits.append(visit)
+        return visit
 
-    yield open_page
+    yield keep
     complaints = [complaint for each in visits for complaint in each.complaints]
     for each in visits:
         each.close()
     assert complaints == []
+
+
+@pytest.fixture
+def visit(
+    site: ApiPage, engine: FakeBackend, browser: Browser, opened: Callable[[Visit], Visit]
+) -> Callable[..., Visit]:
+    """Opens the page as a new visitor."""
+
+    def open_page(width: int = 1280, height: int = 900, **options: object) -> Visit:
+        return opened(Visit(browser, site.url, width, height, **options))
+
+    return open_page

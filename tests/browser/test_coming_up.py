@@ -10,11 +10,20 @@ import pytest
 from playwright.sync_api import Browser, Page, Route
 
 from tests.browser.visit import PATIENCE_MS
-from tests.playground.served import Site
+from tests.playground.api_page import ApiPage
 
 _SCRIPTS = Path(gradio.__file__).parent / "templates" / "frontend" / "assets"
 [_TABS] = [path for path in _SCRIPTS.glob("*.js") if "overflow-menu" in path.read_text("utf-8")]
 TABS, HTML = f"**/{_TABS.name}", "**/HTML-*.js"
+STUMBLES = "setTimeout(() => { throw new Error('stumbled'); })"
+# A page waits some seconds before it is loaded anew: here until a test says that they are over.
+_HOLD_TIMERS = """(() => {
+  const set = window.setTimeout;
+  window.later = [];
+  window.setTimeout = (run, ...more) =>
+    String(run).includes("location.reload") ? window.later.push(run) : set(run, ...more);
+})()"""
+PASS = "later.forEach((run) => run())"
 
 
 @pytest.fixture
@@ -22,18 +31,21 @@ def page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context()
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
+    page.add_init_script(_HOLD_TIMERS)
     yield page
     context.close()
 
 
-def keep_back(page: Page, scripts: str, how: str, loads: int) -> list[str]:
-    """Has scripts not arrive, or be broken when they do, the first times that the page is loaded.
+@pytest.fixture
+def loaded(page: Page) -> list[str]:
+    """The addresses that were loaded, so far."""
+    addresses: list[str] = []
+    page.on("framenavigated", lambda frame: addresses.append(frame.url))
+    return addresses
 
-    Returns:
-        the addresses that were loaded, so far.
-    """
-    loaded: list[str] = []
-    page.on("framenavigated", lambda frame: loaded.append(frame.url))
+
+def keep_back(page: Page, scripts: str, how: str, loaded: list[str], loads: int) -> None:
+    """Has scripts not arrive, or be broken, the first times that the page is loaded."""
 
     def answer(route: Route) -> None:
         if len(loaded) > loads:
@@ -44,46 +56,58 @@ def keep_back(page: Page, scripts: str, how: str, loads: int) -> list[str]:
             route.fulfill(body="throw new Error('broken')", content_type="text/javascript")
 
     page.route(scripts, answer)
-    return loaded
+
+
+def is_loaded_anew(page: Page) -> None:
+    page.wait_for_function("later.length")
+    page.evaluate(PASS)
+    page.wait_for_function("performance.getEntriesByType('navigation')[0].type === 'reload'")
 
 
 @pytest.mark.parametrize(("scripts", "how"), [(TABS, "broken"), (HTML, "lost")])
 def test_scripts_that_fail_once_cost_a_moment(
-    page: Page, site: Site, scripts: str, how: str
+    page: Page, loaded: list[str], site: ApiPage, scripts: str, how: str
 ) -> None:
-    loaded = keep_back(page, scripts, how, loads=1)
+    keep_back(page, scripts, how, loaded, loads=1)
     page.goto(site.url)
-    page.wait_for_function("performance.getEntriesByType('navigation')[0].type === 'reload'")
+    is_loaded_anew(page)
     page.locator("#prediction .prediction-key").wait_for()
     page.locator("#prompt textarea").fill("Once upon a time")
     assert len(loaded) == 2
 
 
-def test_a_page_that_stumbles_and_hears_no_answer_is_loaded_anew(page: Page, site: Site) -> None:
-    loaded: list[str] = []
-    page.on("framenavigated", lambda frame: loaded.append(frame.url))
+def test_a_page_that_stumbles_and_hears_no_answer_is_loaded_anew(
+    page: Page, loaded: list[str], site: ApiPage
+) -> None:
     # What the first page asks is never answered.
     page.route("**/run/predict*", lambda route: route.continue_() if len(loaded) > 1 else None)
     page.goto(site.url)
-    page.locator("#prediction").wait_for(state="attached")
-    page.wait_for_timeout(2000)  # so that it knows itself built
-    page.evaluate("setTimeout(() => { throw new Error('stumbled'); })")
-    page.wait_for_function("performance.getEntriesByType('navigation')[0].type === 'reload'")
+    page.wait_for_function("typeof isBuilt === 'function' && isBuilt()")
+    page.evaluate(STUMBLES)
+    is_loaded_anew(page)
     page.locator("#prediction .prediction-key").wait_for()
     assert len(loaded) == 2
 
 
-def test_scripts_that_always_fail_do_not_turn_in_circles(page: Page, site: Site) -> None:
-    loaded = keep_back(page, TABS, "lost", loads=1000)
+def test_scripts_that_always_fail_do_not_turn_in_circles(
+    page: Page, loaded: list[str], site: ApiPage
+) -> None:
+    keep_back(page, TABS, "lost", loaded, loads=1000)
     page.goto(site.url)
-    page.wait_for_function("performance.getEntriesByType('navigation')[0].type === 'reload'")
-    page.wait_for_timeout(6000)  # twice as long as it waits before it loads anew
+    is_loaded_anew(page)
+    page.evaluate(f"window.isTheSame = true; {PASS}")
+    with page.expect_request("**/changes"):
+        pass  # it is there, and looks for news
+    assert page.evaluate("window.isTheSame")
     assert len(loaded) == 2
 
 
-def test_an_error_on_a_page_that_stands_leaves_it_alone(page: Page, site: Site) -> None:
+def test_an_error_on_a_page_that_stands_leaves_it_alone(page: Page, site: ApiPage) -> None:
     page.goto(site.url)
     page.locator("#prediction .prediction-key").wait_for()
-    page.evaluate("window.isTheSame = true; setTimeout(() => { throw new Error('later'); })")
-    page.wait_for_timeout(4000)
+    page.wait_for_function("stands")
+    page.evaluate(f"window.isTheSame = true; {STUMBLES}")
+    with page.expect_request("**/changes"):
+        pass
+    assert page.evaluate("later.length") == 0
     assert page.evaluate("window.isTheSame")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import TimeoutError as NotInTime
@@ -31,20 +32,9 @@ CHROMIUM_ARGUMENTS = [
     "LensOverlay,MediaRouter,NetworkTimeServiceQuerying,OptimizationHints,PaintHolding,"
     "PreconnectToSearch",
 ]
-# A compile on a busy machine with two cores; what hangs meets it, and nothing else.
+# For a compile on a busy machine with two cores; only what hangs takes so long.
 PATIENCE_MS = 240_000
 expect.set_options(timeout=PATIENCE_MS)
-
-# Notes every text that the story box ever showed: a fast model writes between two looks of a test.
-_WATCH_STORY = """() => {
-  window.seen = [];
-  const look = () => {
-    const text = document.querySelector("#story .story-new")?.textContent ?? "";
-    if (text !== window.seen.at(-1)) window.seen.push(text);
-  };
-  const box = document.getElementById("story");
-  new MutationObserver(look).observe(box, {childList: true, subtree: true, characterData: true});
-}"""
 
 
 class Visit:
@@ -98,12 +88,8 @@ class Visit:
 
     def settle(self) -> None:
         """Waits until the page is built and the prediction has answered for the first time."""
-        self.page.locator("#generate").wait_for()
-        try:
-            self.page.locator("#prediction .prediction-key").wait_for()
-        except NotInTime as error:
-            said = [self.text("#prediction"), *self.complaints]
-            raise AssertionError(f"nothing was predicted; the page said {said}") from error
+        self.at("#generate").wait_for()
+        expect(self.at("#prediction .prediction-key")).to_be_visible()
         self.let_be_filled_in()
 
     def go(self, url: str = "") -> None:
@@ -127,6 +113,11 @@ class Visit:
         """What an element says."""
         return self.at(selector).inner_text()
 
+    def says(self, selector: str, *texts: str | re.Pattern[str]) -> None:
+        """Waits until an element says all of these."""
+        for text in texts:
+            expect(self.at(selector).first).to_contain_text(text)
+
     def has_value(self, selector: str, value: str | re.Pattern[str]) -> None:
         """Waits until this stands in a field."""
         expect(self.at(selector)).to_have_value(value)
@@ -141,10 +132,10 @@ class Visit:
             "() => new Promise((then) => requestAnimationFrame(() => requestAnimationFrame(then)))"
         )
 
-    def open_more(self, area: str = ".area-options") -> None:
+    def open_more(self) -> None:
         """Opens the options that are folded up."""
-        self.at(f"{area} .more-options button").first.click()
-        self.at(f"{area} .more-options input").first.wait_for()
+        self.at(".area-options .more-options button").first.click()
+        self.at(".area-options .more-options input").first.wait_for()
         self.let_be_filled_in()
 
     def open_tab(self, name: str) -> None:
@@ -184,36 +175,34 @@ class Visit:
         field.fill(str(value))
         field.press("Tab")
 
-    def hold_seed(self) -> None:
-        """Has every further run use the seed that stands there."""
-        if not self.at("#hold input").is_visible():
-            self.open_more()
-        self.at("#hold input").check()
-
-    def watch_story(self) -> None:
-        """Begins to note every text of the story box."""
-        self.page.evaluate(_WATCH_STORY)
-
-    def seen(self) -> list[str]:
-        """The texts that were noted."""
-        return self.page.evaluate("window.seen")
-
     def generate(self) -> None:
         """Presses the button and waits until the run has joined the history."""
-        newest = "document.querySelector('#history tbody td')?.innerText ?? ''"
-        before = self.page.evaluate(newest)
+        newest = self.at("#history tbody td").first
+        before = newest.inner_text() if newest.count() else ""
         self.at("#generate").click()
-        try:
-            self.page.wait_for_function(f"before => ({newest}) !== before", arg=before)
-        except Exception as error:
-            shown = [self.text(part) for part in ("#status", "#notice", "#prediction", "#report")]
-            raise AssertionError(f"no result; the page shows {shown}") from error
+        expect(newest).not_to_have_text(before)
         self.wait_for_result()
 
     def wait_for_result(self) -> None:
         """Waits until a run that has begun is over."""
         self.page.locator("#report .busy").wait_for(state="detached")
         self.page.locator("#generate:enabled").wait_for()
+
+    def resize(self, width: int, height: int) -> None:
+        """Makes the window another size."""
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.let_be_filled_in()
+
+    def saved(self, selector: str, has_text: str | None = None) -> str:
+        """The file that a button or a link saves."""
+        with self.page.expect_download() as download:
+            self.at(selector, has_text).click()
+        return Path(download.value.path()).read_text(encoding="utf-8-sig")
+
+    def import_runs(self, name: str, content: str) -> None:
+        """Chooses a file of runs for the history."""
+        file = {"name": name, "mimeType": "application/json", "buffer": content.encode()}
+        self.at("#import_json input, #import_json + input").first.set_input_files(file)
 
     def overflow(self) -> int:
         """Pixels by which the page is wider than the window."""

@@ -7,30 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from playground import create_app, launch_options
 from playground.page import Page
 from playground.server.metrics import Metrics
-from tests.playground.fake_backend import FakeBackend, FakeTextStream
+from tests.playground.fake_backend import FakeBackend
 from tests.waiting import wait_until
-
-
-class WatchedBackend(FakeBackend):
-    """A `FakeBackend` that keeps the streams it gave.
-
-    Attributes:
-        streams: of texts, in the order of the requests.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.streams: list[FakeTextStream] = []
-
-    def stream(self, *values: Any, **options: Any) -> FakeTextStream:
-        self.streams.append(super().stream(*values, **options))
-        return self.streams[-1]
+from xla_backend import ModelInfo
 
 
 @dataclass
@@ -39,11 +24,14 @@ class ApiPage:
 
     Attributes:
         url: without a slash at its end.
+        backend: the engine that it has.
+        models: what that knows at the start.
     """
 
     page: Page
     url: str
-    backend: WatchedBackend = field(default_factory=WatchedBackend)
+    backend: FakeBackend
+    models: Sequence[ModelInfo]
 
     @property
     def api(self) -> str:
@@ -59,21 +47,21 @@ class ApiPage:
         """Ends what runs; for the next test it is as at the start."""
         for stream in self.backend.streams:
             stream.stop()
+        self.backend.release()
         self.wait_for(running=0)
-        fresh = WatchedBackend()
-        for name, value in vars(fresh).items():
-            setattr(self.backend, name, value)
+        vars(self.backend).update(vars(FakeBackend(models=self.models)))
 
 
 @contextmanager
 def api_page(
+    backend: FakeBackend | None = None,
     password: str = "",
     cors: Sequence[str] = (),
     metrics: Metrics | None = None,
     **options: Any,
 ) -> Iterator[ApiPage]:
     """Serves a page; see `launch_options`, and for all other options `create_app`."""
-    backend = WatchedBackend()
+    backend = backend or FakeBackend()
     page = create_app(backend, **options)
     page.launch(
         server_name="127.0.0.1",
@@ -82,6 +70,6 @@ def api_page(
         **launch_options(page, password, cors=cors, metrics=metrics),
     )
     try:
-        yield ApiPage(page, page.local_url.rstrip("/"), backend)
+        yield ApiPage(page, page.local_url.rstrip("/"), backend, backend.models())
     finally:
         page.close(verbose=False)

@@ -1,15 +1,16 @@
 """`FakeBackend`: an engine without a model, for tests of the page.
 
 Knows what `ServedBackend` promises, and keeps it: keys by the real rules, predictions by the real
-ones, functions that are there once they were made. Only texts and times are made up. Must not know
-the page.
+ones, functions that are there once they were made. Only texts and times are made up. A test may
+hold every step of a request: see `Script`. Must not know the page.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Generic
 
 from tests.playground.samples import (
@@ -21,6 +22,7 @@ from tests.playground.samples import (
     transcription,
     window,
 )
+from tests.playground.script import STEPS, UNSTOPPABLE, Script
 from xla_backend import (
     AnyStream,
     AnyTextStream,
@@ -29,6 +31,7 @@ from xla_backend import (
     CacheKey,
     CacheOutcome,
     EngineStatus,
+    EngineStopped,
     FunctionComparison,
     FunctionRequest,
     GenerationOptions,
@@ -39,6 +42,7 @@ from xla_backend import (
     Prediction,
     ServedBackend,
     StoredKey,
+    Timing,
     Token,
     TranscribedWindow,
     Transcription,
@@ -47,7 +51,7 @@ from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.function_comparison import DEFAULT_CALLS
 from xla_backend.interface.options import DEFAULT_MAX_SECONDS, DEFAULT_OPTIONS, AudioInput
 from xla_backend.interface.prompt import Prompt
-from xla_backend.interface.results import Past
+from xla_backend.interface.results import Past, TopLogprob
 from xla_backend.prediction import prediction
 
 CONTEXT_LENGTH = 150
@@ -59,34 +63,113 @@ MODELS = (
     ModelInfo("openai-community/gpt2", "decoder-only", "hub", "GPT-2."),
     ModelInfo("t5-stories", "encoder-decoder", "bundled", "Answers."),
 )
+TALKER = ModelInfo("talker", "decoder-only", "bundled", "Answers.", is_instruct=True)
+"""A model that the Chat tab is there for."""
 SPEECH_KEY = transcription().key
 
 
 @dataclass
 class FakeStream(AnyStream[Chunk, Result], Generic[Chunk, Result]):
-    """Gives pieces until there are no more, or it is stopped."""
+    """Goes through the steps, each of which a test may hold, and gives pieces.
+
+    Attributes:
+        passed_s: for each step, seconds that passed on the test's clock while it was held.
+        error: what has broken the engine meanwhile.
+        is_over: whether nobody reads on.
+    """
 
     backend: FakeBackend
+    model: str
     result: Result | None = None
     stopped: bool = False
+    error: Exception | None = None
+    is_over: bool = False
+    passed_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))
+    _has_started: bool = False
 
     def __iter__(self) -> Iterator[Chunk]:
-        if self.stopped:
-            return
         said: list[Chunk] = []
-        for piece in self._begin():
+        try:
+            self.wait_started()
             if self.stopped:
-                break
-            time.sleep(self.backend.piece_s)
-            said.append(piece)
-            yield piece
-        self.result = self._end(said)
+                return
+            key, outcome = self._find()
+            if self.model not in self.backend.loaded:
+                self._pass("load", EngineStatus("loading", self.model))
+                self.backend.loaded.add(self.model)
+            if outcome is CacheOutcome.MISS:
+                self._pass("make", EngineStatus("compiling", str(key)))
+            self.backend.use(self.model, key)
+            self._pass("prefill", EngineStatus("generating", self.model))
+            own = iter(self._own())
+            while (piece := self._next(own, len(said))) is not None:
+                said.append(piece)
+                yield piece
+            self._pass("end")
+            if said or not self.stopped:
+                self.result = self._end(said)
+        finally:
+            self.is_over = True
+            self.backend.rest()
+
+    @property
+    def has_started(self) -> bool:
+        return self._has_started or self.stopped
+
+    def wait_started(self) -> None:
+        if not self._has_started:
+            self._pass("turn")
+            self._has_started = not self.stopped
 
     def stop(self) -> None:
         self.stopped = True
+        self.backend.tell()
 
-    def _begin(self) -> Iterable[Chunk]:
-        """Finds or makes the function; all pieces that there are."""
+    def close(self) -> None:
+        self.stop()
+
+    def _next(self, own: Iterator[Chunk], number: int) -> Chunk | None:
+        clock = self.backend.clock
+        began = clock.now_s
+        piece = self.backend.next(own, lambda text: self._heard(text, number), self._ends)
+        if piece is not None:
+            clock.advance(self.backend.piece_s)
+        self.passed_s["text"] += clock.now_s - began
+        return piece
+
+    def _ends(self) -> bool:
+        return self.stopped or self.error is not None
+
+    def _pass(self, step: str, status: EngineStatus | None = None) -> None:
+        if status is not None:
+            self.backend.status = status.replace(since=time.perf_counter())
+        is_given_up = (lambda: self.error is not None) if step in UNSTOPPABLE else self._ends
+        self.passed_s[step] += self.backend.wait(step, is_given_up)
+        self._raise_error()
+
+    def _raise_error(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def _timing(self, made_up: Timing) -> Timing:
+        """With what has passed on the test's clock."""
+        names = {"turn": "queue_s", "make": "compile_s", "prefill": "prefill_s", "text": "decode_s"}
+        phases = {
+            name: getattr(made_up, name) + self.passed_s[step] for step, name in names.items()
+        }
+        passed_s = sum(self.passed_s[step] for step in names)
+        return replace(made_up, **phases, total_s=made_up.total_s + passed_s)
+
+    def _find(self) -> tuple[CacheKey, CacheOutcome]:
+        """The function that serves it, and where that is."""
+        raise NotImplementedError
+
+    def _own(self) -> Iterable[Chunk]:
+        """All pieces, where a test writes none."""
+        raise NotImplementedError
+
+    def _heard(self, text: str, number: int) -> Chunk:
+        """A piece that a test has written."""
         raise NotImplementedError
 
     def _end(self, said: list[Chunk]) -> Result:
@@ -98,44 +181,44 @@ class FakeStream(AnyStream[Chunk, Result], Generic[Chunk, Result]):
 class FakeTextStream(FakeStream[str, GenerationResult], AnyTextStream):
     """Writes the backend's words."""
 
-    model: str = ""
     prompt: Prompt = ""
     options: GenerationOptions = DEFAULT_OPTIONS
     exact_key: bool = False
     cache_salt: str = ""
     met: Prediction | None = None
 
-    @property
-    def has_started(self) -> bool:
-        return self.met is not None or self.stopped
-
-    def wait_started(self) -> None:
-        """The engine turns to everything at once."""
-
-    def close(self) -> None:
-        self.stop()
-
-    def _begin(self) -> Iterable[str]:
+    def _find(self) -> tuple[CacheKey, CacheOutcome]:
         self.backend.raise_error(self.prompt)
         self.met = self.backend.predict(
             self.model, self.prompt, self.options, exact_key=self.exact_key
         )
-        self.backend.use(self.model, self.met.key)
+        return self.met.key, self.met.outcome
+
+    def _own(self) -> Iterable[str]:
         return self.backend.words
+
+    def _heard(self, text: str, number: int) -> str:
+        return text
 
     def _end(self, said: list[str]) -> GenerationResult:
         assert self.met is not None
         is_first = self.met.outcome in (CacheOutcome.MISS, CacheOutcome.DISK)
-        return (miss if is_first else result)(
+        made_up = (miss if is_first else result)()
+        return replace(
+            made_up,
             model=self.model,
             text="".join(said),
-            tokens=tuple(Token(i, text, -0.5) for i, text in enumerate(said)),
+            tokens=tuple(_token(i, text) for i, text in enumerate(said)),
             prompt_tokens=self.met.prompt_tokens,
+            prompt_texts=_prompt_texts(self.prompt),
             key=self.met.key,
             requested_key=self.met.requested_key,
             cache=self.met.outcome,
             finish="stopped" if self.stopped else "length",
             options=self.options,
+            timing=self._timing(made_up.timing),
+            since_first_token_s=made_up.since_first_token_s + self.passed_s["text"],
+            load_s=self.passed_s["load"],
         )
 
 
@@ -143,41 +226,72 @@ class FakeTextStream(FakeStream[str, GenerationResult], AnyTextStream):
 class FakeWindows(FakeStream[TranscribedWindow, Transcription]):
     """Hears the same in each window of four seconds."""
 
-    model: str = ""
+    recording: AudioInput = ""
+    language: str | None = None
     outcome: CacheOutcome = CacheOutcome.HIT
 
-    def _begin(self) -> Iterable[TranscribedWindow]:
+    def _find(self) -> tuple[CacheKey, CacheOutcome]:
+        self.backend.raise_error(Path(str(self.recording)).name)
         self.outcome = self.backend.predict_speech(self.model).outcome
-        self.backend.use(self.model, SPEECH_KEY)
-        return [window(start_s=4.0 * i, end_s=4.0 * (i + 1)) for i in range(self.backend.windows)]
+        return SPEECH_KEY, self.outcome
+
+    def _own(self) -> Iterable[TranscribedWindow]:
+        return [self._heard(window().text, number) for number in range(self.backend.windows)]
+
+    def _heard(self, text: str, number: int) -> TranscribedWindow:
+        cache = CacheOutcome.HIT if number else self.outcome
+        return window(text=text, start_s=4.0 * number, end_s=4.0 * (number + 1), cache=cache)
 
     def _end(self, said: list[TranscribedWindow]) -> Transcription:
         return transcription(
             model=self.model,
+            text=" ".join(each.text for each in said),
             cache=self.outcome,
             windows=tuple(said),
+            audio_s=4.0 * len(said),
+            language=self.language,
             finish="stopped" if self.stopped else "eos",
+            timing=self._timing(transcription().timing),
         )
 
 
-class FakeBackend(ServedBackend):
+def _token(place: int, text: str) -> Token:
+    others = (TopLogprob(100 + other, f" other{other}", -2.0 - other) for other in range(4))
+    return Token(place, text, -0.5, (TopLogprob(place, text, -0.5), *others))
+
+
+def _prompt_texts(prompt: Prompt) -> tuple[str, ...]:
+    """Each word, and the two tokens more that it is counted as."""
+    if not isinstance(prompt, str):
+        return ()
+    return tuple(text for word in prompt.split() for text in (f" {word}", ".", "."))
+
+
+class FakeBackend(Script, ServedBackend):
     """An engine without a model.
 
     Attributes:
         status: what it says that it does.
         words: what it writes after every prompt, a token each.
         windows: how many of them every recording has.
-        piece_s: seconds that a word or a window takes.
-        errors: prompt, or name of an example function -> what a request for it raises.
+        piece_s: seconds that a word or a window takes, on the test's clock.
+        errors: prompt, or name of a recording's file or of an example function -> what a request
+            for it raises.
         on_disk: models and keys that can be restored.
         in_background: what is being made ready; nothing is before `make_ready` says so.
         history: what keys took before.
         asked: the arguments of the requests for texts and recordings, in their order.
+        streams: what they got, in the same order.
+        loaded: models that are in memory.
+        known: models that there are.
     """
 
-    status = EngineStatus("ready")
+    status: EngineStatus = EngineStatus("ready")
 
-    def __init__(self, words: Iterable[str] = (" there", " was", " a")) -> None:
+    def __init__(
+        self, words: Iterable[str] = (" there", " was", " a"), models: Sequence[ModelInfo] = MODELS
+    ) -> None:
+        super().__init__()
         self.words = tuple(words)
         self.windows = 1
         self.piece_s = 0.0
@@ -186,6 +300,10 @@ class FakeBackend(ServedBackend):
         self.in_background: list[tuple[str, CacheKey]] = []
         self.history: Past = {}
         self.asked: list[tuple[Any, ...]] = []
+        self.streams: list[FakeStream[Any, Any]] = []
+        self.loaded: set[str] = set()
+        self.known = list(models)
+        self._is_closed = False
         self._in_memory: dict[tuple[str, CacheKey], CacheEntry] = {}
         self._shapes: dict[tuple[str, int], StoredKey] = {}
 
@@ -204,6 +322,21 @@ class FakeBackend(ServedBackend):
         else:
             self._in_memory[model, key] = replace(there, hits=there.hits + 1)
 
+    def crash(self) -> None:
+        """The engine's process dies of what runs; another one comes up in its place."""
+        running = [stream for stream in self.streams if not stream.is_over]
+        assert running, "no request would notice"
+        self._in_memory.clear()
+        self.loaded.clear()
+        for stream in running:
+            stream.error = EngineStopped("The engine stopped.")
+        self.tell()
+
+    def rest(self) -> None:
+        """A request is over: the engine is idle, if that was the last."""
+        if all(stream.is_over for stream in self.streams):
+            self.status = EngineStatus("ready")
+
     def raise_error(self, request: Prompt) -> None:
         """Raises what the test has set for it."""
         if request in self.errors:
@@ -212,10 +345,12 @@ class FakeBackend(ServedBackend):
     # ---- what every engine does
 
     def models(self) -> list[ModelInfo]:
-        return list(MODELS)
+        return list(self.known)
 
     def load(self, model: str) -> ModelInfo:
-        for info in MODELS:
+        if self._is_closed:
+            raise EngineStopped("The engine was closed.")
+        for info in self.known:
             if info.name == model:
                 return info
         raise ModelUnavailable(f"There is no model {model!r} here.")
@@ -244,14 +379,16 @@ class FakeBackend(ServedBackend):
         in_chunks: bool = True,
     ) -> FakeTextStream:
         self.asked.append((model, prompt, options, exact_key))
-        return FakeTextStream(
+        stream = FakeTextStream(
             self,
-            model=model,
+            model,
             prompt=prompt,
             options=options,
             exact_key=exact_key,
             cache_salt=cache_salt,
         )
+        self.streams.append(stream)
+        return stream
 
     def transcribe(
         self,
@@ -278,7 +415,9 @@ class FakeBackend(ServedBackend):
         max_seconds: float = DEFAULT_MAX_SECONDS,
     ) -> FakeWindows:
         self.asked.append((model, recording, options, language, max_seconds))
-        return FakeWindows(self, model=model)
+        stream = FakeWindows(self, model, recording=recording, language=language)
+        self.streams.append(stream)
+        return stream
 
     def predict(
         self,
@@ -291,7 +430,8 @@ class FakeBackend(ServedBackend):
     ) -> Prediction:
         if self.load(model).family == "speech":
             raise InvalidRequest(f"{model} takes recordings.")
-        tokens = TOKENS_A_WORD * len(str(prompt).split())
+        said = [each.content for each in prompt] if isinstance(prompt, tuple) else [str(prompt)]
+        tokens = TOKENS_A_WORD * sum(len(text.split()) for text in said)
         if tokens == 0:
             raise InvalidRequest("The prompt is empty.")
         if tokens + options.max_new_tokens > CONTEXT_LENGTH:
@@ -350,8 +490,9 @@ class FakeBackend(ServedBackend):
     def cached_functions(self) -> list[CacheEntry]:
         return list(self._in_memory.values())
 
-    def close(self) -> None:
+    def close(self, within_s: float = 0.0) -> None:
         self.status = EngineStatus("stopped")
+        self._is_closed = True
 
     def identity(self, model: str) -> str:
         return self.load(model).name

@@ -12,24 +12,19 @@ import pytest
 from playground import create_app, launch_options
 from playground.context.limits import Limits
 from playground.page import ADMIN_TABS, TABS, Page, tabs
-from tests.playground import fake_backend
 from tests.playground.api_page import ApiPage
-from tests.playground.fake_backend import FakeBackend
-from xla_backend import ModelInfo
+from tests.playground.fake_backend import MODELS, TALKER, FakeBackend
 from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.rows.scheduler import MAX_AT_ONCE
-
-TALKER = ModelInfo("talker", "decoder-only", "bundled", "Answers.", is_instruct=True)
 
 
 def a_page(**options: Any) -> Page:
     return create_app(FakeBackend(), **options)
 
 
-@pytest.fixture
-def with_talker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has the engine offer a model that the Chat tab is there for, before all others."""
-    monkeypatch.setattr(fake_backend, "MODELS", (TALKER, *fake_backend.MODELS))
+def page_for_chat(**options: Any) -> Page:
+    """One whose engine offers a model that the Chat tab is there for, before all others."""
+    return create_app(FakeBackend(models=(TALKER, *MODELS)), **options)
 
 
 def dropdown_values(page: gr.Blocks, elem_id: str = "model") -> list[str]:
@@ -62,10 +57,9 @@ def test_models_are_added_only_where_a_file_remembers_them(tmp_path: Path) -> No
     assert adding <= {fn.name for fn in a_page(admin=True, added=added).fns.values()}
 
 
-@pytest.mark.usefixtures("with_talker")
 @pytest.mark.parametrize("admin", [False, True])
 def test_only_what_programs_may_call_is_public(admin: bool) -> None:
-    page = a_page(admin=admin)
+    page = page_for_chat(admin=admin)
     public = {fn.api_name for fn in page.fns.values() if fn.api_visibility == "public"}
     always = {"generate", "stream", "predict", "compare", "transcribe", "models", "entries"}
     always |= {"inspect"}
@@ -73,13 +67,13 @@ def test_only_what_programs_may_call_is_public(admin: bool) -> None:
     assert {fn.api_visibility for fn in page.fns.values()} == {"public", "private"}
 
 
-@pytest.mark.usefixtures("with_talker")
 @pytest.mark.parametrize("admin", [False, True])
 def test_events_that_run_the_engine_share_one_queue_and_no_other_waits_in_it(admin: bool) -> None:
     # Gradio calls the unload event itself, when a visitor has left; it queues nowhere. Who is
     # refused must not wait for that.
     others = ("leave", "_refuse")
-    running = [fn for fn in a_page(admin=admin).fns.values() if fn.queue and fn.name not in others]
+    functions = page_for_chat(admin=admin).fns.values()
+    running = [fn for fn in functions if fn.queue and fn.name not in others]
     assert {fn.concurrency_id for fn in running} == {"engine", "beside"}
     looking = {fn.name for fn in running if fn.concurrency_id == "beside"}
     assert looking == {"_look", "_measure", "_texts", "inspect", "_try"}, (
@@ -94,11 +88,10 @@ def test_events_that_run_the_engine_share_one_queue_and_no_other_waits_in_it(adm
     assert {fn.concurrency_limit for fn in running if fn not in beside_others} == {1}
 
 
-@pytest.mark.usefixtures("with_talker")
 def test_events_that_the_browser_handles_alone_come_before_the_server_s() -> None:
     # Gradio carries out what is connected to one event in order, each after the one before.
     connected: dict[tuple[Any, str], list[bool]] = {}
-    for fn in a_page(admin=True).fns.values():
+    for fn in page_for_chat(admin=True).fns.values():
         for target, event in fn.targets:
             if target is not None:
                 connected.setdefault((target, event), []).append(fn.fn is not None)
@@ -108,13 +101,19 @@ def test_events_that_the_browser_handles_alone_come_before_the_server_s() -> Non
         assert asks == sorted(asks)
 
 
+def test_no_event_that_follows_another_is_dropped_while_the_same_one_goes_on() -> None:
+    # Gradio's default drops it: a press would switch its button off and never run.
+    for fn in page_for_chat(admin=True).fns.values():
+        if fn.trigger_after is not None and fn.queue:
+            assert fn.trigger_mode == "multiple", fn.name
+
+
 def test_only_models_that_take_text_are_offered() -> None:
     assert dropdown_values(a_page()) == ["gpt2-stories", "openai-community/gpt2", "t5-stories"]
 
 
-@pytest.mark.usefixtures("with_talker")
 def test_tabs_whose_examples_are_stories_start_with_a_model_that_continues() -> None:
-    blocks = a_page(admin=True).blocks.values()
+    blocks = page_for_chat(admin=True).blocks.values()
     chosen = {block.elem_id: block.value for block in blocks if isinstance(block, gr.Dropdown)}
     assert chosen["model"] == "talker"
     others = ("batch_model", "compare_model", "shapes_model")
@@ -125,10 +124,9 @@ def test_the_speech_tab_offers_what_takes_recordings() -> None:
     assert dropdown_values(a_page(), "speech_model") == ["openai/whisper-tiny"]
 
 
-@pytest.mark.usefixtures("with_talker")
 @pytest.mark.parametrize("most", [1, 20, 100])
 def test_no_control_asks_for_more_tokens_than_may_be_had(most: int) -> None:
-    page = a_page(limits=Limits(new_tokens=most))
+    page = page_for_chat(limits=Limits(new_tokens=most))
     sliders = [
         block
         for block in page.blocks.values()

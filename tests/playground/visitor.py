@@ -56,9 +56,9 @@ class Visitor:
         function = self._page.fns[index]
         if function.fn is not None:  # else the browser does it alone
             answer = function.fn(*(self._values[each] for each in function.inputs))
-            if not isinstance(answer, dict):
-                [only] = function.outputs
-                answer = {only: answer}
+            if not isinstance(answer, dict) or "__type__" in answer:  # one component's update
+                answers = answer if len(function.outputs) > 1 else [answer]
+                answer = dict(zip(function.outputs, answers, strict=True))
             for component, new in answer.items():
                 assert component in function.outputs
                 changes = new if isinstance(new, dict) else {"value": new}

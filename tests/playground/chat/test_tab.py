@@ -15,11 +15,9 @@ from playground.chat.conversation import Conversation, readable
 from playground.chat.tab import ChatTab
 from playground.generate.examples import INSTRUCT_DEFAULTS
 from playground.ui.option_controls import values_for
-from tests.playground import fake_backend
-from tests.playground.fake_backend import FakeBackend
+from tests.playground.fake_backend import TALKER, FakeBackend
 from xla_backend import EngineStopped, Message, ModelInfo
 
-TALKER = ModelInfo("talker", "decoder-only", "bundled", "Answers.", is_instruct=True)
 OPTIONS = values_for(INSTRUCT_DEFAULTS.replace(max_new_tokens=16))
 SALT = "a salt"
 
@@ -35,8 +33,8 @@ class Breaking:
 class Engine(FakeBackend):
     """An engine that remembers the salts that it was given."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, talker: ModelInfo = TALKER) -> None:
+        super().__init__(models=[talker])
         self.salts: list[str] = []
 
     def stream(self, *arguments: Any, cache_salt: str = "", **options: Any) -> Any:
@@ -107,8 +105,7 @@ class Chatting:
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
-    monkeypatch.setattr(fake_backend, "MODELS", (*fake_backend.MODELS, TALKER))
+def engine() -> Engine:
     return Engine()
 
 
@@ -209,10 +206,8 @@ def test_a_page_without_such_a_model_says_so() -> None:
     assert any("no model with a chat template" in text for text in texts)
 
 
-def test_opening_the_tab_has_the_first_function_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = dataclasses.replace(TALKER, loaded=True)
-    monkeypatch.setattr(fake_backend, "MODELS", (loaded,))
-    engine = Engine()
+def test_opening_the_tab_has_the_first_function_made() -> None:
+    engine = Engine(dataclasses.replace(TALKER, loaded=True))
     Chatting(engine).tab.prepare()
     first = engine.predict("talker", (Message("user", "Hello"),), INSTRUCT_DEFAULTS)
     assert engine.in_background == [("talker", first.key)]

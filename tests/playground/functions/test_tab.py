@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import gradio as gr
 import pytest
 
@@ -84,3 +86,17 @@ def test_only_admins_can_start_afresh(engine: FakeBackend, admin: bool) -> None:
         visitor.press("functions_afresh")
         assert "Cleared" in visitor.reads("functions_afresh_notice")
         assert engine.stored_keys() == []
+
+
+def test_the_doctor_takes_a_file_of_the_page_s_own_folder_alone(
+    engine: FakeBackend, tmp_path: Path
+) -> None:
+    visitor = Visitor(create_app(engine, admin=True))
+    visitor.put("doctor_function", "file")
+    uploaded = tmp_path / "calls.py"
+    uploaded.write_text("calls = []")
+    for path in (uploaded, Path("none.py")):
+        visitor.put("doctor_file", str(path))
+        visitor.press("doctor_run")
+        assert "in the folder in which the page was started" in visitor.reads("doctor_notice")
+    assert "Trying" not in visitor.reads("doctor_run")

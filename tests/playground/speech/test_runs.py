@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from playground.speech import runs
 from playground.speech.examples import speech_examples
 from playground.speech.runs import SpeechRun
 from tests.playground.fake_backend import FakeBackend
@@ -15,7 +16,7 @@ MODEL = "openai/whisper-tiny"
 
 
 def engine(windows: int) -> FakeBackend:
-    """One that hears so many windows in every recording."""
+    """One that hears so many windows in every recording, 20 ms each."""
     backend = FakeBackend()
     backend.windows, backend.piece_s = windows, 0.02
     return backend
@@ -25,12 +26,12 @@ def a_run(recording: str = "/nowhere/recording.wav") -> SpeechRun:
     return SpeechRun(MODEL, recording, GenerationOptions(num_beams=2), "de")
 
 
-def test_windows_are_shown_as_they_come_but_not_too_often() -> None:
+def test_windows_are_shown_as_they_come_but_not_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
     backend, run = engine(9), a_run()
+    monkeypatch.setattr(runs, "time", backend.clock)
     shown = list(run.progress(backend, waited_s=0.0))
-    assert [len(windows) for windows in shown] == sorted({len(windows) for windows in shown})
-    assert 2 <= len(shown) <= 5
-    assert shown[-1][: len(shown[0])] == shown[0]
+    assert [len(windows) for windows in shown] == [3, 6, 9], "every 50 ms at most"
+    assert shown[-1][:3] == shown[0]
     asked = (MODEL, "/nowhere/recording.wav", GenerationOptions(num_beams=2), "de", 600.0)
     assert backend.asked == [asked]
 

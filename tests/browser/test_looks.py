@@ -1,0 +1,146 @@
+"""How the page looks: on small screens and large ones, in light and dark, to all who read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import resources
+
+from playwright.sync_api import expect
+
+from playground.page import TABS
+from tests.browser.visit import Visit
+
+Open = Callable[..., Visit]
+GROUND = "getComputedStyle(document.querySelector('.area-request')).backgroundColor"
+LIGHT = "rgb(255, 255, 255)"
+
+# The package brings axe-core 4.11.0; what it adds to it is not needed.
+AXE = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
+# In dark, only colours are others. Gradio's dark page is the light one with a class more.
+_FINDINGS = """async () => {
+  const found = [];
+  const look = async (scheme, options) => {
+    const {violations} = await axe.run(document, {resultTypes: ["violations"], ...options});
+    for (const {id, impact, nodes} of violations) {
+      if (!["serious", "critical"].includes(impact)) continue;
+      for (const {html} of nodes) found.push(`${scheme}: ${id}: ${html.slice(0, 200)}`);
+    }
+  };
+  await look("light", {});
+  document.body.classList.add("dark");
+  await look("dark", {runOnly: ["color-contrast"]});
+  document.body.classList.remove("dark");
+  return found;
+}"""
+
+
+def test_no_tab_has_a_serious_finding_of_axe_and_each_fits_a_phone(visit: Open) -> None:
+    """axe-core (github.com/dequelabs/axe-core): nothing serious, nothing critical."""
+    window = visit(color_scheme="light")
+    window.generate()
+    window.at("#result_view label", has_text="Tokens").click()
+    window.at("#tokens button.token").nth(2).click()
+    window.page.add_style_tag(content="* { transition: none !important; }")
+    window.page.evaluate(AXE)
+    assert window.page.title() == "XLA Playground"
+    findings = {"Tokens": window.page.evaluate(_FINDINGS)}
+    for tab in list(TABS.values())[1:]:
+        window.open_tab(tab.name)
+        findings[tab.name] = window.page.evaluate(_FINDINGS)
+    window.at("#shortcuts_open").click()
+    findings["Keys"] = window.page.evaluate(_FINDINGS)
+    window.page.keyboard.press("Escape")
+    window.resize(390, 844)
+    for tab in TABS.values():
+        window.open_tab(tab.name)
+        assert window.overflow() == 0, tab.name
+    findings["On a phone"] = window.page.evaluate(_FINDINGS)
+    assert {tab: found for tab, found in findings.items() if found} == {}
+
+
+def test_on_a_small_screen_text_badge_and_buttons_are_in_sight(visit: Open) -> None:
+    window = visit(390, 844, has_touch=True)
+    window.at("#prediction .term").tap()
+    window.says("#terms", "Shape", "Slots", "Padding", "Beams")
+    window.page.keyboard.press("Escape")
+    expect(window.at("#terms")).to_be_hidden()
+    for size in ((390, 844), (853, 533)):  # a phone; 1280x800 at 150 %
+        window.resize(*size)
+        window.page.evaluate("scrollTo(0, 0)")
+        window.generate()
+        window.page.wait_for_function(
+            """() => {
+              const place = (part) => document.querySelector(part)?.getBoundingClientRect() ?? {};
+              const [top, bar] = [place("#top").bottom, place(".within-reach").top];
+              return ["#story .story", "#report .badge"].every(
+                (part) => place(part).top >= top && place(part).bottom <= bar);
+            }"""
+        )
+        window.at("#history").scroll_into_view_if_needed()
+        for button in ("#generate", "#stop", "#walkthrough_show"):
+            expect(window.at(button)).to_be_in_viewport(ratio=1)
+        assert window.overflow() == 0
+        # The bar covers nothing that could not be scrolled above it.
+        window.page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+        assert window.page.evaluate(
+            "document.querySelector('#history').getBoundingClientRect().bottom"
+            " <= document.querySelector('.within-reach').getBoundingClientRect().top"
+        )
+
+
+def test_the_presenter_view_needs_no_scrolling(visit: Open) -> None:
+    window = visit(1920, 1080)
+    size = "parseFloat(getComputedStyle(document.querySelector('#report .figures dd')).fontSize)"
+    height = "document.documentElement.scrollHeight"
+    window.generate()
+    assert window.page.evaluate("document.querySelector('#page').clientWidth") > 0.9 * 1920
+    ordinary = window.page.evaluate(size)
+    window.at("#present_switch").click()
+    window.page.wait_for_url("**present=1*")
+    assert window.page.evaluate(size) > 1.5 * ordinary
+    assert window.page.evaluate(height) == 1080
+    window.go()
+    window.settle()
+    window.generate()
+    assert window.page.evaluate(height) == 1080
+    for part in ("#generate", "#prediction", "#temperature", "#report .phases"):
+        expect(window.at(part)).to_be_in_viewport(ratio=1)
+    window.at("#present_switch").click()
+    window.page.wait_for_url(lambda url: "present" not in url)
+    expect(window.at("#history")).to_be_visible()
+
+
+def test_light_or_dark_is_chosen_and_remembered_and_the_keys_are_told(visit: Open) -> None:
+    window = visit(color_scheme="light", reduced_motion="reduce")
+    dot = "getComputedStyle(document.querySelector('.status-dot')).animationName"
+    assert window.page.evaluate(dot) == "none"
+    assert window.page.evaluate(GROUND) == LIGHT, "as the system has it"
+    window.at("#dark_switch").click()
+    dark = window.page.evaluate(GROUND)
+    assert dark != LIGHT
+    window.go(window.page.url.split("?")[0])
+    window.settle()
+    assert window.page.evaluate(GROUND) == dark
+    window.at("#dark_switch").click()
+    window.go()
+    window.settle()
+    assert window.page.evaluate(GROUND) == LIGHT
+
+    panel = window.at("#shortcuts")
+    for width in (1280, 390):
+        window.resize(width, 844)
+        expect(panel).to_be_hidden()
+        window.at("#shortcuts_open").click()
+        window.says("#shortcuts", "Ctrl", "Enter", "Esc", "?")
+        assert window.overflow() == 0
+        window.page.keyboard.press("Escape")
+        expect(panel).to_be_hidden()
+        expect(window.at("#shortcuts_open")).to_be_focused()  # where it was
+        window.page.keyboard.press("?")
+        panel.get_by_role("button", name="Close").click()
+        expect(panel).to_be_hidden()
+    # In a text field it is a character like any other.
+    window.write("")
+    window.at("#prompt textarea").press("?")
+    window.has_value("#prompt textarea", "?")
+    expect(panel).to_be_hidden()

@@ -1,0 +1,165 @@
+"""What measures, the Compare tab and the walkthrough, as far as it is visitors' clicks.
+
+What is measured with a real engine is `test_journeys`'s.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from playground.compare import runs as compare_runs
+from playground.walkthrough import runs as walkthrough_runs
+from tests.browser.visit import Visit
+from tests.playground.fake_backend import FakeBackend
+from tests.waiting import wait_until
+from xla_backend.baselines import overlay
+from xla_backend.baselines.comparison import Baseline, BaselineComparison, BaselineProgress
+
+Open = Callable[..., Visit]
+
+
+class Held(BaselineComparison):
+    """A comparison that begins, and then waits until it is stopped."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._stopped = threading.Event()
+
+    def __iter__(self) -> Iterator[BaselineProgress]:
+        yield BaselineProgress(Baseline.EAGER, "importing", 0.0, 0.0, 0)
+        self._stopped.wait()
+        self.is_over = True
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+
+def choose(window: Visit, kind: str) -> None:
+    window.at("#compare_kind label", has_text=kind).click()
+    window.let_be_filled_in()
+
+
+def test_ways_are_in_sight_stay_in_place_and_can_be_cancelled(
+    visit: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compare_runs, "BaselineComparison", Held)
+    monkeypatch.setattr(overlay, "is_installed", lambda: False)
+
+    def install() -> Iterator[overlay.InstallProgress]:
+        yield overlay.InstallProgress("downloading", 6_000_000, 4.0)
+        raise overlay.BaselineMissing("It could not be installed.")
+
+    monkeypatch.setattr(overlay, "install", install)
+    window = visit()
+    window.open_tab("Compare")
+    window.says("#compare_estimate", "Takes about", "judging by the size of the model")
+    offer = window.at("#compare_install")
+    expect(offer).to_contain_text("18 MB to download")
+    places = (
+        "[...document.querySelectorAll('#ways figure')].map((figure) => "
+        "Math.round(figure.getBoundingClientRect().top + scrollY))"
+    )
+    before = window.page.evaluate(places)
+    # Then at 1280x800 and 150 %: the button lies far below what it brings.
+    for size in ((1280, 900), (853, 533)):
+        window.resize(*size)
+        window.at("#compare:enabled").click()
+        window.says("#ways", "importing TensorFlow")
+        expect(window.at("#ways .claim")).to_be_in_viewport(ratio=1)
+        expect(window.at("#ways .baseline").first).to_be_in_viewport(ratio=1)
+        if size == (1280, 900):
+            assert window.page.evaluate(places) == before
+        window.at("#compare_cancel").dispatch_event("click")
+        window.says("#ways .claim", "Cancelled")
+        window.says("#compare_notice", "It could not be installed.")
+    assert window.overflow() == 0
+    choose(window, "Numbers of beams")
+    expect(offer).to_be_hidden()
+
+
+def test_others_read_what_they_wait_for_and_a_mistake_keeps_what_was_measured(
+    visit: Open, engine: FakeBackend
+) -> None:
+    window, other = visit(390, 844), visit()
+    window.open_tab("Compare")
+    choose(window, "Numbers of beams")
+    for number in ("4", "8"):
+        window.at("#compare_beams label", has_text=number).click()
+    engine.hold("text")
+    window.at("#compare").click()
+    engine.write(" there")
+    window.says("#variants", "there")
+    # Other visitors' requests wait, and one's own are refused at once.
+    window.open_tab("Playground")
+    window.at("#generate").click()
+    window.says("#notice", "Your last run has not ended yet")
+    other.at("#generate").click()
+    other.says("#report .badge", "WAITS")
+    other.says("#download", "Runs now: Comparing")
+    other.says("#status", "Comparing")
+    clock = other.at("#report [data-spent]")
+    expect(clock).not_to_have_text(clock.inner_text())
+    engine.release()
+    engine.end()
+    window.open_tab("Compare")
+    window.says("#variants", "No difference within noise")
+    window.at("#compare:enabled").wait_for()
+    expect(window.at("#variants .variant")).to_have_count(2)
+    assert window.overflow() == 0
+    other.says("#report", "Decode tokens/s")
+
+    choose(window, "Option sets")
+    window.at("#compare_options textarea").fill("temperature=0\nheat=1")
+    window.at("#compare").click()
+    window.says("#compare_notice", "Option set 2: unknown option heat")
+    expect(window.at("#variants .badge")).to_have_count(2)
+    window.at("#compare_options textarea").fill("seed=1\nseed=2")
+    engine.hold("text")
+    window.at("#compare").click()
+    window.at("#compare_cancel:enabled").click()
+    window.says("#variants", "Cancelled", "seed=2")
+    window.at("#compare:enabled").wait_for()
+
+
+def test_a_walkthrough_is_stopped_and_a_visitor_who_leaves_ends_it(
+    visit: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+
+    class Held(FakeBackend):
+        """The engine of a walkthrough, which never comes up."""
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__()
+            started.append(self)
+            self.ended = threading.Event()
+
+        def wait_ready(self, timeout_s: float | None = None) -> bool:
+            return self.ended.wait()
+
+        def close(self, within_s: float = 0.0) -> None:
+            super().close()
+            self.ended.set()
+
+    monkeypatch.setattr(walkthrough_runs, "BackendProcess", Held)
+    window = visit(390, 844)
+    starting = window.at("#walkthrough", has_text="processes are starting")
+    window.at("#walkthrough_show").click()
+    starting.wait_for()
+    expect(window.at("#generate")).to_be_disabled()
+    expect(window.at("#report")).to_be_hidden()  # it stands in place of the result
+    assert window.overflow() == 0
+    window.page.keyboard.press("Escape")
+    window.at("#generate:enabled").wait_for()
+    expect(window.at("#report")).to_be_visible()  # nothing was measured: the result is back
+
+    window.at("#walkthrough_show").click()
+    starting.wait_for()
+    wait_until(lambda: len(started) == 4)
+    window.close()
+    wait_until(lambda: all(engine.ended.is_set() for engine in started))

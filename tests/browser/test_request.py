@@ -1,0 +1,225 @@
+"""The request of the Playground tab: its model, and the request as a link, as code, as a preset."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from playwright.sync_api import expect
+
+from tests.browser.visit import Visit
+from tests.playground.api_page import ApiPage
+from tests.playground.fake_backend import FakeBackend
+from xla_backend import Message
+
+Open = Callable[..., Visit]
+PROMPT = 'It\'s "here" & there: 100% + $x\nnaïve 🦊 <b onclick=1>'
+
+
+def has_number(window: Visit, option: str, value: float) -> None:
+    """Waits until an option has a value."""
+    window.has_value(f'#{option} input[type="number"]', str(value))
+
+
+def test_a_copied_link_brings_everything_back_and_runs_only_when_told(
+    visit: Open, engine: FakeBackend
+) -> None:
+    window = visit(permissions=["clipboard-read", "clipboard-write"])
+    clipboard = "navigator.clipboard.readText()"
+    window.choose_model("openai-community/gpt2")
+    window.write(PROMPT)
+    window.set_number("num_beams", 2)
+    window.open_more()
+    window.at("#early_stopping label", has_text="impossible").click()
+    window.set_number("repetition_penalty", 1.35)
+    window.set_number("presence_penalty", -1.2)
+    window.at("#stop_strings textarea").fill("no such\n\\n\\n")
+    window.at("#exact_key input").check()
+    window.set_number("max_new_tokens", 5)
+    window.says("#prediction", "2 beams · 16 new")
+    window.at("#copy_link").click()
+    window.says("#copy_notice", "Link copied")
+    link = window.page.evaluate(clipboard)
+    query = parse_qs(urlsplit(link).query, keep_blank_values=True)
+    assert query["prompt"] == [PROMPT]
+    assert query["early_stopping"] == ["never"]
+    assert query["stop"] == ["no such\n\\n\\n"]
+    assert len(query) == 17, "every setting"
+    window.at("#link_runs input").check()
+    window.at("#copy_link").click()
+    window.says("#copy_notice", "and runs them")
+    running = window.page.evaluate(clipboard)
+    assert running == f"{link}&run=true"
+
+    for address in (link, running):
+        window.go(address)
+        window.says("#prediction", "2 beams")
+        window.has_value("#prompt textarea", PROMPT)
+        window.has_value("#model input", re.compile("openai-community/gpt2"))
+        has_number(window, "max_new_tokens", 5)
+        window.open_more()
+        has_number(window, "repetition_penalty", 1.35)
+        has_number(window, "presence_penalty", -1.2)
+        window.has_value("#stop_strings textarea", "no such\n\\n\\n")
+        window.has_value("#early_stopping input:checked", "impossible")
+        expect(window.at("#exact_key input")).to_be_checked()
+    window.says("#report", "End to end")
+    window.says("#story .story-prompt", "naïve 🦊 <b onclick=1>")
+    assert len(engine.asked) == 1, "the first link ran nothing"
+    assert window.text("#link_notice").strip() == ""
+
+
+def test_a_bad_link_is_told_and_the_rest_is_used(
+    visit: Open, site: ApiPage, engine: FakeBackend
+) -> None:
+    window = visit()
+    query = {"prompt": "The fox", "num_beams": "99", "<img src=x onerror=alert(1)>": "1"}
+    window.go(f"{site.url}/?{urlencode({**query, 'run': '1'})}")
+    window.says("#link_notice", "num_beams must be from 1 to 8", "<img src=x onerror=alert(1)>")
+    window.says("#link_notice", "Nothing was run")
+    assert window.at("#link_notice img").count() == 0
+    window.has_value("#prompt textarea", "The fox")
+    window.settle()
+    window.generate()
+    assert window.text("#link_notice").strip() == ""
+    assert len(engine.asked) == 1
+
+
+def test_the_code_follows_the_request_and_presets_set_options_only(visit: Open) -> None:
+    window = visit()
+    window.write(PROMPT)
+    window.at("#presets button", has_text="4 beams").click()
+    has_number(window, "num_beams", 4)
+    has_number(window, "temperature", 0)
+    window.has_value("#prompt textarea", PROMPT)
+    window.at("#view_code button").first.click()
+    window.says("#request_code", "tf.function(model.generate, jit_compile=True)", "num_beams=4")
+    for form, sign in (
+        ("This library", "backend.generate("),
+        ("openai", "client.completions.create("),
+        ("gradio_client", 'api_name="/generate"'),
+    ):
+        window.at("#code_form label", has_text=form).click()
+        window.says("#request_code", sign)
+        code = "\n".join(window.at("#request_code .cm-line").all_inner_texts())
+        texts = [n.value for n in ast.walk(ast.parse(code)) if isinstance(n, ast.Constant)]
+        assert {PROMPT, 4} <= set(texts)
+    window.at("#code_form label", has_text="curl").click()
+    window.says("#request_code", "/v1/completions", window.page.url.rstrip("/"))
+
+    exact_key = window.at("#exact_key input")
+    window.at("#presets button", has_text="Show a first call").click()
+    expect(exact_key).to_be_checked()
+    window.at("#prediction .outcome-miss").wait_for()
+    has_number(window, "num_beams", 4)
+    window.at("#presets button", has_text="Greedy").click()
+    expect(exact_key).not_to_be_checked()
+    has_number(window, "num_beams", 1)
+    window.at("#examples button", has_text="Four beams").click()
+    window.says("#prediction .prediction-key", "4 beams")
+    window.open_more()
+    assert window.at('#length_penalty input[type="range"]').is_enabled()
+    assert window.at('#top_k input[type="range"]').is_disabled()
+
+
+def test_what_was_written_survives_a_reload(visit: Open, site: ApiPage) -> None:
+    window = visit()
+    window.write("Half a thought")
+    window.choose_model("openai-community/gpt2")
+    window.open_more()
+    window.set_number("temperature", 0.6)
+    window.at("#hold input:enabled").check()
+    window.set_number("seed", 77)
+    kept = "sessionStorage.getItem('xla-playground-request') ?? '[]'"
+    window.page.wait_for_function(f"JSON.parse({kept}).includes(77)")
+    for address in ("", site.url):  # loaded anew, and typed anew
+        window.go(address)
+        window.settle()
+        window.has_value("#prompt textarea", "Half a thought")
+        window.has_value("#model input", re.compile("openai-community/gpt2"))
+        has_number(window, "temperature", 0.6)
+        window.open_more()
+        window.has_value("#seed input", "77")
+        expect(window.at("#hold input")).to_be_checked()
+    window.go(f"{site.url}?prompt=Of+a+link")
+    window.settle()
+    window.has_value("#prompt textarea", "Of a link")
+    window.write("Of a link, changed")
+    window.page.wait_for_function(f"({kept}).includes('changed')")
+    window.go()
+    window.has_value("#prompt textarea", "Of a link, changed")
+    window.settle()
+    other = window.beside()
+    assert other.at("#prompt textarea").input_value() != "Of a link, changed", "by window"
+
+
+def test_words_and_examples_follow_the_model(visit: Open) -> None:
+    window = visit()
+    prompt, items = window.at("#prompt textarea"), window.at("#model li")
+    prompt.focus()
+    window.page.keyboard.press("Shift+Tab")
+    items.first.wait_for()
+    assert [text.strip("✓ \n") for text in items.all_inner_texts()] == [
+        "gpt2-stories",
+        "openai-community/gpt2 (Hub)",
+        "t5-stories",
+        "talker",
+    ]
+    window.page.keyboard.type("t5")
+    window.page.keyboard.press("Enter")
+    window.says("#prompt label", "Input text")
+    expect(prompt).to_have_value(re.compile("^summarize: One day, a merry dog"))
+    has_number(window, "max_new_tokens", 40)
+    window.says("#story", "answer appears here")
+    window.at("#examples button", has_text="Ask about it").click()
+    expect(prompt).to_have_value(re.compile("^question: Where was the balloon"))
+
+    window.write("My own words")
+    window.says("#prediction .prediction-key", re.compile(r"\d+ input \+"))
+    window.generate()
+    assert window.text("#story .story-prompt") == "My own words"
+    assert window.text("#story .story-answer .story-new").strip() == "there was a"
+    drawn = window.at("#report .shape .slots").get_attribute("aria-label")
+    assert drawn is not None
+    assert re.match(r"\d+ input, \d+ padding, \d+ new", drawn)
+
+    window.set_number("max_new_tokens", 33)
+    window.choose_model("gpt2-stories")
+    window.says("#prompt label", "Prompt")
+    window.says("#prediction .prediction-key", re.compile(r"\d+ prompt \+"))
+    expect(prompt).to_have_value("My own words")
+    has_number(window, "max_new_tokens", 33)
+
+
+def test_an_instruct_model_is_asked_messages_or_what_stands_there(
+    visit: Open, engine: FakeBackend
+) -> None:
+    window = visit()
+    system = window.at("#system textarea")
+    expect(system).to_be_hidden()
+    window.choose_model("talker")
+    has_number(window, "max_new_tokens", 128)  # its own, for which there is no room here
+    window.set_number("max_new_tokens", 12)
+    system.fill("Answer like a fox.")
+    window.write("Where is the kite?")
+    window.generate()
+    asked = (Message("system", "Answer like a fox."), Message("user", "Where is the kite?"))
+    assert engine.asked[-1][1] == asked
+    assert window.text("#story .story-prompt") == "Where is the kite?"
+    window.at("#view_code button").first.click()
+    window.at("#code_form label", has_text="This library").click()
+    window.says("#request_code", 'question("Where is the kite?", "Answer like a fox.")')
+
+    system.fill("")
+    window.at("#raw_prompt input").check()
+    window.generate()
+    assert engine.asked[-1][1] == "Where is the kite?"
+    window.at("#history tbody tr >> nth=1").get_by_role("button", name="Rerun").click()
+    expect(window.at("#history tbody tr")).to_have_count(3)
+    expect(system).to_have_value("Answer like a fox.")
+    assert engine.asked[-1][1] == asked
+    window.choose_model("gpt2-stories")
+    expect(system).to_be_hidden()
+    expect(window.at("#raw_prompt")).to_be_hidden()

@@ -1,0 +1,257 @@
+"""A run of the Playground tab, from the press to its end, with an engine that a test leads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from playwright.sync_api import Route, expect
+
+from tests.browser.visit import Visit
+from tests.playground.fake_backend import FakeBackend
+from tests.waiting import wait_until
+from xla_backend import EngineStatus
+
+Open = Callable[..., Visit]
+PLACES = "['#story', '#report', '#entries'].map((each) => document.querySelector(each).offsetTop)"
+NEW = "#story .story-new"
+
+
+def test_a_run_is_told_step_by_step_and_nothing_jumps(visit: Open, engine: FakeBackend) -> None:
+    window = visit()
+    window.write("A tale")
+    window.at("#prediction .outcome-miss").wait_for()
+    engine.hold("load", "make", "prefill", "text")
+    window.at("#generate").click()
+    window.at("#status .status-loading").wait_for()
+    window.says("#report .busy", "Making the function for this shape")
+    engine.release("load")
+    window.at("#status .status-compiling").wait_for()
+    window.set_number("max_new_tokens", 33)  # the page stays live
+    window.says("#prediction .prediction-key", "64 new")
+    window.set_number("max_new_tokens", 96)
+    engine.release("make")
+    window.at("#status .status-generating").wait_for()
+    engine.release("prefill")
+    engine.write(" there")
+    expect(window.at(NEW)).to_have_text("there")
+    engine.write(" was")
+    expect(window.at(NEW)).to_have_text("there was")
+    engine.end()
+    window.wait_for_result()
+    window.says("#report", "MISS", "went into making the function")
+    assert window.text("#story .story-prompt") == "A tale"
+
+    window.at("#prediction .outcome-hit").wait_for()
+    before = window.page.evaluate(PLACES)
+    window.at("#generate").click()
+    window.says("#report .busy", "The function for this shape is there")
+    engine.write(" there")
+    expect(window.at(NEW)).to_have_text("there")
+    assert window.page.evaluate(PLACES) == before
+    engine.end()
+    window.wait_for_result()
+    window.says("#report", "HIT", re.compile(r"faster than the first call of this shape, compiled"))
+    assert window.page.evaluate(PLACES) == before
+
+
+def test_each_press_draws_a_seed_unless_one_is_held(visit: Open, engine: FakeBackend) -> None:
+    window = visit()
+    seeds = []
+    for _ in range(2):
+        window.generate()
+        seeds.append(engine.asked[-1][2].seed)
+        window.says("#origin", f"Seed {seeds[-1]}")
+    assert len(set(seeds)) == 2
+    window.open_more()
+    window.at("#hold input").check()
+    window.has_value("#seed input", str(seeds[-1]))
+    window.generate()
+    assert engine.asked[-1][2].seed == seeds[-1]
+
+
+def test_a_text_that_was_cut_is_copied_and_continued(visit: Open, engine: FakeBackend) -> None:
+    window = visit(390, 844, permissions=["clipboard-read", "clipboard-write"])
+    window.write("The old owl")
+    window.generate()
+    window.at("#copy_text").click()
+    window.says("#copy_text", "Copied")
+    assert window.page.evaluate("navigator.clipboard.readText()") == " there was a"
+    window.at("#continue_text").click()
+    window.says("#story .story-prompt", "The old owl there was a")
+    window.says("#history", "The old owl there was a")
+    assert engine.asked[-1][1] == "The old owl there was a"
+    assert window.overflow() == 0
+
+
+def test_the_keyboard_starts_and_stops_and_what_was_written_stays(
+    visit: Open, engine: FakeBackend
+) -> None:
+    window = visit()
+    engine.hold("text")
+    window.at("#prompt textarea").focus()
+    window.page.keyboard.press("Control+Enter")
+    engine.write(" there was")
+    expect(window.at(NEW)).to_have_text("there was")
+    window.page.keyboard.press("Escape")
+    window.says("#report", "You stopped it; what was written is kept.")
+    window.wait_for_result()
+    expect(window.at(NEW)).to_have_text("there was")
+    assert window.at("#stop").is_disabled()
+    window.at("#prompt textarea").focus()
+    focused = "document.activeElement.id"
+    for _ in range(30):
+        window.page.keyboard.press("Tab")
+        if window.page.evaluate(focused) == "generate":
+            break
+    outline = window.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert (window.page.evaluate(focused), outline) == ("generate", "solid")
+
+
+def test_a_stop_while_the_function_is_made_waits_for_xla(visit: Open, engine: FakeBackend) -> None:
+    window = visit()
+    engine.hold("make")
+    window.at("#generate").click()
+    window.at("#status .status-compiling").wait_for()
+    window.at("#stop").click()
+    window.says("#notice", "XLA finishes the compile first, and keeps it.")
+    window.says("#stop", "Stopping")
+    engine.release("make")
+    window.says("#notice", "Stopped before it began.")
+    window.at("#prediction .outcome-hit").wait_for()
+
+
+def test_a_visitor_who_leaves_stops_the_run_and_keeps_nobody_waiting(
+    visit: Open, engine: FakeBackend
+) -> None:
+    leaving, other = visit(), visit()
+    engine.hold("text")
+    leaving.at("#generate").click()
+    engine.write(" there")
+    expect(leaving.at(NEW)).to_have_text("there")
+    leaving.close()
+    wait_until(lambda: engine.streams[-1].is_over)
+    assert engine.streams[-1].result.finish == "stopped"
+    engine.release()
+    other.generate()
+    other.says("#report", "End to end")
+
+
+def test_who_waits_is_told_so_and_a_stop_then_takes_no_turn(
+    visit: Open, engine: FakeBackend
+) -> None:
+    first, second = visit(), visit()
+    engine.hold("text")
+    first.at("#generate").click()
+    first.at("#status .status-generating").wait_for()
+    engine.hold("turn")
+    second.at("#generate").click()
+    second.says("#report", "WAITS", "Waiting for others")
+    second.says("#status .status-before", "1 request before yours")
+    second.at("#stop").click()
+    second.says("#notice", "Stopped before it began.")
+    second.says("#report", "Press Show what XLA does")
+
+    second.at("#generate:enabled").click()
+    engine.reached("turn")
+    engine.clock.advance(12.0)
+    engine.release()
+    for window in (first, second):
+        window.says("#report", "Decode tokens/s")
+    second.says("#report", re.compile(r"Waited\s*12\.0\ss"), "12.0 s of waiting for others")
+    assert len(engine.asked) == 3
+
+
+def test_an_engine_that_dies_is_told_and_the_last_result_stays(
+    visit: Open, engine: FakeBackend
+) -> None:
+    window = visit()
+    window.write("The old owl")
+    window.generate()
+    story, report = window.text(".story"), window.text(".report")
+    engine.hold("text")
+    window.at("#generate").click()
+    engine.write(" somewhere")
+    window.says(NEW, "somewhere")
+    engine.crash()
+    window.says("#notice .problem", "The engine stopped.")
+    assert (window.text(".story"), window.text(".report")) == (story, report)
+    window.at("#prediction .outcome-miss").wait_for()
+    engine.release()
+    window.generate()
+    window.says("#report", "MISS")
+    assert window.text("#notice") == ""
+
+
+def test_a_download_shows_how_far_it_is(visit: Open, engine: FakeBackend) -> None:
+    window = visit()
+    engine.hold("load")
+    window.choose_model("openai-community/gpt2")
+    window.says("#model", "Downloaded when first used")
+    window.at("#generate").click()
+    engine.reached("load")
+    for share in (0.25, 0.75):
+        engine.status = EngineStatus("downloading", "GPT-2", progress=share)
+        bar = window.at("#download .progress")
+        expect(bar).to_have_attribute("aria-valuenow", f"{100 * share:.0f}")
+    engine.release()
+    window.says("#report", "MISS")
+    expect(window.at("#download .download")).to_have_count(0)
+
+
+def test_a_mistake_is_told_in_sight_and_the_result_is_the_earlier_run_s(
+    visit: Open, engine: FakeBackend
+) -> None:
+    window = visit()
+    window.write("The old owl")
+    window.generate()
+    story, report = window.text(".story"), window.text(".report")
+    earlier, problem = window.at("#origin .origin-earlier"), window.at("#notice .problem")
+    for size in ((1280, 800), (390, 844)):
+        window.resize(*size)
+        expect(earlier).to_be_hidden()
+        window.write("Once " * 300)
+        window.page.evaluate("document.getElementById('history').scrollIntoView()")
+        window.page.keyboard.press("Control+Enter")
+        expect(problem).to_contain_text("room for 150 tokens")
+        expect(problem).to_be_in_viewport(ratio=1)
+        expect(earlier).to_be_visible()
+        faded = "Number(getComputedStyle(document.querySelector('#story')).opacity) < 1"
+        assert window.page.evaluate(faded)
+        window.write("   ")
+        window.at("#generate:enabled").click()
+        expect(problem).to_contain_text("prompt is empty")
+        assert (window.text(".story"), window.text(".report")) == (story, report)
+        window.write("The old owl")
+        expect(problem).to_have_count(0)
+    assert len(engine.asked) == 1
+
+
+def test_a_notice_outlives_what_was_typed_before_the_press(visit: Open) -> None:
+    window = visit()
+    late: list[Route] = []
+    window.page.route("**/run/**", lambda route: late.append(route))
+    with window.page.expect_request("**/run/**"):
+        window.write("   ")
+    window.page.unroute("**/run/**")
+    window.page.evaluate("document.getElementById('generate').click()")
+    window.says("#notice", "prompt is empty")
+    answers = [route.request for route in late]
+    for route in late:
+        route.continue_()
+    for each in answers:
+        response = each.response()
+        assert response is not None
+        response.finished()
+    expect(window.at("#prediction")).to_have_text(re.compile("empty"))
+    window.let_be_filled_in()
+    window.says("#notice", "prompt is empty")
+
+    # How a change's event, whenever Gradio carries it out, asks what to leave of a notice.
+    left = "keptNotice('what the press was answered')"
+    assert window.page.evaluate(left) != ""
+    window.page.evaluate("document.getElementById('status_is_new').click()")  # there is news
+    assert window.page.evaluate(left) != ""
+    window.write("The old owl")
+    expect(window.at("#notice .problem")).to_have_count(0)
+    assert window.page.evaluate(left) == ""
