@@ -115,7 +115,7 @@ class PrefixStore:
 
     def _write(self, parent: str, name: str, tokens: tuple[int, ...], block: np.ndarray) -> None:
         arrays = {"tokens": np.array(tokens, np.int32), "block": block}
-        content = save(arrays, {"crc32": str(zlib.crc32(block))})
+        content = save(arrays, {"crc32": str(zlib.crc32(block.data))})
         while self._files and self._size() + len(content) > self._limit_bytes:
             self._remove(next(iter(self._files)))
         path = self._folder / f"{parent}-{name}{SUFFIX}"

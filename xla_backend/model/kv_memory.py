@@ -53,8 +53,7 @@ class KVMemory:
 
     def content(self, address: int) -> np.ndarray:
         """A block's bytes, to be read or written."""
-        place = (ctypes.c_uint8 * self.block_bytes).from_address(address)
-        return np.frombuffer(place, np.uint8)
+        return np.ctypeslib.as_array((ctypes.c_uint8 * self.block_bytes).from_address(address))
 
     def copy(self, address: int) -> int:
         """The address of a new block with the same content; raises as `take`."""
