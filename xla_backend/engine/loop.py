@@ -59,7 +59,7 @@ class Watched(Protocol):
     """Who asked for a work."""
 
     is_stopped: bool
-    on_stop: Callable[[], None]
+    on_stop: Callable[[], object]
 
     def fail(self, error: BaseException) -> None:
         """Is told what ended it."""
