@@ -351,6 +351,7 @@ def what_came(engine: Backend | BackendProcess, folder: str, options: Any) -> tu
     return result.cache.value, result.text
 
 
+@pytest.mark.release
 def test_what_a_recording_will_meet_is_known_beforehand(small_gpt2: Path, tmp_path: Path) -> None:
     # Weights of its own: what another engine of this process has compiled is not stored again.
     folder = str(checkpoints.whisper(tmp_path / "speech", seed=17))
@@ -384,6 +385,7 @@ def test_what_a_recording_will_meet_is_known_beforehand(small_gpt2: Path, tmp_pa
 # --- the engine's process, the command line -------------------------------------------------------
 
 
+@pytest.mark.release
 def test_through_the_engines_process(engine: Backend, folder: str, tmp_path: Path) -> None:
     backend = BackendProcess(rules=RULES, default_model=None)
     try:
@@ -411,6 +413,7 @@ def test_through_the_engines_process(engine: Backend, folder: str, tmp_path: Pat
         backend.close()
 
 
+@pytest.mark.release
 def test_the_command_line(folder: str, tmp_path: Path) -> None:
     soundfile.write(tmp_path / "one.wav", tone(3.0), RATE)
     soundfile.write(tmp_path / "two.flac", tone(1.0), RATE)
