@@ -117,7 +117,7 @@ def main() -> None:
         first = (result.first_call.outcome.value, result.first_call.made_at)
         answers.append((result.cache.value, key, [token.id for token in result.tokens], first))
     backend.close()
-    left = [path.name for path in xla_folder._folder.iterdir()]  # noqa: SLF001
+    left = [path.name for path in xla_folder._folder.iterdir()]
     print(json.dumps({"answers": answers, "left": left, "log": log.getvalue()}))
 
 
