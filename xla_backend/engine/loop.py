@@ -59,7 +59,7 @@ class Watched(Protocol):
     """Who asked for a work."""
 
     is_stopped: bool
-    on_stop: Callable[[], None]
+    on_stop: Callable[[], object]
 
     def fail(self, error: BaseException) -> None:
         """Is told what ended it."""
@@ -112,11 +112,7 @@ class Loop:
     def submit(self, steps: Generator[Wish, Any, None], asker: Watched) -> None:
         """Takes a work; returns at once. Its errors go to who asked."""
         work = _Work(steps, asker)
-
-        def stop() -> None:
-            self.post(lambda: self._stop(work))
-
-        asker.on_stop = stop
+        asker.on_stop = lambda: self.post(lambda: self._stop(work))
         self.background.begin_request()
         if not self.post(lambda: self._step(work)):
             self._fail(work, EngineStopped(CLOSED))

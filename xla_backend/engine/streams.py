@@ -27,7 +27,7 @@ class Stream(AnyStream[Chunk, Result], Generic[Chunk, Result]):
         """Nothing has come yet."""
         self.result: Result | None = None
         self.is_stopped = False
-        self.on_stop: Callable[[], None] = lambda: None
+        self.on_stop: Callable[[], object] = lambda: None
         self._started = threading.Event()
         self._items: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._has_ended = False

@@ -28,6 +28,7 @@ from tests.xla_backend.engine.fake_functions import (
 )
 from xla_backend import Backend, BucketRules, CacheOutcome, GenerationOptions, ModelUnavailable
 from xla_backend.checkpoints.models import ModelFiles
+from xla_backend.checkpoints.speech_input import SpeechInput, SpeechPrompt
 from xla_backend.compilation import naming
 from xla_backend.compilation.function_cache import Built
 from xla_backend.compilation.store import Store
@@ -54,6 +55,12 @@ def encode(text: str) -> list[int]:
 def said(prompt: str, most: int) -> str:
     """The text that a prompt gets, in the pool and on padded keys."""
     return "".join(chr(FIRST + id) for id in text_alone(encode(prompt), most) if id != END)
+
+
+def heard_ids(prompt: SpeechPrompt) -> list[int]:
+    """What a window's sound and language are to the fake: a prompt."""
+    sound = int(1000 * np.abs(prompt.features).sum())
+    return [id % VOCABULARY for id in (*prompt.decoder_prompt, sound)]
 
 
 class Gate:
@@ -199,27 +206,30 @@ class FakeBuilder:
 
 
 class FakeModel:
-    """See `Engine`."""
+    """See `Engine`. A speech model's input is real."""
 
     tokenizer = FakeTokenizer()
-    context_length = CONTEXT
-    has_pool = True
     kv_block_bytes = BLOCK_BYTES
-    speech: Any = None
+    tokens = Engine.tokens
 
     def __init__(self, files: ModelFiles, steps: Steps, store: Store | None) -> None:
         steps.call(f"load {files.info.name}")
         self._steps = steps
         self.info = dataclasses.replace(files.info, loaded=True)
         self.identity = files.info.name
+        self.context_length = files.info.context_length
         self.functions = FakeBuilder(files.info, steps, store)
-
-    tokens = Engine.tokens
+        self.speech = None
+        if files.info.family == "speech":
+            self.speech = SpeechInput.load(files.folder, files.generation_config, files.config)
+        self.has_pool = self.speech is None
 
     def start(
         self, functions: Any, key: CacheKey, prompt: Any, options: GenerationOptions
     ) -> FakeGeneration:
         self._steps.call(f"prefill {self.info.name}")
+        if isinstance(prompt, SpeechPrompt):
+            prompt = heard_ids(prompt)
         assert len(prompt) <= key.padded_length
         assert options.max_new_tokens <= key.max_new_tokens
         advance = f"advance {self.info.name}"
@@ -227,6 +237,10 @@ class FakeModel:
 
     def check(self, options: GenerationOptions) -> None:
         """Nothing can be wrong."""
+
+    def detected_language(self, generation: FakeGeneration) -> str:
+        """Always German."""
+        return "de"
 
     def is_eos(self, token_id: int) -> bool:
         return token_id == END
@@ -249,13 +263,17 @@ class FakeRegistry:
 
 @contextlib.contextmanager
 def fake_backend(
-    steps: Steps, store: Path | str = "off", rules: BucketRules | None = None, **how: Any
+    steps: Steps,
+    store: Path | str = "off",
+    rules: BucketRules | None = None,
+    registry: Any = None,
+    **how: Any,
 ) -> Iterator[Backend]:
-    """An engine over fake models."""
+    """An engine over fake models, or over those of a real registry, whose weights nobody reads."""
     kept = None if store == "off" else Store(Path(store))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loaded_models, "Engine", lambda files, _: FakeModel(files, steps, kept))
-        backend = Backend(FakeRegistry(), rules or BucketRules(), store=store, **how)  # type: ignore[arg-type]
+        backend = Backend(registry or FakeRegistry(), rules or BucketRules(), store=store, **how)
         yield backend
         steps.open_all()
         backend.close()

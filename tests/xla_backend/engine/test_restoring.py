@@ -82,6 +82,7 @@ def test_the_first_call_of_a_restored_key_is_the_one_that_compiled(
     assert [a.first_call for a in reported.answers] == [compiled] * 2
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("make", [checkpoints.opt, checkpoints.t5])
 def test_other_families_are_restored_as_well(make: Callable[..., Path], tmp_path: Path) -> None:
     """Their functions have other arguments and results, about which HLO stubs must be right."""
@@ -143,6 +144,7 @@ def test_damaged_entries_are_set_aside_and_made_anew(
     assert isinstance(store.read_history("auto"), dict)
 
 
+@pytest.mark.release
 def test_entries_that_are_whole_but_make_no_sense_are_made_anew(
     model: Path, filled: tuple[Path, Told], store: Store
 ) -> None:
@@ -170,6 +172,7 @@ def test_entries_that_are_whole_but_make_no_sense_are_made_anew(
     assert again.tokens == filled[1].tokens
 
 
+@pytest.mark.release
 def test_two_processes_fill_one_folder_at_once(
     model: Path, filled: tuple[Path, Told], tmp_path: Path
 ) -> None:

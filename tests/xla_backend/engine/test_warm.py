@@ -128,6 +128,7 @@ def test_every_combination_has_its_line(tmp_path: Path, capfd: pytest.CaptureFix
     ]
 
 
+@pytest.mark.release
 def test_someone_who_watches_sees_a_progress_bar(model: str, tmp_path: Path) -> None:
     """In a process and a terminal of its own: also what `XLA_BACKEND_STORE` is for."""
     ours, theirs = pty.openpty()
