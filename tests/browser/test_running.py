@@ -24,7 +24,7 @@ def test_a_run_is_told_step_by_step_and_nothing_jumps(visit: Open, engine: FakeB
     engine.hold("load", "make", "prefill", "text")
     window.at("#generate").click()
     window.at("#status .status-loading").wait_for()
-    window.says("#report .busy", "Making the function for this shape")
+    window.says("#report .busy", "Compiling this shape")
     engine.release("load")
     window.at("#status .status-compiling").wait_for()
     window.set_number("max_new_tokens", 33)  # the page stays live
@@ -146,7 +146,7 @@ def test_who_waits_is_told_so_and_a_stop_then_takes_no_turn(
     first.at("#status .status-generating").wait_for()
     engine.hold("turn")
     second.at("#generate").click()
-    second.says("#report", "WAITS", "Waiting for others")
+    second.says("#report", "WAITS", "Queued.")
     second.says("#status .status-before", "1 request before yours")
     second.at("#stop").click()
     second.says("#notice", "Stopped before it began.")
