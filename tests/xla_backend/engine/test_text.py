@@ -25,10 +25,11 @@ from xla_backend import (
     InvalidRequest,
     ModelUnavailable,
 )
-from xla_backend.engine import row_scheduler, text
+from xla_backend.engine import text
 from xla_backend.engine.streams import Stream
 from xla_backend.interface.buckets import pool_key
 from xla_backend.interface.requests import TextRequest
+from xla_backend.rows import scheduler as row_scheduler
 
 MISS, HIT = CacheOutcome.MISS, CacheOutcome.HIT
 PROMPT = "Once upon a time there was a young fox"  # read in three chunks, and not soon at an end
