@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.browser.visit import Visit
@@ -63,6 +64,7 @@ def test_tokens_are_shaded_and_read_with_the_keyboard(visit: Open, engine: FakeB
     expect(tokens.first).to_be_hidden()
 
 
+@pytest.mark.release
 def test_runs_are_rerun_pinned_deleted_exported_and_brought_back(
     visit: Open, engine: FakeBackend
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import pytest
 from playwright.sync_api import Route, expect
 
 from tests.browser.visit import Visit
@@ -17,6 +18,7 @@ PLACES = "['#story', '#report', '#entries'].map((each) => document.querySelector
 NEW = "#story .story-new"
 
 
+@pytest.mark.release
 def test_a_run_is_told_step_by_step_and_nothing_jumps(visit: Open, engine: FakeBackend) -> None:
     window = visit()
     window.write("A tale")
@@ -70,6 +72,7 @@ def test_each_press_draws_a_seed_unless_one_is_held(visit: Open, engine: FakeBac
     assert engine.asked[-1][2].seed == seeds[-1]
 
 
+@pytest.mark.release
 def test_a_text_that_was_cut_is_copied_and_continued(visit: Open, engine: FakeBackend) -> None:
     window = visit(390, 844, permissions=["clipboard-read", "clipboard-write"])
     window.write("The old owl")
@@ -137,6 +140,7 @@ def test_a_visitor_who_leaves_stops_the_run_and_keeps_nobody_waiting(
     other.says("#report", "End to end")
 
 
+@pytest.mark.release
 def test_who_waits_is_told_so_and_a_stop_then_takes_no_turn(
     visit: Open, engine: FakeBackend
 ) -> None:

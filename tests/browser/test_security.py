@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import httpx
+import pytest
 from gradio_client import Client
 
 from playground.context.runs import Shown
@@ -77,6 +78,7 @@ def watched(window: Visit) -> list[str]:
     return dialogs
 
 
+@pytest.mark.release
 def test_what_is_sent_stays_text_and_is_told_to_no_program(
     visit: Open, site: ApiPage, engine: FakeBackend
 ) -> None:
