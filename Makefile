@@ -1,5 +1,5 @@
 # make run   serves the page          make lint         ruff, lint and format; mypy, types
-# make test  the tests, in ten minutes on two cores     make screenshots  the README's pictures
+# make test  the tests                    make screenshots  the README's pictures
 # make release-test  what takes hours: each model family as users get it, the wheel, load
 # make bench  takes every measure, or one: make bench ARGS=crowd
 # make load   50 clients for 5 minutes    make fuzz    requests of any shape
