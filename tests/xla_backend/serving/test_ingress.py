@@ -97,9 +97,11 @@ def test_a_request_is_routed_by_its_model_and_a_session_by_its_salt(
         return handle.chosen
 
     client.post("/v1/chat/completions", json=CHAT)  # now its fingerprint is known
-    assert chosen() == {"stream": True, "multiplexed_model_id": "gpt2-stories", "session_id": ""}
+    own = chosen()
+    assert own["session_id"].startswith("v1 ")
+    assert (own["stream"], own["multiplexed_model_id"]) == (True, "gpt2-stories")
     one, again, other = (chosen(cache_salt=salt)["session_id"] for salt in ("a", "a", "b"))
-    assert one == again != other
+    assert one == again != other != own["session_id"]
 
 
 def test_a_stream_is_sent_as_it_comes(client: TestClient) -> None:
