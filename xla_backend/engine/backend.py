@@ -21,7 +21,7 @@ from xla_backend.engine.example_functions import ExampleFunctions
 from xla_backend.engine.function_maker import FunctionMaker
 from xla_backend.engine.function_resolver import FunctionResolver
 from xla_backend.engine.loaded_models import LoadedModels
-from xla_backend.engine.loop import READY, Loop
+from xla_backend.engine.loop import Loop
 from xla_backend.engine.pools import Pools
 from xla_backend.engine.streams import Stream
 from xla_backend.engine.text import Text, TextStream
@@ -267,10 +267,7 @@ class Backend(AnyBackend):
             queue_s = max(0.0, time.perf_counter() - started)
             detail = f"{request.example.title}, batch of {request.batch_size}"
             self._loop.tell(EngineStatus("measuring", detail))
-            try:
-                comparison = self._example_functions.compare(request)
-            finally:
-                self._loop.tell(READY)
+            comparison = self._example_functions.compare(request)
             return dataclasses.replace(comparison, queue_s=queue_s)
 
         with self._loop.background.request():

@@ -57,13 +57,16 @@ class FunctionMaker:
         """
 
         def build() -> Built[KeyFunctions]:
-            with self._loop.compiling:
-                return engine.functions.build(key, on_step, rows)
+            try:
+                with self._loop.compiling:
+                    return engine.functions.build(key, on_step, rows)
+            finally:
+                self._loop.tell_beside("make", None)
 
         def on_step(step: Literal["trace", "compile"]) -> None:
             enter(step)
             state: Literal["tracing", "compiling"] = "tracing" if step == "trace" else "compiling"
-            self._loop.tell(EngineStatus(state, str(key)))
+            self._loop.tell_beside("make", EngineStatus(state, str(key)))
 
         def get() -> Value:
             return then(self._cache.get(engine.info.name, key, build, rows))

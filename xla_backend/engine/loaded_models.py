@@ -16,7 +16,7 @@ prepare_environment()  # before TensorFlow is imported, by this module or anothe
 from xla_backend.checkpoints.models import Download, Registry  # noqa: E402
 from xla_backend.compilation.compiler import Compiler  # noqa: E402
 from xla_backend.compilation.store import Store  # noqa: E402
-from xla_backend.engine.loop import READY, Loop  # noqa: E402
+from xla_backend.engine.loop import Loop  # noqa: E402
 from xla_backend.model.engine import Engine  # noqa: E402
 
 
@@ -51,14 +51,14 @@ class LoadedModels:
         start = time.perf_counter()
         if model not in self._engines:
             loading = EngineStatus("loading", model)
-            self._loop.tell(loading)
+            self._loop.tell_beside("load", loading)
             try:
                 files = self._registry.locate(model, on_progress=self._tell_download)
                 if self._loop.status.state == "downloading":
-                    self._loop.tell(loading)
+                    self._loop.tell_beside("load", loading)
                 self._engines[model] = Engine(files, self._compiler)
             finally:
-                self._loop.tell(READY)
+                self._loop.tell_beside("load", None)
         return self._engines[model], time.perf_counter() - start
 
     def infos(self) -> list[ModelInfo]:
@@ -71,4 +71,5 @@ class LoadedModels:
         self._engines.clear()
 
     def _tell_download(self, download: Download) -> None:
-        self._loop.tell(EngineStatus("downloading", str(download), progress=download.share))
+        status = EngineStatus("downloading", str(download), progress=download.share)
+        self._loop.tell_beside("load", status)

@@ -24,6 +24,8 @@ from xla_backend.interface.timing import BusyClock
 from xla_backend.rows.scheduler import RowScheduler, Seat
 
 READY = EngineStatus("ready")
+ALIVE_S = 5.0
+"""After so long without news an engine at work says its status again, lest it be taken for hung."""
 CLOSED = "The engine was closed."
 
 Value = TypeVar("Value")
@@ -97,6 +99,9 @@ class Loop:
         self.background = Background(on_change)
         self.compiling = BusyClock()
         self.status = READY.replace(since=time.perf_counter())
+        self._own = READY
+        self._beside: dict[str, EngineStatus] = {}
+        self._told = 0.0
         self._on_status = on_status
         self._changed = threading.Condition()
         # Guarded by the condition:
@@ -144,16 +149,35 @@ class Loop:
             return not self._ending
 
     def tell(self, status: EngineStatus) -> None:
-        """Says what the engine does from now on.
+        """Says what the thread does from now on; what is said again goes on.
 
-        Args:
-            status: its `since` is set here; what is said again goes on.
+        What is done beside it takes longer, and so goes before: `status` tells that.
         """
+        self._own = status
+        self._show(next(iter(self._beside.values()), status))
+
+    def tell_beside(self, what: str, status: EngineStatus | None) -> None:
+        """Says what is done beside the thread from now on; None where it is over."""
+        if status is not None:
+            self._beside[what] = status
+            self._show(status)
+            return
+        self._beside.pop(what, None)
+        if self._own.state != "ready":
+            self.tell(self._own)
+        self.post(lambda: None)  # says so if nothing is left to do
+
+    def _show(self, status: EngineStatus) -> None:
         before = self.status
         is_same = (before.state, before.detail) == (status.state, status.detail)
         goes_on = is_same or before.state == status.state == "downloading"
         self.status = status.replace(since=before.since if goes_on else time.perf_counter())
-        if self._on_status is not None and self.status != before:
+        if self.status != before:
+            self._say()
+
+    def _say(self) -> None:
+        self._told = time.perf_counter()
+        if self._on_status is not None:
             self._on_status(self.status)
 
     def close(self) -> None:
@@ -176,6 +200,8 @@ class Loop:
                 self._step(self._turns.popleft(), has_turn=True)
             if not (self._turns or self._parked or self._pools):
                 self.tell(READY)
+            elif (self._turns or self._pools) and time.perf_counter() - self._told > ALIVE_S:
+                self._say()
         for work in [*self._turns, *self._parked]:
             self._fail(work, EngineStopped(CLOSED))
 

@@ -128,13 +128,16 @@ class Text:
         pool = self._pools.of(engine)
         row = pool.row(prompt_ids, self._request.cache_salt, self._request.options)
 
+        status = EngineStatus("generating", str(wanted))
+
         def on_tokens() -> bool:
+            self._loop.tell(status)  # others may have told something else meanwhile
             new = row.token_ids[row.prompt_tokens + self._known :]
             return self._write(new) and not self._stream.is_stopped
 
         def begins() -> bool:
             if self._begins():
-                self._loop.tell(EngineStatus("generating", str(wanted)))
+                self._loop.tell(status)
             return self._has_begun
 
         seat = Seat(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 from xla_backend.engine.function_maker import FunctionMaker
-from xla_backend.engine.loop import READY, Loop
+from xla_backend.engine.loop import Loop
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.results import CacheOutcome
 from xla_backend.prediction.history import History
@@ -54,7 +54,6 @@ class WarmUp:
         for key in keys:
             start = time.perf_counter()
             outcome = self._maker.now(engine, key, lambda phase: None, warmed, rows).result()
-            self._loop.tell(READY)
             if on_progress is not None:
                 on_progress(key, outcome, time.perf_counter() - start)
         self._history.save()

@@ -262,6 +262,16 @@ class FakeRegistry:
 
 
 @contextlib.contextmanager
+def fake_models(steps: Steps, store: Path | str = "off") -> Iterator[None]:
+    """Within it, models that are loaded are fakes; their weights nobody reads."""
+    kept = None if store == "off" else Store(Path(store))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loaded_models, "Engine", lambda files, _: FakeModel(files, steps, kept))
+        yield
+        steps.open_all()
+
+
+@contextlib.contextmanager
 def fake_backend(
     steps: Steps,
     store: Path | str = "off",
@@ -269,10 +279,8 @@ def fake_backend(
     registry: Any = None,
     **how: Any,
 ) -> Iterator[Backend]:
-    """An engine over fake models, or over those of a real registry, whose weights nobody reads."""
-    kept = None if store == "off" else Store(Path(store))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loaded_models, "Engine", lambda files, _: FakeModel(files, steps, kept))
+    """An engine over fake models, of any name or those of a registry."""
+    with fake_models(steps, store):
         backend = Backend(registry or FakeRegistry(), rules or BucketRules(), store=store, **how)
         yield backend
         steps.open_all()

@@ -54,18 +54,18 @@ class Words(AnyStream[str, GenerationResult]):
 
 
 def run(*streams: Words, waited_s: float = 0.0) -> list[tuple[int, object]]:
-    async def chunks() -> list[tuple[int, object]]:
+    async def chunks(threads: ThreadPoolExecutor) -> list[tuple[int, object]]:
         lines = [Line(waited_s) for _ in streams]
-        with ThreadPoolExecutor(4) as threads:
-            runs = Runs(threads, lines, [lambda each=each: each for each in streams])
-            for line in lines:
-                line.may_begin.set()
-            try:
-                return [chunk async for chunk in runs.chunks()]
-            finally:
-                runs.leave()
+        runs = Runs(threads, lines, [lambda each=each: each for each in streams])
+        for line in lines:
+            line.may_begin.set()
+        try:
+            return [chunk async for chunk in runs.chunks()]
+        finally:
+            runs.leave()
 
-    return asyncio.run(chunks())
+    with ThreadPoolExecutor(4) as threads:  # whose end the event loop must not wait for
+        return asyncio.run(chunks(threads))
 
 
 def test_pieces_come_in_order_and_the_result_is_the_last() -> None:

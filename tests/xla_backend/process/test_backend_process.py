@@ -1,7 +1,7 @@
 """Tests of `backend_process` and of the child's `engine_process`.
 
-The first half has an engine that only pretends, so that every moment can be chosen. The second half
-runs a real engine in a real child, and kills it for real.
+The first half has models without XLA, so that every moment can be chosen. The second half runs a
+real engine in a real child, and kills it for real.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
@@ -25,6 +24,7 @@ import pytest
 from tests.checkpoints import gpt2
 from tests.holding import Hold
 from tests.waiting import wait_until
+from tests.xla_backend.engine.fake_model import FakeRegistry, Steps, fake_models, said
 from xla_backend import (
     BackendError,
     BackendProcess,
@@ -41,7 +41,7 @@ from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.child_process.channel import Channel
 from xla_backend.child_process.parent_side import ChildProcess
-from xla_backend.interface.results import PrefixCacheUse
+from xla_backend.engine import row_scheduler
 from xla_backend.process import supervisor
 from xla_backend.process.engine_process import EngineProcess
 from xla_backend.process.messages import Request, Settings
@@ -53,115 +53,7 @@ HALF = GenerationOptions(max_new_tokens=500)
 LONG = GenerationOptions(max_new_tokens=1000)
 
 
-# --- the child's side, with an engine that pretends -----------------------------------------------
-
-
-class PretendedStream:
-    """Waits for those before it; gives its chunks only when told to, a whole text at once."""
-
-    def __init__(
-        self, backend: PretendedBackend, prompt: str, in_chunks: bool, should_start: Callable
-    ) -> None:
-        self._backend = backend
-        self._prompt = prompt
-        self._in_chunks = in_chunks
-        self._should_start = should_start
-        self.stopped = threading.Event()
-        self.result: str | None = None
-
-    def __iter__(self) -> Iterator[str]:
-        turns, queue = self._backend.turns, self._backend.queue
-        with turns:
-            turns.wait_for(lambda: queue[0] is self or self.stopped.is_set())
-            is_next = queue[0] is self
-        try:
-            if is_next and self._should_start():
-                self._backend.prompts.append(self._prompt)
-                yield from self._chunks() if self._in_chunks else self._whole()
-        finally:
-            with turns:
-                queue.remove(self)
-                turns.notify_all()
-
-    def _chunks(self) -> Iterator[str]:
-        for chunk in ("one ", "two ", "three "):
-            self._backend.gate.acquire()
-            if self.stopped.is_set():
-                self.result = "stopped"
-                return
-            yield chunk
-        self.result = "complete"
-
-    def _whole(self) -> Iterator[str]:
-        if self._prompt == "wait":
-            self._backend.gate.acquire()
-        if self._prompt == "starved":
-            raise MemoryError
-        if self._prompt == "bug":
-            raise ZeroDivisionError("first line\nsecond line")
-        if not self._prompt:
-            raise InvalidRequest("the prompt is empty.")
-        self.result = self._prompt.upper()
-        yield self.result
-
-    def stop(self) -> None:
-        self.stopped.set()
-        with self._backend.turns:
-            if self._backend.queue[:1] == [self]:
-                self._backend.gate.release()
-            self._backend.turns.notify_all()
-
-
-class PretendedBackend:
-    """Records what it is asked for."""
-
-    def __init__(self, **settings: Any) -> None:
-        self.prompts: list[str] = []
-        self.streams: list[PretendedStream] = []
-        self.gate = threading.Semaphore(0)
-        self.turns = threading.Condition()
-        self.queue: list[PretendedStream] = []
-        PretendedBackend.last = self
-
-    def load(self, model: str) -> str:
-        if model == "unknown":
-            raise ModelUnavailable("there is no model 'unknown'.")
-        return model
-
-    def stream(
-        self,
-        model: str,
-        prompt: str,
-        options: Any,
-        *,
-        in_chunks: bool,
-        should_start: Callable[[], bool],
-        **how: Any,
-    ) -> PretendedStream:
-        self.streams.append(PretendedStream(self, prompt, in_chunks, should_start))
-        self.queue.append(self.streams[-1])
-        return self.streams[-1]
-
-    def models(self) -> list[Any]:
-        return []
-
-    def cached_functions(self) -> list[Any]:
-        return []
-
-    def past(self) -> dict[str, Any]:
-        return {}
-
-    def stored_keys(self) -> list[Any]:
-        return []
-
-    def prefix_cache(self) -> PrefixCacheUse:
-        return PrefixCacheUse()
-
-    def prefetching(self) -> list[Any]:
-        return []
-
-    def close(self) -> None:
-        pass
+# --- the child's side, over models without XLA ----------------------------------------------------
 
 
 class ParentSide:
@@ -169,9 +61,14 @@ class ParentSide:
 
     def __init__(self) -> None:
         ours, theirs = Pipe()
-        self.channel = Channel(ours)
+        self.channel, self.steps = Channel(ours), Steps()
         settings = Settings(
-            Registry(), BucketRules(), preload="unknown", store="off", warm_up=None, log_level=0
+            FakeRegistry(),  # type: ignore[arg-type]
+            BucketRules(),
+            preload="unknown",
+            store="off",
+            warm_up=None,
+            log_level=0,
         )
         self.engine = EngineProcess(Channel(theirs), settings)
         self.threads = [
@@ -180,130 +77,152 @@ class ParentSide:
         ]
         for thread in self.threads:
             thread.start()
-        self.reply("ready")  # although the model to preload is unknown
 
-    @property
-    def backend(self) -> PretendedBackend:
-        return PretendedBackend.last
+    def ask(self, number: int, kind: Any = "generate", prompt: str = "fox", salt: str = "") -> None:
+        self.channel.send(("request", Request(number, kind, "m", prompt, SHORT, cache_salt=salt)))
 
-    def ask(self, number: int, kind: Any, prompt: str = "") -> None:
-        self.channel.send(("request", Request(number, kind, "model", prompt)))
-
-    def reply(self, *kinds: str) -> tuple[str, int | None, Any]:
+    def told(self, *kinds: str) -> tuple[str, int | None, Any]:
         """The next message that is of one of these kinds, or any reply to a request."""
         while True:
             message = self.channel.receive()
             if message[0] in (kinds or ("chunk", "result", "error", "dropped")):
                 return message
 
+    def stop(self, number: int) -> None:
+        """Sends it, and waits until it has arrived."""
+        self.channel.send(("stop", number))
+        wait_until(lambda: any(one.is_stopped for one in self.engine._active))
+
+    def join(self) -> None:
+        for thread in self.threads:
+            thread.join()
+
 
 @pytest.fixture
-def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[ParentSide]:
-    module = types.ModuleType("xla_backend.engine.backend")
-    module.Backend = PretendedBackend
-    monkeypatch.setitem(sys.modules, "xla_backend.engine.backend", module)
+def parent() -> Iterator[ParentSide]:
     side = ParentSide()
-    yield side
-    side.channel.send(("close", None))
-    for thread in side.threads:
-        thread.join()
-        assert not thread.is_alive()
+    with fake_models(side.steps):
+        side.told("ready")  # although the model to preload is unknown
+        side.ask(100)
+        assert side.told()[:2] == ("result", 100)
+        yield side
+        side.channel.send(("close", None))
+    side.join()
 
 
-def test_requests_are_served_in_the_order_of_arrival(parent: ParentSide) -> None:
+def test_requests_begin_in_the_order_of_arrival(parent: ParentSide) -> None:
     for number in range(20):
-        parent.ask(number, "generate", f"prompt {number}")
-    replies = [parent.reply() for _ in range(20)]
-    assert set(replies) == {("result", number, f"PROMPT {number}") for number in range(20)}
-    assert parent.backend.prompts == [f"prompt {number}" for number in range(20)]
+        parent.ask(number)
+    messages = [parent.told("started", "result") for _ in range(40)]
+    for kind in ("started", "result"):
+        assert [number for told, number, _ in messages if told == kind] == list(range(20))
+    assert {result.text for kind, _, result in messages if kind == "result"} == {said("fox", 4)}
+
+
+def test_rows_are_answered_beside_each_other(
+    parent: ParentSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_scheduler, "CHUNK_S", 0.0)  # a token a chunk
+    parent.ask(1, salt="a")
+    assert parent.told()[1] == 1
+    gate = parent.steps.hold("decode")
+    parent.ask(2, salt="a")
+    gate.wait()
+    parent.ask(3, salt="a")
+    wait_until(lambda: parent.engine._backend._loop._inbox)
+    gate.open()
+    messages = [parent.told("started", "result") for _ in range(4)]
+    assert [message[:2] for message in messages[:2]] == [("started", 2), ("started", 3)]
+    assert {message[2].text for message in messages[2:]} == {said("fox", 4)}
+
+
+def test_the_state_is_told_before_a_reply_that_changed_it(parent: ParentSide) -> None:
+    for number, salt in ((1, ""), (2, "a"), (3, "a")):
+        parent.ask(number, salt=salt)
+        _, _, snapshot = parent.told("snapshot")
+        while (message := parent.told("snapshot", "result"))[0] != "result":
+            snapshot = message[2]
+        entry = next(entry for entry in snapshot.entries if entry.key == message[2].key)
+        assert entry.hits == {1: 1, 2: 0, 3: 1}[number]
+        assert snapshot.past["m"][entry.key].times == {1: 2, 2: 1, 3: 2}[number]
 
 
 def test_errors_are_told_and_the_engine_goes_on(
     parent: ParentSide, caplog: pytest.LogCaptureFixture
 ) -> None:
-    parent.ask(1, "generate", "")
-    kind, number, error = parent.reply()
+    parent.ask(1, prompt="")
+    kind, number, error = parent.told()
     assert (kind, number, type(error)) == ("error", 1, InvalidRequest)
-    assert str(error) == "the prompt is empty."
-    parent.ask(2, "generate", "bug")
-    kind, number, error = parent.reply()
+    assert "The prompt is empty" in str(error)
+    parent.steps.fail("advance", ZeroDivisionError("first line\nsecond line"))
+    parent.ask(2)
+    kind, number, error = parent.told()
     assert (kind, number, type(error)) == ("error", 2, BackendError)
     assert "ZeroDivisionError: first line)" in str(error)
     assert "second line" not in str(error)
     assert "Traceback" in caplog.text, "the log has the whole of it"
-    parent.ask(3, "generate", "next")
-    assert parent.reply() == ("result", 3, "NEXT")
+    parent.ask(3)
+    assert parent.told()[:2] == ("result", 3)
 
 
-def test_stop_reaches_a_stream_between_its_chunks(parent: ParentSide) -> None:
-    parent.ask(1, "stream", "story")
-    parent.backend.gate.release()
-    assert parent.reply() == ("chunk", 1, "one ")
-    parent.channel.send(("stop", 1))
-    assert parent.reply() == ("result", 1, "stopped")
-
-
-def test_stop_of_a_request_that_waits_drops_it_at_once(parent: ParentSide) -> None:
-    parent.ask(1, "generate", "wait")
-    parent.ask(2, "stream", "never begun")
-    parent.ask(3, "generate", "served")
-    wait_until(lambda: len(parent.backend.streams) == 3)
-    parent.channel.send(("stop", 2))
-    assert parent.reply() == ("dropped", 2, None)
-    parent.backend.gate.release()
-    replies = {parent.reply(), parent.reply()}
-    assert replies == {("result", 1, "WAIT"), ("result", 3, "SERVED")}
-    assert parent.backend.prompts == ["wait", "served"]
-
-
-def test_stop_of_a_finished_or_unknown_request_does_nothing(parent: ParentSide) -> None:
-    parent.ask(1, "generate", "a")
-    parent.reply()
-    for number in (1, 99):
+def test_a_stop_reaches_a_stream_and_what_waits_and_nothing_else(parent: ParentSide) -> None:
+    gate = parent.steps.hold("advance")
+    parent.ask(1, "stream")
+    gate.wait()
+    parent.ask(2)
+    wait_until(lambda: len(parent.engine._active) == 2)
+    for number in (100, 99):  # ended, and unknown
         parent.channel.send(("stop", number))
-    parent.ask(2, "stream", "b")
-    for _ in range(3):
-        parent.backend.gate.release()
-    assert [parent.reply()[2] for _ in range(4)] == ["one ", "two ", "three ", "complete"]
+    parent.stop(1)
+    parent.channel.send(("stop", 2))
+    wait_until(lambda: all(one.is_stopped for one in parent.engine._active))
+    gate.open()
+    messages = {(kind, number): value for kind, number, value in (parent.told() for _ in range(3))}
+    assert messages["chunk", 1] == messages["result", 1].text == said("fox", 1)
+    assert messages["result", 1].finish == "stopped"
+    assert messages["dropped", 2] is None
 
 
 def test_told_to_drain_it_ends_the_request_at_work_and_leaves_the_rest(
     parent: ParentSide,
 ) -> None:
-    parent.ask(1, "generate", "wait")
-    parent.ask(2, "generate", "left to the successor")
-    assert parent.reply("started")[1] == 1
-    parent.ask(3, "generate", "dropped")
-    parent.channel.send(("stop", 3))
-    assert parent.reply() == ("dropped", 3, None)
+    gate = parent.steps.hold("advance")
+    parent.ask(1)
+    gate.wait()
+    parent.ask(2)
+    wait_until(lambda: len(parent.engine._active) == 2)
     parent.channel.send(("drain", None))
-    wait_until(lambda: parent.engine._draining)
-    parent.backend.gate.release()
-    assert parent.reply() == ("result", 1, "WAIT")
-    assert parent.reply("drained") == ("drained", None, ())
-    assert parent.backend.prompts == ["wait"]
+    wait_until(lambda: any(one.is_handed_over for one in parent.engine._active))
+    gate.open()
+    messages = [parent.told("result", "error", "dropped", "drained") for _ in range(2)]
+    assert [message[:2] for message in messages] == [("result", 1), ("drained", None)]
 
 
 def test_memory_that_runs_out_is_told_and_no_other_request_is_taken_up(parent: ParentSide) -> None:
-    parent.ask(1, "generate", "starved")
-    assert parent.reply("hard_limit")[0] == "hard_limit"
-    parent.ask(2, "generate", "left to the successor")
-    kind, number, error = parent.reply()
+    parent.steps.fail("advance", MemoryError())
+    parent.ask(1)
+    assert parent.told("hard_limit")[0] == "hard_limit"
+    parent.ask(2)
+    kind, number, error = parent.told()
     assert (kind, number, type(error)) == ("error", 1, OutOfMemory)
     assert "fewer beams" in str(error)
     parent.channel.send(("drain", None))
-    parent.reply("drained")
-    assert parent.backend.prompts == ["starved"]
+    assert parent.told("drained", "result")[0] == "drained"
+    assert parent.steps.done.count("prefill m") == 2
 
 
 def test_end_of_the_parent_ends_a_running_stream(parent: ParentSide) -> None:
-    parent.ask(1, "stream", "story")
-    wait_until(lambda: parent.backend.prompts)
+    gate = parent.steps.hold("advance")
+    parent.ask(1, "stream")
+    gate.wait()
+    [running] = parent.engine._active
     parent.channel.close()
-    for thread in parent.threads:
-        thread.join()
-        assert not thread.is_alive()
-    assert parent.backend.streams[0].result == "stopped"
+    wait_until(lambda: running.is_stopped)
+    gate.open()
+    parent.join()
+    result = running.read_all()
+    assert result is not None
+    assert result.finish == "stopped"
 
 
 # --- a real engine in a real child ----------------------------------------------------------------
@@ -324,7 +243,7 @@ class Watched:
         self.statuses.append(status)
 
     def wait_for(self, state: str) -> None:
-        """Waits until the engine, which is held there, comes to a state."""
+        """Waits until the engine comes to a state, in which it stays or is held."""
         wait_until(lambda: self.process.status.state == state)
 
     def generate(
@@ -367,6 +286,7 @@ def test_a_child_says_what_it_does_and_answers(watched: Watched) -> None:
     result = watched.generate()
     assert result.cache is CacheOutcome.MISS
     assert 0 < result.new_tokens <= 4
+    watched.wait_for("ready")
     states = [status.state for status in watched.statuses]
     order = [states.index(state) for state in ("tracing", "compiling", "generating", "ready")]
     assert order == sorted(order)
@@ -493,7 +413,7 @@ def test_prompts_may_hold_any_character(watched: Watched) -> None:
     for prompt in ("\udcff\ud800", "\x00", "🦊🏳️‍🌈", "שלום עולם"):
         with contextlib.suppress(InvalidRequest):
             watched.generate(prompt, BEAMS)
-    assert watched.process.status.state == "ready"
+    watched.wait_for("ready")
 
 
 def test_the_parent_answers_at_once_while_the_engine_compiles(watched: Watched) -> None:
@@ -516,6 +436,7 @@ def test_a_child_killed_while_idle_is_replaced(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     watched.generate()
+    watched.wait_for("ready")
     old = watched.process.pid
     del watched.statuses[:]
     os.kill(old, signal.SIGKILL)
@@ -534,12 +455,13 @@ def test_a_child_killed_at_work_tells_its_callers(
 ) -> None:
     monkeypatch.setattr(supervisor, "NOTE_S", 600.0)  # a busy machine's restart may outlast it
     watched.process.wait_ready(240)
-    with watched.hold.at("compiling"):
-        stream = watched.stream(options=LONG)
-        behind = watched.stream()
-        watched.wait_for("compiling")
+    watched.generate()
+    watched.wait_for("ready")
+    with watched.hold.at("generating"):
+        stream, behind = watched.stream(), watched.stream()
+        watched.wait_for("generating")
         os.kill(watched.process.pid, signal.SIGKILL)
-        with pytest.raises(EngineStopped, match=r"while compiling padded .* new engine"):
+        with pytest.raises(EngineStopped, match=r"while generating padded .* new engine"):
             list(stream)
     # What had not begun is served by the new child.
     list(behind)
