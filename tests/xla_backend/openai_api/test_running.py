@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -64,8 +64,14 @@ def run(*streams: Words, waited_s: float = 0.0) -> list[tuple[int, object]]:
                 return [chunk async for chunk in runs.chunks()]
             finally:
                 runs.leave()
+                await all_have_left(lines)  # before this loop waits for the threads
 
     return asyncio.run(chunks())
+
+
+async def all_have_left(lines: Sequence[Line]) -> None:
+    while not all(line.has_left for line in lines):
+        await asyncio.sleep(0)
 
 
 def test_pieces_come_in_order_and_the_result_is_the_last() -> None:
@@ -109,9 +115,7 @@ def test_who_leaves_stops_what_runs_and_what_waits_is_never_opened() -> None:
             chunks = runs.chunks()
             assert await anext(chunks) == (0, "a")
             runs.leave()
-            async with asyncio.timeout(20):
-                while not (running.has_left and waiting.has_left):
-                    await asyncio.sleep(0)
+            await all_have_left([running, waiting])
         assert stream.stopped.is_set()
         assert opened == []
 
@@ -138,8 +142,6 @@ def test_a_place_is_kept_until_the_engine_has_stopped() -> None:
             await asyncio.sleep(0.05)
             assert not line.has_left
             may_end.set()
-            async with asyncio.timeout(20):
-                while not line.has_left:
-                    await asyncio.sleep(0)
+            await all_have_left([line])
 
     asyncio.run(leave())
