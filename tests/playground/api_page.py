@@ -41,7 +41,7 @@ class ApiPage:
     def wait_for(self, running: int, waiting: int = 0) -> None:
         """Waits until so many requests are at the engine and in the line."""
         line = self.page.context.line
-        wait_until(lambda: (line.running, line.waiting) == (running, waiting), 20)
+        wait_until(lambda: (line.running, line.waiting) == (running, waiting))
 
     def settle(self) -> None:
         """Ends what runs; for the next test it is as at the start."""

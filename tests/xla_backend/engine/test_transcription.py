@@ -306,6 +306,7 @@ def test_through_the_engine_s_process(folder: str, tmp_path: Path) -> None:
         process.close()
 
 
+@pytest.mark.release
 def test_the_command_line(folder: str, tmp_path: Path) -> None:
     soundfile.write(tmp_path / "one.wav", tone(3.0), RATE)
     soundfile.write(tmp_path / "two.flac", tone(1.0), RATE)

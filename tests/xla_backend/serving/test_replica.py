@@ -33,7 +33,7 @@ class Stream:
         for chunk in self._chunks:
             return chunk
         if self._is_endless:
-            assert self.stopped.wait(20)
+            assert self.stopped.wait()
         if self._error:
             raise self._error
         raise StopIteration
