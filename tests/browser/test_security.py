@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
@@ -22,8 +21,6 @@ from xla_backend import ModelInfo
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Dialog, Page
-
-Open = Callable[..., Visit]
 
 PAYLOADS = (
     "<img src=x onerror=window.hit=1>",
@@ -78,9 +75,8 @@ def watched(window: Visit) -> list[str]:
 
 
 def test_what_is_sent_stays_text_and_is_told_to_no_program(
-    visit: Open, site: ApiPage, engine: FakeBackend
+    window: Visit, site: ApiPage, engine: FakeBackend
 ) -> None:
-    window = visit()
     dialogs = watched(window)
     engine.words = PAYLOADS
     window.write(ALL)
@@ -91,7 +87,7 @@ def test_what_is_sent_stays_text_and_is_told_to_no_program(
     window.at("#result_view label", has_text="Tokens").click()
     window.at("#tokens button.token").nth(2).click()
     window.says("#tokens .token-popover", PAYLOADS[2])
-    window.at("#view_code button").first.click()
+    window.show_code("This library")
     window.says("#request_code", PAYLOADS[1])
     is_innocent(window.page)
 
@@ -114,9 +110,8 @@ def test_what_is_sent_stays_text_and_is_told_to_no_program(
 
 
 def test_a_link_a_batch_and_an_option_set_stay_text(
-    visit: Open, site: ApiPage, engine: FakeBackend
+    window: Visit, site: ApiPage, engine: FakeBackend
 ) -> None:
-    window = visit()
     wrong = {"model": PAYLOADS[0], PAYLOADS[1]: "1", "seed": PAYLOADS[3]}
     window.go(f"{site.url}?{urlencode({'prompt': ALL, **wrong})}")
     window.settle()
