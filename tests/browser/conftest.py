@@ -102,7 +102,8 @@ def staying(site: ApiPage, browser: Browser) -> Iterator[Visit]:
 def window(staying: Visit, engine: FakeBackend) -> Iterator[Visit]:
     """The same, with nothing under way; what an earlier test has written may still stand there."""
     staying.resize(1280, 900)
-    staying.at("#generate:enabled").wait_for(state="attached")
+    staying.open_tab("Playground")
+    staying.at("#generate:enabled").wait_for()
     yield staying
     complaints, staying.complaints[:] = [*staying.complaints], []
     assert complaints == []

@@ -76,7 +76,6 @@ def test_an_address_opens_its_tab_and_keeps_what_else_it_says(window: Visit, sit
     wait_for_tab(window, "about")
     window.page.go_back()
     window.page.wait_for_url("**tab=%22%3Cb%3E")
-    wait_for_tab(window, "playground")
 
 
 def test_a_run_goes_on_while_another_tab_is_open(window: Visit, engine: FakeBackend) -> None:

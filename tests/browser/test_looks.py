@@ -87,9 +87,8 @@ def test_on_a_small_screen_text_badge_and_buttons_are_in_sight(visit: Open) -> N
         )
 
 
-def test_the_presenter_view_needs_no_scrolling(window: Visit) -> None:
-    window.open_tab("Playground")
-    window.resize(1920, 1080)
+def test_the_presenter_view_needs_no_scrolling(visit: Open) -> None:
+    window = visit(1920, 1080)
     size = "parseFloat(getComputedStyle(document.querySelector('#report .figures dd')).fontSize)"
     height = "document.documentElement.scrollHeight"
     window.generate()
