@@ -1,9 +1,8 @@
 # make run   serves the page          make lint         ruff, lint and format; mypy, types
-# make check  lint, and the tests that start no engine and no browser: two minutes
-# make test  runs every test          make screenshots  takes the README's pictures
-# make bench  measures beside peers, the quick set; make bench-full  everything
-# make soak   500 requests over 200 shapes, half an hour    make bench-api  GuideLLM at /v1
-# make load   50 visitors for 5 minutes    make fuzz    requests of any shape
+# make test  the tests                    make screenshots  the README's pictures
+# make release-test  what takes hours: each model family as users get it, the wheel, load
+# make bench  takes every measure, or one: make bench ARGS=crowd
+# make load   50 clients for 5 minutes    make fuzz    requests of any shape
 # make parity   asks PyTorch again what the tests of newer architectures expect
 # make audit  known vulnerabilities of what is installed
 # make baseline  Transformers' TensorFlow models, for Compare and the tests
@@ -14,18 +13,16 @@ VENV := .venv
 BASELINE := $(VENV)-baseline
 PEERS := .venv-bench
 TOOLS := .venv-tools
-LOAD := .venv-load
 PYTHON ?=
 ARGS ?=
 IN_VENV := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run baseline check test lint wheel screenshots bench bench-full \
-  bench-api parity soak load fuzz audit
+.PHONY: help run baseline test release-test lint wheel screenshots bench parity load fuzz audit
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n 's/^# \?//; 1,10p' $(MAKEFILE_LIST)
+	@sed -n 's/^# \?//; 1,9p' $(MAKEFILE_LIST)
 
 run: $(VENV)/.runtime $(VENV)/.models
 	@$(MAKE) --no-print-directory baseline || echo "The page does without: Compare offers it again."
@@ -33,25 +30,20 @@ run: $(VENV)/.runtime $(VENV)/.models
 
 baseline: $(BASELINE)/installed.txt
 
-# Compiling is most of what the tests do, so most of them do without XLA's optimisations, and in one
-# piece: a quarter of the time to compile. Those marked `as_shipped` come after, and need what users
-# get. Those of the training see the baseline, with another Transformers, and so run by themselves.
-UNOPTIMIZED := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false \
-  --xla_cpu_parallel_codegen_split_count=1"
-# In the order of tests/conftest.py: xdist's own begins with many short tests and ends with few long ones.
-PYTEST := $(IN_VENV) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# In the order of the files, so that two workers end together. A worker that has died is not started
+# again: xdist would wait for it for ever.
+PYTEST := $(IN_VENV) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 \
+  --durations=10
 
-check: lint
-	@$(PYTEST) -m quick $(ARGS)
-
+# XLA compiles in a quarter of the time without its optimisations and in one piece.
+test: export XLA_FLAGS = --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false \
+  --xla_cpu_parallel_codegen_split_count=1
 test: $(VENV)/.development $(VENV)/.models $(BASELINE)/installed.txt
-ifdef ARGS
-	@$(PYTEST) $(ARGS)
-else
-	@$(UNOPTIMIZED) $(PYTEST) -m "not as_shipped"
-	@$(UNOPTIMIZED) $(PYTEST) tests/demo_models/training
-	@$(PYTEST) -m as_shipped tests/xla_backend
-endif
+	@$(PYTEST) -m "not release" $(ARGS)
+
+release-test: $(VENV)/.development $(VENV)/.models $(BASELINE)/installed.txt
+	@$(PYTEST) -m release
+	@$(MAKE) --no-print-directory load fuzz parity
 
 lint: $(VENV)/.development
 	@$(IN_VENV) -m ruff check .
@@ -66,25 +58,16 @@ wheel: $(VENV)/.development
 screenshots: $(VENV)/.development
 	@$(IN_VENV) tests/browser/screenshots.py
 
-bench: $(VENV)/.development $(BASELINE)/installed.txt $(PEERS)/.installed
-	@$(IN_VENV) -m benchmarks.peers $(ARGS)
-
-bench-full: $(VENV)/.development $(BASELINE)/installed.txt $(PEERS)/.installed
-	@$(IN_VENV) -m benchmarks.peers --full $(ARGS)
+bench: $(VENV)/.development $(VENV)/.models $(BASELINE)/installed.txt $(PEERS)/.installed
+	@$(IN_VENV) -m benchmarks $(ARGS)
 
 parity: PACKAGES = --packages $(wildcard $(PEERS)/lib/python3.*/site-packages)
 parity: $(VENV)/.development $(VENV)/.models $(PEERS)/.installed
 	@$(IN_VENV) -m tests.xla_backend.model.rotary_parity $(PACKAGES) $(ARGS)
 	@$(IN_VENV) -m tests.xla_backend.model.packaged_parity $(PACKAGES)
 
-soak: $(VENV)/.runtime
-	@$(IN_VENV) -m benchmarks.soak $(ARGS)
-
-load: $(VENV)/.runtime
-	@$(IN_VENV) -m benchmarks.load $(ARGS)
-
-bench-api: $(VENV)/.runtime $(LOAD)/.installed
-	@$(IN_VENV) -m benchmarks.outside_load --guidellm $(LOAD)/bin/guidellm $(ARGS)
+load: $(VENV)/.development
+	@$(IN_VENV) -m benchmarks load $(ARGS)
 
 fuzz: $(VENV)/.development $(TOOLS)/.installed
 	@$(IN_VENV) -m tests.fuzz $(ARGS)
@@ -116,11 +99,6 @@ $(BASELINE)/installed.txt: xla_backend/baselines/requirements.txt | $(VENV)/.run
 $(PEERS)/.installed: benchmarks/requirements.txt | $(VENV)/.created
 	@test -x $(PEERS)/bin/python || $(IN_VENV) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --disable-pip-version-check -r $<
-	@touch $@
-
-$(LOAD)/.installed: benchmarks/requirements-load.txt | $(VENV)/.created
-	@test -x $(LOAD)/bin/python || $(IN_VENV) -m venv $(LOAD)
-	$(LOAD)/bin/python -m pip install --disable-pip-version-check -r $<
 	@touch $@
 
 $(TOOLS)/.installed: requirements-tools.txt | $(VENV)/.created

@@ -24,9 +24,8 @@ from xla_backend.checkpoints.rotary_form import CONTEXT_VARIABLE
 
 if TYPE_CHECKING:
     from playground.server.metrics import Metrics
-    from xla_backend import BackendProcess, ServedBackend
+    from xla_backend import BackendProcess
     from xla_backend.checkpoints.added_models import AddedModels
-    from xla_backend.inspection.inspector import Inspector
     from xla_backend.process.request_log import FinishedRequest, RequestLog
 
 ENDS_WITHIN_S = 3.0
@@ -43,43 +42,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     # Some Spaces switch it on: a downloader that the Hub's client has no more, and warns about.
     os.environ["HF_HUB_ENABLE_HF_TRANSFER"] = "0"
-    backend: ServedBackend | None = None
+    backend: BackendProcess | None = None
     metrics: Metrics | None = None
-    added: AddedModels | None = None
-    inspector: Inspector | None = None
     try:
         check_port(flags.host, flags.port)
         if flags.metrics:
             from playground.server.metrics import Metrics
 
             metrics = Metrics()
-        if flags.backend == "ray":
-            from xla_backend.serving.cluster_backend import ClusterBackend
+        log = opened_log(flags.log_requests)
+        watchers = [log.write] if log else []
+        if flags.trace_file:
+            from xla_backend.process.trace_log import TraceLog
 
-            backend = ClusterBackend.connect(flags.ray_address)
-        else:
-            log = opened_log(flags.log_requests)
-            watchers = [log.write] if log else []
-            if flags.trace_file:
-                from xla_backend.process.trace_log import TraceLog
-
-                watchers.append(TraceLog(Path(flags.trace_file)).write)
-            if metrics:
-                watchers.append(metrics.observe)
-            if flags.max_context:
-                os.environ[CONTEXT_VARIABLE] = flags.max_context  # the engine's process has it, too
-            added = added_models(flags)
-            backend = start_engine(
-                flags.models,
-                flags.store,
-                flags.memory_limit,
-                watchers,
-                added,
-                flags.prefix_cache,
-                flags.weights,
-            )
-            inspector = backend.inspector
-        serve(backend, flags, metrics, added, inspector)
+            watchers.append(TraceLog(Path(flags.trace_file)).write)
+        if metrics:
+            watchers.append(metrics.observe)
+        if flags.max_context:
+            os.environ[CONTEXT_VARIABLE] = flags.max_context  # the engine's process has it, too
+        added = added_models(flags)
+        backend = start_engine(
+            flags.models,
+            flags.store,
+            flags.memory_limit,
+            watchers,
+            added,
+            flags.kv_memory,
+            flags.prefix_store,
+            flags.weights,
+        )
+        serve(backend, flags, metrics, added)
     except KeyboardInterrupt:
         return 0
     except BackendError as error:
@@ -129,7 +121,8 @@ def start_engine(
     memory_limit: str = "",
     watchers: Sequence[Callable[[FinishedRequest], None]] = (),
     added: AddedModels | None = None,
-    prefix_cache: str = "",
+    kv_memory: str = "",
+    prefix_store: str = "",
     weights: str = "",
 ) -> BackendProcess:
     """Starts the engine's process, without waiting for it.
@@ -142,14 +135,14 @@ def start_engine(
             empty for the default.
         watchers: are told of each request that has ended.
         added: what may be used besides.
-        prefix_cache: what it may hold of earlier prompts; as for the memory limit.
+        kv_memory: what the keys and values of a model may take; as for the memory limit.
+        prefix_store: what cached prefixes may take on disk, likewise.
         weights: what weights are kept in; empty for the default, see `Registry`.
     """
     from playground import examples_for
-    from xla_backend.checkpoints.models import folder_info
+    from xla_backend.checkpoints.models import first_model, folder_info, open_registry
     from xla_backend.process.backend_process import BackendProcess
-    from xla_backend.process.memory import DEFAULT_LIMIT, DEFAULT_PREFIX_CACHE
-    from xla_backend.serving.settings import first_model, open_registry
+    from xla_backend.process.memory import DEFAULT_KV_MEMORY, DEFAULT_LIMIT, DEFAULT_PREFIX_STORE
 
     def tell(finished: FinishedRequest) -> None:
         for watcher in watchers:
@@ -163,28 +156,28 @@ def start_engine(
         store=store,
         warm_up=examples_for(info or folder_info(first))[0].options,
         memory_limit=memory_limit or DEFAULT_LIMIT,
-        prefix_cache=prefix_cache or DEFAULT_PREFIX_CACHE,
+        kv_memory=kv_memory or DEFAULT_KV_MEMORY,
+        prefix_store=prefix_store or DEFAULT_PREFIX_STORE,
         on_request=tell if watchers else None,
     )
 
 
 def added_models(flags: argparse.Namespace) -> AddedModels | None:
-    """What was added to the list on the page, beside the store; None where strangers come, where
-    the list is fixed, and where engines run elsewhere."""
+    """What was added to the list on the page, beside the store; None where strangers come and
+    where the list is fixed."""
     from xla_backend.checkpoints.added_models import FILE_NAME, AddedModels
     from xla_backend.compilation.store import chosen_folder, default_folder
 
-    if not flags.admin or flags.is_public or flags.models or flags.backend != "process":
+    if not flags.admin or flags.is_public or flags.models:
         return None
     return AddedModels((chosen_folder(flags.store) or default_folder()) / FILE_NAME)
 
 
 def serve(
-    backend: ServedBackend,
+    backend: BackendProcess,
     flags: argparse.Namespace,
     metrics: Metrics | None,
     added: AddedModels | None,
-    inspector: Inspector | None,
 ) -> None:
     """Builds the page, serves it and waits."""
     from playground import create_app, launch_options
@@ -199,7 +192,7 @@ def serve(
         limits=flags.limits,
         behind_proxy=flags.on_spaces,
         added=added,
-        inspector=inspector,
+        inspector=backend.inspector,
     )
     try:
         app.launch(

@@ -1,4 +1,4 @@
-"""Benchmarks of the engine and its peers; each prints the command that repeats it.
+"""Measurements of this engine, the page and their peers: `python -m benchmarks [MEASURE]`.
 
-Knows the engine and its peers from outside. They must not import it.
+Knows all of them from outside. Nothing imports it.
 """

@@ -1,171 +1,150 @@
-"""Checkpoints of published sizes with random weights, built without a network.
+"""Checkpoints that contenders can all read, built once and without a network.
 
-Knows the Hub's folder layout. Must not know the engine. Speed does not depend on the values of
-weights, so random ones do; such a model's text means nothing.
+Knows the Hub's folder layout, published configurations, which get random weights (speed does not
+depend on their values), and the packaged model, whose weights are written in the forms that other
+programs read. Must not know the engine nor what is measured.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, dequantize, quantize
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoConfig, AutoTokenizer, GPT2Config, GPT2TokenizerFast, PretrainedConfig
 
-GPT2_124M = "gpt2-124m-random"
+from benchmarks.harness import ROOT, WORK
+from xla_backend.checkpoints import rotary_form, tokenization
+from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry
+from xla_backend.checkpoints.weights import read_weights
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "opt-125m": {
-        "vocab_size": 50272,
-        "hidden_size": 768,
-        "num_hidden_layers": 12,
-        "ffn_dim": 3072,
-        "num_attention_heads": 12,
-        "max_position_embeddings": 2048,
-        "word_embed_proj_dim": 768,
+GPT2_124M = "124m"
+"""The shape of GPT-2."""
+SIZES: dict[str, dict[str, Any]] = {
+    "Qwen2.5-0.5B": {
+        "model_type": "qwen2",
+        "vocab_size": 151936,
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+        "rope_theta": 1e6,
+        "max_position_embeddings": 32768,
+        "tie_word_embeddings": True,
     },
-    "t5-small": {
-        "vocab_size": 32128,
-        "d_model": 512,
-        "d_kv": 64,
-        "d_ff": 2048,
-        "num_layers": 6,
-        "num_heads": 8,
+    "Qwen3-0.6B": {
+        "model_type": "qwen3",
+        "vocab_size": 151936,
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "rope_theta": 1e6,
+        "max_position_embeddings": 40960,
+        "tie_word_embeddings": True,
     },
-    "whisper-tiny": {
-        "vocab_size": 51865,
-        "d_model": 384,
-        "encoder_layers": 4,
-        "decoder_layers": 4,
-        "encoder_attention_heads": 6,
-        "decoder_attention_heads": 6,
-        "encoder_ffn_dim": 1536,
-        "decoder_ffn_dim": 1536,
-        "max_source_positions": 1500,
-        "max_target_positions": 448,
+    "gemma-3-270m": {
+        "model_type": "gemma3_text",
+        "vocab_size": 262144,
+        "hidden_size": 640,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 18,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 1,
+        "head_dim": 256,
+        "sliding_window": 512,
+        "query_pre_attn_scalar": 256,
+        "max_position_embeddings": 32768,
+    },
+    "Llama-3.2-1B": {
+        "model_type": "llama",
+        "vocab_size": 128256,
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+        "rope_theta": 5e5,
+        "max_position_embeddings": 131072,
+        "tie_word_embeddings": True,
     },
 }
-"""The configuration values of published models, by their names in the benchmarks."""
+"""Configurations of published models, by their names on the command line."""
+GGUF_TYPES = ("Q8_0", "F16")
+"""Forms of the packaged model that are made from its own, which is Q4_1."""
+# A token that no text holds: no program's text ends before the others'.
+_NEVER = 16
+_WORDS = "once upon a time there was a little fox who lived near the river and went home "
 
 
-def gpt2_124m(folder: Path) -> Path:
-    """A checkpoint of the shape of `openai-community/gpt2` in `folder`, built once.
-
-    Args:
-        folder: the parent folder; made if missing.
-
-    Returns:
-        The checkpoint's folder: config.json, tokenizer and model.safetensors.
-    """
-    return _gpt2(folder / GPT2_124M)
-
-
-def _gpt2(made: Path, **shape: int) -> Path:
-    from safetensors.numpy import save_file
-    from transformers import GPT2Config
-
-    if (made / "config.json").exists():
-        return made
-    made.mkdir(parents=True, exist_ok=True)
-    config = GPT2Config(architectures=["GPT2LMHeadModel"], **shape)
-    config.bos_token_id = config.eos_token_id = config.vocab_size - 1
-    save_tokenizer(made, config.vocab_size)
-    save_file(_gpt2_weights(config), made / "model.safetensors", metadata={"format": "pt"})
-    config.save_pretrained(made)
-    return made
-
-
-def published_shape(name: str, folder: Path, python: Path) -> Path:
-    """A checkpoint of one of `SHAPES` in `folder`, built once.
-
-    Args:
-        name: of the model.
-        folder: the parent folder; made if missing.
-        python: an interpreter with PyTorch, whose models have all tensors' names.
-
-    Returns:
-        The checkpoint's folder.
-    """
-    made = folder / f"{name}-random"
-    if not (made / "generation_config.json").exists():
+def folder(model: str) -> Path:
+    """A checkpoint's folder: one of `SIZES`, "124m", the packaged model or a bundled one."""
+    made = WORK / model
+    build = {GPT2_124M: _gpt2, PACKAGED_MODEL: _packaged}.get(model)
+    if build is None and model not in SIZES:
+        return ROOT / "demo_models" / model
+    if not (made / "model.safetensors").exists():
         made.mkdir(parents=True, exist_ok=True)
-        command = [str(python), "-m", "benchmarks.checkpoints", name, str(made)]
-        root = Path(__file__).resolve().parent.parent
-        environment = os.environ | {"USE_TF": "0"}
-        done = subprocess.run(
-            command, cwd=root, env=environment, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise RuntimeError(f"{name} could not be built:\n{done.stderr}")
+        save_file(build(made) if build else _sized(model, made), _new(made), {"format": "pt"})
+        _new(made).rename(made / "model.safetensors")
     return made
 
 
-def _build(name: str, folder: Path) -> None:
-    """Builds one of `SHAPES`; needs PyTorch."""
-    import torch
-    import transformers
-
-    torch.manual_seed(0)
-    architecture, special = {
-        "opt": ("OPT", ["<s>", "<pad>", "</s>", "<unk>"]),
-        "t5": ("T5", ["<pad>", "</s>", "<unk>"]),
-        "whisper": ("Whisper", []),
-    }[name.partition("-")[0]]
-    config = getattr(transformers, f"{architecture}Config")(**SHAPES[name])
-    if architecture == "Whisper":
-        generation = _save_whisper_tokenizer(folder, config.vocab_size)
-        config.eos_token_id = config.bos_token_id = config.pad_token_id = generation["eos_token_id"]
-        config.decoder_start_token_id = generation["decoder_start_token_id"]
-        config.suppress_tokens = config.begin_suppress_tokens = None
-    else:
-        config.decoder_start_token_id = 0 if architecture == "T5" else None
-        generation = {"eos_token_id": config.eos_token_id, "pad_token_id": config.pad_token_id}
-        if architecture == "T5":
-            generation["decoder_start_token_id"] = 0
-        save_tokenizer(folder, config.vocab_size, special)
-    model = getattr(transformers, _generating_class(architecture))(config)
-    with torch.no_grad():
-        for label, tensor in model.named_parameters():
-            _draw(label, tensor)
-    model.generation_config = transformers.GenerationConfig(**generation)
-    model.save_pretrained(folder)
+def served_name(model: str, weights: str) -> str:
+    """What the engine knows a model as: the packaged one as it comes is not its folder, whose
+    weights are float32 and can be rounded."""
+    return model if (model, weights) == (PACKAGED_MODEL, "auto") else str(folder(model))
 
 
-def _generating_class(architecture: str) -> str:
-    """The name of the class with `generate`: `OPTForCausalLM` for "OPT"."""
-    return f"{architecture}For{'CausalLM' if architecture == 'OPT' else 'ConditionalGeneration'}"
+def is_random(model: str) -> bool:
+    """Whether a model's weights are random."""
+    return model in (GPT2_124M, *SIZES)
 
 
-def _draw(label: str, tensor) -> None:
-    """Fills a PyTorch parameter so that the most likely token has a clear lead and changes."""
-    if tensor.dim() < 2:
-        return  # norms and biases keep their initial values
-    if "embed" in label or "shared" in label:
-        is_position = "position" in label
-        if not ("encoder" in label and is_position):  # Whisper's encoder has fixed ones
-            tensor.normal_(0.0, 0.6 if is_position else 0.1)
-        return
-    fan_in = tensor[0].numel()
-    # T5 does not divide by the root of the heads' width: its queries are that much smaller.
-    small = 8.0 if label.endswith(("SelfAttention.q.weight", "EncDecAttention.q.weight")) else 1.0
-    tensor.normal_(0.0, 1.5 / small / fan_in**0.5)
-    if label.endswith((".fc2.weight", ".wo.weight")):
-        # After a ReLU all values are positive: a wide random matrix would always add about the
-        # same vector, and the model would repeat one token.
-        tensor -= tensor.mean(dim=1, keepdim=True)
+def prompt(checkpoint: Path, tokens: int) -> tuple[int, ...]:
+    """The ids of a text of so many tokens."""
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    return tuple(tokenizer(_WORDS * (1 + tokens // 8)).input_ids[:tokens])
 
 
-def narrow_gpt2(name: str, folder: Path, **shape: int) -> Path:
-    """A narrow GPT-2 of this shape in `folder`, built once; returns its folder."""
-    return _gpt2(folder / f"gpt2-{name}-random", n_embd=384, n_head=6, **shape)
+def packaged_file() -> Path:
+    """The GGUF file of the packaged model."""
+    return Registry().locate(PACKAGED_MODEL).folder
 
 
-def _gpt2_weights(config) -> dict[str, np.ndarray]:
-    random = np.random.default_rng(0)
-    width = config.n_embd
+def _new(made: Path) -> Path:
+    return made / "model.safetensors.new"
+
+
+def _sized(model: str, made: Path) -> dict[str, np.ndarray]:
+    """Configuration and tokenizer of one of `SIZES`; returns float16 weights."""
+    values = dict(SIZES[model])
+    config = AutoConfig.for_model(values.pop("model_type"), **values)
+    config.eos_token_id = config.vocab_size - 1
+    _save_tokenizer(made, config.vocab_size)
+    _save_config(config, made)
+    draw = np.random.default_rng(0)
+    return {
+        name: (0.02 * draw.standard_normal(shape, np.float32)).astype(np.float16)
+        for name, shape in rotary_form.shapes(config)
+    }
+
+
+def _gpt2(made: Path) -> dict[str, np.ndarray]:
+    """Configuration and tokenizer of GPT-2's shape; returns its weights."""
+    config = GPT2Config(architectures=["GPT2LMHeadModel"])
+    config.bos_token_id = config.eos_token_id = config.vocab_size - 1
+    _save_tokenizer(made, config.vocab_size)
+    config.save_pretrained(made)
+    random, width = np.random.default_rng(0), config.n_embd
 
     def normal(*shape: int, std: float) -> np.ndarray:
         return random.standard_normal(shape, dtype=np.float32) * np.float32(std)
@@ -175,13 +154,12 @@ def _gpt2_weights(config) -> dict[str, np.ndarray]:
     weights = {
         "wte.weight": normal(config.vocab_size, width, std=0.1),
         "wpe.weight": normal(config.n_positions, width, std=0.1),
-        "ln_f.weight": np.ones(width, np.float32),
-        "ln_f.bias": np.zeros(width, np.float32),
     }
+    norms = ["ln_f", *(f"h.{i}.{name}" for i in range(config.n_layer) for name in ("ln_1", "ln_2"))]
+    for norm in norms:
+        weights[f"{norm}.weight"] = np.ones(width, np.float32)
+        weights[f"{norm}.bias"] = np.zeros(width, np.float32)
     for i in range(config.n_layer):
-        for name in ("ln_1", "ln_2"):
-            weights[f"h.{i}.{name}.weight"] = np.ones(width, np.float32)
-            weights[f"h.{i}.{name}.bias"] = np.zeros(width, np.float32)
         for name, rows, columns in (
             ("attn.c_attn", width, 3 * width),
             ("attn.c_proj", width, width),
@@ -193,78 +171,72 @@ def _gpt2_weights(config) -> dict[str, np.ndarray]:
     return weights
 
 
-def _byte_level(vocabulary_size: int, special: list[str]):
-    """A byte-level tokenizer with the size of the model's vocabulary; most entries are unused.
+def _packaged(made: Path) -> dict[str, np.ndarray]:
+    """The packaged model as the Hub has it, and `gguf/` with a file for each form; returns its
+    weights in float32."""
+    files = Registry().locate(PACKAGED_MODEL)
+    (made / "gguf").mkdir(exist_ok=True)
+    config = files.config
+    config.eos_token_id = _NEVER
+    _save_config(config, made)
+    tokenizer = tokenization.Tokenizer.load(files.folder).to_json()
+    (made / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
+    names = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}
+    (made / "tokenizer_config.json").write_text(json.dumps(names), encoding="utf-8")
+    (made / "gguf" / "Q4_1.gguf").unlink(missing_ok=True)
+    (made / "gguf" / "Q4_1.gguf").symlink_to(files.folder)
+    for kind in GGUF_TYPES:
+        _requantize(files.folder, made / "gguf" / f"{kind}.gguf", GGMLQuantizationType[kind])
+    return {name: np.ascontiguousarray(x) for name, x in read_weights(files.folder).items()}
 
-    Args:
-        special: its first entries.
-    """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    entries = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    entries += [f"<unused{i}>" for i in range(len(entries), vocabulary_size)]
-    vocabulary = {entry: i for i, entry in enumerate(entries)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+def _save_config(config: PretrainedConfig, folder: Path) -> None:
+    """Writes it with the base of the rotary positions where Transformers 4 reads it, too."""
+    config.architectures = [f"{type(config).__name__.removesuffix('Config')}ForCausalLM"]
+    config.save_pretrained(folder)
+    values = json.loads((folder / "config.json").read_text())
+    positions = values["rope_parameters"]
+    # Gemma's configuration has one for each kind of layer.
+    of_all = positions.get("full_attention", positions)
+    values["rope_theta"] = of_all["rope_theta"]
+    if of_all is not positions:
+        values["rope_local_base_freq"] = positions["sliding_attention"]["rope_theta"]
+    (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n")
+
+
+def _requantize(source: Path, target: Path, kind: GGMLQuantizationType) -> None:
+    """Writes a GGUF file with its matrices in another form; all else stays."""
+    reader = GGUFReader(source)
+    writer = GGUFWriter(target, reader.fields["general.architecture"].contents())
+    for name, field in reader.fields.items():
+        # The first are the writer's own.
+        if not name.startswith("GGUF.") and name != "general.architecture":
+            values = field.types
+            sub_type = values[-1] if len(values) > 1 else None
+            writer.add_key_value(name, field.contents(), values[0], sub_type)
+    for tensor in reader.tensors:
+        numbers = dequantize(tensor.data, tensor.tensor_type)
+        form = kind if numbers.ndim > 1 else GGMLQuantizationType.F32
+        writer.add_tensor(tensor.name, quantize(numbers, form), raw_dtype=form)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _save_tokenizer(made: Path, vocabulary_size: int) -> None:
+    """A byte-level tokenizer with the size of the model's vocabulary; most entries are unused."""
+    end = "<|endoftext|>"
+    entries = sorted(pre_tokenizers.ByteLevel.alphabet())
+    entries += [f"<unused{i}>" for i in range(len(entries), vocabulary_size - 1)]
+    model = models.BPE(vocab={entry: i for i, entry in enumerate(entries)}, merges=[])
+    tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer
-
-
-def save_tokenizer(folder: Path, vocabulary_size: int, special: list[str] | None = None) -> None:
-    """Saves a byte-level tokenizer. GPT-2's special token comes last; other models' come first."""
-    from transformers import GPT2TokenizerFast
-
-    end = "</s>" if special else "<|endoftext|>"
-    tokenizer = _byte_level(vocabulary_size - (not special), special or [])
-    tokenizer.add_special_tokens(special or [end])
+    tokenizer.add_special_tokens([end])
     GPT2TokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token=end,
-        eos_token=end,
-        unk_token="<unk>" if special else end,
-        **({"pad_token": "<pad>"} if special else {}),
-    ).save_pretrained(folder)
-    values = json.loads((folder / "tokenizer_config.json").read_text())
-    values["model_max_length"] = 1024
-    (folder / "tokenizer_config.json").write_text(json.dumps(values, indent=2) + "\n")
-
-
-def _save_whisper_tokenizer(folder: Path, vocabulary_size: int) -> dict[str, Any]:
-    """Saves tokenizer and feature extractor of a model with one language.
-
-    Returns:
-        The values of its generation config.
-    """
-    from transformers import WhisperFeatureExtractor, WhisperTokenizerFast
-
-    end = "<|endoftext|>"
-    names = [end, "<|startoftranscript|>", "<|en|>", "<|translate|>", "<|transcribe|>"]
-    names += ["<|startoflm|>", "<|startofprev|>", "<|nospeech|>", "<|notimestamps|>"]
-    tokenizer = _byte_level(vocabulary_size, names)
-    tokenizer.add_special_tokens(names)
-    WhisperTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token=end,
-        eos_token=end,
-        unk_token=end,
-        additional_special_tokens=names,
-    ).save_pretrained(folder)
-    WhisperFeatureExtractor(feature_size=80, chunk_length=30).save_pretrained(folder)
-    ids = {name: i for i, name in enumerate(names)}
-    return {
-        "bos_token_id": ids[end],
-        "eos_token_id": ids[end],
-        "pad_token_id": ids[end],
-        "decoder_start_token_id": ids["<|startoftranscript|>"],
-        "prev_sot_token_id": ids["<|startofprev|>"],
-        "no_timestamps_token_id": ids["<|notimestamps|>"],
-        "is_multilingual": True,
-        "lang_to_id": {"<|en|>": ids["<|en|>"]},
-        "task_to_id": {task: ids[f"<|{task}|>"] for task in ("transcribe", "translate")},
-        "max_length": SHAPES["whisper-tiny"]["max_target_positions"],
-        "return_timestamps": False,
-    }
-
-
-if __name__ == "__main__":
-    _build(sys.argv[1], Path(sys.argv[2]))
+        tokenizer_object=tokenizer, bos_token=end, eos_token=end, unk_token=end
+    ).save_pretrained(made)
+    settings = made / "tokenizer_config.json"
+    values = json.loads(settings.read_text()) | {"model_max_length": 1024}
+    settings.write_text(json.dumps(values, indent=2) + "\n")

@@ -16,10 +16,13 @@ from typing import Any
 from playground.context.limits import PUBLIC_LIMITS, Limits
 from xla_backend.checkpoints.rotary_form import DEFAULT_CONTEXT, LONGEST_CONTEXT
 from xla_backend.interface.errors import InvalidRequest
-from xla_backend.process.memory import DEFAULT_LIMIT, DEFAULT_PREFIX_CACHE, limit_from
+from xla_backend.process.memory import (
+    DEFAULT_KV_MEMORY,
+    DEFAULT_LIMIT,
+    DEFAULT_PREFIX_STORE,
+    limit_from,
+)
 from xla_backend.products import kinds
-
-BACKENDS = ("process", "ray")
 
 
 @dataclass(frozen=True)
@@ -119,21 +122,6 @@ FLAGS = (
         how={"dest": "store", "action": "store_const", "const": "off"},
     ),
     Flag(
-        "--backend",
-        "where engines run: in a process of this program, or as replicas on Ray Serve, with "
-        "models and store of their own; needs requirements-ray.txt (PLAYGROUND_BACKEND; default: "
-        "process)",
-        "process",
-        how={"choices": BACKENDS},
-    ),
-    Flag(
-        "--ray-address",
-        "with --backend ray, the cluster: HOST:PORT, or auto for the one that runs on this "
-        "machine (PLAYGROUND_RAY_ADDRESS; default: auto)",
-        "auto",
-        how={"metavar": "ADDRESS"},
-    ),
-    Flag(
         "--max-context",
         f"most tokens of prompt and text for models that have room for more, up to "
         f"{LONGEST_CONTEXT} (PLAYGROUND_MAX_CONTEXT; default: XLA_BACKEND_MAX_CONTEXT, or else "
@@ -154,9 +142,9 @@ FLAGS = (
         how={"metavar": "AMOUNT"},
     ),
     Flag(
-        "--prefix-cache",
-        "what the engine may hold to go on with conversations without reading them again: 512MB, "
-        "5%% of the memory, off (PLAYGROUND_PREFIX_CACHE; default: 512MB)",
+        "--kv-memory",
+        "what the keys and values of the rows and of earlier conversations may take: 1GB, 5%% of "
+        "the memory (PLAYGROUND_KV_MEMORY; default: 1GB)",
         how={"metavar": "AMOUNT"},
     ),
     Flag(
@@ -164,6 +152,12 @@ FLAGS = (
         "file that gets a line of JSON for each request, without its text; - for stdout "
         "(PLAYGROUND_LOG_REQUESTS; default: none)",
         how={"metavar": "FILE"},
+    ),
+    Flag(
+        "--prefix-store",
+        "what earlier conversations may take on disk, from where they go on after a restart: 2GB, "
+        "off (PLAYGROUND_PREFIX_STORE; default: 2GB, on Spaces off)",
+        how={"metavar": "AMOUNT"},
     ),
     Flag(
         "--trace-file",
@@ -233,6 +227,8 @@ def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     if problem := _problem(flags):
         parser.error(problem)
     flags.is_public = on_spaces or flags.share
+    if on_spaces and not flags.prefix_store:
+        flags.prefix_store = "off"
     if flags.admin is None:
         flags.admin = not flags.is_public
     bounds = {bound.name: getattr(flags, bound.name) for bound in fields(Limits)}
@@ -243,27 +239,16 @@ def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _problem(flags: argparse.Namespace) -> str:
     """Why these flags cannot be, in a sentence; empty where they can."""
-    if flags.backend not in BACKENDS:  # argparse does not look at defaults
-        return f"PLAYGROUND_BACKEND must be process or ray, not {flags.backend!r}."
-    on_ray = flags.backend == "ray"
-    for flag, is_given, package in (("--mcp", flags.mcp, "mcp"), ("--backend ray", on_ray, "ray")):
-        if is_given and importlib.util.find_spec(package) is None:
-            return (
-                f"{flag} needs more packages: pip install -r requirements-{package}.txt, "
-                f"or xla-playground[{package}]"
-            )
-    if on_ray and (flags.log_requests or flags.trace_file):
+    if flags.mcp and importlib.util.find_spec("mcp") is None:
         return (
-            "--log-requests and --trace-file work with --backend process: Ray Serve logs requests "
-            "itself."
+            "--mcp needs more packages: pip install -r requirements-mcp.txt, or xla-playground[mcp]"
         )
-    if on_ray and flags.weights:
-        return f"--weights works with --backend process: for Ray Serve, set {kinds.VARIABLE} there."
     if flags.mcp and flags.password:
         return "--mcp cannot have a --password: Gradio's tools for agents do not send one on"
     try:
         limit_from(flags.memory_limit or DEFAULT_LIMIT, of=None)
-        limit_from(flags.prefix_cache or DEFAULT_PREFIX_CACHE, of=None)
+        limit_from(flags.kv_memory or DEFAULT_KV_MEMORY, of=None)
+        limit_from(flags.prefix_store or DEFAULT_PREFIX_STORE, of=None)
         kinds.chosen(flags.weights)
     except (ValueError, InvalidRequest) as error:
         return str(error)

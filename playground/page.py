@@ -17,7 +17,6 @@ import gradio as gr
 from starlette.applications import Starlette
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount
-from starlette.staticfiles import StaticFiles
 
 from playground.about import AboutTab
 from playground.api.endpoints import add_endpoints
@@ -42,7 +41,7 @@ from playground.server.health import health_route
 from playground.server.metrics import Metrics
 from playground.server.openapi import WholeDescription
 from playground.speech.tab import SpeechTab
-from playground.ui import header, languages
+from playground.ui import header
 from playground.ui.components import QUIET, html
 from playground.ui.theme import css_variables, theme
 from xla_backend.openai_api.app import create_api
@@ -212,9 +211,7 @@ def launch_options(
     # page.css is what all tabs share; a tab with styles of its own has a file of its own.
     sheets = [path.read_text(encoding="utf-8") for path in sorted(_ASSETS.glob("*.css"))]
     # Gradio titles its page by a script, and now and then it is left without one.
-    head = f"<title>{TITLE}</title>" + "".join(
-        f"<script>{script}</script>" for script in (languages.script(), *scripts)
-    )
+    head = f"<title>{TITLE}</title>" + "".join(f"<script>{script}</script>" for script in scripts)
     return {
         "theme": theme(),
         "css": css_variables() + "\n".join(sheets),
@@ -235,7 +232,6 @@ def launch_options(
                 health_route(context.backend, context.line),
                 changes_route(context),
                 texts_route(context),
-                Mount(languages.PATH, StaticFiles(directory=languages.FOLDER)),
                 Mount(PATH, api),
                 *([metrics.route(context.backend, context.line)] if metrics else []),
             ],
@@ -244,4 +240,5 @@ def launch_options(
         "run_history": False,  # "Your runs" is ours; Gradio's would keep every prompt a second time
         "ssr_mode": False,
         "pwa": False,
+        "_frontend": False,  # else a start fails where a busy machine's page takes three seconds
     }

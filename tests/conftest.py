@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-from tests.quick import is_quick
+from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
 if TYPE_CHECKING:
     from xla_backend import Backend
@@ -39,25 +38,12 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # never a call home
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    # After five seconds httpx would give up, in Gradio's client too; what hangs, pytest ends.
+    vars(DEFAULT_TIMEOUT_CONFIG).update(connect=None, read=None, write=None, pool=None)
     if not hasattr(config, "workerinput"):  # one for this process and the workers that it starts
         config.add_cleanup(oracle.start(cache.name))
     # Before any test module imports TensorFlow, which reads only once where compiled code goes.
     xla_folder.prepare()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests that `make check` runs, and puts files that have no others last.
-
-    Two workers take files in this order: who is done first then takes short ones until the end.
-    """
-    for item in items:
-        assert isinstance(item, pytest.Function)
-        # pytest has no public name for a test's fixtures.
-        fixtures = item._fixtureinfo.name2fixturedefs.values()  # noqa: SLF001
-        if is_quick(item.function, *(fixture.func for group in fixtures for fixture in group)):
-            item.add_marker("quick")
-    slow = {item.path for item in items if not item.get_closest_marker("quick")}
-    items.sort(key=lambda item: item.path not in slow)
 
 
 def pytest_collection_finish() -> None:
@@ -95,16 +81,8 @@ def small_gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def browser_executable() -> str:
     """The path of the system's Chromium."""
-    return installed_browser()
-
-
-def installed_browser() -> str:
-    """The path of the system's Chromium. Without one: a failure on CI, elsewhere a skip."""
     for name in BROWSERS:
         path = shutil.which(name)
         if path:
             return path
-    reason = "no browser found: install the Debian package chromium (apt-get install chromium)"
-    if os.environ.get("CI", "").lower() in ("true", "1"):
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
+    pytest.fail("no browser: install the Debian package chromium (apt-get install chromium)", False)

@@ -1,13 +1,12 @@
 """A Hub on this computer: one repository, served by the protocol that the Hub's client speaks.
 
-Knows the client's requests, how to be slow and how to break off. Must not know who downloads.
+Knows the client's requests, how to hold a file and how to break off. Must not know who downloads.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,7 +29,7 @@ class Hub(BaseHTTPRequestHandler):
         gguf: what the Hub has read in the GGUF files.
         hidden: files that are not in the list.
         requested: files that were fetched.
-        bytes_per_s: how fast files are sent; 0 for at once.
+        hold_at: files are held after this many bytes until `go_on` is set; 0 for never.
         breaks_at: the connection breaks after this many bytes of a file; 0 for never.
         url: where it is.
     """
@@ -43,7 +42,8 @@ class Hub(BaseHTTPRequestHandler):
     gguf: dict[str, str] = {}  # noqa: RUF012
     hidden: frozenset[str] = frozenset()
     requested: list[str]
-    bytes_per_s: int = 0
+    hold_at: int = 0
+    go_on: threading.Event
     breaks_at: int = 0
     url: str = ""
 
@@ -105,16 +105,16 @@ class Hub(BaseHTTPRequestHandler):
         self.send_header("X-Repo-Commit", SHA)
         self.end_headers()
         if with_body:
-            self._send_slowly(body, begin)
+            self._send_in_pieces(body, begin)
 
-    def _send_slowly(self, body: bytes, begin: int) -> None:
+    def _send_in_pieces(self, body: bytes, begin: int) -> None:
         for at in range(begin, len(body), _PIECE):
             if 0 < self.breaks_at <= at:
                 self.close_connection = True
                 return
+            if 0 < self.hold_at <= at:
+                self.go_on.wait()
             self.wfile.write(body[at : at + _PIECE])
-            if self.bytes_per_s:
-                time.sleep(_PIECE / self.bytes_per_s)
 
 
 def _content(name: str) -> str:
@@ -125,12 +125,14 @@ def _content(name: str) -> str:
 @contextmanager
 def hub_with(folder: Path) -> Iterator[type[Hub]]:
     """Serves a folder as the repository `HUB_MODEL`."""
-    served = type("ServedHub", (Hub,), {"folder": folder, "requested": []})
+    own = {"folder": folder, "requested": [], "go_on": threading.Event()}
+    served = type("ServedHub", (Hub,), own)
     server = ThreadingHTTPServer(("127.0.0.1", 0), served)
     served.url = f"http://127.0.0.1:{server.server_port}"
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield served
     finally:
+        served.go_on.set()
         server.shutdown()
         server.server_close()

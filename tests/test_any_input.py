@@ -44,7 +44,7 @@ from xla_backend.interface.function_comparison import FunctionRequest
 from xla_backend.openai_api.errors import describe_fields, error_body
 from xla_backend.openai_api.requests import ChatRequest, CompletionRequest
 
-MIN_CASES = 10_000
+MIN_CASES = 1_000
 _tried: list[int] = []
 
 NUMBERS = (
@@ -92,7 +92,7 @@ def is_a_sentence(error: BaseException) -> bool:
 @example({"max_new_tokens": True})
 @example({"seed": math.nan, "top_p": -0.0})
 @example({"logit_bias": {"7": -0.0}, "stop": ["\0", "🦊"]})
-@cases(2500)
+@cases(250)
 def test_options_are_right_or_refused(values: dict[str, Any]) -> None:
     try:
         options = GenerationOptions.from_dict(values)
@@ -100,7 +100,7 @@ def test_options_are_right_or_refused(values: dict[str, Any]) -> None:
         assert is_a_sentence(error)
         return
     assert GenerationOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
-    assert 1 <= options.max_new_tokens <= 1024
+    assert 1 <= options.max_new_tokens <= 8192
     assert 1 <= options.num_beams <= 8
     assert options.temperature == 0 or 0.01 <= options.temperature <= 100
     assert 0 < options.top_p <= 1
@@ -111,7 +111,7 @@ def test_options_are_right_or_refused(values: dict[str, Any]) -> None:
 
 
 @given(st.lists(VALUES, min_size=len(NAMES), max_size=len(NAMES)))
-@cases(500)
+@cases(50)
 def test_any_value_of_a_control_is_used_or_refused(values: list[Any]) -> None:
     try:
         assert isinstance(options_from(tuple(values)), GenerationOptions)
@@ -120,7 +120,7 @@ def test_any_value_of_a_control_is_used_or_refused(values: list[Any]) -> None:
 
 
 @given(VALUES | st.just("dense"), VALUES, VALUES | st.booleans(), VALUES)
-@cases(500)
+@cases(50)
 def test_a_comparison_of_functions_is_right_or_refused(
     function: Any, batch_size: Any, pad: Any, calls: Any
 ) -> None:
@@ -133,7 +133,7 @@ def test_a_comparison_of_functions_is_right_or_refused(
 
 
 @given(VALUES)
-@cases(300)
+@cases(30)
 def test_a_name_is_a_model_s_or_refused(name: Any) -> None:
     with pytest.raises(BackendError) as caught:
         Registry(hub_models=(), allow_folders=False).locate(name)
@@ -150,7 +150,7 @@ def test_a_name_is_a_model_s_or_refused(name: Any) -> None:
 )
 @example(ChatRequest, {"messages": [{"role": "user", "content": [{"type": []}]}]})
 @example(CompletionRequest, {"prompt": [[]], "response_format": {"type": 5}, "tools": [0]})
-@cases(1500)
+@cases(150)
 def test_a_request_of_openai_s_protocol_is_right_or_refused(
     kind: type[ChatRequest | CompletionRequest], values: dict[str, Any]
 ) -> None:
@@ -182,21 +182,21 @@ class Letters:
         return [ord(sign) for sign in text]
 
 
-@given(TEXTS | VALUES, st.integers(1, 1024), st.none() | st.integers(1, 300))
-@cases(800)
-def test_a_prompt_is_encoded_or_refused(prompt: Any, new: int, context: int | None) -> None:
+@given(TEXTS | VALUES, st.none() | st.integers(1, 300))
+@cases(80)
+def test_a_prompt_is_encoded_or_refused(prompt: Any, context: int | None) -> None:
     info = ModelInfo("m", "decoder-only", "bundled", "A model.", context_length=context)
     try:
-        tokens = encode_prompt(Letters(), prompt, new, info)  # type: ignore[arg-type]
+        tokens = encode_prompt(Letters(), prompt, info)  # type: ignore[arg-type]
     except InvalidRequest as error:
         assert is_a_sentence(error)
     else:
         assert tokens
-        assert context is None or len(tokens) + new <= context
+        assert context is None or len(tokens) < context
 
 
 @given(TEXTS | VALUES)
-@cases(300)
+@cases(30)
 def test_a_prompt_of_too_many_bytes_is_refused_before_it_is_counted(prompt: Any) -> None:
     limits = Limits(prompt_bytes=50)
     try:
@@ -207,7 +207,7 @@ def test_a_prompt_of_too_many_bytes_is_refused_before_it_is_counted(prompt: Any)
 
 
 @given(TEXTS)
-@cases(400)
+@cases(40)
 def test_text_travels_and_never_becomes_markup(text: str) -> None:
     escaped = escape(text)
     assert not set("<>\"'") & set(escaped)
@@ -234,7 +234,7 @@ def csv_texts(draw: st.DrawFn) -> str:
 
 
 @given(TEXTS | csv_texts())
-@cases(800)
+@cases(80)
 def test_prompts_are_found_or_the_line_is_named(text: str) -> None:
     try:
         prompts, _ = prompts_in(text)
@@ -246,7 +246,7 @@ def test_prompts_are_found_or_the_line_is_named(text: str) -> None:
 
 
 @given(TEXTS, st.binary(max_size=300) | csv_texts().map(lambda t: t.encode("utf-8", "replace")))
-@cases(400)
+@cases(40)
 def test_a_file_of_prompts_is_read_or_refused(name: str, content: bytes) -> None:
     for given_name in (name, "prompts.csv"):
         try:
@@ -256,7 +256,7 @@ def test_a_file_of_prompts_is_read_or_refused(name: str, content: bytes) -> None
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=3))
-@cases(800)
+@cases(80)
 def test_no_cell_begins_a_formula_and_none_loses_its_text(texts: list[str]) -> None:
     table = csv_table(["prompt"] * len(texts), [texts])
     cells = list(csv.reader(io.StringIO(table, newline=""), strict=True))[1]
@@ -271,7 +271,7 @@ A_RUN = records.record(Shown("Once", result(), ended_s=1.8e9), 1)
 
 
 @given(st.data())
-@cases(1200)
+@cases(120)
 def test_a_record_that_was_changed_is_right_or_left_out(data: st.DataObject) -> None:
     run = json.loads(json.dumps(A_RUN))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -296,12 +296,12 @@ def test_a_record_that_was_changed_is_right_or_left_out(data: st.DataObject) -> 
     st.binary(max_size=200)
     | JSON_VALUES.map(lambda value: json.dumps(value).encode())
     | st.lists(JSON_VALUES | st.just(A_RUN), max_size=3).map(
-        lambda runs: records_file.FILE.written({"runs": runs}).encode()
+        lambda runs: records_file.FILE.written({"runs": runs}).encode("utf-8", "surrogatepass")
     )
 )
 @example(b"[" * 100_000)
 @example(b'{"format": "xla-playground-runs", "version": 1, "runs": {}}')
-@cases(600)
+@cases(60)
 def test_an_import_brings_runs_or_says_why_not(content: bytes) -> None:
     try:
         runs, unreadable = records_file.from_json(content)
@@ -316,7 +316,7 @@ def test_an_import_brings_runs_or_says_why_not(content: bytes) -> None:
     st.dictionaries(st.sampled_from([*NAMES, "model", "prompt", "exact_key", "run"]) | TEXTS, TEXTS)
 )
 @example({"max_new_tokens": "1" * 5000, "seed": "٣", "top_p": "1e5"})
-@cases(1000)
+@cases(100)
 def test_a_link_is_read_as_far_as_it_can_be_had(query: dict[str, str]) -> None:
     link = permalink.read(query, ["gpt2-stories"], {"max_new_tokens": (1, 256)})
     assert link.model in (None, "gpt2-stories")
@@ -356,7 +356,7 @@ def sound_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @given(content=broken_files() | st.binary(max_size=100))
 @example(content=b"RIFF" + struct.pack("<I", 2**32 - 1) + b"WAVEfmt ")
-@cases(500)
+@cases(50)
 def test_a_recording_is_heard_or_refused(sound_file: Path, content: bytes) -> None:
     sound_file.write_bytes(content)
     try:
@@ -372,7 +372,7 @@ def test_a_recording_is_heard_or_refused(sound_file: Path, content: bytes) -> No
 
 
 @given(VALUES | st.tuples(NUMBERS, st.lists(NUMBERS, max_size=5) | VALUES))
-@cases(500)
+@cases(50)
 def test_samples_are_heard_or_refused(audio: Any) -> None:
     try:
         samples = read(audio, 16_000, max_seconds=10)
@@ -393,7 +393,7 @@ WORDS = st.lists(
 
 
 @given(st.sampled_from(["generate", "transcribe", "warm", "models", ""]), WORDS)
-@cases(250)
+@cases(30)
 def test_the_command_line_ends_with_a_sentence(command: str, words: list[str]) -> None:
     # No model of that name, so that nothing is loaded: all that is wrong is found before.
     arguments = [command, *words, "--model", "no/such-model", "--no-store"]
@@ -408,7 +408,7 @@ FLAGS = st.sampled_from([*(flag.name for flag in LIMIT_FLAGS), "--port", "--admi
 
 
 @given(st.lists(FLAGS | TEXTS | st.integers(-5, 10**12).map(str), max_size=4))
-@cases(350)
+@cases(35)
 def test_the_flags_of_the_page_are_understood_or_refused(words: list[str]) -> None:
     try:
         flags = flags_from(words)

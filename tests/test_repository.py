@@ -18,12 +18,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.conftest import installed_browser
 from tests.requirements_files import requirement_lines
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = tuple(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))
-MAKEFILE, MARK = ROOT / "Makefile", "mark." + "as_shipped"
 LARGEST_FILE = 10 * 1024 * 1024  # bytes; what a Space takes without Git LFS
 
 TENSORFLOW = {"tensorflow", "tf_keras", "keras", "transformers"}
@@ -50,9 +48,9 @@ ROOMS = {
         "compilation",
         "child_process products",
         "checkpoints",
-        "model",
-        "scheduling",
-        "backend",
+        "model prediction",
+        "rows",
+        "engine",
         "inspection",
         "process baselines",
         "retracing",
@@ -144,16 +142,6 @@ def test_no_test_module_imports_another() -> None:
     assert crossing == set()
 
 
-def test_tests_of_optimised_code_lie_where_make_runs_them() -> None:
-    command = next(line for line in MAKEFILE.read_text().splitlines() if "-m as_shipped" in line)
-    folder = ROOT / command.split()[-1]
-    marked = [
-        path for path in (ROOT / "tests").rglob("test_*.py") if MARK in path.read_text("utf-8")
-    ]
-    assert marked
-    assert [path for path in marked if folder not in path.parents] == []
-
-
 def imported_packages(source: str) -> set[str]:
     """Top-level names of every import in a module, the ones inside functions included."""
     names: set[str] = set()
@@ -193,9 +181,7 @@ def test_the_check_of_arrows_sees_every_kind_of_import() -> None:
 def loaded(asked: set[str], *modules: str) -> set[str]:
     """Which of these packages a new process has loaded once it has imported modules."""
     script = f"import sys, {', '.join(modules)}\nprint(sorted({asked!r} & set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return set(ast.literal_eval(done.stdout))
 
@@ -204,7 +190,7 @@ def test_the_page_s_side_of_the_backend_loads_no_tensorflow() -> None:
     """The page is up in seconds because its process never imports TensorFlow or Keras."""
     modules = [
         "xla_backend.process.backend_process",
-        "xla_backend.scheduling.prediction",
+        "xla_backend.prediction.prediction",
         "xla_backend.baselines.comparison",
         *(n for n in modules_of("xla_backend") if room_of(n) in ("interface", "checkpoints")),
     ]
@@ -213,13 +199,13 @@ def test_the_page_s_side_of_the_backend_loads_no_tensorflow() -> None:
 
 def test_the_engine_loads_no_server() -> None:
     """FastAPI is for who offers the API: neither the library nor an engine's process needs it."""
-    engine = ("xla_backend.process.engine_process", "xla_backend.backend.importing")
+    engine = ("xla_backend.process.engine_process", "xla_backend.engine.importing")
     assert loaded({"fastapi", "starlette", "gradio"}, "xla_backend", *engine) == set()
 
 
-def test_the_page_itself_loads_no_tensorflow() -> None:
+def test_the_page_itself_loads_no_tensorflow_and_no_ray() -> None:
     """As it runs, not only as its imports are written: what it imports may import more."""
-    assert loaded(TENSORFLOW, "app", "playground.page") == set()
+    assert loaded(TENSORFLOW | {"ray"}, "app", "playground.page") == set()
 
 
 @pytest.mark.parametrize(
@@ -258,7 +244,7 @@ def test_every_direct_import_is_pinned() -> None:
     in_benchmarks = here | pinned("requirements-dev.txt", "benchmarks/requirements.txt")
     in_benchmarks |= {"optimum"}  # what optimum-onnx installs
     with_ray = here | pinned("requirements-ray.txt")
-    in_training = here | pinned("xla_backend/baselines/requirements.txt")
+    in_recipes = here | pinned("xla_backend/baselines/requirements.txt")
     ours = {*ARROWS, "app"}
     loose = {}
     for path in [ROOT / "app.py", *(p for room in ARROWS for p in (ROOT / room).rglob("*.py"))]:
@@ -266,8 +252,8 @@ def test_every_direct_import_is_pinned() -> None:
             names = imported_packages(path.read_text(encoding="utf-8"))
             chosen = in_benchmarks if path.is_relative_to(ROOT / "benchmarks") else here
             chosen = with_ray if is_for_ray(path) else chosen
-            if path.is_relative_to(ROOT / "demo_models" / "training"):
-                chosen = in_training
+            if path.is_relative_to(ROOT / "demo_models"):
+                chosen = in_recipes
             loose[str(path.relative_to(ROOT))] = (
                 names - set(sys.stdlib_module_names) - chosen - ours - {"__future__"}
             )
@@ -280,7 +266,7 @@ def is_for_ray(path: Path) -> bool:
     return path.is_relative_to(engine / "serving") or path == engine / "serve_app.py"
 
 
-def test_the_default_install_and_start_are_free_of_ray() -> None:
+def test_the_default_install_is_free_of_ray() -> None:
     assert not any(line.startswith("ray") for line in requirement_lines("requirements.txt"))
     importing = [
         str(path.relative_to(ROOT))
@@ -288,7 +274,6 @@ def test_the_default_install_and_start_are_free_of_ray() -> None:
         if "ray" in imported_packages(path.read_text(encoding="utf-8")) and not is_for_ray(path)
     ]
     assert importing == []
-    assert loaded({"ray"}, "app", "playground.page", "xla_backend.process.backend_process") == set()
 
 
 def tracked_files() -> list[Path]:
@@ -370,7 +355,7 @@ def test_the_readme_is_short_and_leads_to_every_document() -> None:
 def test_ci_script_can_be_run() -> None:
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111, "chmod +x .ci/run"
-    assert subprocess.run(["bash", "-n", str(script)], timeout=60).returncode == 0
+    assert subprocess.run(["bash", "-n", str(script)]).returncode == 0
 
 
 def test_without_a_suitable_python_make_says_so_in_one_sentence(tmp_path: Path) -> None:
@@ -384,20 +369,7 @@ def test_without_a_suitable_python_make_says_so_in_one_sentence(tmp_path: Path) 
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
     )
     assert done.returncode != 0
     assert done.stdout == ""
     assert "needs Python 3.11, 3.12 or 3.13" in done.stderr.splitlines()[0]
-
-
-@pytest.mark.parametrize(
-    ("ci", "outcome"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)]
-)
-def test_a_missing_browser_fails_on_ci_and_skips_elsewhere(
-    ci: str, outcome: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CI", ci)
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(outcome, match="package chromium"):
-        installed_browser()

@@ -44,16 +44,16 @@ from xla_backend.interface.results import (
 from xla_backend.interface.timing import Statistics, Timing
 
 if TYPE_CHECKING:
-    from xla_backend.backend.backend import Backend
-    from xla_backend.backend.text_stream import TextStream
     from xla_backend.compilation.any_function import CallResult, CallTiming, CompiledFunction, jit
+    from xla_backend.engine.backend import Backend
+    from xla_backend.engine.text import TextStream
     from xla_backend.process.backend_process import BackendProcess
 
 __version__ = "0.2.0"
 
 _LAZY = {
-    "Backend": "xla_backend.backend.backend",
-    "TextStream": "xla_backend.backend.text_stream",
+    "Backend": "xla_backend.engine.backend",
+    "TextStream": "xla_backend.engine.text",
     "BackendProcess": "xla_backend.process.backend_process",
     "CallResult": "xla_backend.compilation.any_function",
     "CallTiming": "xla_backend.compilation.any_function",

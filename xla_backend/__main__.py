@@ -22,7 +22,6 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from xla_backend import __version__
-from xla_backend.backend.importing import import_engine
 from xla_backend.baselines import overlay
 from xla_backend.checkpoints.models import (
     DEFAULT_MODEL,
@@ -37,6 +36,7 @@ from xla_backend.compilation.startup import (
     prepare_environment,
 )
 from xla_backend.compilation.store import FOLDER_VARIABLE, open_store
+from xla_backend.engine.importing import import_engine
 from xla_backend.inspection import table
 from xla_backend.inspection.inspector import Inspector
 from xla_backend.interface.buckets import CacheKey
@@ -45,13 +45,13 @@ from xla_backend.interface.options import WINDOW_TOKENS, GenerationOptions
 from xla_backend.interface.prompt import question
 from xla_backend.interface.results import CacheOutcome, GenerationResult, ModelInfo, Transcription
 from xla_backend.interface.timing import PHASES, RESTORING
+from xla_backend.prediction.vocabulary import Vocabulary
 from xla_backend.products import kinds
-from xla_backend.scheduling.batch import BATCH_SIZES
-from xla_backend.scheduling.vocabulary import Vocabulary
+from xla_backend.rows.scheduler import ROW_COUNTS
 from xla_backend.terminal_chat import TerminalChat
 
 if TYPE_CHECKING:
-    from xla_backend.backend.backend import Backend
+    from xla_backend.engine.backend import Backend
 
 OK, PROGRAM_FAULT, REQUEST_FAULT, INTERRUPTED = 0, 1, 2, 130
 
@@ -65,7 +65,7 @@ CHAT_TOKENS = 256
 
 NUMBERS = {
     "num_beams": ("N", "beams to search side by side, 1 to 8 (default: 1)"),
-    "max_new_tokens": ("N", "most tokens to generate, 1 to 1024 (default: 32)"),
+    "max_new_tokens": ("N", "most tokens to generate, 1 to 8192 (default: 32)"),
     "temperature": ("T", "above 0: sample, and how freely (default: 0, the most likely text)"),
     "top_k": ("K", "sample from the K most likely tokens; 0: from all (default: 50)"),
     "top_p": ("P", "sample from the most likely tokens that add up to P (default: 1)"),
@@ -196,33 +196,36 @@ def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
             _numbers("max_new_tokens", parsed.max_new_tokens) or [default],
         )
     ]
-    batch_sizes = _numbers("batch_sizes", parsed.batch_sizes)
-    if wrong := sorted(set(batch_sizes) - set(BATCH_SIZES)):
-        raise InvalidRequest(f"batch_sizes can be 1, 2, 4 and 8, not {wrong[0]}.")
-    if is_speech and batch_sizes != [1]:
-        raise InvalidRequest("Recordings run one at a time: leave batch_sizes out.")
+    pool_rows = _numbers("pool_rows", parsed.pool_rows)
+    if wrong := sorted(set(pool_rows) - set(ROW_COUNTS)):
+        raise InvalidRequest(f"pool_rows can be 1, 2, 4, 8 and 16, not {wrong[0]}.")
     if open_store(parsed.store) is None:
         raise InvalidRequest(_NO_STORE_TO_FILL)
     backend = _open_backend(parsed)
     keys = _keys(backend, parsed.model, lengths, options)
+    pooled = backend.pool_key(parsed.model) if pool_rows else None
+    if pool_rows and pooled is None:
+        raise InvalidRequest(f"{parsed.model} has no pool: leave pool_rows out.")
     from tqdm import tqdm
 
     # A bar only on a terminal; programs read the lines on stdout.
-    total = len(keys) * len(batch_sizes)
+    total = len(keys) + len(pool_rows)
     with tqdm(total=total, unit="function", file=sys.stderr, disable=None) as bar:
 
-        def tell(size: int, key: CacheKey, outcome: CacheOutcome, seconds: float) -> None:
-            of = f"{key} for {size} requests" if size > 1 else str(key)
+        def tell(rows: int, key: CacheKey, outcome: CacheOutcome, seconds: float) -> None:
+            of = f"{key} for {rows} rows" if rows > 1 else str(key)
             line = f"{outcome.value.upper()} · {of} · {seconds:.3f} s"
             if parsed.json:
-                values = {"key": key.to_dict(), "batch_size": size, "cache": outcome.value}
+                values = {"key": key.to_dict(), "rows": rows, "cache": outcome.value}
                 line = json.dumps({"model": parsed.model, **values, "total_s": seconds})
             bar.clear()
             print(line, file=out, flush=True)
             bar.update()
 
-        for size in batch_sizes:
-            backend.warm(parsed.model, keys, partial(tell, size), size)
+        backend.warm(parsed.model, keys, partial(tell, 1))
+        for rows in pool_rows:
+            assert pooled is not None, "was looked at"
+            backend.warm(parsed.model, [pooled], partial(tell, rows), rows)
     backend.close()
     return OK
 
@@ -324,7 +327,7 @@ def _open_backend(parsed: argparse.Namespace) -> Backend:
     quiet = contextlib.nullcontext() if parsed.verbose else captured_native_stderr()
     with quiet:
         import_engine()
-        from xla_backend.backend.backend import Backend
+        from xla_backend.engine.backend import Backend
     backend = Backend(registry, store=parsed.store)
     backend.load(parsed.model)
     return backend
@@ -424,7 +427,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
             "--system": _takes("TEXT", _SYSTEM, default=""),
         }
         | _OPTIONS
-        | {"--max-new-tokens": _takes("N", "most tokens an answer, 1 to 1024 (default: 256)")}
+        | {"--max-new-tokens": _takes("N", "most tokens an answer, 1 to 8192 (default: 256)")}
         | _WEIGHTS
         | _ANY_STORE
         | {"--verbose": _OUTPUT["--verbose"]},
@@ -434,7 +437,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
         "write down recordings, one after the other",
         {"files": _takes("FILE", nargs="+"), "--model": _MODEL | {"default": DEFAULT_SPEECH_MODEL}}
         | _OPTIONS
-        | {"--max-new-tokens": _takes("N", "most tokens a window, 1 to 1024 (default: 224)")}
+        | {"--max-new-tokens": _takes("N", "most tokens a window, 1 to 8192 (default: 224)")}
         | {"--language": _LANGUAGE}
         | _WEIGHTS
         | _ANY_STORE
@@ -450,7 +453,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
                 ("--padded-lengths", None, "prompt lengths in tokens, rounded up as prompts are"),
                 ("--num-beams", "1", "numbers of beams (default: 1)"),
                 ("--max-new-tokens", None, "numbers of new tokens, rounded up likewise"),
-                ("--batch-sizes", "1", "how many requests run at once: of 1, 2, 4, 8 (default: 1)"),
+                ("--pool-rows", None, "of the pool for all lengths: for how many rows, 1 to 16"),
             )
         }
         | _WEIGHTS

@@ -17,8 +17,8 @@ from xla_backend.interface.prompt import Message
 from xla_backend.interface.results import GenerationResult, ModelInfo
 
 if TYPE_CHECKING:
-    from xla_backend.backend.backend import Backend
-    from xla_backend.backend.text_stream import TextStream
+    from xla_backend.engine.backend import Backend
+    from xla_backend.engine.text import TextStream
     from xla_backend.interface.options import GenerationOptions
 
 HELP = "Ctrl-C stops an answer, /new begins anew, Ctrl-D or /quit ends."

@@ -3,7 +3,7 @@
 Knows the protocol and measures the time, in the same way for all. Must not know any contender:
 each has a module in this folder with a class `Model`:
 
-* `Model(folder, work, variant)` loads a checkpoint;
+* `Model(folder, work, weights)` loads a checkpoint;
 * `generate(request)` computes and returns the new tokens of the best text;
 * `libraries` names the packages whose versions are reported.
 """
@@ -25,7 +25,7 @@ from benchmarks.contenders import THREADS, Request
 
 def main() -> None:
     """Answers until standard input ends."""
-    module, variant, folder, work = sys.argv[1:]
+    module, weights, folder, work = sys.argv[1:]
     # Some libraries take their number of threads from the machine, not from settings.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
     # Libraries print to standard output, too. That goes to standard error now, not into answers.
@@ -37,9 +37,8 @@ def main() -> None:
         answers.flush()
 
     try:
-        model = importlib.import_module(f"benchmarks.contenders.{module}").Model(
-            Path(folder), Path(work), variant
-        )
+        contender = importlib.import_module(f"benchmarks.contenders.{module}")
+        model = contender.Model(Path(folder), Path(work), weights)
         answer({name: importlib.metadata.version(name) for name in model.libraries})
     except Exception as error:
         traceback.print_exc()
@@ -47,23 +46,13 @@ def main() -> None:
         return
     for line in sys.stdin:
         try:
-            answer(_answer(model, json.loads(line)))
+            request = Request(**json.loads(line))
+            start = time.perf_counter()
+            tokens = model.generate(request)
+            seconds = time.perf_counter() - start
+            answer({"seconds": seconds, "tokens": [int(token) for token in tokens]})
         except Exception as error:
             answer({"error": _sentence(error)})
-
-
-def _answer(model: Any, question: dict[str, Any]) -> dict[str, Any]:
-    request = Request(**question["request"])
-    if question["do"] == "margins":
-        return {"margins": model.margins(request)}
-    start = time.perf_counter()
-    tokens = model.generate(request)
-    seconds = time.perf_counter() - start
-    if question["do"] == "prepare":
-        return {"seconds": seconds}
-    return {"seconds": seconds, "tokens": [int(token) for token in tokens]} | getattr(
-        model, "details", {}
-    )
 
 
 def _sentence(error: Exception) -> str:

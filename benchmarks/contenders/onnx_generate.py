@@ -16,7 +16,7 @@ class Model:
 
     libraries = ("onnxruntime", "transformers")
 
-    def __init__(self, folder: Path, work: Path, variant: str) -> None:
+    def __init__(self, folder: Path, work: Path, weights: str) -> None:
         """Exports if needed, and loads."""
         exported = work / f"onnx-{folder.name}"
         if not (exported / "model.onnx").exists():

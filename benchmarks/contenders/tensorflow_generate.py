@@ -1,4 +1,4 @@
-"""`model.generate` of Transformers' TensorFlow models, eager, and compiled as in the guide.
+"""`model.generate` of Transformers' TensorFlow models, compiled with XLA as in the guide.
 
 Needs the baseline overlay, which has those models.
 """
@@ -6,6 +6,7 @@ Needs the baseline overlay, which has those models.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import safetensors.tensorflow
@@ -21,8 +22,7 @@ class Model:
 
     libraries = ("tensorflow", "transformers")
 
-    def __init__(self, folder: Path, work: Path, variant: str) -> None:
-        """Loads it. Variant "compiled" wraps `generate` in a `tf.function` with XLA."""
+    def __init__(self, folder: Path, work: Path, weights: str) -> None:
         tf.config.threading.set_intra_op_parallelism_threads(THREADS)
         tf.config.threading.set_inter_op_parallelism_threads(THREADS)
         config = transformers.AutoConfig.from_pretrained(folder)
@@ -32,26 +32,23 @@ class Model:
         load_pytorch_state_dict_in_tf2_model(
             self._model, state, tf_inputs=False, allow_missing_keys=True
         )
-        self._pad = config.eos_token_id if config.pad_token_id is None else config.pad_token_id
-        self._is_compiled = variant == "compiled"
-        self._is_encoder_decoder = config.is_encoder_decoder
+        self._end = config.eos_token_id
 
     def generate(self, request: Request) -> list[int]:
         """The new tokens; the first call of a size compiles."""
         ids = tf.constant([request.ids])
         run = self._function(request.new_tokens, request.num_beams)
-        tokens = run(ids, tf.ones_like(ids)).numpy()[0]
-        return tokens[1 if self._is_encoder_decoder else len(request.ids) :].tolist()
+        return run(ids, tf.ones_like(ids)).numpy()[0, len(request.ids) :].tolist()
 
     @functools.cache  # noqa: B019 (lives as long as the process)
-    def _function(self, new_tokens: int, num_beams: int):
+    def _function(self, new_tokens: int, num_beams: int) -> Callable[..., tf.Tensor]:
         def generate(ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
             return self._model.generate(
                 ids,
                 attention_mask=mask,
                 max_new_tokens=new_tokens,
                 num_beams=num_beams,
-                pad_token_id=self._pad,
+                pad_token_id=self._end,
             )
 
-        return tf.function(generate, jit_compile=True) if self._is_compiled else generate
+        return tf.function(generate, jit_compile=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from playground.context.waiting_line import ALONE
 from xla_backend.openai_api.host import Host, Turn
-from xla_backend.scheduling.batch import MAX_AT_ONCE
+from xla_backend.rows.scheduler import MAX_AT_ONCE
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -36,6 +36,9 @@ class OpenAiHost(Host):
         self, model: str, prompt: Prompt = "", options: GenerationOptions | None = None
     ) -> None:
         self._page.check_request(model, prompt, options)
+
+    def address(self, request: Request) -> str:
+        return self._page.line.address(request)
 
     def enter(self, request: Request, runs: int, alone: bool = False) -> Sequence[Turn]:
         return self._page.line.enter(request, runs, ALONE if alone else MAX_AT_ONCE)

@@ -1,1 +1,1 @@
-"""The Batch tab: many prompts, one after the other."""
+"""The Batch tab: many prompts one after the other, or from many visitors at once."""

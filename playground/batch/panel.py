@@ -91,4 +91,5 @@ def _text(row: BatchRow) -> str:
     if row.problem:
         return f'{given}<br><span class="problem-text">{escape(row.problem)}</span>'
     # A continuation starts with its own space; an answer does not.
-    return given + (" " if row.text[:1].isalnum() else "") + escape(row.text)
+    space = " " if row.text[:1].isalnum() else ""
+    return f'<div dir="auto">{given}{space}{escape(row.text)}</div>'

@@ -1,4 +1,4 @@
-"""The Batch tab: many prompts, one after the other.
+"""The Batch tab: many prompts, one after the other, and a crowd of visitors at once.
 
 Knows the components and what each event does to them. Must not know how anything looks, nor how a
 prompt is run.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from playground.batch import panel
+from playground.batch.crowd_card import CrowdCard
 from playground.batch.prompts import prompts_in, text_of_file
 from playground.batch.runs import Batch, checked
 from playground.generate.examples import examples_for
@@ -55,6 +56,8 @@ class BatchTab:
                 heading("Results", "Shape is prompt or input slots · beams · new slots.")
                 self.report = html(panel.empty(), "batch_report")
                 self.files = html("", "batch_files")
+        with gr.Column(elem_classes="card"):
+            CrowdCard(page, self.prompts)
         self.batch = gr.State(None)
         # Its change makes the browser ask for the next turn: a batch ends when its visitor leaves.
         self.turn = gr.Number(0, visible=False)
@@ -88,7 +91,7 @@ class BatchTab:
         )
         self.exact_key = gr.Checkbox(
             label="Exact shape only",
-            info="A larger function that is there may not serve.",
+            info="Do not reuse a larger compiled function.",
             elem_id="batch_exact_key",
         )
 

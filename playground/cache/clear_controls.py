@@ -74,6 +74,8 @@ def choices(shapes: Iterable[tuple[str, CacheKey]]) -> list[tuple[str, str]]:
 
 def shape_label(model: str, key: CacheKey) -> str:
     """A shape in words."""
+    if key.is_pooled:
+        return " · ".join([model, f"all lengths to {key.padded_length}", *key.variants])
     label = (
         f"{model} · {key.padded_length} slots · {count(key.num_beams, 'beam')} · "
         f"{key.max_new_tokens} new"

@@ -63,7 +63,7 @@ class ShapesTab:
         usual = BucketRules().key_for(1, DEFAULTS.num_beams, DEFAULTS.max_new_tokens)
         heading(
             "Make shapes ready",
-            "Every combination is one compiled function. What is ready costs no wait later. "
+            "Every combination is one compiled function. Prepared shapes start at once. "
             "Requests always go first: this work is done while nobody waits.",
         )
         self.model = model_dropdown(self._page.models_that_continue_first(), "shapes_model")

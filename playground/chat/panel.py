@@ -55,7 +55,7 @@ def waiting(question: str, prediction: Prediction | None, clicked_s: float) -> l
     if prediction:
         said = badge(prediction.outcome)
         if work := expected(prediction):
-            said += f" <bdi>Work expected: {work}</bdi> ·"
+            said += f" Work expected: {work} ·"
     return [_question(question), _said(f'<p class="chat-line busy">{said} {clock(clicked_s)}</p>')]
 
 
@@ -85,8 +85,7 @@ def line(figures: Figures) -> str:
         said.append(f"weights rounded to {figures.rounded_bits} bits")
     if figures.finish in _FINISHES:
         said.append(_FINISHES[figures.finish])
-    # Numbers with their units stay together where the words between them run the other way.
-    return f"{badge(figures.cache)} {' · '.join(f'<bdi>{part}</bdi>' for part in said)}"
+    return f"{badge(figures.cache)} {' · '.join(said)}"
 
 
 def strip(turns: Sequence[Turn]) -> str:
@@ -185,7 +184,7 @@ def _said(html: str) -> Message:
 
 
 def _answer(turn: Turn) -> str:
-    figures = line(turn.figures) if turn.figures else "<bdi>cut short by an error</bdi>"
+    figures = line(turn.figures) if turn.figures else "cut short by an error"
     return (
         f'{_text(turn.answer)}<p class="chat-line">{figures}'
         '<button type="button" class="chat-copy">Copy</button></p>'

@@ -12,6 +12,7 @@ from xla_backend import InvalidRequest, ModelUnavailable, Prediction
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
+    from xla_backend import GenerationOptions
 
 SHARE = 3
 """Of what is read, the oldest part of so many goes at once. Whatever goes, all that follows must be
@@ -41,13 +42,25 @@ def fitted(
     page.check_request(model, question, options)
     while True:
         prompt = conversation.messages(question, left_out)
+        read = len(conversation.turns) - left_out
         try:
             page.limits.check_prompt(prompt)
-            return left_out, page.backend.predict(model, prompt, options, cache_salt=salt)
+            prediction = page.backend.predict(model, prompt, options, cache_salt=salt)
+            if read == 0 or _has_room(page, model, prediction, options):
+                return left_out, prediction
         except ModelUnavailable:
             return left_out, None
         except InvalidRequest:
-            read = len(conversation.turns) - left_out
             if read == 0:
                 raise
-            left_out += -(-read // SHARE)
+        left_out += -(-read // SHARE)
+
+
+def _has_room(
+    page: PageContext, model: str, prediction: Prediction, options: GenerationOptions
+) -> bool:
+    """Whether there is room for the answer, or for half of what the model reads at least."""
+    context = next((info.context_length for info in page.models() if info.name == model), None)
+    if context is None:
+        return True
+    return prediction.prompt_tokens + min(options.max_new_tokens, context // 2) <= context

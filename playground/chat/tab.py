@@ -58,7 +58,7 @@ EXAMPLES = (
 """What a button says, and what it asks; each can be gone on with."""
 _ANY_SALT = "any"
 """Whose it is does not matter to which function a first message needs."""
-_EMPTY_LINE = "Write a message: here stands what it will meet."
+_EMPTY_LINE = "Type a message to see whether it must compile first."
 _COPY_LINK = f"""(opened, text, model, system, ...options) => {{
   const first = (opened && JSON.parse(opened).turns[0]?.question) || text;
   return ({permalink.copy_script(ADDRESS)})(model, first, system, null, null, ...options, null);
@@ -152,7 +152,7 @@ class ChatTab:
         self.system = system_prompt("chat_system")
         self.without_reuse = gr.Checkbox(
             label="Without reuse",
-            info="Computes the whole conversation anew for each turn. To see the difference.",
+            info="Recompute every turn, for comparison.",
             elem_id="chat_without_reuse",
         )
         with gr.Accordion("Options", open=False, elem_classes="more-options"):

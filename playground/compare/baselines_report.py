@@ -240,7 +240,7 @@ def _text(
     agreed = len(_common_beginning(others))
     names = ", ".join(NAMES[result.baseline] for result in same)
     return (
-        f'<p dir="auto"><small>{names}</small><br><span class="story-prompt">'
+        f'<p dir="auto"><small><bdi>{names}</bdi></small><br><span class="story-prompt">'
         f"{escape(text[:agreed])}</span>{escape(text[agreed:])}</p>"
     )
 

@@ -22,7 +22,7 @@ from playground.ui.markup import quoted
 from playground.ui.option_controls import options_from
 from xla_backend import GenerationOptions, ModelInfo, ModelUnavailable, Prompt, question
 from xla_backend.checkpoints.models import folder_info
-from xla_backend.scheduling.batch import MAX_AT_ONCE
+from xla_backend.rows.scheduler import MAX_AT_ONCE
 
 if TYPE_CHECKING:
     from xla_backend import ServedBackend

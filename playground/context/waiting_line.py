@@ -208,7 +208,7 @@ class WaitingLine(Queue):
         Raises:
             NoRoom: too many wait.
         """
-        address = self._address(request)
+        address = self.address(request)
         more = count - 1
         self._limits.check_room(self.waiting + more, self._own(address) + more)
         self._places += (places := [Place(self, address, limit) for _ in range(count)])
@@ -362,7 +362,7 @@ class WaitingLine(Queue):
         return sum(
             each.address == address
             if isinstance(each, Place)
-            else each.fn.api_visibility != "private" and self._address(each.request) == address
+            else each.fn.api_visibility != "private" and self.address(each.request) == address
             for each in self._waiting()
         )
 
@@ -380,9 +380,10 @@ class WaitingLine(Queue):
             if waiting >= _CLOSED_PAGES * self._limits.waiting:
                 self._limits.check_room(waiting)
             return
-        self._limits.check_room(waiting, self._own(self._address(request)))
+        self._limits.check_room(waiting, self._own(self.address(request)))
 
-    def _address(self, request: Any) -> str:
+    def address(self, request: Any) -> str:
+        """Where a request comes from, as far as that can be trusted."""
         forwarded = request.headers.get("x-forwarded-for", "") if self._behind_proxy else ""
         first = forwarded.partition(",")[0].strip()
         return first or (request.client.host if request.client else "")

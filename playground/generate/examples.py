@@ -80,7 +80,7 @@ ENGLISH_EXAMPLES = (
 )
 """For models that were trained on general English."""
 
-# Held-out stories of `demo_models/stories.py`, which t5-stories has never read; a test compares.
+# Held-out stories of the recipe's generator, which t5-stories has never read; a test compares.
 HELD_OUT_STORIES = {
     5: "One day, a merry dog named Ned woke up in a dry desert. For his birthday, he had been "
     "given a red balloon. A little later he came home without the balloon. "

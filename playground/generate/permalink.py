@@ -28,7 +28,7 @@ _WHOLE_NUMBERS = ("max_new_tokens", "num_beams", "top_k", "seed", "prompt_lookup
 _SWITCHES = {"1": True, "true": True, "0": False, "false": False}
 _SETTINGS = ("model", "prompt", "system", "raw", "exact_key", *NAMES, "run")
 # Gradio, Hugging Face and the page itself add these.
-_OF_OTHERS = re.compile(r"_|utm_|(view|deep_link|session_hash|logs|embed|theme|lang|tab|present)$")
+_OF_OTHERS = re.compile(r"_|utm_|(view|deep_link|session_hash|logs|embed|theme|tab|present)$")
 _COPIED = {
     "true": "Link copied. It opens the page with these settings and runs them.",
     "false": "Link copied. It opens the page with these settings.",

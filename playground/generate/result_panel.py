@@ -40,10 +40,14 @@ def story(prompt: Prompt, text: str, writing: bool = False, family: Family = CON
     if not isinstance(prompt, str) and not writing:
         new = f'<div class="story-new markdown" data-text="{escape(text)}">{answer(text)}</div>'
     if family.is_apart:
-        given = f'<div class="story-part" dir="auto"><h3>{family.input_label}</h3>{given}</div>'
+        # What stands in `bdi` does not decide which way the text around it runs.
+        given = (
+            f'<div class="story-part" dir="auto"><h3><bdi>{family.input_label}</bdi></h3>'
+            f"{given}</div>"
+        )
         new = (
-            f'<div class="story-part story-answer" dir="auto"><h3>{family.output.capitalize()}</h3>'
-            f"{new}</div>"
+            f'<div class="story-part story-answer" dir="auto">'
+            f"<h3><bdi>{family.output.capitalize()}</bdi></h3>{new}</div>"
         )
     return (
         f'<div class="story" tabindex="0" role="region" aria-label="Generated text"'
@@ -61,9 +65,9 @@ def origin(shown: Shown) -> str:
         parts.append(f"System prompt {escape(quoted(system))}")
     return (
         '<p class="origin-earlier">From the earlier run</p><ul class="origin">'
-        f'<li dir="auto">{escape(model_name(shown.result.model))}</li>'
+        f'<li translate="no">{escape(model_name(shown.result.model))}</li>'
         + "".join(f"<li>{part}</li>" for part in parts)
-        + f'<li translate="no">{ended:%H:%M:%S} UTC</li></ul>'
+        + f"<li>{ended:%H:%M:%S} UTC</li></ul>"
     )
 
 
@@ -124,6 +128,8 @@ def waiting_report(
     body = ""
     if prediction:
         key = prediction.key
+        if key.is_pooled:
+            return report_parts.waiting(prediction, ahead, clicked_s, "")
         padding = max(0, key.padded_length - prediction.prompt_tokens)
         parts = _in_order(
             family,
@@ -179,6 +185,8 @@ def _in_order(
 
 def _result_slots(result: GenerationResult, family: Family) -> str:
     key = result.key
+    if key.is_pooled:
+        return _pool_slots(result, family)
     parts = [
         *_in_order(
             family,
@@ -192,6 +200,18 @@ def _result_slots(result: GenerationResult, family: Family) -> str:
     if key != result.requested_key:
         caption += f" The request alone would have needed {escape(result.requested_key)}."
     return report_parts.slots(caption, parts)
+
+
+def _pool_slots(result: GenerationResult, family: Family) -> str:
+    """What the text took of the model's context, where nothing is padded."""
+    used = result.prompt_tokens + result.new_tokens
+    parts = [
+        ("prompt", result.prompt_tokens, family.input),
+        ("new", result.new_tokens, "new"),
+        ("room", max(0, result.key.padded_length - used), "unused"),
+    ]
+    most = result.key.padded_length
+    return report_parts.slots(f"One compiled shape for all lengths up to {most} tokens.", parts)
 
 
 def _shape_caption(key: CacheKey, family: Family) -> str:

@@ -97,7 +97,7 @@ class PlaygroundTab:
                 )
                 self.exact_key = gr.Checkbox(
                     label="Exact shape only",
-                    info="A larger function that is there may not serve. To see a first call.",
+                    info="Do not reuse a larger compiled function.",
                     elem_id="exact_key",
                 )
         with gr.Column(elem_classes="card"):
@@ -132,9 +132,8 @@ class PlaygroundTab:
         self.walkthrough.build_panel()
         # The style sheet shows one of the two, so switching needs no request.
         self.view = gr.Radio(
-            # Not words: Gradio would translate a value that its tables contain.
-            [("Text", "as_text"), ("Tokens", "as_tokens")],
-            value="as_text",
+            ["Text", "Tokens"],
+            value="Text",
             show_label=False,
             label="Result as",
             container=False,

@@ -118,13 +118,12 @@ def empty_token_view(family: Family = CONTINUING) -> str:
 def token_view(shown: Shown, family: Family = CONTINUING) -> str:
     """Every slot of the compiled shape: padding, prompt, new tokens, unused slots."""
     result = shown.result
-    given = [
-        _slots("padding", max(0, result.key.padded_length - result.prompt_tokens), "padding"),
-        _prompt(result, family.input),
-    ]
+    padding = 0 if result.key.is_pooled else result.key.padded_length - result.prompt_tokens
+    given = [_slots("padding", max(0, padding), "padding"), _prompt(result, family.input)]
     if not family.pads_left:
         given.reverse()
-    unused = max(0, result.key.max_new_tokens - result.new_tokens)
+    room = 0 if result.key.is_pooled else result.key.max_new_tokens - result.new_tokens
+    unused = max(0, room)
     guessed = ""
     if any(token.in_same_pass for token in result.tokens):
         guessed = " <small>underlined: in one pass with the token before</small>"
@@ -132,8 +131,8 @@ def token_view(shown: Shown, family: Family = CONTINUING) -> str:
         f'<div class="token-given">{"".join(given)}</div>'
         f'<figure class="token-slots"><figcaption>{result.new_tokens:,} new{guessed}'
         "</figcaption>"
-        f'<div class="tokens" role="group" dir="auto" aria-label="New tokens">{_new(result)}</div>'
-        "</figure>"
+        '<div class="tokens" role="group" dir="auto" translate="no" aria-label="New tokens">'
+        f"{_new(result)}</div></figure>"
         f'<div class="token-given">{_slots("room", unused, "unused")}</div>'
     )
 
@@ -194,7 +193,7 @@ def _prompt(result: GenerationResult, label: str) -> str:
     more = f"<small>… {over:,} more</small>" if over else ""
     return (
         f'<figure class="token-slots"><figcaption>{result.prompt_tokens:,} {label}</figcaption>'
-        f'<div class="tokens" dir="auto">{texts}{more}</div></figure>'
+        f'<div class="tokens" dir="auto" translate="no">{texts}{more}</div></figure>'
     )
 
 

@@ -236,6 +236,6 @@ def _key(values: Mapping[str, object]) -> dict[str, int]:
     sizes = {name: whole(values[name], 1) for name in CacheKey(1, 1, 1).to_dict()}
     return CacheKey(
         **sizes,
-        in_chunks=truth(values.get("in_chunks", False)),
+        is_pooled=truth(values.get("is_pooled", False)),
         prompt_lookup_num_tokens=whole(values.get("prompt_lookup_num_tokens", 0), 0),
     ).to_dict()

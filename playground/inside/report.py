@@ -58,29 +58,26 @@ def _function(name: str, inside: FunctionInside, element: str) -> str:
         f'<section id="{element}"><h3>{name}</h3>{_stages(inside)}'
         + report_parts.figures(
             [
-                ("FLOPs", _amount(inside.flops, "")),
-                ("Read and written", _amount(inside.bytes, "B")),
+                ("FLOPs", amount(inside.flops, "")),
+                ("Read and written", amount(inside.bytes, "B")),
                 ("FLOPs a byte", f"{inside.intensity:.2f}"),
-                ("Machine code", _amount(inside.code_bytes, "B")),
+                ("Machine code", amount(inside.code_bytes, "B")),
             ]
         )
         + _bytes_by_part(parts)
         + '<dl class="inside-facts">'
-        + "".join(
-            f"<div><dt>{said}</dt><dd><bdi>{value}</bdi></dd></div>"
-            for said, value in _facts(inside)
-        )
+        + "".join(f"<div><dt>{said}</dt><dd>{value}</dd></div>" for said, value in _facts(inside))
         + "</dl></section>"
     )
 
 
 def _facts(inside: FunctionInside) -> list[tuple[str, str]]:
     return [
-        ("Weights read", _amount(inside.weight_bytes, "B")),
-        ("Constants in it", _amount(inside.constants_bytes, "B")),
-        ("Memory: arguments", _amount(inside.argument_bytes, "B")),
-        ("Memory: results", _amount(inside.result_bytes, "B")),
-        ("Memory: temporary", _amount(inside.temporary_bytes, "B")),
+        ("Weights read", amount(inside.weight_bytes, "B")),
+        ("Constants in it", amount(inside.constants_bytes, "B")),
+        ("Memory: arguments", amount(inside.argument_bytes, "B")),
+        ("Memory: results", amount(inside.result_bytes, "B")),
+        ("Memory: temporary", amount(inside.temporary_bytes, "B")),
         ("Trace", quantities.seconds_or_dash(inside.trace_s)),
         ("Compile", quantities.seconds_or_dash(inside.compile_s)),
     ]
@@ -147,7 +144,7 @@ def _ways(measured: Measurement) -> str:
         (
             f'<span translate="no">{_WAYS[way]}</span>',
             f"{layer.kernels:,}",
-            _amount(layer.bytes, "B"),
+            amount(layer.bytes, "B"),
             quantities.fine_seconds(layer.seconds),
         )
         for way, layer in measured.ways.items()
@@ -209,7 +206,7 @@ def _roofline(seen: Inspection, measured: Measurement) -> str:
         f'<div class="plot" role="img" aria-label="{escape(summary)}">{grid}'
         '<svg viewBox="0 0 100 100" preserveAspectRatio="none" aria-hidden="true">'
         f'<polyline points="{roof}"/></svg><div class="marks" translate="no">{marks}</div></div>'
-        f'<div class="inside-axis" dir="ltr" aria-hidden="true">{axis}</div>'
+        f'<div class="inside-axis" aria-hidden="true">{axis}</div>'
         f'<p class="remarks">{summary}</p>'
         f'<p class="remarks">{_verdict(decode, measured)}</p></figure>'
     )
@@ -257,7 +254,7 @@ def _box(name: str, kernels: Sequence[KernelInside]) -> str:
 
 def _short(kernels: Sequence[KernelInside]) -> str:
     moved = amount(sum(kernel.bytes for kernel in kernels), "B")
-    return f'{quantities.count(len(kernels), "kernel")} <bdi translate="no">· {moved}</bdi>'
+    return f"{quantities.count(len(kernels), 'kernel')} · {moved}"
 
 
 def _kernel_list(kernels: Iterable[KernelInside]) -> str:
@@ -266,7 +263,7 @@ def _kernel_list(kernels: Iterable[KernelInside]) -> str:
         f"<small>{escape(kernel.source)}</small></li>"
         for kernel in kernels
     )
-    return f'<ul class="inside-kernels" translate="no" dir="ltr">{rows}</ul>'
+    return f'<ul class="inside-kernels" translate="no">{rows}</ul>'
 
 
 def _largest(inside: FunctionInside, measured: Measurement | None) -> str:
@@ -277,8 +274,8 @@ def _largest(inside: FunctionInside, measured: Measurement | None) -> str:
         (
             f'<span class="signature" translate="no">{escape(kernel.name)}</span>',
             "–" if kernel.layer is None else str(kernel.layer),
-            _amount(kernel.flops, ""),
-            _amount(kernel.bytes, "B"),
+            amount(kernel.flops, ""),
+            amount(kernel.bytes, "B"),
             quantities.fine_seconds(took[kernel.name]) if kernel.name in took else "–",
             f'<span class="signature" translate="no">{escape(kernel.source)}</span>',
         )
@@ -288,7 +285,3 @@ def _largest(inside: FunctionInside, measured: Measurement | None) -> str:
         '<section id="inside_largest"><h3>The largest kernels of a token</h3>'
         f"{sheet(names, rows)}</section>"
     )
-
-
-def _amount(count: float, unit: str) -> str:
-    return f'<bdi translate="no" dir="ltr">{amount(count, unit)}</bdi>'

@@ -58,13 +58,13 @@ class InsideTab:
         heading(
             "Inside a compiled function",
             "What XLA made of it: kernels, what each reads and computes, and where the time of a "
-            "token goes. The engine is not asked.",
+            "token goes. Runs separately; nobody is delayed.",
         )
         with gr.Row():
             models = [*self._page.models(), *self._page.speech_models()]
             self.model = model_dropdown(models, "inside_model")
             self.function = gr.Dropdown(
-                [], label="Function", info="Those in the store.", elem_id="inside_function"
+                [], label="Function", info="Functions saved on disk.", elem_id="inside_function"
             )
         with gr.Row(elem_classes="actions"):
             self.look = gr.Button("Look inside", variant="primary", elem_id="inside_look")

@@ -51,4 +51,4 @@ def links(model: str, key: CacheKey) -> str:
     for name in TEXTS:
         query = escape(urlencode({"model": model, "key": word_of(key), "file": name}))
         said += f'<li><a href="{PATH.lstrip("/")}?{query}" download="{name}">{name}</a></li>'
-    return f'<ul class="inside-files" translate="no" dir="ltr">{said}</ul>'
+    return f'<ul class="inside-files" translate="no">{said}</ul>'

@@ -85,4 +85,6 @@ def _last_run(past: dict[CacheKey, KeyHistory]) -> dict[str, str]:
     key, history = max(ran, key=lambda each: each[1].times)
     assert history.run_s is not None
     shape = f"{key.padded_length} + {key.max_new_tokens} slots"
+    if key.is_pooled:
+        shape = "one shape for all lengths"
     return {"Last run here": f"{seconds(history.run_s)} <small>{shape}</small>"}

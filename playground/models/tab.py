@@ -38,7 +38,7 @@ class ModelsTab:
             heading(
                 "All models",
                 "What each takes. Weights are counted once they are in memory. The last run is of "
-                "the shape that was used most; it counts the engine alone, without waiting.",
+                "the shape that was used most; engine time, without queueing.",
             )
             self.sheet = html("", "models_sheet")
         self.sent = gr.State(None)

@@ -24,21 +24,21 @@ from playground.context.runs import UNEXPECTED
 from playground.context.waiting_line import is_waited_for
 from playground.server.login_page import login_page
 from playground.server.password import TRIES_S, Password
+from xla_backend.openai_api.body_size import (
+    MAX_BODY_BYTES,
+    MAX_UPLOAD_BYTES,
+    TooLarge,
+    counted,
+)
 from xla_backend.openai_api.errors import error_body
 from xla_backend.openai_api.outside import PATH, is_for_api
 
 logger = logging.getLogger(__name__)
 
-MAX_BODY_BYTES = 4 * 2**20
-"""Of everything but files. A visitor's whole history travels with each run: half a million
-characters, each up to six bytes as JSON."""
-MAX_UPLOAD_BYTES = 210 * 2**20
-"""Of one upload: the largest recording that is taken, and what surrounds it."""
 MAX_HELD_BYTES = 4 * 2**30
 """Of all uploads together, which are deleted after a day."""
 MIN_FREE_BYTES = 2**29
 """What uploads leave of the disk."""
-_READ_ANYWAY = 32 * 2**20  # Else the connection breaks before the answer is read.
 _API = "/gradio_api"
 _OPEN = re.compile(rf"/(login/?|health|robots\.txt|favicon\.ico|{_API[1:]}/startup-events)")
 """What can be had without the password."""
@@ -65,7 +65,6 @@ _NOT_UNDERSTOOD = (
     "The request was not understood: look at its address and its JSON. /gradio_api/info says what "
     "each endpoint takes."
 )
-_TOO_LARGE = "The request has more than {most:,} bytes, which is more than is taken here."
 _NO_SPACE = (
     "The server holds as many recordings as it has room for. Try again later, or press one of "
     "the examples."
@@ -84,10 +83,6 @@ _NOT_UNDERSTOOD_ERRORS = (
     RecursionError,
     FnIndexInferError,
 )
-
-
-class _TooLarge(BaseException):
-    """More bytes came than are taken. FastAPI takes any other exception for a broken body."""
 
 
 class Gate:
@@ -114,9 +109,9 @@ class Gate:
         try:
             if not await self._is_answered(scope, receive, answer):
                 most = most_bytes(scope["path"])
-                await self._app(scope, _counted(scope, receive, most), answer.pass_on)
-        except _TooLarge:
-            await answer.tell(413, _TOO_LARGE.format(most=most_bytes(scope["path"])))
+                await self._app(scope, counted(scope, receive, most), answer.pass_on)
+        except TooLarge as error:
+            await answer.tell(413, str(error))
         except _NOT_UNDERSTOOD_ERRORS as error:
             # Gradio looks up anything that it is sent. The error's own text may hold a visitor's.
             logger.warning("A request was not understood (%s)", type(error).__name__)
@@ -134,7 +129,7 @@ class Gate:
                 if self._password.guesses_too_often(address):
                     await answer.tell(429, _WAIT, {"retry-after": f"{TRIES_S:.0f}"})
                 elif path == "/" and scope["method"] in ("GET", "HEAD"):
-                    await answer.page(401, login_page(headers.get("accept-language", "")))
+                    await answer.page(401, login_page())
                 else:
                     await answer.tell(401, _NO_PASSWORD)
                 return True
@@ -167,11 +162,10 @@ class Gate:
         assert self._password is not None
         headers, address = _headers(scope), self._address(scope)
         wants_page = "text/html" in headers.get("accept", "")
-        languages = headers.get("accept-language", "")
         if scope["method"] != "POST":
-            await answer.page(200, login_page(languages))
+            await answer.page(200, login_page())
             return
-        form = parse_qs((await _body(_counted(scope, receive, 10_000))).decode("utf-8", "replace"))
+        form = parse_qs((await _body(counted(scope, receive, 10_000))).decode("utf-8", "replace"))
         if self._password.is_right(form.get("password", [""])[0], address):
             scheme = headers.get("x-forwarded-proto", scope.get("scheme", ""))
             cookie = self._password.cookie(is_https=scheme == "https")
@@ -184,7 +178,7 @@ class Gate:
         problem = _WAIT if too_often else "This is not the password."
         status = 429 if too_often else 401
         if wants_page:
-            await answer.page(status, login_page(languages, problem))
+            await answer.page(status, login_page(problem))
         else:
             await answer.tell(status, problem)
 
@@ -273,26 +267,6 @@ def has_room(folder: Path) -> bool:
 def takes_a_file(path: str) -> bool:
     """Whether recordings are sent to this path."""
     return path.rstrip("/") in (f"{_API}/upload", f"{PATH}/audio/transcriptions")
-
-
-def _counted(scope: Scope, receive: Receive, most: int) -> Receive:
-    """`receive` that ends in `_TooLarge` where more comes than is taken."""
-    came = 0
-    said = _headers(scope).get("content-length", "0")
-    is_too_large = said.isdecimal() and int(said) > most
-
-    async def counted() -> Message:
-        nonlocal came
-        while True:
-            message = await receive()
-            came += len(message.get("body", b""))
-            if came > most or is_too_large:
-                if message.get("more_body") and came < _READ_ANYWAY:
-                    continue
-                raise _TooLarge
-            return message
-
-    return counted
 
 
 async def _body(receive: Receive) -> bytes:

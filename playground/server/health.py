@@ -66,6 +66,6 @@ def health(backend: ServedBackend, line: WaitingLine) -> dict[str, Any]:
             "resident_bytes": process.resident,
             "memory_limit_bytes": process.memory_limit,
             "restarts": process.restarts,
-            "prefix_cache": asdict(process.prefix_cache),
+            "kv_memory": asdict(process.kv_memory),
         }
     return report

@@ -1,11 +1,10 @@
 """The page that asks for the password, in the page's own colours.
 
-Knows HTML and the tables of the languages. Must not know the password, nor who asks.
+Knows HTML. Must not know the password, nor who asks.
 """
 
 from __future__ import annotations
 
-from playground.ui.languages import preferred, table
 from playground.ui.markup import escape
 from playground.ui.theme import DARK, css_variables
 
@@ -25,28 +24,17 @@ p { margin: 0; color: var(--danger); }
 """
 
 
-def login_page(accept_language: str = "", problem: str = "") -> str:
-    """A whole HTML page.
-
-    Args:
-        accept_language: what the browser says of its languages.
-        problem: what was wrong with the last try.
-    """
-    language = preferred(accept_language)
-
-    def say(english: str) -> str:
-        return escape(table(language.code).get(english, english))
-
-    alert = f'<p role="alert">{say(problem)}</p>' if problem else ""
+def login_page(problem: str = "") -> str:
+    """A whole HTML page; `problem` is what was wrong with the last try."""
+    alert = f'<p role="alert">{escape(problem)}</p>' if problem else ""
     dark = "".join(f"--{name}:{value};" for name, value in DARK.items())
     style = f"{css_variables()}@media (prefers-color-scheme: dark){{:root{{{dark}}}}}{_STYLE}"
     return (
-        f'<!doctype html><html lang="{language.code}" dir="{language.direction}"><head>'
-        '<meta charset="utf-8"><title>XLA Playground</title>'
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>XLA Playground</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{style}</style></head><body>"
         '<form method="post" action="login"><h1>XLA Playground</h1>'
-        f'<label>{say("Password")}<input type="password" name="password" required autofocus '
+        '<label>Password<input type="password" name="password" required autofocus '
         'autocomplete="current-password"></label>'
-        f"{alert}<button>{say('Open')}</button></form></body></html>"
+        f"{alert}<button>Open</button></form></body></html>"
     )

@@ -80,7 +80,7 @@ _LANGUAGES = {
     "Turkish": "tr",
     "Ukrainian": "uk",
 }
-"""Language codes by name. The values are no words, or Gradio would translate them."""
+"""Language codes by name."""
 
 Updates = dict[gr.components.Component, Any]
 
@@ -159,7 +159,7 @@ class SpeechTab:
                 value=1,
                 step=1,
                 label="Beams",
-                info="Texts searched side by side. Part of the shape.",
+                info="Candidates searched in parallel; changing this may compile.",
                 elem_id="speech_num_beams",
             )
         )

@@ -6,8 +6,6 @@ panel of the words is a popover, which the browser opens and closes by itself.
 
 from __future__ import annotations
 
-from playground.ui import languages
-
 _KEYS = (
     (("Ctrl", "Enter"), "run what the tab in sight is for; on a Mac, Cmd and Enter"),
     (("Esc",), "stop what is running"),
@@ -35,7 +33,6 @@ def controls() -> str:
     return (
         _switch("dark_switch", "Light or dark", _DARK)
         + _switch("present_switch", "Presenter view", _PRESENT)
-        + languages.switch()
         + _keys()
         + _words()
     )
@@ -59,7 +56,7 @@ def _switch(elem_id: str, name: str, drawing: str) -> str:
 def _keys() -> str:
     """The button, and the panel that it opens."""
     rows = "".join(
-        f"<dt>{' '.join(f'<kbd>{key}</kbd>' for key in keys)}</dt><dd>{what}</dd>"
+        f"<dt translate='no'>{' '.join(f'<kbd>{key}</kbd>' for key in keys)}</dt><dd>{what}</dd>"
         for keys, what in _KEYS
     )
     return (

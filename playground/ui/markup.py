@@ -44,12 +44,12 @@ def answer(text: str) -> str:
     thought, said = found[1].strip(), markdown(text[found.end() :])
     if not thought:
         return said
-    return f"<details><summary>Thinking</summary>{markdown(thought)}</details>{said}"
+    return f"<details><summary><bdi>Thinking</bdi></summary>{markdown(thought)}</details>{said}"
 
 
 def _code(self: RendererHTML, tokens: Sequence[Token], place: int, *_: object) -> str:
     return (
-        '<div class="copied-code"><button type="button">Copy</button>'
+        '<div class="copied-code" dir="ltr"><button type="button">Copy</button>'
         f'<pre translate="no"><code>{escape(tokens[place].content)}</code></pre></div>'
     )
 

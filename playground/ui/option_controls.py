@@ -50,11 +50,16 @@ EARLY_STOPPING = {"unlikely": False, "enough": True, "impossible": "never"}
 MAX_NEW_TOKENS = 256
 """The engine takes more; a page that shows what a token costs does not need them."""
 _SLIDERS: dict[str, tuple[float, float, float, str]] = {
-    "max_new_tokens": (1, MAX_NEW_TOKENS, 1, "Most tokens to write. Part of the shape."),
-    "num_beams": (1, MAX_NUM_BEAMS, 1, "Texts searched side by side. Part of the shape."),
+    "max_new_tokens": (1, MAX_NEW_TOKENS, 1, "Maximum length; changing this may compile."),
+    "num_beams": (
+        1,
+        MAX_NUM_BEAMS,
+        1,
+        "Candidates searched in parallel; changing this may compile.",
+    ),
     "temperature": (
         *(0, 2, 0.05),
-        "0 always takes the most likely token; higher is bolder. Never compiles anew.",
+        "0 always takes the most likely token; higher is more varied. Never recompiles.",
     ),
     "top_k": (
         *(0, 200, 1),

@@ -28,4 +28,5 @@ def no_badge(word: str) -> str:
 
 def badge(outcome: CacheOutcome) -> str:
     """The outcome as a coloured word, in HTML."""
-    return f'<span class="badge outcome-{outcome.value}">{outcome.value.upper()}</span>'
+    word = outcome.value
+    return f'<span class="badge outcome-{word}" translate="no">{word.upper()}</span>'

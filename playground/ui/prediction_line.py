@@ -12,6 +12,7 @@ from playground.ui.outcomes import EXPECTATION, badge, no_badge
 from playground.ui.quantities import about, count
 from xla_backend import CacheOutcome, Prediction
 
+ONE_SHAPE = "one shape for all lengths"
 SCATTERED = 1.5
 """A range is told where its end is so many times its beginning; else it is one number."""
 
@@ -77,6 +78,9 @@ def expected(prediction: Prediction) -> str:
 
 def _shape(prediction: Prediction, family: Family) -> str:
     key = prediction.key
+    if key.is_pooled:
+        prompt = count(prediction.prompt_tokens, "token")
+        return " · ".join([f"{prompt} of {key.padded_length}", ONE_SHAPE, *key.variants])
     padding = max(0, key.padded_length - prediction.prompt_tokens)
     return " · ".join(
         [

@@ -64,13 +64,11 @@ def waiting(prediction: Prediction | None, ahead: int, clicked_s: float, body: s
     if ahead:
         what = waiting_for_others()
     elif outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
-        what = "The function for this shape is there. Running it."
+        what = "Already compiled. Generating."
     elif outcome is None:
-        what = (
-            "Loading the model, then making the function. The line at the top says how far it is."
-        )
+        what = "Loading the model, then compiling. The line at the top says how far it is."
     else:
-        what = "Making the function for this shape. The line at the top says how far it is."
+        what = "Compiling this shape. The line at the top says how far it is."
     running = no_badge("WAITS" if ahead else "RUNNING")
     named = [("Since the click", clock(clicked_s))]
     bar = '<div class="bar working"></div>'
@@ -129,7 +127,7 @@ def has_waited(waited_s: float, of_s: float) -> bool:
 
 def waiting_for_others() -> str:
     """What a visitor reads whose turn has not come."""
-    return "Waiting for others. The line at the top says what runs now, and who comes before you."
+    return "Queued. The line at the top says what runs now, and how many requests are ahead."
 
 
 def progress_bar(label: str, share: float) -> str:

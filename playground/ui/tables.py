@@ -59,6 +59,8 @@ def sheet(
 
 def sizes(key: CacheKey) -> str:
     """A shape in a cell: slots of the prompt, beams, new slots."""
+    if key.is_pooled:
+        return f"all lengths to {key.padded_length}"
     return f"{key.padded_length} · {key.num_beams} · {key.max_new_tokens}"
 
 
@@ -72,10 +74,14 @@ def cached_functions_table(entries: Sequence[CacheEntry]) -> str:
     return sheet(_HEADINGS, map(_row, entries))
 
 
+def _prompts(key: CacheKey) -> str:
+    return f"all to {key.padded_length}" if key.is_pooled else str(key.padded_length)
+
+
 def _side_by_side(entry: CacheEntry) -> str:
     if entry.batch_size == 1:
         return ""
-    return f" <small>for {entry.batch_size} requests at once</small>"
+    return f" <small>in {entry.batch_size} rows</small>"
 
 
 def _row(entry: CacheEntry) -> tuple[str, ...]:
@@ -98,9 +104,9 @@ def _row(entry: CacheEntry) -> tuple[str, ...]:
     first_call = f"{quantities.seconds(first.total_s)} <small>{parts}</small>"
     return (
         escape(entry.model),
-        " ".join([str(key.padded_length), *(f"<small>{each}</small>" for each in key.variants)]),
+        " ".join([_prompts(key), *(f"<small>{each}</small>" for each in key.variants)]),
         f"{key.num_beams}{_side_by_side(entry)}",
-        str(key.max_new_tokens),
+        "–" if key.is_pooled else str(key.max_new_tokens),
         first_call,
         since,
         gain,

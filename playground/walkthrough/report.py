@@ -52,7 +52,7 @@ def walkthrough_report(run: Walkthrough, is_busy: bool, remark: str = "") -> str
         f'<section class="walkthrough{" busy" if is_busy else ""}" aria-label="What XLA does">'
         '<div class="walkthrough-head"><h2>What XLA does</h2><ul class="origin">'
         f'<li dir="auto">{escape(last_text(run.prompt))}</li>'
-        f'<li dir="auto">{escape(model_name(run.model))}</li>'
+        f'<li translate="no">{escape(model_name(run.model))}</li>'
         f"<li>New tokens {run.options.max_new_tokens}</li></ul></div>"
         f'<p class="walkthrough-said" role="status">{said or step}</p>'
         f'<p class="walkthrough-step">{step if said else ""}</p>'
@@ -121,7 +121,7 @@ def _awaited(step: Step, run: Walkthrough, is_busy: bool) -> str:
     doing = ""
     if is_current:
         clock = f'<span class="status-clock">{quantities.elapsed(run.current_s)}</span>'
-        doing = f"<span>{ACTIVITY[run.status.state]}</span> {clock}"
+        doing = f"{ACTIVITY[run.status.state]} {clock}"
     return _column(
         step,
         no_badge(mark),
@@ -144,11 +144,11 @@ def _sentence(step: Step, call: GenerationResult) -> str:
     """What happened, by what the engine reported."""
     made = quantities.seconds(call.timing.trace_s + call.timing.compile_s)
     happened = {
-        CacheOutcome.MISS: f"Traced and compiled: {made}. Nobody waits for that twice.",
+        CacheOutcome.MISS: f"Traced and compiled: {made}. Paid once per shape.",
         CacheOutcome.HIT: "The function was in memory. The call only ran.",
         CacheOutcome.REUSED: (
-            f"Only {quantities.count(call.options.max_new_tokens, 'new token')}: the function for "
-            f"{call.key.max_new_tokens} was there, and served."
+            f"Only {quantities.count(call.options.max_new_tokens, 'new token')}: the function "
+            f"compiled for {call.key.max_new_tokens} handled it."
         ),
         CacheOutcome.DISK: f"Restored from disk: {made}. Nothing was compiled.",
     }[call.cache]
@@ -161,10 +161,7 @@ def _sentence(step: Step, call: GenerationResult) -> str:
 def _remarks(run: Walkthrough) -> str:
     raised = ""
     if run.is_raised:
-        raised = (
-            " No shape is smaller than yours: the first call asks for more new tokens, and yours "
-            "is the smaller request."
-        )
+        raised = " Yours is the smallest size, so the first step asks for one token more."
     return (
         '<p class="remarks">Measured in two fresh processes with a store of their own: nobody’s '
         "functions are used or changed. Importing TensorFlow and loading the weights are not part "

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import base64
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -20,7 +19,6 @@ ROOT = Path(__file__).resolve().parents[2]
 # Run as a script, Python finds this folder but not the checkout.
 sys.path.insert(0, str(ROOT))
 
-from playground.ui.languages import LANGUAGES  # noqa: E402
 from playground.ui.theme import LIGHT  # noqa: E402
 from tests.browser.visit import CHROMIUM_ARGUMENTS, Visit  # noqa: E402
 from tests.conftest import BROWSERS  # noqa: E402
@@ -39,13 +37,6 @@ def main() -> int:
     if executable is None:
         print("No browser: install the Debian package chromium.", file=sys.stderr)
         return 1
-    if shutil.which("fc-list") is None:
-        print("No list of fonts: install the Debian package fontconfig.", file=sys.stderr)
-        return 1
-    if boxes := [each.code for each in LANGUAGES if not _can_write(each.code)]:
-        fonts = "install the Debian packages fonts-noto-core and fonts-noto-cjk"
-        print(f"No font for {', '.join(boxes)}: {fonts}.", file=sys.stderr)
-        return 1
     flags.folder.mkdir(parents=True, exist_ok=True)
     # A store of its own, or the first call would be restored from an earlier day's.
     with tempfile.TemporaryDirectory() as store, sync_playwright() as playwright:
@@ -58,12 +49,6 @@ def main() -> int:
         finally:
             served.end()
     return 0
-
-
-def _can_write(language: str) -> bool:
-    """Whether there is a font for a language; a browser draws boxes instead."""
-    listed = subprocess.run(["fc-list", f":lang={language}"], capture_output=True, check=True)
-    return bool(listed.stdout)
 
 
 def take_pictures(browser: Browser, url: str, folder: Path) -> None:
@@ -124,7 +109,7 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
 
 
 def take_tokens(browser: Browser, url: str, folder: Path) -> None:
-    """The most likely tokens in one place, and the page in each other language."""
+    """The most likely tokens in one place."""
     shown = Visit(browser, url, 1280, 1010, color_scheme="light")
     shown.generate()
     shown.at("#result_view label", has_text="Tokens").click()
@@ -134,14 +119,6 @@ def take_tokens(browser: Browser, url: str, folder: Path) -> None:
     shown.page.screenshot(path=folder / "tokens.png")
     print(folder / "tokens.png")
     shown.close()
-
-    for language in LANGUAGES:
-        if language.code == "en":
-            continue
-        other = Visit(browser, url, 1280, 1010, color_scheme="light", locale=language.code)
-        other.generate()
-        _save(other, folder / f"language-{language.code}.png")
-        other.close()
 
 
 def take_batch_and_statistics(browser: Browser, url: str, folder: Path) -> None:

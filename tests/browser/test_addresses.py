@@ -17,15 +17,10 @@ def wait_for_tab(window: Visit, name: str) -> None:
     window.page.locator(f'#tabs [role=tab][data-tab-id="{name}"][aria-selected=true]').wait_for()
 
 
-def named(window: Visit) -> list[str]:
-    """The tab that the address names, if it does."""
-    return parse_qs(urlsplit(window.page.url).query).get("tab", [])
-
-
 def test_back_and_forward_go_through_the_tabs_without_loading_the_page(window: Visit) -> None:
     window.write("What I wrote stays.")
     window.page.evaluate("window.isTheSame = true")
-    assert named(window) == []
+    assert "tab=" not in window.page.url
     for width in (1280, 390):  # in the bar, and in the menu of those that have no room there
         window.resize(width, 844)
         for name, address in (("Compare", "compare"), ("Statistics", "statistics")):
@@ -44,7 +39,7 @@ def test_back_and_forward_go_through_the_tabs_without_loading_the_page(window: V
         ):
             turn()
             wait_for_tab(window, address)
-        assert named(window) == ["statistics"]
+        window.page.wait_for_url("**tab=statistics")
         # Two at once, as a finger on the key makes them: none of the tabs between is added anew.
         window.page.evaluate("history.back(); setTimeout(() => history.back(), 20)")
         wait_for_tab(window, "playground")

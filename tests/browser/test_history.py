@@ -110,7 +110,7 @@ def test_runs_are_rerun_pinned_deleted_exported_and_brought_back(
 def test_two_windows_of_a_browser_have_one_history_and_another_visitor_none(
     visit: Open, window: Visit
 ) -> None:
-    first, other = window, visit()
+    first = window
     first.at("#clear").click()
     rows(first, 0)
     second = first.beside()
@@ -134,11 +134,5 @@ def test_two_windows_of_a_browser_have_one_history_and_another_visitor_none(
     first.at("#undo_clear").click()
     rows(second, 3)
     expect(first.at("#undo_clear")).to_be_hidden()
-    second.go()
-    second.settle()
-    rows(second, 3)
-    assert other.at("#history tbody tr").count() == 0
     second.page.close()
-    other.go()
-    other.settle()
-    assert "Three" not in other.page.content()
+    assert "Three" not in visit().page.content()

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 SECRETS = {"HF_TOKEN": "hf_neverShownAnywhere1", "AWS_SECRET_ACCESS_KEY": "neverShownAnywhere2"}
 SECOND = {"s": 1.0, "ms": 1e-3}
 
+pytestmark = pytest.mark.release  # each compiles, in an app with a real engine
+
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
@@ -150,9 +152,6 @@ def test_one_click_shows_what_xla_does(window: Visit, app: Served) -> None:
         call = window.at(f"#walkthrough .call-{name}")
         expect(call.locator(".badge")).to_have_text(outcome)
         times[name] = call.locator(".walkthrough-time").inner_text().partition("\n")[0]
-        drawn = call.locator(".legend li").all_inner_texts()
-        heard = str(call.locator("[role=img]").get_attribute("aria-label"))
-        assert drawn and all(" ".join(part.split()) in heard for part in drawn)
     said = re.fullmatch(
         r"([\d,.]+) times faster once it is compiled: (.+), then (.+)\.",
         window.text("#walkthrough .walkthrough-said"),

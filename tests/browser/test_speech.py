@@ -18,7 +18,7 @@ from xla_backend import InvalidRequest
 def window(window: Visit) -> Visit:
     """A visitor of the tab."""
     window.open_tab("Speech")
-    window.at("#speech_prediction .outcome-miss").wait_for()
+    window.at("#speech_prediction .prediction-key").wait_for()
     return window
 
 

@@ -1,17 +1,16 @@
-"""The running app for tests of the API, shared with the browser tests."""
+"""The page that tests of the API ask, served in this process; its engine is made up."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-from tests.playground.served import Site, the_site
+from tests.playground.api_page import ApiPage, api_page
 
 
-@pytest.fixture(scope="session")
-def site(
-    request: pytest.FixtureRequest, small_gpt2: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Site:
-    """The app with two random models, one fast and one slow; started once per session."""
-    return the_site(request.config, small_gpt2, tmp_path_factory)
+@pytest.fixture(scope="module")
+def site() -> Iterator[ApiPage]:
+    """With all tabs and endpoints."""
+    with api_page(admin=True) as page:
+        yield page

@@ -52,7 +52,7 @@ from xla_backend.interface.function_comparison import DEFAULT_CALLS
 from xla_backend.interface.options import DEFAULT_MAX_SECONDS, DEFAULT_OPTIONS, AudioInput
 from xla_backend.interface.prompt import Prompt
 from xla_backend.interface.results import Past, TopLogprob
-from xla_backend.scheduling import prediction
+from xla_backend.prediction import prediction
 
 CONTEXT_LENGTH = 150
 """Most tokens of prompt and text together, in every model."""

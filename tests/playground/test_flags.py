@@ -175,16 +175,12 @@ def test_a_variable_that_is_set_to_nothing_is_not_set(monkeypatch: pytest.Monkey
         (["--port", "http"], {}, "argument --port: invalid int value: 'http'"),
         ([], {"PLAYGROUND_PORT": "http"}, "argument --port: invalid int value: 'http'"),
         (["--max-waiting", "0"], {}, "--max-waiting: '0' is not a whole number from 1 on"),
-        (["--backend", "dask"], {}, "argument --backend: invalid choice: 'dask'"),
-        ([], {"PLAYGROUND_BACKEND": "dask"}, "PLAYGROUND_BACKEND must be process or ray, not"),
         (["--memory-limit", "lots"], {}, "'lots'"),
-        ([], {"PLAYGROUND_PREFIX_CACHE": "some"}, "'some'"),
+        ([], {"PLAYGROUND_KV_MEMORY": "some"}, "'some'"),
         (["--weights", "int7"], {}, "are kept as auto, float32, bfloat16 or int8, not as 'int7'"),
         ([], {"PLAYGROUND_WEIGHTS": "int7"}, "not as 'int7'"),
         ([], {"XLA_BACKEND_WEIGHTS": "int6"}, "not as 'int6'"),
-        (["--backend", "ray", "--weights", "int8"], {}, "set XLA_BACKEND_WEIGHTS there."),
         (["--mcp", "--password", "x"], {}, "--mcp cannot have a --password"),
-        (["--backend", "ray", "--log-requests", "-"], {}, "Ray Serve logs requests itself."),
     ],
 )
 def test_what_cannot_be_is_told_in_a_sentence(

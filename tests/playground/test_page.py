@@ -12,11 +12,10 @@ import pytest
 from playground import create_app, launch_options
 from playground.context.limits import Limits
 from playground.page import ADMIN_TABS, TABS, Page, tabs
-from playground.ui import languages
-from playground.ui.languages import LANGUAGES
-from tests.playground.api_page import api_page
+from tests.playground.api_page import ApiPage
 from tests.playground.fake_backend import MODELS, TALKER, FakeBackend
 from xla_backend.checkpoints.added_models import AddedModels
+from xla_backend.rows.scheduler import MAX_AT_ONCE
 
 
 def a_page(**options: Any) -> Page:
@@ -80,9 +79,11 @@ def test_events_that_run_the_engine_share_one_queue_and_no_other_waits_in_it(adm
     assert looking == {"_look", "_measure", "_texts", "inspect", "_try"}, (
         "they leave the engine alone"
     )
-    beside_others = [fn for fn in running if fn.concurrency_limit == 16]
+    beside_others = [fn for fn in running if fn.concurrency_limit == MAX_AT_ONCE]
     names = {fn.fn.__qualname__.replace("add_endpoints.<locals>.", "") for fn in beside_others}
-    tabs_that_write = {"PlaygroundTab._run", "ChatTab._run", "BatchTab._take_turn"}
+    tabs_that_write = {
+        *("PlaygroundTab._run", "ChatTab._run", "BatchTab._take_turn", "CrowdCard._run"),
+    }
     assert names == {"generate", "stream", *tabs_that_write}
     assert {fn.concurrency_limit for fn in running if fn not in beside_others} == {1}
 
@@ -172,18 +173,10 @@ def test_the_page_brings_its_own_title() -> None:
     assert "<title>XLA Playground</title>" in launch_options(a_page())["head"]
 
 
-def test_a_language_s_table_is_fetched_alone() -> None:
-    with api_page() as page:
-        for language in LANGUAGES[1:]:
-            answer = httpx.get(f"{page.url}/translations/{language.code}.json")
-            assert answer.json() == languages.table(language.code)
-            assert answer.headers["content-encoding"] == "gzip"
-        assert "토큰" not in httpx.get(page.url).text
-        assert httpx.get(f"{page.url}/translations/none.json").status_code == 404
-
-
-def test_the_page_gets_the_switch() -> None:
-    options = launch_options(a_page())
-    assert '"ar": "rtl"' in options["head"]
-    for language in LANGUAGES:
-        assert f">{language.name}</option>" in languages.switch()
+def test_the_page_travels_compressed(site: ApiPage) -> None:
+    sizes = {}
+    for encoding in ("identity", "gzip"):
+        with httpx.stream("GET", site.url, headers={"accept-encoding": encoding}) as answer:
+            assert answer.headers.get("content-encoding", "identity") == encoding
+            sizes[encoding] = len(b"".join(answer.iter_raw()))
+    assert sizes["gzip"] < sizes["identity"] / 3

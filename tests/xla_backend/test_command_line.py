@@ -1,4 +1,4 @@
-"""Tests of `python -m xla_backend`, run as users run it. Few start TensorFlow: seconds each."""
+"""Tests of `python -m xla_backend`: once as users run it, else in this process."""
 
 from __future__ import annotations
 
@@ -7,29 +7,36 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.checkpoints import gpt2
+from xla_backend.__main__ import _expanded, _options, _parser, main
 from xla_backend.checkpoints.models import PACKAGED_MODEL
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 QUIET_BY_THE_TESTS = ("TF_CPP_MIN_LOG_LEVEL", "TRANSFORMERS_VERBOSITY")
+Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def run(*arguments: str | bytes) -> subprocess.CompletedProcess[str]:
-    """Runs the command line without the variables that keep this test session quiet."""
-    environment = {name: v for name, v in os.environ.items() if name not in QUIET_BY_THE_TESTS}
-    return subprocess.run(
-        [sys.executable, "-m", "xla_backend", *arguments],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
-    )
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command line in this process."""
+
+    def called(*arguments: str) -> subprocess.CompletedProcess[str]:
+        stdout = os.dup(1)  # from which the command line keeps away what libraries print
+        try:
+            status = main(arguments)
+        except SystemExit as ended:
+            status = ended.code
+        os.dup2(stdout, 1)
+        os.close(stdout)
+        return subprocess.CompletedProcess(arguments, status, *capfd.readouterr())
+
+    return called
 
 
 def json_lines(output: str) -> list[dict]:
@@ -40,9 +47,18 @@ def json_lines(output: str) -> list[dict]:
 
 
 def test_json_answers_every_prompt_that_can_be_answered(small_gpt2: Path) -> None:
-    done = run(
-        *("generate", "--json", "--model", str(small_gpt2), "--max-new-tokens", "4"),
-        *("Once upon a time", "", "The owl blinked", b"half a \xff character", "word " * 3000),
+    # Without the variables that keep this test session quiet.
+    environment = {name: v for name, v in os.environ.items() if name not in QUIET_BY_THE_TESTS}
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "xla_backend", "generate", "--json"),
+            *("--model", str(small_gpt2), "--max-new-tokens", "4"),
+            *("Once upon a time", "", "The owl blinked", b"half a \xff character", "word " * 3000),
+        ],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        encoding="utf-8",
     )
     assert done.returncode == 2, "some prompts were at fault"
     first, second = json_lines(done.stdout)
@@ -81,7 +97,8 @@ def test_json_answers_every_prompt_that_can_be_answered(small_gpt2: Path) -> Non
     assert "token" in complaints[2]
 
 
-def test_an_instruct_model_answers_messages() -> None:
+@pytest.mark.release
+def test_an_instruct_model_answers_messages(run: Run) -> None:
     done = run(
         *("generate", "--json", "--model", PACKAGED_MODEL, "--chat"),
         "What is the capital of France?",
@@ -91,13 +108,13 @@ def test_an_instruct_model_answers_messages() -> None:
     assert answer["finish_reason"] == "stop"
 
 
-def test_a_system_prompt_is_for_messages() -> None:
+def test_a_system_prompt_is_for_messages(run: Run) -> None:
     done = run("generate", "--system", "Answer briefly.", "What is the capital of France?")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.strip().endswith("says how a model answers a message: give --chat too.")
 
 
-def test_weights_are_rounded_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_weights_are_rounded_where_that_is_asked_for(run: Run, tmp_path: Path) -> None:
     model = str(gpt2(tmp_path / "gpt2", n_embd=64, vocab_size=4200))  # so large that it is rounded
     command = ("generate", "--model", model, "--max-new-tokens", "4", "--weights")
     done = run(*command, "int8", "--json", "Once upon a time")
@@ -111,7 +128,7 @@ def test_weights_are_rounded_where_that_is_asked_for(tmp_path: Path) -> None:
     )
 
 
-def test_text_with_one_readable_line_a_prompt(small_gpt2: Path) -> None:
+def test_text_with_one_readable_line_a_prompt(run: Run, small_gpt2: Path) -> None:
     done = run(
         *("generate", "--model", str(small_gpt2), "--num-beams", "2", "--max-new-tokens", "5"),
         *("--length-penalty", "-0.5", "--early-stopping", "Once upon a time", "The rain"),
@@ -125,7 +142,7 @@ def test_text_with_one_readable_line_a_prompt(small_gpt2: Path) -> None:
     assert "times faster than its first call" in summaries[1]
 
 
-def test_a_model_whose_weights_are_broken(small_gpt2: Path, tmp_path: Path) -> None:
+def test_a_model_whose_weights_are_broken(run: Run, small_gpt2: Path, tmp_path: Path) -> None:
     folder = tmp_path / "broken"
     shutil.copytree(small_gpt2, folder)
     (folder / "model.safetensors").write_bytes(b"no such thing")
@@ -142,7 +159,7 @@ def test_a_model_whose_weights_are_broken(small_gpt2: Path, tmp_path: Path) -> N
         (["--top-k", "2.5"], "top_k must be a whole number from 0 to 1000000, not 2.5."),
         (["--temperature", "inf"], "temperature must be from 0 to 100, not inf."),
         (["--temperature", "-1"], "temperature must be from 0 to 100, not -1."),
-        (["--max-new-tokens", "1000000"], "max_new_tokens must be from 1 to 1024, not 1000000."),
+        (["--max-new-tokens", "1000000"], "max_new_tokens must be from 1 to 8192, not 1000000."),
         (["--num-beams", "many"], "num_beams must be a whole number from 1 to 8, not 'many'."),
         (
             ["--early-stopping=maybe"],
@@ -155,8 +172,9 @@ def test_a_model_whose_weights_are_broken(small_gpt2: Path, tmp_path: Path) -> N
     ],
 )
 def test_bad_options_are_told_before_tensorflow_is_imported(
-    arguments: list[str], sentence: str
+    run: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], sentence: str
 ) -> None:
+    monkeypatch.setattr("xla_backend.__main__.import_engine", pytest.fail)
     done = run("generate", *arguments, "hello")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"error: {sentence}")
@@ -164,14 +182,14 @@ def test_bad_options_are_told_before_tensorflow_is_imported(
 
 
 @pytest.mark.parametrize("arguments", [[], ["generate"], ["generate", "--top-q", "1", "hello"]])
-def test_wrong_usage(arguments: list[str]) -> None:
+def test_wrong_usage(run: Run, arguments: list[str]) -> None:
     done = run(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("usage: ")
     assert done.stderr.splitlines()[-1].startswith("error: ")
 
 
-def test_models_lists_what_can_be_loaded() -> None:
+def test_models_lists_what_can_be_loaded(run: Run) -> None:
     objects = json_lines(run("models", "--json").stdout)
     assert "openai-community/gpt2" in [value["name"] for value in objects]
     assert {"name", "family", "source", "description"} <= set(objects[0])
@@ -181,8 +199,6 @@ def test_models_lists_what_can_be_loaded() -> None:
 
 
 def test_options_that_can_be_repeated() -> None:
-    from xla_backend.__main__ import _options, _parser
-
     words = ["--stop", "\n", "--logit-bias", "198=-100", "--stop", "end", "--logit-bias", "7=0.5"]
     numbers = ["--min-p", "0.1", "--frequency-penalty", "-0.5"]
     options = _options(_parser().parse_args(["generate", *words, *numbers, "hello"]))
@@ -203,7 +219,5 @@ def test_options_that_can_be_repeated() -> None:
 def test_early_stopping_takes_no_prompt_for_its_value(
     words: list[str], early_stopping: str | None, prompts: list[str]
 ) -> None:
-    from xla_backend.__main__ import _expanded, _parser
-
     parsed = _parser().parse_args(_expanded(["generate", *words]))
     assert (parsed.early_stopping, parsed.prompts) == (early_stopping, prompts)

@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from xla_backend.backend.importing import import_engine
 from xla_backend.baselines import mistral_folder
 from xla_backend.baselines.comparison import (
     OF_TRANSFORMERS,
@@ -32,6 +31,7 @@ from xla_backend.baselines.comparison import (
 from xla_backend.checkpoints.prompts import encode_prompt
 from xla_backend.child_process.channel import Channel
 from xla_backend.child_process.child_side import connect, end, reporting_errors
+from xla_backend.engine.importing import import_engine
 from xla_backend.interface.errors import ModelUnavailable
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _engine(job: BaselineJob, tell: Tell) -> tuple[BaselineResult, Repeat]:
     tell("importing")
     start = time.perf_counter()
     import_engine()
-    from xla_backend.backend.backend import Backend
+    from xla_backend.engine.backend import Backend
 
     import_s = time.perf_counter() - start
 
@@ -206,7 +206,7 @@ def _lengths(job: BaselineJob, files: ModelFiles) -> tuple[int, int]:
     from xla_backend.checkpoints.tokenization import Tokenizer
 
     tokenizer = Tokenizer.load(files.folder)
-    tokens = len(encode_prompt(tokenizer, job.prompt, job.options.max_new_tokens, files.info))
+    tokens = len(encode_prompt(tokenizer, job.prompt, files.info))
     key = job.rules.key_for(
         tokens, job.options.num_beams, job.options.max_new_tokens, files.info.context_length
     )

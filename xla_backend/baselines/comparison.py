@@ -25,7 +25,6 @@ from xla_backend.baselines.overlay import BaselineMissing
 from xla_backend.checkpoints import rotary_form
 from xla_backend.checkpoints.models import Registry, folder_info
 from xla_backend.child_process.parent_side import CLOSE_S, ChildProcess, search_path
-from xla_backend.compilation import xla_folder
 from xla_backend.compilation.startup import ENVIRONMENT
 from xla_backend.interface.buckets import BucketRules
 from xla_backend.interface.errors import EngineStopped, InvalidRequest, ModelUnavailable
@@ -421,14 +420,12 @@ class BaselineComparison:
 
 
 def variables_for(baseline: Baseline) -> dict[str, str]:
-    """Of the environment of a baseline's process: the overlay if need be, nobody's compiled code.
+    """Of the environment of a baseline's process: the overlay if need be.
 
     Raises:
         BaselineMissing: the baseline needs the overlay, which is not installed.
     """
-    seen = overlay.environment(search_path()) if baseline in OF_TRANSFORMERS else ENVIRONMENT
-    # A folder where XLA finds what was compiled before would make a first call none.
-    return seen | {"TF_XLA_FLAGS": xla_folder.other_xla_flags()}
+    return overlay.environment(search_path()) if baseline in OF_TRANSFORMERS else ENVIRONMENT
 
 
 def _describe_end(process: ChildProcess) -> str:

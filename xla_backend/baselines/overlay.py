@@ -5,7 +5,7 @@ Must not import what lies in it, nor know what a baseline process does there.
 
 Its packages are older than the environment's own of the same names. Only a process that runs the
 guide's own code, `model.generate` of a `TF...` model, puts the folder before them on its path:
-Compare's baselines, the oracle of the tests, training, the notebook. All others never see it.
+Compare's baselines, the oracle of the tests, the recipes, the notebook. All others never see it.
 """
 
 from __future__ import annotations

@@ -56,15 +56,13 @@ def read(audio: AudioInput, rate: int, max_seconds: float = DEFAULT_MAX_SECONDS)
         InvalidRequest: the recording is unusable; the message is for the person who sent it.
     """
     if isinstance(audio, str | os.PathLike):
-        source_rate, samples = _read_file(Path(audio), max_seconds)
-    elif isinstance(audio, tuple | list) and len(audio) == 2:
-        source_rate, samples = audio
-    else:
+        return _read_file(Path(audio), rate, max_seconds)
+    if not isinstance(audio, tuple | list) or len(audio) != 2:
         raise InvalidRequest(
             "Audio must be a file's path or a pair (rate in Hz, samples): "
             f"this is {type(audio).__name__}."
         )
-    source_rate = _checked_rate(source_rate)
+    source_rate, samples = _checked_rate(audio[0]), audio[1]
     mono = _mono(samples, source_rate, max_seconds)
     return resample(mono, source_rate, rate)
 
@@ -73,11 +71,7 @@ def resample(samples: np.ndarray, source_rate: float, rate: float) -> np.ndarray
     """Resamples (n,) samples to (m,) float32 at soxr's high quality, which filters aliases."""
     if source_rate == rate:
         return np.ascontiguousarray(samples, dtype=np.float32)
-    resampled = soxr.resample(np.asarray(samples, dtype=np.float32), source_rate, rate)
-    if not len(resampled):  # a few samples at a high rate are less than one at ours
-        resampled = np.zeros(1, np.float32)
-    # The filter rings, so a full-scale square wave overshoots; the models expect -1..1.
-    return np.clip(resampled, -1.0, 1.0)
+    return _clipped(soxr.resample(np.asarray(samples, dtype=np.float32), source_rate, rate))
 
 
 def windows(samples: np.ndarray, rate: int, window_s: float) -> list[Window]:
@@ -108,8 +102,21 @@ def _quietest(window: np.ndarray, rate: int) -> int:
     return max(1, first + int(quiet[-1]) + span // 2)
 
 
-def _read_file(path: Path, max_seconds: float) -> tuple[int, np.ndarray]:
-    """Decodes a file to (rate, (n, channels) float32); stops just after `max_seconds`."""
+def _clipped(resampled: np.ndarray) -> np.ndarray:
+    """What a resampler gave as at least one float32 sample in -1..1."""
+    if not len(resampled):  # a few samples at a high rate are less than one at ours
+        return np.zeros(1, np.float32)
+    # The filter rings, so a full-scale square wave overshoots; the models expect -1..1.
+    return np.clip(resampled, -1.0, 1.0).astype(np.float32)
+
+
+def _read_file(path: Path, rate: int, max_seconds: float) -> np.ndarray:
+    """Decodes a file to (n,) float32 at `rate`; stops just after `max_seconds`.
+
+    Each block is mixed down and resampled before the next one is decoded, so memory does not
+    depend on the file's channels or rate: half a megabyte of FLAC can hold gigabytes of silence.
+    Sums are float64, because the peak by which they are scaled is known only at the end.
+    """
     try:
         if not path.is_file():
             raise InvalidRequest(f"There is no audio file {path.name!r}: choose another file.")
@@ -121,22 +128,26 @@ def _read_file(path: Path, max_seconds: float) -> tuple[int, np.ndarray]:
         raise InvalidRequest(f"The audio file cannot be opened: {error}.") from error
     try:
         with soundfile.SoundFile(path) as file:
-            rate = _checked_rate(file.samplerate)
+            source_rate = _checked_rate(file.samplerate)
             if file.channels > MAX_CHANNELS:
                 raise InvalidRequest(
                     f"The file {path.name!r} has {file.channels} channels; "
                     f"at most {MAX_CHANNELS} can be read: mix it down to mono or stereo."
                 )
-            if file.frames / rate > max_seconds and file.frames < 2**40:
-                raise _too_long(file.frames / rate, max_seconds)
-            most = math.floor(max_seconds * rate) + 1
-            blocks, frames = [], 0
+            if file.frames / source_rate > max_seconds and file.frames < 2**40:
+                raise _too_long(file.frames / source_rate, max_seconds)
+            most, channels = math.floor(max_seconds * source_rate) + 1, file.channels
+            resampler = soxr.ResampleStream(source_rate, rate, 1, dtype="float64")
+            pieces, frames, bad, peak = [], 0, 0, 1.0
             while frames < most:
                 block = file.read(min(_BLOCK, most - frames), dtype="float32", always_2d=True)
                 if not len(block):
                     break
-                blocks.append(block)
                 frames += len(block)
+                bad += int(block.size - np.isfinite(block).sum())
+                peak = max(peak, float(np.abs(block).max()))
+                mono = block.mean(axis=1, dtype=np.float64)
+                pieces.append(mono if source_rate == rate else resampler.resample_chunk(mono))
     except InvalidRequest:
         raise
     except (soundfile.SoundFileError, OSError, RuntimeError, TypeError, ValueError) as error:
@@ -144,9 +155,15 @@ def _read_file(path: Path, max_seconds: float) -> tuple[int, np.ndarray]:
             f"The file {path.name!r} cannot be read as audio: "
             f"send {_FORMATS} (was it renamed, or cut off on its way?)."
         ) from error
-    if not blocks:
+    if not frames:
         raise InvalidRequest(f"The file {path.name!r} holds no sound: record or choose another.")
-    return rate, np.concatenate(blocks)
+    if frames / source_rate > max_seconds:
+        raise _too_long(frames / source_rate, max_seconds)
+    if bad:
+        raise _not_finite(bad, frames * channels)
+    if source_rate != rate:
+        pieces.append(resampler.resample_chunk(np.zeros(0), last=True))
+    return _clipped(np.concatenate(pieces) / peak)
 
 
 def _checked_rate(rate: Any) -> int:
@@ -212,14 +229,18 @@ def _scaled(array: np.ndarray) -> np.ndarray:
         )
     bad = int(array.size - np.isfinite(array).sum())
     if bad:
-        raise InvalidRequest(
-            f"{bad:,} of {array.size:,} samples are not finite numbers (NaN or infinite): "
-            "export the recording again."
-        )
+        raise _not_finite(bad, array.size)
     peak = float(np.abs(array).max())
     # Scale what is louder than full scale down to it: features are relative to the peak, and a huge
     # value would overflow when squared.
     return (array / peak if peak > 1.0 else array).astype(np.float32)
+
+
+def _not_finite(bad: int, of: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"{bad:,} of {of:,} samples are not finite numbers (NaN or infinite): "
+        "export the recording again."
+    )
 
 
 def _too_long(seconds: float, max_seconds: float) -> InvalidRequest:

@@ -12,7 +12,7 @@ import difflib
 import importlib.metadata
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -325,6 +325,30 @@ class Registry:
             choices = [*bundled, others]
         message += f" Models to choose from: {', '.join(choices) or 'none'}"
         return message + ("; or give the path of a folder." if self._allow_folders else ".")
+
+
+def first_model(models: Sequence[str]) -> str:
+    """The model that a server of these models begins with."""
+    return models[0] if models else Registry().list()[0].name
+
+
+def open_registry(
+    models: Sequence[str], added: AddedModels | None = None, weights: str = ""
+) -> Registry:
+    """The registry of a server that offers these models, or all that are known if there are none.
+
+    Bundled names are always in it; Hub ids and folders only if they are named, or were added.
+    """
+    folders = [name for name in models if Path(name).exists()]  # or GGUF files
+    hub_models = [
+        name for name in models if ("/" in name and name not in folders) or name in HUB_MODELS
+    ]
+    return Registry(
+        hub_models if models else HUB_MODELS,
+        allow_folders=bool(folders),
+        added=added,
+        weights=weights,
+    )
 
 
 def _packaged() -> Path | None:

@@ -6,15 +6,18 @@ page's process give the same messages.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
-from xla_backend.interface.errors import InvalidRequest
+from xla_backend.interface.buckets import BucketRules, CacheKey, pool_key
+from xla_backend.interface.errors import ContextLengthExceeded, InvalidRequest
 from xla_backend.interface.prompt import Message, TokenIds
 
 if TYPE_CHECKING:
     from xla_backend.checkpoints.tokenization import Tokenizer
     from xla_backend.interface.options import GenerationOptions
     from xla_backend.interface.prompt import Prompt
+    from xla_backend.interface.requests import TextRequest
     from xla_backend.interface.results import ModelInfo
 
 ROLES = ("system", "user", "assistant")
@@ -24,23 +27,21 @@ UNBOUNDED_PROMPT_TOKENS = 2048
 the length of T5's training; attention over twice as much would take gigabytes."""
 
 
-def encode_prompt(
-    tokenizer: Tokenizer, prompt: Prompt, max_new_tokens: int, info: ModelInfo
-) -> list[int]:
+def encode_prompt(tokenizer: Tokenizer, prompt: Prompt, info: ModelInfo) -> list[int]:
     """Checks and encodes a prompt; returns its token ids.
 
     Args:
         tokenizer: the model's.
         prompt: the text to continue, or messages.
-        max_new_tokens: upper bound of the tokens that follow.
         info: the model.
 
     Raises:
-        InvalidRequest: the prompt is empty, blank, not text or too long, or it is a speech model.
+        InvalidRequest: the prompt is empty, blank or not text, or it is a speech model.
+        ContextLengthExceeded: it is too long.
     """
     check_prompt(prompt, info)
     token_ids = tokenizer.encode(prompt)
-    check_length(len(token_ids), max_new_tokens, info)
+    check_length(len(token_ids), info)
     return token_ids
 
 
@@ -89,49 +90,67 @@ def _empty(do: str) -> InvalidRequest:
     return InvalidRequest(f"The prompt is empty. Write a few words for the model to {do}.")
 
 
-def runs_in_chunks(info: ModelInfo, cache_salt: str) -> bool:
-    """Whether a prompt runs in chunks behind what is kept of earlier ones, and is kept itself."""
-    return bool(cache_salt) and info.family == "decoder-only"
+def is_pooled(info: ModelInfo, request: TextRequest) -> bool:
+    """Whether a request runs as a row of the model's pool."""
+    asks = bool(request.cache_salt or request.options.prompt_lookup_num_tokens)
+    is_possible = info.family == "decoder-only" and info.context_length is not None
+    return asks and is_possible and request.options.num_beams == 1 and not request.exact_key
 
 
-def drafts_of(info: ModelInfo, options: GenerationOptions) -> int:
-    """How many drafts a pass of the model verifies.
+def check_drafts(info: ModelInfo, options: GenerationOptions) -> None:
+    """Checks that a model can verify the drafts that are asked for.
 
     Raises:
-        InvalidRequest: there shall be some, and the model cannot verify any.
+        InvalidRequest: it cannot.
     """
-    drafts = options.prompt_lookup_num_tokens
-    if drafts and info.family != "decoder-only":
+    if options.prompt_lookup_num_tokens and info.family != "decoder-only":
         raise InvalidRequest(
             f"prompt_lookup_num_tokens works with decoder-only models, and {info.name} is none: "
             "leave it out."
         )
-    return drafts
 
 
-def check_length(prompt_tokens: int, max_new_tokens: int, info: ModelInfo) -> None:
+def key_for(
+    rules: BucketRules, info: ModelInfo, prompt_tokens: int, request: TextRequest
+) -> CacheKey:
+    """The cache key that fits a request best.
+
+    Raises:
+        InvalidRequest: as `check_drafts`.
+    """
+    options = request.options
+    check_drafts(info, options)
+    if is_pooled(info, request):
+        assert info.context_length is not None, "is_pooled"
+        return pool_key(info.context_length, options.prompt_lookup_num_tokens)
+    return rules.key_for(
+        prompt_tokens, options.num_beams, options.max_new_tokens, info.context_length
+    )
+
+
+def check_length(prompt_tokens: int, info: ModelInfo) -> None:
     """What must be true of a prompt's tokens, without padding.
 
     Raises:
-        InvalidRequest: they are too many for the model, alone or with the new tokens.
+        ContextLengthExceeded: they are too many for the model.
     """
     context = info.context_length
-    if context is None:
-        if (over := prompt_tokens - UNBOUNDED_PROMPT_TOKENS) > 0:
-            raise InvalidRequest(
-                f"The prompt is {over} token{'s' * (over != 1)} too long: it has {prompt_tokens}, "
-                f"and at most {UNBOUNDED_PROMPT_TOKENS} are taken. Shorten the prompt."
-            )
+    most = UNBOUNDED_PROMPT_TOKENS if context is None else context - 1
+    if prompt_tokens <= most:
         return
-    if max_new_tokens >= context:
-        raise InvalidRequest(
-            f"max_new_tokens is {max_new_tokens}, but {info.name} reads at most {context} tokens, "
-            f"prompt included. Ask for at most {context - 1}."
-        )
-    room = context - max_new_tokens
-    if (over := prompt_tokens - room) > 0:
-        raise InvalidRequest(
-            f"The prompt is {over} token{'s' * (over != 1)} too long: it has {prompt_tokens}, and "
-            f"{info.name} has room for {room} beside {max_new_tokens} new tokens (its context is "
-            f"{context}). Shorten the prompt or lower max_new_tokens."
-        )
+    least = "" if context is None else f", of which one at least is for the text: {most} are left"
+    raise ContextLengthExceeded(
+        f"The prompt has {prompt_tokens} tokens, and {info.name} reads at most "
+        f"{context or most}{least}. Shorten the prompt by {prompt_tokens - most}."
+    )
+
+
+def with_room(request: TextRequest, prompt_tokens: int, info: ModelInfo) -> TextRequest:
+    """The request with as many new tokens at most as the model has room for after the prompt."""
+    if info.context_length is None:
+        return request
+    room = info.context_length - prompt_tokens
+    if request.options.max_new_tokens <= room:
+        return request
+    options = request.options.replace(max_new_tokens=room)
+    return dataclasses.replace(request, options=options)

@@ -50,7 +50,7 @@ def end(channel: Channel, status: int = 0) -> NoReturn:
     os._exit(status)
 
 
-def first_line(error: Exception, most: int = 300) -> str:
+def first_line(error: BaseException, most: int = 300) -> str:
     """The first line of an error's text: TensorFlow's go on for pages."""
     line = str(error).strip().partition("\n")[0]
     return line if len(line) <= most else line[: most - 3] + "..."

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from xla_backend.child_process.channel import Channel
+from xla_backend.compilation import xla_folder
 from xla_backend.compilation.startup import QUIET_ENVIRONMENT
 from xla_backend.interface.errors import EngineStopped
 
@@ -60,6 +61,8 @@ class ChildProcess:
         """
         ours, theirs = socket.socketpair()
         own = {**QUIET_ENVIRONMENT, **os.environ, "PYTHONPATH": os.pathsep.join(search_path())}
+        # From this process's folder of compiled code it would take what it is to compile itself.
+        own["TF_XLA_FLAGS"] = xla_folder.other_xla_flags()
         with theirs:
             try:
                 self._process = subprocess.Popen(

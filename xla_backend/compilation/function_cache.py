@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.results import AnyKey, CacheEntry, CacheOutcome, FirstCall
-from xla_backend.interface.timing import summarize
+from xla_backend.interface.timing import Statistics, summarize
 
 KEPT_RUNS = 1000
 """Each entry keeps the times of this many latest cached calls."""
@@ -47,6 +47,7 @@ class Slot(Generic[Function]):
     hits: int = 0
     cached_run_s: list[float] = field(default_factory=list)
     made_at: float = field(default_factory=time.time)
+    summary: Statistics | None = None
 
     @property
     def first_call(self) -> FirstCall:
@@ -94,10 +95,10 @@ class FunctionCache(Generic[Function]):
                 self._building.pop(name, None)
             return slot, slot.built.outcome
 
-    def peek(self, model: str, key: AnyKey) -> Function | None:
-        """The function for single requests, if it is in memory; that is no hit."""
+    def peek(self, model: str, key: AnyKey, batch_size: int = 1) -> Function | None:
+        """The function of a cache key, if it is in memory; that is no hit."""
         with self._lock:
-            slot = self._slots.get((model, key, 1))
+            slot = self._slots.get((model, key, batch_size))
             return None if slot is None else slot.built.function
 
     def record(self, slot: Slot[Function], run_s: float) -> None:
@@ -108,6 +109,7 @@ class FunctionCache(Generic[Function]):
             else:
                 slot.cached_run_s.append(run_s)
                 del slot.cached_run_s[:-KEPT_RUNS]
+                slot.summary = None
 
     def keys(self, model: str) -> set[CacheKey]:
         """Cache keys of a language model whose functions for single requests are in memory."""
@@ -118,8 +120,8 @@ class FunctionCache(Generic[Function]):
                 if of == model and batch_size == 1 and isinstance(key, CacheKey)
             }
 
-    def batch_sizes(self, model: str, key: AnyKey) -> set[int]:
-        """Batch sizes of a cache key's functions in memory."""
+    def row_counts(self, model: str, key: AnyKey) -> set[int]:
+        """For how many rows a cache key's functions are in memory."""
         with self._lock:
             return {size for of, other, size in self._slots if (of, other) == (model, key)}
 
@@ -132,12 +134,19 @@ class FunctionCache(Generic[Function]):
                     key=key,
                     first_call=slot.first_call,
                     hits=slot.hits,
-                    cached=summarize(slot.cached_run_s),
+                    cached=self._summary(slot),
                     batch_size=batch_size,
                 )
                 for (of, key, batch_size), slot in self._slots.items()
                 if model is None or of == model
             ]
+
+    @staticmethod
+    def _summary(slot: Slot[Function]) -> Statistics | None:
+        """Statistics of its cached calls, computed once after each."""
+        if slot.summary is None:
+            slot.summary = summarize(slot.cached_run_s)
+        return slot.summary
 
     def _hit(self, name: tuple[str, AnyKey, int]) -> tuple[Slot[Function], CacheOutcome]:
         slot = self._slots[name]

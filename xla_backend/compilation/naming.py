@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Literal
 
-from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.buckets import CHUNK_SIZES, CacheKey
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PretrainedConfig
@@ -43,17 +43,17 @@ def prefill_function(model_identity: str) -> str:
     return f"xla_backend_prefill_{model_identity}"
 
 
-def decode_function(model_identity: str, key: CacheKey, batch_size: int = 1) -> str:
+def decode_function(model_identity: str, key: CacheKey, rows: int = 1) -> str:
     """Name of the function that adds tokens, for any padded length and number of tokens."""
-    sizes = f"{key.num_beams}" if batch_size == 1 else f"{key.num_beams}x{batch_size}"
+    sizes = f"pool{rows}" if key.is_pooled else f"{key.num_beams}"
     if key.prompt_lookup_num_tokens:
         sizes += f"_lookup{key.prompt_lookup_num_tokens}"
     return f"xla_backend_decode_{sizes}_{model_identity}"
 
 
-def extend_function(model_identity: str) -> str:
-    """Name of the function that runs a chunk of a prompt, of any size and behind any length."""
-    return f"xla_backend_extend_{model_identity}"
+def read_function(model_identity: str) -> str:
+    """Name of the function that reads a chunk of a prompt, of any size and behind any length."""
+    return f"xla_backend_read_{model_identity}"
 
 
 def trace_entry(function: str) -> str:
@@ -66,21 +66,21 @@ def prefill_code_entry(model_identity: str, padded_length: int) -> str:
     return f"{prefill_function(model_identity)}.{padded_length}"
 
 
-def extend_code_entry(model_identity: str, padded_length: int, chunk: int) -> str:
+def read_code_entry(model_identity: str, context_length: int, chunk: int) -> str:
     """Name of the store's entry with the machine code for chunks of a size."""
-    return f"{extend_function(model_identity)}.{padded_length}x{chunk}"
+    return f"{read_function(model_identity)}.{context_length}x{chunk}"
 
 
 def prompt_code_entries(model_identity: str, key: CacheKey) -> list[str]:
     """Names of the store's entries with the machine code that runs a key's prompts."""
-    if not key.in_chunks:
+    if not key.is_pooled:
         return [prefill_code_entry(model_identity, key.padded_length)]
-    return [extend_code_entry(model_identity, key.padded_length, size) for size in key.chunk_sizes]
+    return [read_code_entry(model_identity, key.padded_length, size) for size in CHUNK_SIZES]
 
 
-def decode_code_entry(model_identity: str, key: CacheKey, batch_size: int = 1) -> str:
+def decode_code_entry(model_identity: str, key: CacheKey, rows: int = 1) -> str:
     """Name of the store's entry with decode's machine code for a cache key."""
-    function = decode_function(model_identity, key, batch_size)
+    function = decode_function(model_identity, key, rows)
     return f"{function}.{key.padded_length}x{key.max_new_tokens}"
 
 
@@ -100,9 +100,9 @@ def missing(
     """
     decode = decode_function(model_identity, key)
     needed: list[tuple[Part, str]] = [("decode", decode_code_entry(model_identity, key))]
-    alike = [other for other in in_memory if other.in_chunks == key.in_chunks]
+    alike = [other for other in in_memory if other.is_pooled == key.is_pooled]
     if not alike:
-        of_prompt = extend_function if key.in_chunks else prefill_function
+        of_prompt = read_function if key.is_pooled else prefill_function
         needed.append(("prefill trace", trace_entry(of_prompt(model_identity))))
     if all(decode_function(model_identity, other) != decode for other in in_memory):
         needed.append(("decode trace", trace_entry(decode)))

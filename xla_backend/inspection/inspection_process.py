@@ -38,7 +38,7 @@ def _answer(job: Job) -> Any:
         prefill, decode = read(Store(job.store), job.identity, job.key)
         took_s = time.perf_counter() - start
         return Inspection(job.model, job.key, prefill, decode, took_s)
-    from xla_backend.backend.importing import import_engine
+    from xla_backend.engine.importing import import_engine
 
     import_engine()
     if isinstance(job, MakeJob):

@@ -5,7 +5,7 @@ Knows how the engine is asked to. Must not know what is looked for.
 
 from __future__ import annotations
 
-from xla_backend.backend.backend import Backend
+from xla_backend.engine.backend import Backend
 from xla_backend.inspection.jobs import MakeJob
 
 

@@ -29,7 +29,7 @@ from xla_backend.model import sampling
 from xla_backend.model.decoding import State
 from xla_backend.model.engine import Engine
 from xla_backend.model.families.model import Model
-from xla_backend.model.functions import KeyFunctions
+from xla_backend.model.functions import KeyFunctions, PaddedFunctions
 
 
 def measure(job: MeasureJob) -> Measurement:
@@ -87,9 +87,9 @@ class _Run:
             [GenerationOptions(num_beams=key.num_beams, max_new_tokens=key.max_new_tokens)],
             model.vocabulary_size,
         )
-        self._decode, self._tokens = functions.decode, key.max_new_tokens - 1
         prompt = [tf.constant(True), *model.example(key.padded_length)]
-        assert functions.prefill is not None  # only whole prompts are looked into
+        assert isinstance(functions, PaddedFunctions), "only padded prompts are looked into"
+        self._decode, self._tokens = functions.decode, key.max_new_tokens - 1
         functions.prefill(*prompt).logits.numpy()  # a first run takes longer
         start = time.perf_counter()
         self._prefilled = functions.prefill(*prompt)

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from xla_backend.interface.errors import InvalidRequest
 
-CHUNK_SIZES = (32, 64, 128)
-"""A turn of a talk mostly fits into one of the first two. On two cores 32 positions behind 1,500
-take two thirds of the time of 64, and one position of 128 half the time of one of 32. Of 256 it
-would be a tenth less, but more would be computed in vain."""
+CHUNK_SIZES = (32, 128)
+"""Tokens of a prompt that are read at a time. A turn of a conversation mostly fits into the first;
+of 256 a token would take a tenth less, and others would wait twice as long."""
 
 
 @dataclass(frozen=True, order=True)
@@ -27,36 +26,38 @@ class CacheKey:
             for speech models, frames of the spectrogram of a whole window.
         num_beams: rows decoded together.
         max_new_tokens: the function can add at most this many tokens.
-        in_chunks: whether the prompt runs in chunks, behind positions whose keys and values are
-            kept, and not at once.
+        is_pooled: whether it serves rows of all lengths up to `padded_length`, prompt and text
+            together, over one KV memory; `max_new_tokens` is the same number then.
         prompt_lookup_num_tokens: how many drafts a pass of the model verifies; 0 for none.
     """
 
     padded_length: int
     num_beams: int
     max_new_tokens: int
-    in_chunks: bool = False
+    is_pooled: bool = False
     prompt_lookup_num_tokens: int = 0
 
     def to_dict(self) -> dict[str, int]:
         """The key as JSON values; those that have defaults only where they are others."""
-        sizes, usual = dataclasses.asdict(self), {"in_chunks": False, "prompt_lookup_num_tokens": 0}
+        sizes, usual = dataclasses.asdict(self), {"is_pooled": False, "prompt_lookup_num_tokens": 0}
         return {name: value for name, value in sizes.items() if value != usual.get(name)}
 
     def __str__(self) -> str:
         sizes = f"padded {self.padded_length} · beams {self.num_beams} · new {self.max_new_tokens}"
+        if self.is_pooled:
+            sizes = f"all lengths to {self.padded_length}"
         return " · ".join([sizes, *self.variants])
 
     @property
     def variants(self) -> list[str]:
         """What else it is made for, in words: nothing in most cases."""
         drafts = self.prompt_lookup_num_tokens
-        return ["in chunks"] * self.in_chunks + [f"lookup {drafts}"] * (drafts > 0)
+        return [f"lookup {drafts}"] * (drafts > 0)
 
-    @property
-    def chunk_sizes(self) -> tuple[int, ...]:
-        """Positions of the chunks that the functions of a key in chunks are compiled for."""
-        return tuple(sorted({min(size, self.padded_length) for size in CHUNK_SIZES}))
+
+def pool_key(context_length: int, prompt_lookup_num_tokens: int = 0) -> CacheKey:
+    """The key of all requests that a model's pool serves."""
+    return CacheKey(context_length, 1, context_length, True, prompt_lookup_num_tokens)
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,6 @@ class BucketRules:
         padded_lengths: ascending sizes for prompts; longer prompts round up to a multiple of the
             last size.
         max_new_tokens: ascending sizes for new tokens, likewise.
-        chunked_lengths: ascending sizes for prompts in chunks. They are few, because a talk grows
-            through them, and padding costs little: only what is new is computed.
     """
 
     padded_lengths: tuple[int, ...] = (
@@ -79,10 +78,9 @@ class BucketRules:
         *(1536, 2048, 3072, 4096, 6144, 8192),
     )
     max_new_tokens: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
-    chunked_lengths: tuple[int, ...] = (256, 512, 1024, 2048, 4096, 8192)
 
     def __post_init__(self) -> None:
-        for name in ("padded_lengths", "max_new_tokens", "chunked_lengths"):
+        for name in ("padded_lengths", "max_new_tokens"):
             sizes = getattr(self, name)
             if not sizes or any(size < 1 for size in sizes) or list(sizes) != sorted(set(sizes)):
                 raise InvalidRequest(f"{name} must be ascending positive whole numbers.")
@@ -93,20 +91,15 @@ class BucketRules:
         num_beams: int,
         max_new_tokens: int,
         context_length: int | None = None,
-        in_chunks: bool = False,
-        prompt_lookup_num_tokens: int = 0,
     ) -> CacheKey:
         """The cache key of a request; the context length limits the padding, not the prompt."""
-        lengths = self.chunked_lengths if in_chunks else self.padded_lengths
-        padded_length = _round_up(prompt_tokens, lengths)
+        padded_length = _round_up(prompt_tokens, self.padded_lengths)
         if context_length is not None:
             padded_length = max(prompt_tokens, min(padded_length, context_length))
         return CacheKey(
             padded_length=padded_length,
             num_beams=num_beams,
             max_new_tokens=_round_up(max_new_tokens, self.max_new_tokens),
-            in_chunks=in_chunks,
-            prompt_lookup_num_tokens=prompt_lookup_num_tokens,
         )
 
 

@@ -13,6 +13,10 @@ class InvalidRequest(BackendError, ValueError):
     """The request cannot be served: an option, a prompt or an audio file is wrong."""
 
 
+class ContextLengthExceeded(InvalidRequest):
+    """The prompt alone is longer than what the model reads."""
+
+
 class ModelUnavailable(BackendError):
     """The model cannot be loaded: unknown, not on the allow-list, broken, or not downloadable."""
 

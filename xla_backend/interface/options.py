@@ -22,7 +22,8 @@ AudioInput = str | os.PathLike | tuple[int, np.ndarray]
 """A recording: a file's path, or (rate in Hz, samples) with samples (n,) or (n, channels)."""
 DEFAULT_MAX_SECONDS = 600.0
 """Default bound on the length of a recording, in seconds."""
-MAX_NEW_TOKENS = 1024
+MAX_NEW_TOKENS = 8192
+"""What a model has no room for is not generated: the text ends there."""
 WINDOW_TOKENS = 224
 """Default `max_new_tokens` of a window of a recording: Whisper's own program allows as many for 30
 seconds of speech. A larger bound makes every token slower."""
@@ -41,7 +42,8 @@ class GenerationOptions:
     """Options of one generation. Sampling is on exactly when `temperature` is above 0.
 
     Attributes:
-        max_new_tokens: upper bound of generated tokens, 1 to 1024.
+        max_new_tokens: upper bound of generated tokens, 1 to 8192; a text also ends where
+            the model's context does.
         num_beams: number of beams, 1 to 8; 1 is greedy search or plain sampling.
         temperature: divides the logits before sampling, up to 100; 0 (default) is greedy.
         top_k: when sampling, keep only the k most likely tokens; 0 keeps all.

@@ -158,9 +158,12 @@ class GenerationResult:
             with the tokens that it brought; of all phases they add up to `timing`.
         cached_tokens: prompt tokens whose keys and values were kept from an earlier request and
             not computed again.
+        cached_from_disk: whether some of them had been on disk, left there by an earlier engine.
         passes: with prompt lookup, how often the model ran for the tokens after the first one;
             None without.
         rounded_bits: to how many bits the model's weights were rounded; None if they are as stored.
+        compile_beside_s: for how long, while it ran, something else was compiled beside it, which
+            slows it down.
     """
 
     model: str
@@ -181,8 +184,10 @@ class GenerationResult:
     cut_tokens: int = 0
     spans: tuple[Span, ...] = ()
     cached_tokens: int = 0
+    cached_from_disk: bool = False
     passes: int | None = None
     rounded_bits: int | None = None
+    compile_beside_s: float = 0.0
 
     @property
     def new_tokens(self) -> int:
@@ -253,6 +258,7 @@ class GenerationResult:
             "tpot_s": self.tpot_s,
             **({} if self.passes is None else {"tokens_per_pass": self.tokens_per_pass}),
             **({} if self.rounded_bits is None else {"rounded_bits": self.rounded_bits}),
+            **({"compile_beside_s": self.compile_beside_s} if self.compile_beside_s else {}),
         }
 
 
@@ -455,17 +461,16 @@ class KeyHistory:
 
 
 @dataclass(frozen=True)
-class PrefixCacheUse:
-    """What an engine keeps of earlier prompts and answers, for requests with a `cache_salt`.
+class KVMemoryUse:
+    """What keys and values take in memory, of running rows and of cached prefixes.
 
     Attributes:
-        prompts, tokens: how many texts, and their tokens.
-        held_bytes: memory of their keys and values. limit_bytes: the most that it may be.
+        cached_tokens: of prefixes.
+        used_bytes: of blocks in use. limit_bytes: the most that they may take.
     """
 
-    prompts: int = 0
-    tokens: int = 0
-    held_bytes: int = 0
+    cached_tokens: int = 0
+    used_bytes: int = 0
     limit_bytes: int = 0
 
 

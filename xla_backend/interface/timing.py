@@ -1,6 +1,6 @@
 """Timing of a request by phases, and statistics over many requests.
 
-Knows phases, a stopwatch and percentiles; all times are seconds of `time.perf_counter`. Must not
+Knows phases, clocks and percentiles; all times are seconds of `time.perf_counter`. Must not
 know what happens in the phases, nor TensorFlow.
 """
 
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import NamedTuple
 
 MIN_FOR_QUARTILES = 9
@@ -92,36 +94,45 @@ class Stopwatch:
     def __init__(self, phase: str, started: float | None = None) -> None:
         """Starts in a phase, now or at an earlier `time.perf_counter()` reading."""
         now = time.perf_counter()
-        self._started = self._entered = now if started is None else min(started, now)
+        self.started = self._entered = now if started is None else min(started, now)
         self._spans: list[Span] = []
         self._span_started = self._entered
         self._tokens = 0
-        self._phase: str | None = phase
+        self._phase = phase
         self._seconds = dict.fromkeys(PHASES, 0.0)
         self._paused = 0.0
         self._first_token_s: float | None = None
 
-    def enter(self, phase: str | None) -> None:
-        """Ends the current phase and begins another; None is a pause, which is not counted."""
+    def enter(self, phase: str) -> None:
+        """Ends the current phase and begins another."""
         now = time.perf_counter()
-        if self._phase is None:
-            self._paused += now - self._entered
-        else:
-            self._seconds[self._phase] += now - self._entered
-        if self._phase == "prefill" != phase and self._first_token_s is None:
-            self._first_token_s = now - self._started - self._paused
+        self._seconds[self._phase] += now - self._entered
         self._entered = now
         if phase != self._phase:
             self._end_span()
         self._phase = phase
 
-    def count(self, tokens: int) -> None:
-        """Counts new tokens, which the current phase brought."""
+    def lap(self, tokens: int = 0) -> None:
+        """Ends a call of a compiled function, which brought new tokens."""
         self._tokens += tokens
+        self.enter(self._phase)
+        if tokens and self._first_token_s is None:
+            self._first_token_s = self._entered - self.started - self._paused
+        self._end_span()
 
     def pause_for(self, name: str, seconds: float) -> None:
-        """Names the last seconds of a pause."""
-        self._spans.append(Span(name, time.perf_counter() - seconds, seconds))
+        """Names the last seconds, up to now, and takes them out of the phase under way.
+
+        They count in no phase, nor in the total.
+        """
+        self.enter(self._phase)
+        self._seconds[self._phase] -= seconds
+        self._paused += seconds
+        now = self._entered
+        self._entered -= seconds
+        self._end_span()  # what the phase took before
+        self._entered = self._span_started = now
+        self._spans.append(Span(name, now - seconds, seconds))
 
     def spans(self) -> tuple[Span, ...]:
         """What happened up to the last reading, to whose phases these durations add up."""
@@ -131,12 +142,12 @@ class Stopwatch:
     def _end_span(self) -> None:
         """Keeps what went on until the phase was last entered or read."""
         seconds = self._entered - self._span_started
-        if self._phase is not None and seconds > 0:
+        if seconds > 0:
             self._spans.append(Span(self._phase, self._span_started, seconds, self._tokens))
         self._span_started, self._tokens = self._entered, 0
 
     def since_first_token_s(self) -> float:
-        """Seconds since the first prefill ended, without the pauses; 0 before it has."""
+        """Seconds since the first token, without the pauses; 0 before there is one."""
         if self._first_token_s is None:
             return 0.0
         return self.read().total_s - self._first_token_s
@@ -145,10 +156,52 @@ class Stopwatch:
         """The timing up to now; the current phase continues."""
         self.enter(self._phase)
         # Reads the clock once for both: another program could run before a second reading.
-        total = self._entered - self._started - self._paused
+        total = self._entered - self.started - self._paused
         return Timing(
             **{f"{name}_s": value for name, value in self._seconds.items()}, total_s=total
         )
+
+
+class BusyClock:
+    """Runs while at least one thread is inside its block.
+
+    Example:
+        >>> clock = BusyClock()
+        >>> with clock:
+        ...     pass
+        >>> clock.read() >= 0
+        True
+    """
+
+    def __init__(self) -> None:
+        """Stands still."""
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._seconds = 0.0
+        self._since = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._since = time.perf_counter()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._seconds += time.perf_counter() - self._since
+
+    def read(self) -> float:
+        """The seconds so far."""
+        with self._lock:
+            going = time.perf_counter() - self._since if self._inside else 0.0
+            return self._seconds + going
 
 
 @dataclass(frozen=True)

@@ -28,15 +28,15 @@ from xla_backend.model import families
 from xla_backend.model.beam_search import BeamRules
 from xla_backend.model.decoding import Decoder
 from xla_backend.model.families.blocks import WeightReader
-from xla_backend.model.families.model import Chunk, GrowingModel, Prefilled
-from xla_backend.model.functions import FunctionBuilder, KeyFunctions
+from xla_backend.model.families.model import PooledModel
+from xla_backend.model.functions import FunctionBuilder, PaddedFunctions
 from xla_backend.model.generation import Generation
-from xla_backend.model.kept_prompt import KeptPrompt, as_arrays
-from xla_backend.products import kinds, product
+from xla_backend.model.output import Output
+from xla_backend.model.pool_decoding import PoolDecoder
+from xla_backend.model.selection import Selection
+from xla_backend.products import attention, handler, kinds
+from xla_backend.products.attention import block_bytes
 from xla_backend.products.grouped import Weights
-
-MAX_KV_BYTES = 384 * 10**6
-"""Bytes of the keys and values of a batch; while it runs, some of them exist twice."""
 
 
 class Engine:
@@ -71,7 +71,9 @@ class Engine:
             sizes["prompt_length"] = len(self.speech.decoder_prompt.tokens)
         weights = WeightReader(arrays, kind)
         model = families.build(files.config, weights, **sizes)
-        product.wait_until_ready()  # for functions from disk, too
+        if isinstance(model, PooledModel) and handler.is_possible():
+            attention.prepare()
+        handler.wait_until_ready()  # for functions from disk, too
         self.info = dataclasses.replace(
             files.info,
             loaded=True,
@@ -82,93 +84,44 @@ class Engine:
         self.identity = naming.identity(
             files.config, files.generation_config, sample(files.folder), kind
         )
-        self._decoder = Decoder(
-            model,
-            BeamRules(
-                _as_tuple(files.generation_config.eos_token_id),
-                # Hugging Face counts what the decoder prompt holds beyond its start token.
-                forced_tokens=sizes.get("prompt_length", 1) - 1,
-                ends_at_limit=files.config.model_type in rotary_form.MODEL_TYPES,
-            ),
+        rules = BeamRules(
+            _as_tuple(files.generation_config.eos_token_id),
+            # Hugging Face counts what the decoder prompt holds beyond its start token.
+            forced_tokens=sizes.get("prompt_length", 1) - 1,
+            ends_at_limit=files.config.model_type in rotary_form.MODEL_TYPES,
+        )
+        selection = Selection(
+            model.vocabulary_size,
             suppressed=_as_tuple(files.generation_config.suppress_tokens),
             suppressed_first=_as_tuple(files.generation_config.begin_suppress_tokens),
         )
-        self.functions = FunctionBuilder(self._decoder, self.identity, compiler)
-        with tf.Graph().as_default():  # nothing is allocated
-            kv_of_token = model.empty_kv_cache(1, 1, 1)
-        self._kv_shapes = [(kv.keys.shape[0], kv.keys.shape[3]) for kv in kv_of_token]
-        self._token_bytes = sum(8 * heads * size for heads, size in self._kv_shapes)
+        self._decoder = Decoder(model, rules, selection)
+        self._pool: PoolDecoder | None = None
+        if isinstance(model, PooledModel) and handler.is_possible():
+            assert model.context_length is not None, "decoder-only models have one"
+            self._pool = PoolDecoder(model, rules, selection, model.context_length)
+        self.functions = FunctionBuilder(self._decoder, self._pool, self.identity, compiler)
 
-    def prefill(
-        self,
-        functions: KeyFunctions,
-        key: CacheKey,
-        prompt: list[int] | SpeechPrompt,
-        kept: KeptPrompt | None = None,
-    ) -> Prefilled:
-        """Runs a prompt: token ids, or that of a speech model.
+    @property
+    def has_pool(self) -> bool:
+        """Whether rows of any lengths can run over KV memory."""
+        return self._pool is not None
 
-        Args:
-            functions, key: with which.
-            prompt: what to run.
-            kept: what is known of it, where the key is one in chunks; it then holds all of it.
-        """
-        if kept is not None:
-            return self._extend(functions, cast("list[int]", prompt), kept)
-        assert functions.prefill is not None  # the key is none in chunks
-        inputs = self._decoder.model.encode(prompt, key.padded_length)
-        return functions.prefill(tf.constant(True), *inputs)
+    @property
+    def kv_block_bytes(self) -> int:
+        """Bytes of a block of KV memory, of all layers."""
+        return block_bytes(cast("PooledModel", self._decoder.model).kv_sizes)
 
     def start(
         self,
-        functions: KeyFunctions,
-        prompts: Sequence[list[int] | SpeechPrompt],
-        prefilled: Sequence[Prefilled],
-        options: Sequence[GenerationOptions],
+        functions: PaddedFunctions,
+        key: CacheKey,
+        prompt: list[int] | SpeechPrompt,
+        options: GenerationOptions,
     ) -> Generation:
-        """Begins texts, at most `functions.batch_size`, after prompts that have run."""
-        return Generation(functions, prompts, prefilled, options)
-
-    def new_prompt(self, key: CacheKey) -> KeptPrompt:
-        """One of which nothing is known, for a key in chunks."""
-        return KeptPrompt(self._kv_shapes, key.padded_length)
-
-    def extend(self, functions: KeyFunctions, token_ids: list[int], kept: KeptPrompt) -> Chunk:
-        """Runs the next chunk of what is not known of a prompt."""
-        known, sizes = len(kept.token_ids), sorted(functions.extend)
-        rest = len(token_ids) - known
-        size = next((size for size in sizes if size >= rest), sizes[-1])
-        # A chunk does not go beyond the slots: it rather computes some positions once more.
-        first = min(known, kept.slots - size)
-        new = token_ids[first : first + size]
-        chunk = functions.extend[size](
-            tf.constant(True),
-            tf.constant(new + [0] * (size - len(new)), tf.int32),
-            tf.constant(first),
-            tf.constant(len(new)),
-            kept.prompt,
-        )
-        kept.write(first, new, as_arrays(chunk.kv))
-        return chunk
-
-    def _extend(self, functions: KeyFunctions, token_ids: list[int], kept: KeptPrompt) -> Prefilled:
-        """Runs what is not known of a prompt, chunk by chunk."""
-        chunk = self.extend(functions, token_ids, kept)
-        while len(kept.token_ids) < len(token_ids):
-            chunk = self.extend(functions, token_ids, kept)
-        kept.answer_from = len(token_ids)
-        model = cast("GrowingModel", self._decoder.model)
-        return model.prefilled(token_ids, kept.prompt, chunk.logits)
-
-    def max_batch_size(self, key: CacheKey) -> int:
-        """The most texts of a key whose keys and values fit into `MAX_KV_BYTES`, at least 1.
-
-        With prompt lookup one: its rows are drafts.
-        """
-        if key.prompt_lookup_num_tokens:
-            return 1
-        tokens = key.padded_length + key.num_beams * key.max_new_tokens
-        return max(1, MAX_KV_BYTES // (tokens * self._token_bytes))
+        """Runs a prompt (token ids, or that of a speech model), after which its text begins."""
+        inputs = self._decoder.model.encode(prompt, key.padded_length)
+        return Generation(functions, functions.prefill(tf.constant(True), *inputs), options)
 
     def check(self, options: GenerationOptions) -> None:
         """Checks what only the model can know of a request's options.
@@ -187,21 +140,24 @@ class Engine:
         """Whether a token ends the text."""
         return token_id in self._decoder.rules.eos_token_ids
 
-    def tokens(self, generation: Generation, index: int = 0) -> tuple[Token, ...]:
-        """The tokens of one of the texts so far, each with its own text."""
-        read, output = self.tokenizer.token_text, generation.output(index)
+    def tokens(self, output: Output, passes: Sequence[int] = ()) -> tuple[Token, ...]:
+        """The tokens of a text, each with its own text.
+
+        Args:
+            output: the text.
+            passes: of each token its row in the pass that brought it; empty if there is one.
+        """
+        read = self.tokenizer.token_text
         return tuple(
             Token(
                 id,
                 read(id),
                 logprob,
                 tuple(TopLogprob(*one) for one in zip(ids, map(read, ids), logprobs, strict=True)),
-                row > 0,
+                place < len(passes) and passes[place] > 0,
             )
-            for id, logprob, ids, logprobs, row in zip(
-                *(values.tolist() for values in output),
-                generation.rows(len(output.tokens)).tolist(),
-                strict=True,
+            for place, (id, logprob, ids, logprobs) in enumerate(
+                zip(*(values.tolist() for values in output), strict=True)
             )
         )
 

@@ -10,9 +10,9 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import tensorflow as tf
 
@@ -20,12 +20,14 @@ from xla_backend.compilation import naming
 from xla_backend.compilation.compiler import Compiler
 from xla_backend.compilation.function_cache import Built
 from xla_backend.compilation.traced_function import TracedFunction
-from xla_backend.interface.buckets import CacheKey
-from xla_backend.interface.options import GenerationOptions
+from xla_backend.interface.buckets import CHUNK_SIZES, CacheKey
+from xla_backend.interface.options import MAX_DRAFTS, GenerationOptions
 from xla_backend.interface.results import CacheOutcome
 from xla_backend.model import sampling
-from xla_backend.model.decoding import Decoder, State
-from xla_backend.model.families.model import Chunk, GrowingModel, Model, Prefilled
+from xla_backend.model.decoding import Decoder, State, only_if
+from xla_backend.model.families.model import Model, Prefilled
+from xla_backend.model.pool_decoding import Decoded, PoolDecoder, PoolState
+from xla_backend.products.attention import BLOCK
 
 MAX_WARM_UP_LENGTH = 64
 """The longest padded prompt that prefill runs once while decode is still compiled or restored."""
@@ -36,35 +38,58 @@ large."""
 
 
 @dataclass(frozen=True)
-class KeyFunctions:
-    """The functions for the requests of one key, alone or in a batch.
+class PaddedFunctions:
+    """The functions for requests of one padded length, number of beams and of new tokens.
 
     Attributes:
-        prefill: compiled for one prompt. The prompts of a batch run one after the other: unlike one
-            token a text, the many tokens of one prompt keep the processor busy. None where prompts
-            run in chunks.
-        extend: compiled for each size of these chunks.
-        decode: compiled for the key's sizes and the batch size.
-        state: the state before the first token; all runs start from it and none changes it.
+        prefill: compiled for a prompt. decode: for the sizes of the key.
+        state: the state before the first token; all requests start from it and none changes it.
     """
 
-    prefill: Callable[..., Prefilled] | None
-    extend: Mapping[int, Callable[..., Chunk]]
+    prefill: Callable[..., Prefilled]
     decode: Callable[..., State]
     state: State
 
+
+@dataclass(frozen=True)
+class PoolFunctions:
+    """The functions for so many rows of the pool, whatever their lengths.
+
+    Attributes:
+        read: reads a chunk of a prompt; compiled for each of `CHUNK_SIZES`.
+        decode: compiled for the rows. state: of empty rows.
+        drafts: how many decode verifies at a time.
+    """
+
+    read: Mapping[int, Callable[..., tf.Tensor]]
+    decode: Callable[..., Decoded]
+    state: PoolState
+    drafts: int
+
     @property
-    def batch_size(self) -> int:
-        """The number of texts that `decode` generates together."""
+    def rows(self) -> int:
+        """How many `decode` takes."""
         return self.state.done.shape[0]
+
+
+KeyFunctions = PaddedFunctions | PoolFunctions
 
 
 class FunctionBuilder:
     """Traces the functions of one model once, and compiles them for each key."""
 
-    def __init__(self, decoder: Decoder, identity: str, compiler: Compiler) -> None:
-        """Makes nothing yet; `identity` is from `naming.identity`."""
+    def __init__(
+        self, decoder: Decoder, pool: PoolDecoder | None, identity: str, compiler: Compiler
+    ) -> None:
+        """Takes what the functions compute.
+
+        Args:
+            decoder: of padded prompts. pool: of rows over KV memory; None where that is impossible.
+            identity: from `naming.identity`.
+            compiler: makes or restores them.
+        """
         self._decoder = decoder
+        self._pool = pool
         self._identity = identity
         self._compiler = compiler
         self._prefill = TracedFunction(
@@ -74,18 +99,24 @@ class FunctionBuilder:
             variables=decoder.model.variables,
             structure=decoder.model.prefilled_structure(),
         )
-        self._extend: TracedFunction | None = None
-        if isinstance(decoder.model, GrowingModel):
-            self._extend = TracedFunction(
-                name=naming.extend_function(identity),
-                function=decoder.extend,
-                specs=[tf.TensorSpec([], tf.bool), *decoder.model.extend_specs()],
+        self._read: TracedFunction | None = None
+        if pool is not None:
+            self._read = TracedFunction(
+                name=naming.read_function(identity),
+                function=lambda run, *inputs: only_if(run, pool.read, *inputs),
+                specs=[
+                    tf.TensorSpec([], tf.bool),
+                    tf.TensorSpec([None], tf.int32),
+                    tf.TensorSpec([None, 2], tf.int32),
+                    tf.TensorSpec([1, self.blocks_of_row], tf.int64),
+                    tf.TensorSpec([], tf.int32),
+                ],
                 variables=decoder.model.variables,
-                structure=decoder.model.chunk_structure(),
+                structure=0,
             )
-        self._decodes: dict[tuple[int, int, int], TracedFunction] = {}
+        self._decodes: dict[str, TracedFunction] = {}
         self._compiled_prefills: dict[int, Callable[..., Prefilled]] = {}
-        self._compiled_extends: dict[tuple[int, int], Callable[..., Chunk]] = {}
+        self._compiled_reads: dict[int, Callable[..., tf.Tensor]] = {}
         self._warm_prefills: set[int] = set()
         self._building = threading.Lock()
 
@@ -94,7 +125,13 @@ class FunctionBuilder:
         """Whose functions these are."""
         return self._decoder.model
 
-    def trace(self, key: CacheKey, batch_size: int = 1) -> tuple[float, bool]:
+    @property
+    def blocks_of_row(self) -> int:
+        """M, the most blocks of KV memory that a row of the pool can have."""
+        assert self._pool is not None, "a pool needs a model that has one"
+        return -(-(self._pool.context_length + MAX_DRAFTS) // BLOCK)
+
+    def trace(self, key: CacheKey, rows: int = 1) -> tuple[float, bool]:
         """The first half of `build`, for work that is done in steps.
 
         Returns:
@@ -103,159 +140,176 @@ class FunctionBuilder:
         with self._building:
             start = time.perf_counter()
             is_restored = self._compiler.trace(self._for_prompts(key))
-            is_restored &= self._compiler.trace(self._decode_for(key, batch_size))
+            is_restored &= self._compiler.trace(self._decode_for(key, rows))
             return time.perf_counter() - start, is_restored
 
     def build(
         self,
         key: CacheKey,
         on_step: Callable[[Literal["trace", "compile"]], None],
-        batch_size: int = 1,
+        rows: int = 1,
     ) -> Built[KeyFunctions]:
         """Makes the functions of a key ready to run, from the store or by tracing and compiling.
 
-        Prefill is compiled while decode is traced: XLA does not need Python's lock.
+        What runs prompts is compiled while decode is traced: XLA does not need Python's lock.
 
         Args:
             key: the sizes.
             on_step: called when each step begins.
-            batch_size: the number of texts that decode generates together.
+            rows: of the pool, where the key is its.
         """
         # One key at a time: two would compete for the processor and for the shared prefill.
         with self._building, ThreadPoolExecutor(1) as beside:
             on_step("trace")
             start = time.perf_counter()
             is_restored = [self._compiler.trace(self._for_prompts(key))]
-            of_prompts = beside.submit(self._compile_for_prompts, key)
-            decode = self._decode_for(key, batch_size)
+            of_prompts: Future[tuple[Any, bool]] = (
+                beside.submit(self._compile_reads, key)
+                if key.is_pooled
+                else beside.submit(self._compile_prefill, key)
+            )
+            decode = self._decode_for(key, rows)
             is_restored.append(self._compiler.trace(decode))
             trace_s = time.perf_counter() - start
 
             on_step("compile")
             start = time.perf_counter()
-            state = self._initial_state(key, batch_size)
             run_decode, decode_is_restored = self._compiler.compile(
                 decode,
-                naming.decode_code_entry(self._identity, key, batch_size),
-                self._decode_example(0, key, state),
+                naming.decode_code_entry(self._identity, key, rows),
+                self._decode_example(0, key, rows),
             )
-            prefill, extend, prompts_are_restored = of_prompts.result()
+            for_prompts, prompts_are_restored = of_prompts.result()
             is_restored += [decode_is_restored, prompts_are_restored]
             compile_s = time.perf_counter() - start
         outcome = CacheOutcome.DISK if all(is_restored) else CacheOutcome.MISS
-        functions = KeyFunctions(prefill, extend, run_decode, state)
+        functions: KeyFunctions
+        if key.is_pooled:
+            drafts = key.prompt_lookup_num_tokens
+            functions = PoolFunctions(
+                dict(for_prompts), run_decode, self._pool_of(key).initial_state(rows), drafts
+            )
+        else:
+            functions = PaddedFunctions(for_prompts, run_decode, self._initial_state(key))
         return Built(functions, outcome, trace_s, compile_s)
 
     def examples(self, key: CacheKey) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
-        """The functions of a key before they are traced, and arguments of the right sizes."""
+        """The functions of a padded key before they are traced, and arguments of its sizes."""
         self._compiler.trace(self._prefill)  # whose results decode takes
-        state = self._initial_state(key)
         prompt = [tf.constant(True), *self._decoder.model.example(key.padded_length)]
         return {
             "prefill": (self._decoder.prefill, prompt),
-            "decode": (self._decoder_of(key).decode, self._decode_example(1, key, state)),
+            "decode": (self._decoder.decode, self._decode_example(1, key)),
         }
 
     def warm_up(self, functions: KeyFunctions, key: CacheKey) -> None:
-        """Runs the functions of a key once, decode for one step, because first runs take longer.
+        """Runs the functions of a key once, because first runs take longer.
 
-        A product of several rows prepares itself when it first runs, each in 2 ms.
+        Of the pool, tokens that belong to no row, which are nowhere written. A product of several
+        rows prepares itself when it first runs, each in 2 ms.
         """
-        if functions.prefill is not None:
+        if isinstance(functions, PaddedFunctions):
             self._warm_up_prefill(key.padded_length)
-        for size, extend in functions.extend.items():
-            extend(*self._extend_example(True, key.padded_length, size)).logits.numpy()
-        state = functions.decode(*self._decode_example(1, key, functions.state))
-        state.count.numpy()
+            state = functions.decode(*self._decode_example(1, key))
+            state.count.numpy()
+            return
+        for size, read in functions.read.items():
+            read(*self._read_example(True, size)).numpy()
+        steps, *options, state = self._decode_example(1, key, functions.rows)
+        state = state._replace(done=tf.zeros_like(state.done))
+        functions.decode(steps, *options, state).state.done.numpy()
 
-    def _decoder_of(self, key: CacheKey) -> Decoder:
+    def _pool_of(self, key: CacheKey) -> PoolDecoder:
         """With as many drafts as the key has."""
-        return dataclasses.replace(self._decoder, num_drafts=key.prompt_lookup_num_tokens)
+        assert self._pool is not None, "only a model with a pool gets its keys"
+        return dataclasses.replace(self._pool, num_drafts=key.prompt_lookup_num_tokens)
 
-    def _initial_state(self, key: CacheKey, batch_size: int = 1) -> State:
+    def _initial_state(self, key: CacheKey) -> State:
         """See `Decoder.initial_state`."""
-        return self._decoder_of(key).initial_state(
-            key.num_beams, key.max_new_tokens, key.padded_length, batch_size
-        )
+        return self._decoder.initial_state(key.num_beams, key.max_new_tokens)
 
-    def _decode_for(self, key: CacheKey, batch_size: int) -> TracedFunction:
+    def _decode_for(self, key: CacheKey, rows: int) -> TracedFunction:
         """The decode function of a key for any lengths; what runs prompts has been traced."""
-        sizes = (key.num_beams, key.prompt_lookup_num_tokens, batch_size)
-        if sizes not in self._decodes:
-            opened = dataclasses.replace(key, padded_length=OPEN_SIZE, max_new_tokens=OPEN_SIZE)
-            # In a graph nothing is allocated: only the shapes are needed.
-            with tf.Graph().as_default():
-                state = self._initial_state(opened, batch_size)
-            self._decodes[sizes] = TracedFunction(
-                name=naming.decode_function(self._identity, key, batch_size),
-                function=self._decoder_of(key).decode,
-                specs=[
-                    tf.TensorSpec([], tf.int32),
-                    *sampling.specs(batch_size, self._decoder.model.vocabulary_size),
-                    self._prefilled_specs(batch_size),
-                    tf.nest.map_structure(_with_open_size, state),
-                ],
-                variables=self._decoder.model.variables,
-                structure=state,
+        name = naming.decode_function(self._identity, key, rows)
+        if name not in self._decodes:
+            self._decodes[name] = (
+                self._pool_decode(name, key, rows)
+                if key.is_pooled
+                else self._padded_decode(name, key)
             )
-        return self._decodes[sizes]
+        return self._decodes[name]
 
-    def _prefilled_specs(self, batch_size: int) -> Prefilled:
-        """The shapes of the results of several prompts as one batch."""
-
-        def repeated(spec: tf.TensorSpec) -> tf.TensorSpec:
-            first, *others = spec.shape
-            return tf.TensorSpec([batch_size * first, *others], spec.dtype)
-
-        model = self._decoder.model
-        of_one = (
-            model.prefilled_specs()
-            if isinstance(model, GrowingModel)
-            else self._prefill.output_specs
+    def _padded_decode(self, name: str, key: CacheKey) -> TracedFunction:
+        opened = dataclasses.replace(key, max_new_tokens=OPEN_SIZE)
+        # In a graph nothing is allocated: only the shapes are needed.
+        with tf.Graph().as_default():
+            state = self._initial_state(opened)
+        return TracedFunction(
+            name=name,
+            function=self._decoder.decode,
+            specs=[
+                tf.TensorSpec([], tf.int32),
+                *sampling.specs(1, self._decoder.model.vocabulary_size),
+                self._prefill.output_specs,
+                tf.nest.map_structure(_with_open_size, state),
+            ],
+            variables=self._decoder.model.variables,
+            structure=state,
         )
-        return tf.nest.map_structure(repeated, of_one)
+
+    def _pool_decode(self, name: str, key: CacheKey, rows: int) -> TracedFunction:
+        pool = self._pool_of(key)
+        size = pool.model.vocabulary_size
+        with tf.Graph().as_default():
+            state = pool.initial_state(rows)
+        return TracedFunction(
+            name=name,
+            function=pool.decode,
+            specs=[
+                tf.TensorSpec([], tf.int32),
+                *sampling.specs(rows, size),
+                tf.TensorSpec([rows, size], tf.bool),
+                tf.TensorSpec([rows, size], tf.float32),
+                tf.TensorSpec([rows, self.blocks_of_row], tf.int64),
+                tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), state),
+            ],
+            variables=pool.model.variables,
+            structure=Decoded(state, 0, 0),
+        )
 
     def _for_prompts(self, key: CacheKey) -> TracedFunction:
         """What runs the prompts of a key."""
-        if not key.in_chunks:
+        if not key.is_pooled:
             return self._prefill
-        assert self._extend is not None, "only a model that grows gets keys in chunks"
-        return self._extend
+        assert self._read is not None, "only a model with a pool gets its keys"
+        return self._read
 
-    def _compile_for_prompts(
-        self, key: CacheKey
-    ) -> tuple[Callable[..., Prefilled] | None, dict[int, Callable[..., Chunk]], bool]:
-        """Prefill, or what runs chunks, and whether all was restored."""
-        if not key.in_chunks:
-            prefill, is_restored = self._compile_prefill(key.padded_length)
-            return prefill, {}, is_restored
-        made = {size: self._compile_extend(key, size) for size in key.chunk_sizes}
-        extends = {size: extend for size, (extend, _) in made.items()}
-        return None, extends, all(is_restored for _, is_restored in made.values())
+    def _compile_reads(self, key: CacheKey) -> tuple[dict[int, Callable[..., tf.Tensor]], bool]:
+        """What reads chunks, and whether all of it was restored."""
+        are_restored = True
+        for size in CHUNK_SIZES:
+            if size not in self._compiled_reads:
+                self._compiled_reads[size], is_restored = self._compiler.compile(
+                    self._for_prompts(key),
+                    naming.read_code_entry(self._identity, key.padded_length, size),
+                    self._read_example(False, size),
+                )
+                are_restored &= is_restored
+        return self._compiled_reads, are_restored
 
-    def _compile_extend(self, key: CacheKey, size: int) -> tuple[Callable[..., Chunk], bool]:
-        """What runs chunks of a size, and whether it was restored."""
-        length = key.padded_length
-        if (length, size) in self._compiled_extends:
-            return self._compiled_extends[length, size], True
-        self._compiled_extends[length, size], is_restored = self._compiler.compile(
-            self._for_prompts(key),
-            naming.extend_code_entry(self._identity, length, size),
-            self._extend_example(False, length, size),
-        )
-        return self._compiled_extends[length, size], is_restored
+    def _read_example(self, run: bool, size: int) -> list:
+        """Arguments of `read` of the right sizes, of tokens that belong to no row."""
+        return [
+            tf.constant(run),
+            tf.zeros([size], tf.int32),
+            tf.fill([size, 2], -1),
+            tf.zeros([1, self.blocks_of_row], tf.int64),
+            tf.constant(0),
+        ]
 
-    def _extend_example(self, run: bool, length: int, size: int) -> list:
-        """Arguments of `extend` of the right sizes, with any values."""
-        prompt = tf.nest.map_structure(
-            lambda spec: tf.zeros([length if d is None else d for d in spec.shape]),
-            cast("GrowingModel", self._decoder.model).extend_specs()[-1],
-        )
-        token_ids = tf.zeros([size], tf.int32)
-        return [tf.constant(run), token_ids, tf.constant(0), tf.constant(size), prompt]
-
-    def _compile_prefill(self, length: int) -> tuple[Callable[..., Prefilled], bool]:
+    def _compile_prefill(self, key: CacheKey) -> tuple[Callable[..., Prefilled], bool]:
         """Prefill for a padded length, and whether it was restored."""
+        length = key.padded_length
         if length in self._compiled_prefills:
             return self._compiled_prefills[length], True
         prefill, is_restored = self._compiler.compile(
@@ -277,17 +331,23 @@ class FunctionBuilder:
             tf.nest.flatten(prefilled)[0].numpy()
             self._warm_prefills.add(length)
 
-    def _decode_example(self, steps: int, key: CacheKey, state: State) -> list:
+    def _decode_example(self, steps: int, key: CacheKey, rows: int = 1) -> list:
         """Arguments of decode of the right sizes, with default options and prompts of zeros."""
-        batch_size = state.done.shape[0]
+        size = self._decoder.model.vocabulary_size
+        options = sampling.pack([GenerationOptions()] * rows, size)
+        if key.is_pooled:
+            seen, logits = tf.zeros([rows, size], tf.bool), tf.zeros([rows, size])
+            blocks = tf.zeros([rows, self.blocks_of_row], tf.int64)
+            state = self._pool_of(key).initial_state(rows)
+            # Rows that bring logits run no model.
+            state = state._replace(has_logits=tf.ones([rows], tf.bool))
+            return [tf.constant(steps), *options, seen, logits, blocks, state]
 
         def zeros(spec: tf.TensorSpec) -> tf.Tensor:
             return tf.zeros([key.padded_length if d is None else d for d in spec.shape], spec.dtype)
 
-        prefilled = tf.nest.map_structure(zeros, self._prefilled_specs(batch_size))
-        size = self._decoder.model.vocabulary_size
-        options = sampling.pack([GenerationOptions()] * batch_size, size)
-        return [tf.constant(steps), *options, prefilled, state]
+        prefilled = tf.nest.map_structure(zeros, self._prefill.output_specs)
+        return [tf.constant(steps), *options, prefilled, self._initial_state(key)]
 
 
 def _with_open_size(x: tf.Tensor) -> tf.TensorSpec:

@@ -8,10 +8,13 @@ a draft is right, the decoding loop finds out. All of it runs on the device. Axe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+
+from xla_backend.model.families.blocks import dynamic_update_slice
 
 LONGEST, SHORTEST = 3, 2
 """Tokens that must have occurred before; of all places, one with the longest match is taken."""
@@ -29,30 +32,31 @@ class Lookup(NamedTuple):
     """What finds drafts, and what became of them.
 
     Attributes:
-        prompt: `[S]` int32, the prompt's tokens, behind `NO_TOKEN`s.
+        text: `[S]` int32, the tokens of the prompt and those that were generated, then `NO_TOKEN`s.
+        length: scalar int32, how many they are.
         hit_rate: scalar, how often the first draft was the next token lately, verified or not.
-        rows: `[N]` int32, of each new token its row in the pass that brought it: above 0 it was
-            one more that a right draft had made possible.
     """
 
-    prompt: tf.Tensor
+    text: tf.Tensor
+    length: tf.Tensor
     hit_rate: tf.Tensor
-    rows: tf.Tensor
 
     @classmethod
-    def initial(cls, padded_length: int, max_new_tokens: int) -> Lookup:
-        """Of no prompt yet."""
-        return cls(
-            prompt=tf.fill([padded_length], NO_TOKEN),
-            hit_rate=tf.constant(FIRST_HIT_RATE),
-            rows=tf.zeros([max_new_tokens], tf.int32),
-        )
+    def initial(cls, context_length: int) -> Lookup:
+        """Of no text yet, of at most S tokens."""
+        return cls.of([], context_length)
 
-    def of(self, token_ids: list[int]) -> Lookup:
-        """The same of a prompt, of at most S tokens."""
-        prompt = np.full(self.prompt.shape, NO_TOKEN, np.int32)
-        prompt[len(prompt) - len(token_ids) :] = token_ids
-        return self._replace(prompt=tf.constant(prompt))
+    @classmethod
+    def of(cls, token_ids: Sequence[int], context_length: int) -> Lookup:
+        """Of a prompt."""
+        text = np.full([context_length], NO_TOKEN, np.int32)
+        text[: len(token_ids)] = token_ids
+        return cls(tf.constant(text), tf.constant(len(token_ids)), tf.constant(FIRST_HIT_RATE))
+
+    def with_token(self, token: tf.Tensor) -> Lookup:
+        """With a further token, `[1]`."""
+        text = dynamic_update_slice(self.text, token, self.length[None])
+        return self._replace(text=text, length=self.length + 1)
 
 
 class Drafts(NamedTuple):
@@ -68,23 +72,16 @@ class Drafts(NamedTuple):
     verified: tf.Tensor
 
 
-def find(lookup: Lookup, new_tokens: tf.Tensor, count: tf.Tensor, num_drafts: int) -> Drafts:
-    """Looks for the last tokens in what is before them.
-
-    Args:
-        lookup: the prompt, and the hit rate so far.
-        new_tokens: `[N]` int32, of which `count` are written.
-        count: scalar int32.
-        num_drafts: T.
-    """
-    text = tf.concat([lookup.prompt, new_tokens], axis=0)
-    last = tf.shape(lookup.prompt)[0] + count - 1
+def find(lookup: Lookup, num_drafts: int) -> Drafts:
+    """Looks for the last tokens in what is before them; `num_drafts` is T."""
+    text, last = lookup.text, lookup.length - 1
     places = tf.range(tf.shape(text)[0])
     # How many tokens up to each place are those at the end of the text.
     alike = tf.zeros_like(text)
     for back in reversed(range(LONGEST)):
         before = tf.concat([tf.fill([back], NO_TOKEN), text[: tf.shape(text)[0] - back]], axis=0)
-        alike = tf.where(tf.equal(before, tf.gather(text, last - back)), 1 + alike, 0)
+        token = tf.gather(text, tf.maximum(last - back, 0))
+        alike = tf.where(tf.equal(before, token) & (back <= last), 1 + alike, 0)
     # The latest of the longest, among those that all drafts follow.
     size = tf.shape(text)[0]
     is_match = (alike >= SHORTEST) & (places <= last - num_drafts)
@@ -95,8 +92,8 @@ def find(lookup: Lookup, new_tokens: tf.Tensor, count: tf.Tensor, num_drafts: in
     return Drafts(tokens, is_found, tf.where(is_worth, num_drafts, 0))
 
 
-def hit_rate(lookup: Lookup, drafts: Drafts, token: tf.Tensor) -> tf.Tensor:
-    """The hit rate with a further token, the one after which the drafts were looked for."""
+def with_hit(lookup: Lookup, drafts: Drafts, token: tf.Tensor) -> Lookup:
+    """With the hit rate after a further token, the one that the first draft was to be."""
     is_hit = tf.cast(tf.equal(drafts.tokens[0], token), tf.float32)
     changed = lookup.hit_rate + WEIGHT * (is_hit - lookup.hit_rate)
-    return tf.where(drafts.is_found, changed, lookup.hit_rate)
+    return lookup._replace(hit_rate=tf.where(drafts.is_found, changed, lookup.hit_rate))

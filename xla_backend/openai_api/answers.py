@@ -39,7 +39,7 @@ class Key(BaseModel):
     padded_length: int
     num_beams: int
     max_new_tokens: int
-    in_chunks: bool = Field(default=False, exclude_if=operator.not_)
+    is_pooled: bool = Field(default=False, exclude_if=operator.not_)
     prompt_lookup_num_tokens: int = Field(default=0, exclude_if=operator.not_)
 
 

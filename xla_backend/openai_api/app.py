@@ -54,6 +54,11 @@ _EVENTS = "text/event-stream"
 _JSON = "application/json"
 _UNBUFFERED = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 _LEFT = 499
+_COMMENT = ": nothing yet\n\n"
+FIRST_WAIT_S = 0.5
+"""How long a stream waits for its first token before it sends its headers."""
+COMMENT_EVERY_S = 10.0
+"""How often a stream says that it lives, before proxies that wait a minute give it up."""
 _MEANINGS: dict[int | str, str] = {
     400: "The request is wrong, or asks for what is not supported.",
     401: "The page has a password, and it is missing or wrong.",
@@ -155,7 +160,7 @@ def create_api(host: Host) -> FastAPI:
 
     async def complete(request: Request, body: Generation, writer: Any) -> Response:
         info = next((info for info in host.models() if info.name == body.model), None)
-        asked = body.runs(_default_tokens(host, info))
+        asked = body.runs(host.new_tokens)
         for prompt, options in asked:
             host.check(body.model, prompt, options)
             if info is not None:
@@ -167,7 +172,7 @@ def create_api(host: Host) -> FastAPI:
                 prompt,
                 options,
                 exact_key=bool(body.exact_key),
-                cache_salt=_own_salt(request, body.cache_salt),
+                cache_salt=_salt(host, request, body.cache_salt),
                 in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,
             )
             for prompt, options in asked
@@ -175,10 +180,13 @@ def create_api(host: Host) -> FastAPI:
         runs: Runs[str, GenerationResult] = Runs(threads, host.enter(request, len(asked)), opens)
         try:
             if body.stream:
-                chunks = runs.chunks()
-                first = await _while_there(request, anext(chunks))
+                first = asyncio.ensure_future(anext(chunks := runs.chunks()))
+                # An error that is there by then has a status of its own.
+                await _while_there(request, asyncio.wait([first], timeout=FIRST_WAIT_S))
+                if first.done():
+                    first.result()
                 write = writer(body, await fingerprint.of(body.model))
-                events = _events(write, first, chunks, runs)
+                events = _events(write, _alive(first, chunks), runs)
                 return StreamingResponse(events, headers=_UNBUFFERED, media_type=_EVENTS)
             results = await _while_there(request, runs.results())
         except BaseException:
@@ -218,17 +226,14 @@ def create_api(host: Host) -> FastAPI:
     return api
 
 
-def _own_salt(request: Request, asked: str | None) -> str:
-    """The engine's salt for what a caller asks for: no other caller's, nor a visitor's of the page.
+def _salt(host: Host, request: Request, asked: str | None) -> str:
+    """The engine's salt for a caller: no other caller's, nor a visitor's of the page.
 
-    A salt is a secret of those who share it. Mixed with the caller's password and address, one that
-    is easy to guess is still none to others. OpenAI's `prompt_cache_key` is no secret, so it does
-    nothing here.
+    Who names none shares prefixes with those of the same password and address. A salt is a secret
+    of those who share it: mixed with both, one that is easy to guess is still none to others.
+    OpenAI's `prompt_cache_key` is no secret, so it does nothing here.
     """
-    if not asked:
-        return ""
-    address = request.client.host if request.client else ""
-    who = [request.headers.get("authorization", ""), address, asked]
+    who = [request.headers.get("authorization", ""), host.address(request), asked or ""]
     return "v1 " + hashlib.sha256("\0".join(who).encode()).hexdigest()
 
 
@@ -291,23 +296,20 @@ def _streamed(what: str) -> dict[int | str, dict[str, Any]]:
     return {200: {"description": f"The answer, or {what} as events.", "content": content}}
 
 
-def _default_tokens(host: Host, info: ModelInfo | None) -> int:
-    """Most tokens of a run where a request says nothing: half of what the model has room for."""
-    context = info and info.context_length
-    return min(host.new_tokens, context // 2) if context else host.new_tokens
-
-
 async def _events(
     write: Writer,
-    first: tuple[int, str | GenerationResult],
-    rest: AsyncIterator[tuple[int, str | GenerationResult]],
+    chunks: AsyncIterator[tuple[int, str | GenerationResult] | None],
     runs: Runs[str, GenerationResult],
 ) -> AsyncIterator[str]:
     """The events of a stream; an error after the first is the last event."""
     begun: set[int] = set()
     results: dict[int, GenerationResult] = {}
     try:
-        async for number, chunk in _following(first, rest):
+        async for arrived in chunks:
+            if arrived is None:
+                yield _COMMENT
+                continue
+            number, chunk = arrived
             if number not in begun:
                 begun.add(number)
                 for each in write.begin(number):
@@ -328,10 +330,24 @@ async def _events(
         runs.leave()  # the client may have left
 
 
-async def _following(first: Value, rest: AsyncIterator[Value]) -> AsyncIterator[Value]:
-    yield first
-    async for each in rest:
-        yield each
+async def _alive(
+    first: asyncio.Future[Any], rest: AsyncIterator[Value]
+) -> AsyncIterator[Value | None]:
+    """What comes, and None whenever nothing came for a while, so that proxies keep the line."""
+    following = first
+    try:
+        while True:
+            await asyncio.wait([following], timeout=COMMENT_EVERY_S)
+            if not following.done():
+                yield None
+                continue
+            try:
+                yield following.result()
+            except StopAsyncIteration:
+                return
+            following = asyncio.ensure_future(anext(rest))
+    finally:
+        following.cancel()
 
 
 async def _while_there(request: Request, work: Awaitable[Value]) -> Value:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from xla_backend.interface.errors import (
     BackendError,
+    ContextLengthExceeded,
     EngineStopped,
     InvalidRequest,
     ModelUnavailable,
@@ -25,6 +26,7 @@ RETRY_S = 2
 UNEXPECTED = "Something went wrong that should not have; the server's log says what. Try again."
 _STATUSES: tuple[tuple[type[BackendError], int, str | None], ...] = (
     (ModelUnavailable, 404, "model_not_found"),
+    (ContextLengthExceeded, 400, "context_length_exceeded"),
     (InvalidRequest, 400, None),
     (NoRoom, 429, "too_many_requests"),
     (EngineStopped, 503, "engine_stopped"),

@@ -10,14 +10,35 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from starlette.requests import Request
 
-    from xla_backend.interface.backend import ServedBackend
+    from xla_backend.interface.backend import AnyStream
     from xla_backend.interface.options import GenerationOptions
     from xla_backend.interface.prompt import Prompt
-    from xla_backend.interface.results import ModelInfo
+    from xla_backend.interface.results import (
+        GenerationResult,
+        ModelInfo,
+        TranscribedWindow,
+        Transcription,
+    )
+
+
+class Answering(Protocol):
+    """What the API asks of an engine; see `ServedBackend`, which has more."""
+
+    @property
+    def stream(self) -> Callable[..., AnyStream[str, GenerationResult]]:
+        """Generates text in chunks."""
+
+    @property
+    def transcribe_windows(self) -> Callable[..., AnyStream[TranscribedWindow, Transcription]]:
+        """Transcribes a recording, a file's path, window by window."""
+
+    @property
+    def identity(self) -> Callable[[str], str]:
+        """A name for a model's weights and settings."""
 
 
 class Turn(Protocol):
@@ -42,7 +63,7 @@ class Host(Protocol):
         at_once: most runs that have their turn at the same time.
     """
 
-    backend: ServedBackend
+    backend: Answering
     at_once: int
     new_tokens: int
     audio_s: float
@@ -50,6 +71,10 @@ class Host(Protocol):
     @abstractmethod
     def models(self) -> list[ModelInfo]:
         """The models that may be used, for text and for speech."""
+
+    def address(self, request: Request) -> str:
+        """Where a request comes from."""
+        return request.client.host if request.client else ""
 
     @abstractmethod
     def check(

@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from xla_backend.interface.options import (
     MAX_DRAFTS,
-    MAX_NEW_TOKENS,
     MAX_NUM_BEAMS,
     MAX_SEED,
     GenerationOptions,
@@ -25,7 +24,7 @@ MAX_CHOICES = 8
 """Texts that one request may ask for, of all its prompts."""
 MAX_TOP_LOGPROBS = 5
 CHAT_TOKENS = 256
-"""Most tokens of an answer where a chat says nothing, as far as the model has room for them."""
+"""Most tokens of an answer with several beams where a chat says nothing: they are compiled for."""
 COMPLETION_TOKENS = 16
 """Most tokens where a completion says nothing, as OpenAI's own."""
 _REFUSED: dict[str, tuple[object, ...]] = {
@@ -47,7 +46,8 @@ MAX_SALT = 256
 """Characters of a `cache_salt`."""
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
-Tokens = Annotated[int, Field(ge=1, le=MAX_NEW_TOKENS)]
+Tokens = Annotated[int, Field(ge=-1)]
+"""Most tokens of a text; -1 for as many as there is room for, as llama.cpp has it."""
 
 
 class Fields(BaseModel):
@@ -177,8 +177,8 @@ class Generation(Fields):
         """What is to be continued or answered."""
         raise NotImplementedError
 
-    def wanted_tokens(self) -> tuple[int | None, int]:
-        """The tokens asked for, and how many where nothing was asked."""
+    def wanted_tokens(self) -> int | None:
+        """The tokens asked for; None for as many as there is room for."""
         raise NotImplementedError
 
     def runs(self, new_tokens: int) -> list[tuple[Prompt, GenerationOptions]]:
@@ -197,7 +197,7 @@ class Generation(Fields):
                 f"{len(prompts)} prompts {times} times are more than the {MAX_CHOICES} texts that "
                 "one request may ask for. Send several requests.",
             )
-        asked, default = self.wanted_tokens()
+        asked = self.wanted_tokens()
         beams = self.num_beams or 1
         temperature = self.temperature
         if temperature is None:
@@ -215,7 +215,7 @@ class Generation(Fields):
             "prompt_lookup_num_tokens": self.prompt_lookup_num_tokens,
         }
         options = GenerationOptions(
-            max_new_tokens=min(default, new_tokens) if asked is None else asked,
+            max_new_tokens=min(asked or (CHAT_TOKENS if beams > 1 else new_tokens), new_tokens),
             num_beams=beams,
             temperature=temperature,
             top_k=self.top_k or 0,
@@ -227,6 +227,12 @@ class Generation(Fields):
             for prompt in prompts
             for time in range(times)
         ]
+
+
+def _bound(tokens: int | None) -> int | None:
+    if tokens == 0:
+        raise NotSupported("max_tokens", "max_tokens is 0: ask for one token at least.")
+    return None if tokens is None or tokens < 0 else tokens
 
 
 class ChatRequest(Generation):
@@ -243,8 +249,8 @@ class ChatRequest(Generation):
     def prompts(self) -> list[Prompt]:
         return [tuple(message.to_message() for message in self.messages)]
 
-    def wanted_tokens(self) -> tuple[int | None, int]:
-        return self.max_completion_tokens or self.max_tokens, CHAT_TOKENS
+    def wanted_tokens(self) -> int | None:
+        return _bound(self.max_completion_tokens or self.max_tokens)
 
 
 class CompletionRequest(Generation):
@@ -269,5 +275,5 @@ class CompletionRequest(Generation):
             prompts.append(each if isinstance(each, str) else TokenIds(tuple(each)))
         return prompts
 
-    def wanted_tokens(self) -> tuple[int | None, int]:
-        return self.max_tokens, COMPLETION_TOKENS
+    def wanted_tokens(self) -> int | None:
+        return COMPLETION_TOKENS if self.max_tokens is None else _bound(self.max_tokens)

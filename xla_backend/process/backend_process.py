@@ -24,7 +24,7 @@ from xla_backend.child_process.parent_side import CLOSE_S
 from xla_backend.compilation import naming
 from xla_backend.compilation.store import open_store
 from xla_backend.inspection.inspector import Inspector
-from xla_backend.interface.backend import Chunk, Result
+from xla_backend.interface.backend import ServedBackend
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.errors import BackendError
 from xla_backend.interface.function_comparison import (
@@ -33,8 +33,14 @@ from xla_backend.interface.function_comparison import (
     FunctionRequest,
     StoredKey,
 )
-from xla_backend.interface.options import DEFAULT_OPTIONS, AudioInput, GenerationOptions
+from xla_backend.interface.options import (
+    DEFAULT_MAX_SECONDS,
+    DEFAULT_OPTIONS,
+    AudioInput,
+    GenerationOptions,
+)
 from xla_backend.interface.prompt import Prompt
+from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import (
     CacheEntry,
     EngineStatus,
@@ -45,19 +51,18 @@ from xla_backend.interface.results import (
     TranscribedWindow,
     Transcription,
 )
+from xla_backend.prediction.vocabulary import Vocabulary
 from xla_backend.process import memory
-from xla_backend.process.child import Call
-from xla_backend.process.messages import Request, Settings
+from xla_backend.process.messages import Request, RequestKind, Settings
 from xla_backend.process.predictor import Predictor
-from xla_backend.process.remote_backend import RemoteBackend, RemoteStream
+from xla_backend.process.process_stream import ProcessStream
 from xla_backend.process.request_log import FinishedRequest
 from xla_backend.process.supervisor import EngineHealth, Supervisor
 from xla_backend.process.watchdog import Patience
-from xla_backend.scheduling.batch import BATCH_SIZES
-from xla_backend.scheduling.vocabulary import Vocabulary
+from xla_backend.rows.scheduler import ROW_COUNTS
 
 
-class BackendProcess(RemoteBackend):
+class BackendProcess(ServedBackend):
     """A `Backend` in a child process. Methods may be called from any thread.
 
     The child starts when this object is made, without waiting: it imports TensorFlow and loads the
@@ -79,7 +84,8 @@ class BackendProcess(RemoteBackend):
         store: Path | str | None = None,
         warm_up: GenerationOptions | None = DEFAULT_OPTIONS,
         memory_limit: str = memory.DEFAULT_LIMIT,
-        prefix_cache: str = memory.DEFAULT_PREFIX_CACHE,
+        kv_memory: str = memory.DEFAULT_KV_MEMORY,
+        prefix_store: str = "off",
         patience: Patience = Patience(),  # noqa: B008 (immutable)
         on_request: Callable[[FinishedRequest], None] | None = None,
     ) -> None:
@@ -96,15 +102,17 @@ class BackendProcess(RemoteBackend):
                 before those that earlier runs used most; None to make nothing ready by itself.
             memory_limit: what the child may hold; see `memory.limit_from`. A single request that
                 needs more gets more, and the child is replaced after it.
-            prefix_cache: what the keys and values of ended requests with a `cache_salt` may hold,
-                likewise; "off" keeps none.
+            kv_memory: what the keys and values of a model's rows and of cached prefixes may take,
+                likewise; at least what one row needs.
+            prefix_store: what cached prefixes may take on disk, in the store's folder: an amount,
+                or "off".
             patience: after which silence a child counts as hung.
             on_request: told of every request that has ended, from any thread; must return soon.
 
         Raises:
             ValueError: an amount of memory cannot be understood.
         """
-        super().__init__(rules)
+        self._rules = rules
         registry = Registry() if registry is None else registry
         self._store = open_store(store)
         self._predictor = Predictor(registry, self._store)
@@ -118,7 +126,8 @@ class BackendProcess(RemoteBackend):
                 warm_up=warm_up,
                 log_level=logging.NOTSET,  # each child gets the level of its start
                 memory_limit=memory.limit_from(memory_limit, memory.total()),
-                prefix_cache_bytes=memory.limit_from(prefix_cache, memory.total()) or 0,
+                kv_bytes=memory.limit_from(kv_memory, memory.total()) or 0,
+                prefix_store_bytes=memory.limit_from(prefix_store, None) or 0,
             ),
             on_status,
             on_request,
@@ -129,6 +138,52 @@ class BackendProcess(RemoteBackend):
             threading.Thread(target=self._read_ahead, args=(default_model,), daemon=True).start()
 
     # --- what needs the engine ------------------------------------------------------------------
+
+    def generate(
+        self,
+        model: str,
+        prompt: Prompt,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        *,
+        exact_key: bool = False,
+        cache_salt: str = "",
+    ) -> GenerationResult:
+        return self._text("generate", model, prompt, options, exact_key, cache_salt).wait()
+
+    def stream(
+        self,
+        model: str,
+        prompt: Prompt,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        *,
+        exact_key: bool = False,
+        cache_salt: str = "",
+        in_chunks: bool = True,
+    ) -> ProcessStream[str, GenerationResult]:
+        kind: RequestKind = "stream" if in_chunks else "generate"
+        return self._text(kind, model, prompt, options, exact_key, cache_salt)
+
+    def transcribe(
+        self,
+        model: str,
+        recording: AudioInput,
+        options: GenerationOptions | None = None,
+        *,
+        language: str | None = None,
+        max_seconds: float = DEFAULT_MAX_SECONDS,
+    ) -> Transcription:
+        return self._speech("transcribe", model, recording, options, language, max_seconds).wait()
+
+    def transcribe_windows(
+        self,
+        model: str,
+        recording: AudioInput,
+        options: GenerationOptions | None = None,
+        *,
+        language: str | None = None,
+        max_seconds: float = DEFAULT_MAX_SECONDS,
+    ) -> ProcessStream[TranscribedWindow, Transcription]:
+        return self._speech("transcribe_windows", model, recording, options, language, max_seconds)
 
     def load(self, model: str) -> ModelInfo:
         return self._supervisor.submit(Request(0, "load", model)).wait()
@@ -167,11 +222,11 @@ class BackendProcess(RemoteBackend):
         return self._supervisor.engine.pid
 
     def health(self) -> EngineHealth:
-        """How the child fares."""
+        """The engine's health."""
         return self._supervisor.health()
 
     def models(self) -> list[ModelInfo]:
-        mirrored, registry = self._supervisor.engine.models, self._predictor.registry
+        mirrored, registry = self._supervisor.engine.snapshot.models, self._predictor.registry
         if mirrored is None:
             return registry.list()
         # What was added meanwhile, the engine tells only after its next request.
@@ -180,31 +235,57 @@ class BackendProcess(RemoteBackend):
 
     def cached_functions(self) -> list[CacheEntry]:
         """See `AnyBackend`; as of the last request."""
-        return list(self._supervisor.engine.entries)
+        return list(self._supervisor.engine.snapshot.entries)
 
     def past(self) -> Past:
         """See `AnyBackend`; as of the last request."""
-        return {model: dict(keys) for model, keys in self._supervisor.engine.past.items()}
+        return {model: dict(keys) for model, keys in self._supervisor.engine.snapshot.past.items()}
 
     def stored_keys(self) -> list[StoredKey]:
         """See `AnyBackend`; as of the last request."""
-        return list(self._supervisor.engine.stored_keys)
+        return list(self._supervisor.engine.snapshot.stored_keys)
 
     def prefetching(self) -> list[tuple[str, CacheKey]]:
-        return list(self._supervisor.engine.prefetching)
+        return list(self._supervisor.engine.snapshot.prefetching)
 
     def cancel_prefetch(self) -> None:
         self._supervisor.engine.send("cancel_prefetch", None)
 
+    def identity(self, model: str) -> str:
+        return self.vocabulary(model).identity
+
     def vocabulary(self, model: str) -> Vocabulary:
+        """What predictions need of a model; read once.
+
+        Raises:
+            ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.
+        """
         return self._predictor.vocabulary(model, self.models())
+
+    def predict(
+        self,
+        model: str,
+        prompt: Prompt,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        *,
+        exact_key: bool = False,
+        cache_salt: str = "",
+    ) -> Prediction:
+        request = TextRequest(model, prompt, options, exact_key, cache_salt)
+        wanted, tokens = self.vocabulary(model).prompt_key(self._rules, request)
+        return self.predict_key(model, wanted, tokens, exact_key)
+
+    def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
+        wanted, frames = self.vocabulary(model).speech_key(self._rules, options)
+        return self.predict_key(model, wanted, frames, exact_key=False)
 
     def predict_key(
         self, model: str, wanted: CacheKey, prompt_tokens: int, exact_key: bool
     ) -> Prediction:
-        engine = self._supervisor.engine
+        """What a request would meet that `wanted` fits best; else as `predict`."""
+        known = self._supervisor.engine.snapshot
         return self._predictor.predict(
-            self.vocabulary(model), wanted, prompt_tokens, exact_key, engine.entries, engine.past
+            self.vocabulary(model), wanted, prompt_tokens, exact_key, known.entries, known.past
         )
 
     # --- the engine's end -----------------------------------------------------------------------
@@ -217,7 +298,7 @@ class BackendProcess(RemoteBackend):
             identity = self.vocabulary(model).identity
             names = [
                 *naming.prompt_code_entries(identity, key),
-                *(naming.decode_code_entry(identity, key, size) for size in BATCH_SIZES),
+                *(naming.decode_code_entry(identity, key, size) for size in ROW_COUNTS),
             ]
 
         def forget_stored() -> None:
@@ -239,16 +320,16 @@ class BackendProcess(RemoteBackend):
 
     def _text(
         self,
+        kind: RequestKind,
         model: str,
         prompt: Prompt,
         options: GenerationOptions,
         exact_key: bool,
         cache_salt: str,
-        in_chunks: bool,
     ) -> ProcessStream[str, GenerationResult]:
         request = Request(
             number=0,
-            kind="stream" if in_chunks else "generate",
+            kind=kind,
             model=model,
             prompt=prompt,
             options=options,
@@ -259,19 +340,19 @@ class BackendProcess(RemoteBackend):
 
     def _speech(
         self,
+        kind: RequestKind,
         model: str,
         recording: AudioInput,
         options: GenerationOptions | None,
         language: str | None,
         max_seconds: float,
-        in_chunks: bool,
     ) -> ProcessStream[TranscribedWindow, Transcription]:
         if isinstance(recording, str | os.PathLike) and recording:
             # The child stays in the folder in which it was started.
             recording = os.path.abspath(recording)  # noqa: PTH100 (keeps links, takes any string)
         request = Request(
             number=0,
-            kind="transcribe_windows" if in_chunks else "transcribe",
+            kind=kind,
             model=model,
             options=options,
             recording=recording,
@@ -283,37 +364,3 @@ class BackendProcess(RemoteBackend):
     def _read_ahead(self, model: str) -> None:
         with contextlib.suppress(BackendError):  # a request for it will say so
             self.vocabulary(model)
-
-
-class ProcessStream(RemoteStream[Chunk, Result]):
-    """What the child sends for one request as it comes."""
-
-    def __init__(self, call: Call) -> None:
-        """Wraps a request that was sent."""
-        super().__init__()
-        self._call = call
-
-    @property
-    def has_started(self) -> bool:
-        return self._call.started.is_set()
-
-    def wait_started(self) -> None:
-        self._call.started.wait()
-
-    def __next__(self) -> Chunk:
-        if self._ended:
-            raise StopIteration
-        kind, value = self._call.next_reply()
-        if kind == "chunk":
-            return value
-        self._ended = True
-        if kind == "error":
-            raise value
-        self.result = value
-        raise StopIteration
-
-    def stop(self) -> None:
-        self._call.stop()
-
-    def _abandon(self) -> None:
-        self._call.abandon()

@@ -19,9 +19,8 @@ from xla_backend.child_process.parent_side import CLOSE_S, ChildProcess
 from xla_backend.compilation.startup import ENVIRONMENT
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import EngineStopped
-from xla_backend.interface.function_comparison import StoredKey
-from xla_backend.interface.results import CacheEntry, EngineStatus, ModelInfo, Past, PrefixCacheUse
-from xla_backend.process.messages import Request, Settings
+from xla_backend.interface.results import EngineStatus, Past
+from xla_backend.process.messages import Request, Settings, Snapshot
 from xla_backend.process.request_log import FinishedRequest
 from xla_backend.process.watchdog import Patience, Watchdog, describe_hang
 
@@ -145,12 +144,7 @@ class Child:
             EngineStopped: it cannot be started.
         """
         self.status = EngineStatus("starting", since=time.perf_counter())
-        self.entries: tuple[CacheEntry, ...] = ()
-        self.models: tuple[ModelInfo, ...] | None = None
-        self.stored_keys: tuple[StoredKey, ...] = ()
-        self.past: Past = {}
-        self.prefix_cache = PrefixCacheUse()
-        self.prefetching: Warming = ()
+        self.snapshot = Snapshot()
         self.on_status = on_status
         self.was_ready = False
         self.has_drained = False
@@ -231,6 +225,10 @@ class Child:
             self._process.send("stop", call.number)
             self._tell_finished(call, "abandoned", None)
 
+    def inherit(self, past: Past) -> None:
+        """Takes what calls took before, the best guess until this one knows more."""
+        self.snapshot = dataclasses.replace(self.snapshot, past=self.snapshot.past or past)
+
     def wait_ready(self, timeout_s: float | None) -> bool:
         """Waits for the start; see `BackendProcess.wait_ready`."""
         ready = self._ready.wait(timeout_s)
@@ -286,10 +284,8 @@ class Child:
         self._watchdog.sign_of_life()
         if kind == "status":
             self.set_status(value)
-        elif kind in ("entries", "models", "stored_keys", "prefetching"):
-            setattr(self, kind, tuple(value))
-        elif kind in ("past", "prefix_cache"):
-            setattr(self, kind, value)
+        elif kind == "snapshot":
+            self.snapshot = value
         elif kind == "ready":
             self.was_ready = True
             self._ready.set()
@@ -331,7 +327,7 @@ class Child:
         if self._closing or (self.was_ready and not calls):
             return None
         options = next((call.request.options for call in calls if call.started.is_set()), None)
-        return self._patience.allowed_s(self.status, options, bool(self.prefetching))
+        return self._patience.allowed_s(self.status, options, bool(self.snapshot.prefetching))
 
     def _end_hung(self, silent_s: float) -> None:
         self._hang = describe_hang(self.status.state, silent_s)
@@ -353,11 +349,7 @@ class Child:
         sentence = self._describe_end()
         if not self._closing:
             logger.error("%s", "\n".join([sentence, *self._process.last_lines]))
-        self.entries = ()
-        self.stored_keys = ()
-        self.prefix_cache = PrefixCacheUse()
-        self.prefetching = ()
-        self.models = None
+        self.snapshot = Snapshot(past=self.snapshot.past)
         self.set_status(EngineStatus("stopped", sentence, time.perf_counter()))
         calls = self._take_leave(sentence)
         self._ready.set()

@@ -3,11 +3,9 @@
 Knows the order of work and what to tell the parent. Must not know who asks, nor how text is
 generated: `Backend` does that. `Child` starts it.
 
-The main thread takes requests up in the order of arrival. Requests for a text each have a thread of
-their own, in which they wait inside the engine for their turn: those that the same function serves
-run side by side there. Any other request runs in the main thread, alone.
-A further thread receives, so that a stop reaches a stream between its chunks, and so that the
-process ends by itself when the parent is gone, however it went.
+The main thread takes requests up in the order of arrival and gives them to the engine, whose own
+thread answers them. A further thread receives, so that a stop reaches a request between its chunks,
+and so that the process ends by itself when the parent is gone, however it went.
 """
 
 from __future__ import annotations
@@ -17,57 +15,60 @@ import logging
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from xla_backend.backend.importing import import_engine
 from xla_backend.child_process.channel import Channel
 from xla_backend.child_process.child_side import connect, end, first_line
 from xla_backend.compilation.startup import keep_freed_memory
+from xla_backend.engine.importing import import_engine
+from xla_backend.engine.streams import Stream
 from xla_backend.interface.errors import BackendError, OutOfMemory
+from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import EngineStatus
 from xla_backend.process import memory
 from xla_backend.process.memory_bound import MemoryBound
-from xla_backend.process.messages import Request, Settings
-from xla_backend.scheduling.batch import MAX_AT_ONCE
+from xla_backend.process.messages import Request, Settings, Snapshot
 
 if TYPE_CHECKING:
-    from xla_backend.backend.backend import Backend
-    from xla_backend.backend.text_stream import TextStream
-    from xla_backend.backend.transcription import WindowStream
-    from xla_backend.interface.options import GenerationOptions
+    from xla_backend.engine.backend import Backend
 
 GOODBYE_S = 2.0
 """Seconds that the engine gets to finish its step when it is told to end."""
-
-TEXT_KINDS = ("generate", "stream")
 
 logger = logging.getLogger(
     "xla_backend.process.engine_process"
 )  # as a program, __name__ is "__main__"
 
 
-@dataclass(eq=False)
-class Active:
-    """A request that was taken up.
+class Active(Stream[Any, Any]):
+    """A request that was taken up; what comes of it goes over the channel.
 
     Attributes:
-        stream: what serves it, if it can be stopped.
-        has_started: whether the engine has turned to it.
+        request: what is asked.
         is_handed_over: whether it is a successor's now, so that it gets no reply here.
     """
 
-    request: Request
-    stream: TextStream | WindowStream | None = None
-    has_started: bool = False
-    is_handed_over: bool = False
-    is_stopped: bool = False
+    def __init__(self, request: Request, process: EngineProcess) -> None:
+        """Nothing has come yet."""
+        super().__init__()
+        self.request = request
+        self.is_handed_over = False
+        self._process = process
 
-    def stop(self) -> None:
-        """Ends it early, as soon as it has a stream."""
-        self.is_stopped = True
-        if self.stream is not None:
-            self.stream.stop()
+    def put(self, chunk: Any) -> None:
+        """Sends a chunk, where they are wanted one by one."""
+        if self.request.kind in ("stream", "transcribe_windows"):
+            self._process.send_chunk(self, chunk)
+
+    def finish(self, result: Any) -> None:
+        """Sends the result."""
+        self._process.answer(self, "result" if self.has_started else "dropped", result)
+        super().finish(result)
+
+    def fail(self, error: BaseException) -> None:
+        """Sends what ended it."""
+        self._process.answer_error(self, error)
+        super().fail(error)
 
 
 class EngineProcess:
@@ -85,6 +86,7 @@ class EngineProcess:
         self._is_giving_up_warming = False
         self._unmade: tuple[Any, ...] = ()  # what was asked for and is left to a successor
         self._mirroring = threading.Lock()
+        self._mirrored: Snapshot | None = None
         self._measuring = threading.Lock()
         self._condition = threading.Condition()
         # Guarded by the condition:
@@ -168,15 +170,7 @@ class EngineProcess:
         self._ready_at = time.perf_counter()
         self._channel.send(("ready", None, None))
         while (active := self._next_request()) is not None:
-            if active.request.kind in TEXT_KINDS:
-                # Here, so that its place in the engine's queue is that of its arrival.
-                self._set_stream(active, self._text_stream(backend, active))
-                threading.Thread(
-                    target=self._carry_out, args=(backend, active), daemon=True, name="request"
-                ).start()
-            else:
-                self._should_start(active)  # nothing can have come between
-                self._carry_out(backend, active)
+            self._serve(backend, active)
         self._wait_for_active()
         if self._draining and not self._ending:
             if self._is_asked_to_warm:
@@ -188,7 +182,7 @@ class EngineProcess:
 
     def _load_engine(self) -> Backend:
         import_engine()  # seconds
-        from xla_backend.backend.backend import Backend
+        from xla_backend.engine.backend import Backend
 
         backend = Backend(
             registry=self._settings.registry,
@@ -196,7 +190,8 @@ class EngineProcess:
             on_status=self._tell,
             store=self._settings.store,
             on_change=self._mirror_background,
-            prefix_cache_bytes=self._settings.prefix_cache_bytes,
+            kv_bytes=self._settings.kv_bytes,
+            prefix_store_bytes=self._settings.prefix_store_bytes,
         )
         if self._settings.preload is not None:
             try:
@@ -214,12 +209,17 @@ class EngineProcess:
     def _mirror(self, backend: Backend) -> None:
         # The background's thread mirrors too: what was read first must not be sent last.
         with self._mirroring:
-            self._channel.send(("entries", None, backend.cached_functions()))
-            self._channel.send(("models", None, backend.models()))
-            self._channel.send(("stored_keys", None, backend.stored_keys()))
-            self._channel.send(("prefix_cache", None, backend.prefix_cache()))
-            self._channel.send(("past", None, backend.past()))
-            self._channel.send(("prefetching", None, backend.prefetching()))
+            snapshot = Snapshot(
+                entries=tuple(backend.cached_functions()),
+                models=tuple(backend.models()),
+                stored_keys=tuple(backend.stored_keys()),
+                kv_memory=backend.kv_memory(),
+                past=backend.past(),
+                prefetching=tuple(backend.prefetching()),
+            )
+            if snapshot != self._mirrored:
+                self._mirrored = snapshot
+                self._channel.send(("snapshot", None, snapshot))
 
     def _mirror_background(self) -> None:
         if self._backend is not None:
@@ -262,26 +262,25 @@ class EngineProcess:
 
     def _next_request(self) -> Active | None:
         with self._condition:
-            self._condition.wait_for(lambda: self._ending or self._draining or self._is_next_due())
+            self._condition.wait_for(
+                lambda: (
+                    self._ending
+                    or self._draining
+                    or (self._waiting and "hard_limit" not in self._marks_sent)
+                )
+            )
             if self._ending or self._draining:
                 return None
-            self._active.append(Active(self._waiting.popleft()))
+            self._active.append(Active(self._waiting.popleft(), self))
             return self._active[-1]
 
-    def _is_next_due(self) -> bool:
-        if not self._waiting or "hard_limit" in self._marks_sent:
-            return False
-        return not self._active or (
-            self._waiting[0].kind in TEXT_KINDS and len(self._active) < MAX_AT_ONCE
-        )
-
-    def _should_start(self, active: Active) -> bool:
+    def _may_begin(self, active: Active) -> bool:
         """Asked when the engine turns to a request: not all that were taken up are served here."""
         with self._condition:
             is_full = "hard_limit" in self._marks_sent
             active.is_handed_over = self._ending or self._draining or is_full
             if not active.is_handed_over and not active.has_started:
-                active.has_started = True
+                active.start()
                 self._channel.send(("started", active.request.number, None))
             return not active.is_handed_over
 
@@ -294,32 +293,61 @@ class EngineProcess:
                     active.stop()
             self._condition.wait_for(lambda: not self._active)
 
-    def _carry_out(self, backend: Backend, active: Active) -> None:
-        """Serves a request that was taken up, and answers it."""
-        reply = self._serve(backend, active)
-        # Before the reply: a caller that has the result can trust the next prediction.
-        self._mirror(backend)
-        if not active.is_handed_over:
-            self._channel.send(reply)
-            with self._measuring:
-                self._bound.note_request(memory.resident() or 0, memory.peak() or 0)
-        self._look_at_memory(backend)
-        with self._condition:
-            self._active.remove(active)
-            self._condition.notify_all()
+    def _serve(self, backend: Backend, active: Active) -> None:
+        """Gives a request to the engine, which answers it."""
+        request, arrival_time = active.request, self._arrival_time(active.request)
 
-    def _text_stream(self, backend: Backend, active: Active) -> TextStream:
+        def may_begin() -> bool:
+            return self._may_begin(active)
+
+        if request.kind in ("generate", "stream"):
+            assert request.options is not None  # None only where there is a recording
+            text = TextRequest(
+                request.model,
+                request.prompt,
+                request.options,
+                request.exact_key,
+                request.cache_salt,
+                arrival_time,
+            )
+            backend.submit(text, may_begin, active)
+        elif request.kind in ("transcribe", "transcribe_windows"):
+            speech = SpeechRequest(
+                request.model,
+                request.recording,
+                request.options,
+                request.language,
+                request.max_seconds,
+                arrival_time,
+            )
+            backend.submit_speech(speech, may_begin, active)
+        else:
+            threading.Thread(
+                target=self._administer, args=(backend, active), daemon=True, name=request.kind
+            ).start()
+
+    def _administer(self, backend: Backend, active: Active) -> None:
+        """Does what is no text."""
         request = active.request
-        return backend.stream(
-            request.model,
-            request.prompt,
-            cast("GenerationOptions", request.options),  # None only where there is a recording
-            exact_key=request.exact_key,
-            cache_salt=request.cache_salt,
-            arrival_time=self._arrival_time(request),
-            in_chunks=request.kind == "stream",
-            should_start=lambda: self._should_start(active),
-        )
+        if not self._may_begin(active):
+            active.finish(None)
+            return
+        try:
+            if request.kind == "load":
+                value: Any = backend.load(request.model)
+            elif request.kind == "compare_function":
+                assert request.comparison is not None
+                value = backend.compare_function(
+                    **dataclasses.asdict(request.comparison),
+                    arrival_time=self._arrival_time(request),
+                )
+            else:
+                value = None
+                backend.clear_functions()
+        except Exception as error:
+            active.fail(error)
+        else:
+            active.finish(value)
 
     def _arrival_time(self, request: Request) -> float:
         # The queue is other people's requests. The start of the engine happens once, like the
@@ -329,79 +357,48 @@ class EngineProcess:
             request.arrival_time if request.is_moved else max(request.arrival_time, self._ready_at)
         )
 
-    def _set_stream(self, active: Active, stream: TextStream | WindowStream) -> None:
+    # --- called by the thread that answers ------------------------------------------------------
+
+    def send_chunk(self, active: Active, chunk: Any) -> None:
+        """Sends a part of an answer."""
+        self._channel.send(("chunk", active.request.number, chunk))
+
+    def answer(self, active: Active, kind: str, value: Any) -> None:
+        """Sends the last reply of a request."""
+        assert self._backend is not None, "it has answered"
+        # Before the reply: a caller that has the result can trust the next prediction.
+        self._mirror(self._backend)
+        if not active.is_handed_over:
+            self._channel.send((kind, active.request.number, value))
+            with self._measuring:
+                self._bound.note_request(memory.resident() or 0, memory.peak() or 0)
+        self._look_at_memory(self._backend)
         with self._condition:
-            active.stream = stream
-            if active.is_stopped:  # the stop was faster
-                stream.stop()
+            self._active.remove(active)
+            self._condition.notify_all()
 
-    def _serve(self, backend: Backend, active: Active) -> tuple[str, int, Any]:
-        """Runs one request; returns the message that answers it."""
-        request = active.request
-        try:
-            if request.kind == "load":
-                value: Any = backend.load(request.model)
-            elif request.kind == "transcribe":
-                value = backend.transcribe(
-                    request.model, request.recording, **self._speech(request)
-                )
-            elif request.kind == "transcribe_windows":
-                stream = backend.transcribe_windows(
-                    request.model, request.recording, **self._speech(request)
-                )
-                self._set_stream(active, stream)
-                value = self._pass_on(stream, request)
-            elif request.kind == "compare_function":
-                assert request.comparison is not None
-                value = backend.compare_function(
-                    **dataclasses.asdict(request.comparison),
-                    arrival_time=self._arrival_time(request),
-                )
-            elif request.kind == "clear_functions":
-                backend.clear_functions()
-                value = None
-            else:
-                assert active.stream is not None
-                value = self._pass_on(active.stream, request)
-                if not active.has_started:
-                    return ("dropped", request.number, None)
-        except BackendError as error:
-            return ("error", request.number, error)
-        except Exception as error:
-            if _is_out_of_memory(error):
-                return self._give_up_for_memory(request)
-            logger.exception("Unexpected error while serving a request (%s)", request.kind)
-            self._tell(EngineStatus("ready", since=time.perf_counter()))
+    def answer_error(self, active: Active, error: BaseException) -> None:
+        """Sends what ended a request."""
+        if isinstance(error, BackendError):
+            self.answer(active, "error", error)
+            return
+        kind = active.request.kind
+        if _is_out_of_memory(error):
+            # What it left lying about stays.
+            logger.error("There was not enough memory for a request (%s)", kind, exc_info=error)
+            self._tell_size("hard_limit", memory.resident() or 0)
             sentence = (
-                f"The engine met an unexpected error ({type(error).__name__}: "
-                f"{first_line(error)}). It is in the log; other requests are not affected."
+                "There was not enough memory for this request. Try fewer beams, fewer new tokens "
+                "or a smaller model. The engine starts anew, which takes a moment."
             )
-            return ("error", request.number, BackendError(sentence))
-        return ("result", request.number, value)
-
-    def _give_up_for_memory(self, request: Request) -> tuple[str, int, Any]:
-        """Answers a request for which there was no memory. What it left lying about stays."""
-        logger.exception("There was not enough memory for a request (%s)", request.kind)
-        self._tell_size("hard_limit", memory.resident() or 0)
+            self.answer(active, "error", OutOfMemory(sentence))
+            return
+        logger.error("Unexpected error while serving a request (%s)", kind, exc_info=error)
         sentence = (
-            "There was not enough memory for this request. Try fewer beams, fewer new tokens or a "
-            "smaller model. The engine starts anew, which takes a moment."
+            f"The engine met an unexpected error ({type(error).__name__}: {first_line(error)}). "
+            "It is in the log; other requests are not affected."
         )
-        return ("error", request.number, OutOfMemory(sentence))
-
-    def _speech(self, request: Request) -> dict[str, Any]:
-        return {
-            "options": request.options,
-            "language": request.language,
-            "max_seconds": request.max_seconds,
-            "arrival_time": self._arrival_time(request),
-        }
-
-    def _pass_on(self, stream: TextStream | WindowStream, request: Request) -> Any:
-        for chunk in stream:
-            if request.kind != "generate":
-                self._channel.send(("chunk", request.number, chunk))
-        return stream.result
+        self.answer(active, "error", BackendError(sentence))
 
 
 class ChannelHandler(logging.Handler):
@@ -417,7 +414,7 @@ class ChannelHandler(logging.Handler):
         self._channel.send(("log", None, (record.name, record.levelno, self.format(record))))
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def _is_out_of_memory(error: BaseException) -> bool:
     # TensorFlow's error, by its name: here TensorFlow is not imported.
     return isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
 

@@ -60,8 +60,9 @@ def available(root: Path = _ROOT) -> int | None:
     return min((amount for amount in amounts if amount is not None), default=None)
 
 
-DEFAULT_PREFIX_CACHE = "512MB"
-"""Some ten thousand tokens of a model with 135 million weights."""
+DEFAULT_PREFIX_STORE = "2GB"
+DEFAULT_KV_MEMORY = "1GB"
+"""Some twenty thousand tokens of a model with 135 million weights."""
 
 
 def limit_from(text: str, of: int | None) -> int | None:

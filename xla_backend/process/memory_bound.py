@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 MIN_RESERVE, MAX_RESERVE_SHARE = 250 * 10**6, 0.5
 """Bytes, and share of the room: what the hard limit keeps free for the next request, whatever
-single ones have added so far. Measured over 367 requests of 35 engines (`benchmarks.soak`): the
+single ones have added so far. Measured over 367 requests of 35 engines: the
 first to compile adds up to 270 MB, most of it for as long as the compiler works; a later one up to
 180, and 50 to 75 in the middle. That it was not needed yet says nothing of the next request."""
 AHEAD, MAX_AHEAD_SHARE = 400 * 10**6, 0.5

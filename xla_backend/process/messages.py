@@ -19,11 +19,7 @@ To the parent: tuples (kind, number of the request or None, value):
 | kind | value |
 | --- | --- |
 | "status" | an `EngineStatus` |
-| "models", "entries" | the engine's `ModelInfo`s and `CacheEntry`s, for the parent's mirrors |
-| "stored_keys" | what `Backend.stored_keys` returns, for the parent's mirror |
-| "prefix_cache" | what `Backend.prefix_cache` returns, for the parent's mirror |
-| "past" | the engine's `History.past`, for the parent's predictions |
-| "prefetching" | models and keys that are being made ready in the background |
+| "snapshot" | a `Snapshot`, when the engine's state has changed |
 | "ready" | None: the engine takes requests, the default model was tried |
 | "failed" | why the engine cannot start; the process ends |
 | "log" | (logger, level, text) |
@@ -42,10 +38,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from xla_backend.interface.buckets import BucketRules
-from xla_backend.interface.function_comparison import FunctionRequest
+from xla_backend.interface.buckets import BucketRules, CacheKey
+from xla_backend.interface.function_comparison import FunctionRequest, StoredKey
 from xla_backend.interface.options import DEFAULT_MAX_SECONDS, AudioInput, GenerationOptions
 from xla_backend.interface.prompt import Prompt
+from xla_backend.interface.results import CacheEntry, KVMemoryUse, ModelInfo, Past
 
 if TYPE_CHECKING:
     from xla_backend.checkpoints.models import Registry
@@ -76,7 +73,7 @@ class Settings:
             those that earlier runs used most; None to make nothing ready.
         log_level: records of this package from this level on are sent to the parent.
         memory_limit: bytes that the process should not grow beyond; None for no bound.
-        prefix_cache_bytes: see `Backend`.
+        kv_bytes, prefix_store_bytes: see `Backend`.
     """
 
     registry: Registry
@@ -86,7 +83,23 @@ class Settings:
     warm_up: GenerationOptions | None
     log_level: int
     memory_limit: int | None = None
-    prefix_cache_bytes: int = 0
+    kv_bytes: int = 0
+    prefix_store_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The engine's state, for answers that must not wait for it.
+
+    Attributes: what the methods of `Backend` return; `models` is None before there is an engine.
+    """
+
+    entries: tuple[CacheEntry, ...] = ()
+    models: tuple[ModelInfo, ...] | None = None
+    stored_keys: tuple[StoredKey, ...] = ()
+    kv_memory: KVMemoryUse = field(default_factory=KVMemoryUse)
+    past: Past = field(default_factory=dict)
+    prefetching: tuple[tuple[str, CacheKey], ...] = ()
 
 
 @dataclass(frozen=True)

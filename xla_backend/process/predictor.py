@@ -14,8 +14,8 @@ from xla_backend.compilation.store import Store
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.results import CacheEntry, ModelInfo, Past, Prediction
-from xla_backend.scheduling import prediction
-from xla_backend.scheduling.vocabulary import Vocabulary
+from xla_backend.prediction import prediction
+from xla_backend.prediction.vocabulary import Vocabulary
 
 
 def _holds_nothing(entry: str) -> bool:
@@ -41,7 +41,7 @@ class Predictor:
         self._vocabularies: dict[str, Vocabulary] = {}
 
     def vocabulary(self, model: str, models: Collection[ModelInfo]) -> Vocabulary:
-        """See `RemoteBackend.vocabulary`; `models` are those that the engine knows."""
+        """See `BackendProcess.vocabulary`; `models` are those that the engine knows."""
         if model not in self._vocabularies:
             is_away = [
                 info.source == "hub" and not (info.loaded or info.on_disk)
@@ -67,7 +67,7 @@ class Predictor:
         entries: Collection[CacheEntry],
         past: Past,
     ) -> Prediction:
-        """See `RemoteBackend.predict_key`; `entries` and `past` are the engine's."""
+        """See `BackendProcess.predict_key`; `entries` and `past` are the engine's."""
         model, store = vocabulary.info.name, self._store
         entries = [entry for entry in entries if entry.model == model]
         in_memory = prediction.keys_of(entries)

@@ -19,7 +19,7 @@ from xla_backend.child_process.parent_side import CLOSE_S
 from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.request_id import REQUEST_ID
-from xla_backend.interface.results import EngineStatus, PrefixCacheUse
+from xla_backend.interface.results import EngineStatus, KVMemoryUse
 from xla_backend.process import memory
 from xla_backend.process.child import Call, Child, Warming
 from xla_backend.process.messages import Request, Settings
@@ -49,7 +49,7 @@ class EngineHealth:
         memory_limit: bytes that it may hold; None for no bound.
         restarts: how often it was replaced: "memory" (before it grew too large), "stopped" (it had
             died or hung).
-        prefix_cache: what it keeps of earlier prompts, as of the last request.
+        kv_memory: what keys and values take, as of the last request.
     """
 
     pid: int
@@ -58,7 +58,7 @@ class EngineHealth:
     resident: int | None
     memory_limit: int | None
     restarts: dict[str, int]
-    prefix_cache: PrefixCacheUse
+    kv_memory: KVMemoryUse
 
 
 class Supervisor:
@@ -102,7 +102,7 @@ class Supervisor:
         return status.replace(note=self._note) if is_new else status
 
     def health(self) -> EngineHealth:
-        """How the child fares."""
+        """The engine's health."""
         engine = self.engine
         return EngineHealth(
             pid=engine.pid,
@@ -111,7 +111,7 @@ class Supervisor:
             resident=memory.resident(engine.pid),
             memory_limit=self._settings.memory_limit,
             restarts=dict(self._restarts),
-            prefix_cache=engine.prefix_cache,
+            kv_memory=engine.snapshot.kv_memory,
         )
 
     def current(self) -> Child:
@@ -145,11 +145,11 @@ class Supervisor:
         with self._lock:
             if self._closed:
                 raise EngineStopped(CLOSED)
-            past = self.engine.past
+            past = self.engine.snapshot.past
             self._close_children()
             meanwhile()
             self.engine = self._start(warm_up=None)
-            self.engine.past = past
+            self.engine.inherit(past)
 
     def close(self, within_s: float = CLOSE_S) -> None:
         """See `BackendProcess.close`."""
@@ -255,7 +255,7 @@ class Supervisor:
         old, new = self.engine, self._successor or self._start(self._settings.warm_up)
         old.on_status = None
         self.engine, self._successor = new, None
-        new.past = new.past or old.past  # what calls took before is still the best guess
+        new.inherit(old.snapshot.past)
         if new.on_status is None:
             new.on_status = self._on_status
             new.set_status(new.status)

@@ -35,6 +35,8 @@ _TYPES = {
     tf.float16: "f16",
     tf.int8: "i8",
     tf.uint8: "ui8",
+    tf.int32: "i32",
+    tf.int64: "i64",
 }
 
 
@@ -109,20 +111,25 @@ def _function(table: int, place: int) -> ctypes._CFunctionType:
     )
 
 
-def call(name: str, operands: Sequence[tf.Tensor], columns: int) -> tf.Tensor:
+def call(
+    name: str, operands: Sequence[tf.Tensor], columns: int, *, has_side_effect: bool = False
+) -> tf.Tensor:
     """Calls a registered function in a graph that XLA compiles.
 
     Args:
         name: of the function.
         operands: the first is `[rows, ...]`, with any number of rows, known when XLA compiles.
         columns: of the result.
+        has_side_effect: whether it writes elsewhere too. XLA then keeps every call, but knows no
+            order of two calls of which neither needs the other's result.
 
     Returns:
         What the function writes, `[rows, columns]` float32.
     """
     types = [_tensor_type(operand.shape, operand.dtype) for operand in operands]
     rows = operands[0].shape[0]
-    module = _module(name, tuple(types), _tensor_type([rows, columns], tf.float32), columns)
+    result = _tensor_type([rows, columns], tf.float32)
+    module = _module(name, tuple(types), result, columns, has_side_effect)
     return xla.call_module(
         operands,
         version=9,
@@ -139,7 +146,9 @@ def _tensor_type(shape: tf.TensorShape | Sequence[int | None], dtype: tf.DType) 
 
 
 @functools.cache
-def _module(name: str, types: tuple[str, ...], result: str, columns: int) -> bytes:
+def _module(
+    name: str, types: tuple[str, ...], result: str, columns: int, has_side_effect: bool
+) -> bytes:
     """A StableHLO module of the call alone.
 
     Where XLA learns the rows only when it compiles, a further operand says the result's shape.
@@ -160,7 +169,8 @@ def _module(name: str, types: tuple[str, ...], result: str, columns: int) -> byt
       module attributes {{jax.uses_shape_polymorphism = true}} {{
         func.func public @main({declared}) -> {result} {{{shape}
           %result = "stablehlo.custom_call"({", ".join(operands)}) {{
-            call_target_name = "{name}", api_version = 4 : i32, backend_config = {{}}{more}
+            call_target_name = "{name}", api_version = 4 : i32, backend_config = {{}},
+            has_side_effect = {str(has_side_effect).lower()}{more}
           }} : ({", ".join(kinds)}) -> {result}
           return %result : {result}
         }}

@@ -16,6 +16,11 @@ from llvmlite import ir
 FLOAT, VOID, POINTER = ir.FloatType(), ir.VoidType(), ir.PointerType()
 BIT, BYTE, HALF, WORD, LONG = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 
+LANES = 16
+VECTOR = ir.VectorType(FLOAT, LANES)
+"""What all arithmetic is written in; LLVM divides it among smaller registers."""
+ZERO = ir.Constant(VECTOR, [0.0] * LANES)
+
 Value = Any
 """A value of llvmlite's builder, which has no types of its own."""
 
@@ -98,6 +103,28 @@ class Builder(ir.IRBuilder):
     def least(self, a: Value, b: Value) -> Value:
         """The lesser of two numbers without a sign."""
         return self.select(self.icmp_unsigned("<", a, b), a, b)
+
+    def intrinsic(self, name: str, returns: ir.Type, arguments: Sequence[Value]) -> Value:
+        """Calls a function of LLVM's or of the C library's."""
+        kind = ir.FunctionType(returns, [argument.type for argument in arguments])
+        function = self.module.globals.get(name) or ir.Function(self.module, kind, name)
+        return self.call(function, arguments)
+
+    def multiply_add(self, a: Value, b: Value, c: Value) -> Value:
+        """`a * b + c` of vectors, rounded once."""
+        return self.intrinsic(f"llvm.fma.v{LANES}f32", VECTOR, [a, b, c])
+
+    def splat(self, number: Value) -> Value:
+        """A vector of one number."""
+        unset = ir.Constant(ir.VectorType(number.type, LANES), ir.Undefined)
+        first = self.insert_element(unset, number, ir.Constant(WORD, 0))
+        return self.shuffle_vector(
+            first, unset, ir.Constant(ir.VectorType(WORD, LANES), [0] * LANES)
+        )
+
+    def greatest(self, a: Value, b: Value) -> Value:
+        """The greater of two numbers with a sign."""
+        return self.select(self.icmp_signed(">", a, b), a, b)
 
     def room(self, kind: ir.Type, count: int) -> Value:
         """Memory on the stack, aligned for vectors."""

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
-from xla_backend.products import foreign_calls, product
+from xla_backend.products import foreign_calls, handler, product
 from xla_backend.products.grouped import GROUP, Grouped, Weights
 from xla_backend.products.tiles import COLUMNS, tiled
 
@@ -64,7 +64,7 @@ class Matrix(NamedTuple):
         """`[..., in] -> [..., out]`, float32, in a graph that XLA compiles."""
         if self.number_format is None:
             return tf.matmul(x, self.numbers)
-        product.wait_until_ready()
+        handler.wait_until_ready()
         inputs, outputs = self.shape
         operands = [tf.reshape(x, [-1, inputs]), tf.convert_to_tensor(self.numbers)]
         if x.shape.rank == 2:
@@ -110,7 +110,7 @@ class Matrix(NamedTuple):
 def has_product(shape: tuple[int, ...]) -> bool:
     """Whether a matrix of this shape, `(out, in)`, has a product of our own; else it is float32."""
     outputs, inputs = shape
-    return inputs * outputs >= SMALL and not inputs % GROUP and product.is_possible()
+    return inputs * outputs >= SMALL and not inputs % GROUP and handler.is_possible()
 
 
 def _gather(tiles: tf.Tensor, tile: tf.Tensor, lane: tf.Tensor) -> tf.Tensor:

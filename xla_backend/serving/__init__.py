@@ -1,16 +1,12 @@
-"""Many engines on Ray Serve behind the methods of `BackendProcess`.
+"""OpenAI's protocol over many engines, on Ray Serve.
 
 Nothing outside this package and `serve_app` imports Ray, which only requirements-ray.txt brings.
 
 | module | knows |
 | --- | --- |
-| `settings` | what the environment says about the service |
-| `routing` | which replica a request should go to, without Ray |
-| `key_router` | how Ray Serve is told so |
-| `snapshot` | one replica's state, and many replicas' as if they were one engine's |
-| `work` | a request and its replies, on their way |
-| `board` | where replicas tell their state, and clients read it |
+| `settings` | what the service may be told |
+| `router` | which replica Ray Serve asks |
 | `replica` | one engine inside Ray Serve |
-| `cluster_backend` | the methods of `BackendProcess`, over replicas |
-| `ingress` | the same over HTTP |
+| `replicas` | the replicas as one engine that answers |
+| `ingress` | the API over HTTP |
 """

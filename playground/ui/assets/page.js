@@ -149,15 +149,17 @@ function showProblem() {
 }
 
 // Gradio leaves a button without a name, a box of code that scrolls out of the keyboard's reach, and
-// buttons in what it calls a list.
+// buttons in what it calls a list. It says that the page is in the browser's language, which is that
+// of its own few words: a browser would then not offer to translate all the others.
 new MutationObserver(() => {
   showProblem();
+  if (document.documentElement.lang !== "en") document.documentElement.lang = "en";
   for (const button of document.querySelectorAll(".overflow-menu > button:not([aria-label])")) {
     button.setAttribute("aria-label", "More tabs");
   }
   for (const box of document.querySelectorAll('.cm-scroller[tabindex="-1"]')) box.tabIndex = 0;
   document.querySelector("#chat .examples[role=list]")?.removeAttribute("role");
-}).observe(document.documentElement, { childList: true, subtree: true });
+}).observe(document.documentElement, { childList: true, subtree: true, attributeFilter: ["lang"] });
 
 // Clocks and bars of what is under way go on between two answers of the server.
 const begun = new WeakMap();

@@ -1,5 +1,14 @@
 // How the page is looked at: light or dark as the visitor's system has it, or as chosen here and kept;
 // and the presenter view, which its address says, so that it can be a bookmark.
+
+// A browser may forbid what a page wants to keep, in a frame above all; and it may be full.
+function allowed(what, otherwise) {
+  try {
+    return what();
+  } catch {
+    return otherwise;
+  }
+}
 {
   const kept = "xla-playground-theme";
   const named = (name) => new URLSearchParams(location.search).get(name);

@@ -1,28 +1,21 @@
-"""The public API, called as a program calls it."""
+"""The public API, called as a program calls it; the engine is made up."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
-import time
-import urllib.request
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+import re
 from typing import Any
 
 import httpx
 import pytest
-import soundfile
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
 from playground.speech.examples import FOLDER
-from playground.speech.word_differences import word_pairs
-from tests.playground.served import Site
-from tests.waiting import wait_until
-from xla_backend import GenerationOptions
-from xla_backend.checkpoints.models import Registry
+from tests.playground.api_page import ApiPage
+from tests.playground.fake_backend import MODELS
+from xla_backend import CacheKey, GenerationOptions
 
 TIMES = (
     "queue_s",
@@ -53,7 +46,7 @@ RECORDING = FOLDER / "command-1.flac"
 
 
 @pytest.fixture(scope="module")
-def client(site: Site) -> Client:
+def client(site: ApiPage) -> Client:
     return Client(site.url, verbose=False)
 
 
@@ -75,28 +68,11 @@ def test_the_first_call_misses_and_the_second_hits(client: Client) -> None:
     assert second["timing"]["compile_s"] == 0.0
 
 
-def test_the_answer_is_the_command_line_s_json(client: Client, site: Site) -> None:
+def test_the_answer_is_the_command_line_s_json(client: Client) -> None:
     answer = client.predict(prompt="The wind", max_new_tokens=7, api_name="/generate")
     assert set(answer) == set(GENERATED)
-    assert answer["model"] == site.fast
+    assert answer["model"] == "gpt2-stories"
     assert set(answer["timing"]) == set(TIMES)
-
-
-def test_requests_at_once_run_side_by_side_and_say_so(client: Client, site: Site) -> None:
-    asked = {"prompt": "The wind", "model": site.slow, "max_new_tokens": 60}
-    alone = client.predict(**asked, api_name="/generate")
-    assert alone["batch_size"] == 1
-    deadline = time.monotonic() + 240
-    sizes = {1}
-    with ThreadPoolExecutor(6) as threads:
-        while max(sizes) == 1:  # The function for several is made in an idle moment.
-            assert time.monotonic() < deadline
-            jobs = [threads.submit(client.predict, **asked, api_name="/generate") for _ in range(6)]
-            answers = [job.result() for job in jobs]
-            assert {answer["text"] for answer in answers} == {alone["text"]}
-            sizes = {answer["batch_size"] for answer in answers}
-    entries = client.predict(api_name="/entries")
-    assert max(entry["batch_size"] for entry in entries if entry["model"] == site.slow) > 1
 
 
 @pytest.mark.parametrize(
@@ -104,9 +80,8 @@ def test_requests_at_once_run_side_by_side_and_say_so(client: Client, site: Site
     [
         ({"prompt": ""}, "prompt is empty"),
         ({"prompt": " \n\t "}, "prompt is empty"),
-        ({"prompt": "Once " * 4000}, "tokens? too long"),
-        ({"max_new_tokens": 0}, "max_new_tokens must be from 1 to 1024"),
-        ({"max_new_tokens": 1_000_000}, "max_new_tokens must be from 1 to 1024"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be from 1 to 8192"),
+        ({"max_new_tokens": 1_000_000}, "max_new_tokens must be from 1 to 8192"),
         ({"max_new_tokens": "many"}, "max_new_tokens must be a whole number"),
         ({"num_beams": -1}, "num_beams must be from 1 to 8"),
         ({"temperature": -0.5}, "temperature must be"),
@@ -114,11 +89,9 @@ def test_requests_at_once_run_side_by_side_and_say_so(client: Client, site: Site
         ({"early_stopping": "perhaps"}, "early_stopping must be"),
         ({"seed": 1.5}, "seed must be a whole number"),
         ({"logit_bias": {"the": 1}}, "a token id of logit_bias must be a whole number"),
-        ({"logit_bias": {"999999": 1}}, "logit_bias names token 999999"),
         ({"stop": list("abcde")}, "stop can have at most 4 strings"),
         ({"model": "no-such-model"}, "no model 'no-such-model'"),
         ({"model": "/etc"}, "no model '/etc'"),
-        ({"prompt": 16}, "prompt must be text"),
     ],
 )
 def test_a_mistake_is_answered_with_its_sentence(
@@ -126,27 +99,6 @@ def test_a_mistake_is_answered_with_its_sentence(
 ) -> None:
     with pytest.raises(AppError, match=sentence):
         client.predict(**{"prompt": "Once", **arguments}, api_name="/generate")
-
-
-def test_a_text_ends_before_a_stop_string_and_without_a_token_that_is_biased(
-    client: Client,
-) -> None:
-    # Exactly: a larger function would give way to its own, made in the background, at any moment.
-    asked = {"prompt": "The wind", "max_new_tokens": 7, "exact_key": True, "api_name": "/generate"}
-    whole = client.predict(**asked)
-    stopped = client.predict(**asked, stop=[whole["text"][2:5]])
-    assert stopped["text"] == whole["text"].split(whole["text"][2:5])[0]
-    assert stopped["finish_reason"] == "stop"
-    assert client.predict(**asked, stop="no such text")["text"] == whole["text"]
-    penalized = client.predict(**asked, presence_penalty=2, frequency_penalty=2, min_p=0.1)
-    assert penalized["key"] == whole["key"]
-    assert penalized["cache"] == "hit"
-
-
-@pytest.mark.parametrize("prompt", ["🦊 naïve שלום", "a\0b", "\u202eabc"])
-def test_any_text_is_answered(client: Client, prompt: str) -> None:
-    answer = client.predict(prompt=prompt, max_new_tokens=7, api_name="/generate")
-    assert answer["new_tokens"] >= 1
 
 
 @pytest.mark.parametrize(
@@ -188,14 +140,14 @@ def test_the_endpoints_say_what_they_take(client: Client) -> None:
         if p["parameter_has_default"]
     }
     assert defaults == {
-        "model": "whisper-commands",
+        "model": "openai/whisper-tiny",
         "max_new_tokens": 224,
         "num_beams": 1,
         "language": "",
     }
 
 
-def test_the_endpoints_are_described(client: Client, site: Site) -> None:
+def test_the_endpoints_are_described(client: Client, site: ApiPage) -> None:
     described = client.view_api(return_format="dict", print_info=False)["named_endpoints"]
     for name, endpoint in described.items():
         assert len(endpoint["description"]) > 30, name
@@ -205,18 +157,18 @@ def test_the_endpoints_are_described(client: Client, site: Site) -> None:
     of_generate = described["/generate"]["parameters"]
     for name in ("/stream", "/predict"):
         assert described[name]["parameters"] == of_generate
-    with urllib.request.urlopen(f"{site.url}/gradio_api/openapi.json", timeout=30) as answer:
-        paths = json.load(answer)["paths"]
+    paths = httpx.get(f"{site.url}/gradio_api/openapi.json").json()["paths"]
     calls = {path.rpartition("/")[2]: paths[path] for path in paths if "/call/v2/" in path}
     assert set(calls) == set(ENDPOINTS)
     for name, methods in calls.items():
         assert described[f"/{name}"]["description"] in methods["post"]["description"]
 
 
-def test_the_description_tells_what_is_required_and_how_a_mistake_is_answered(site: Site) -> None:
+def test_the_description_tells_what_is_required_and_how_a_mistake_is_answered(
+    site: ApiPage,
+) -> None:
     """Of each answer that is not documented, `make fuzz` would say so."""
-    with urllib.request.urlopen(f"{site.url}/gradio_api/openapi.json", timeout=30) as answer:
-        paths = json.load(answer)["paths"]
+    paths = httpx.get(f"{site.url}/gradio_api/openapi.json").json()["paths"]
     needed = {
         path.rpartition("/")[2]: methods["post"]["requestBody"]["content"]["application/json"][
             "schema"
@@ -245,34 +197,17 @@ def test_the_description_tells_what_is_required_and_how_a_mistake_is_answered(si
         assert reply.json()["detail"]
 
 
-def test_a_stream_grows_and_ends_with_what_generate_answers(client: Client, site: Site) -> None:
-    asked = {"prompt": "The wind", "model": site.slow, "max_new_tokens": 60, "temperature": 0.9}
-    job = client.submit(**asked, api_name="/stream")
-    items = list(job)
-    assert len(items) > 2
-    texts = [item["text"] for item in items]
-    for shorter, longer in itertools.pairwise(texts):
-        assert longer.startswith(shorter)
-    assert set(items[0]) == {"text"}
-    assert set(items[-1]) == set(GENERATED)
-    assert items[-1]["text"] == client.predict(**asked, api_name="/generate")["text"]
-
-
-def test_a_stream_that_nobody_reads_ends(client: Client, site: Site) -> None:
-    asked = {"prompt": "The wind", "model": site.slow, "max_new_tokens": 256}
-    job = client.submit(**asked, api_name="/stream")
-    next(iter(job))
-    job.cancel()
-    # The engine's queue has room again: this would wait for all 256 tokens otherwise.
-    answer = client.predict(prompt="The wind", max_new_tokens=5, api_name="/generate")
-    assert answer["new_tokens"] >= 1
-
-
-def test_a_stream_over_plain_http_is_whole_texts(site: Site) -> None:
-    asked = {"prompt": "The wind", "max_new_tokens": 9}
-    event, data = over_http(site, "stream", **asked)
-    assert event == "complete"
-    assert data[0]["text"] == over_http(site, "generate", **asked)[1][0]["text"]
+def test_a_stream_grows_and_ends_with_what_generate_answers(
+    site: ApiPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("playground.api.endpoints.BETWEEN_UPDATES_S", 0.0)
+    *written, (last, [answer]) = events(site, "stream", prompt="The wind", model="t5-stories")
+    growing = [" there", " there was", " there was a"]
+    said = [data for event, [data] in written if event == "generating"]
+    assert said == [*({"text": text} for text in growing), answer]
+    assert last == "complete"
+    assert set(answer) == set(GENERATED)
+    assert answer["text"] == growing[-1]
 
 
 def test_a_prediction_comes_true(client: Client) -> None:
@@ -286,31 +221,21 @@ def test_a_prediction_comes_true(client: Client) -> None:
     assert after["expected_s"] > 0
     [entry] = [each for each in client.predict(api_name="/entries") if each["key"] == answer["key"]]
     assert entry["first_call"]["cache"] == "miss"
-    # The phase ends when the prompt begins: on a busy machine a moment after XLA is done.
-    phase_s = answer["timing"]["compile_s"]
-    assert 0.5 * phase_s < entry["first_call"]["compile_s"] <= phase_s
     with pytest.raises(AppError, match="num_beams must be from 1 to 8"):
         client.predict(prompt="x", num_beams=9, api_name="/predict")
 
 
-def test_the_models_are_those_of_the_command_line(client: Client, site: Site) -> None:
-    models = {model["name"]: model for model in client.predict(api_name="/models")}
-    assert set(models) == {site.fast, site.slow, "whisper-commands", site.multilingual}
-    [listed] = [
-        dataclasses.asdict(info) for info in Registry().list() if info.name == "whisper-commands"
-    ]
-    # What is known once it is loaded.
-    unknown = {"loaded": False, "weights_bytes": None}
-    assert models["whisper-commands"] | unknown == listed
+def test_the_models_are_the_command_line_s_json(client: Client) -> None:
+    listed = {model["name"]: model for model in client.predict(api_name="/models")}
+    assert listed == {info.name: dataclasses.asdict(info) for info in MODELS}
 
 
-def test_shapes_are_made_ahead(client: Client) -> None:
+def test_shapes_are_made_ahead(client: Client, site: ApiPage) -> None:
     sizes = {"padded_lengths": [3], "num_beams": [6], "max_new_tokens": [9, 16]}
     [shape] = client.predict(**sizes, api_name="/warm")
-    key = {"padded_length": 16, "num_beams": 6, "max_new_tokens": 16}
-    assert (shape["key"], shape["cache"]) == (key, "miss")
-    wait_until(lambda: key in [each["key"] for each in client.predict(api_name="/entries")])
-    assert client.predict(**sizes, api_name="/warm")[0]["cache"] == "hit"
+    key = CacheKey(padded_length=16, num_beams=6, max_new_tokens=16)
+    assert (shape["key"], shape["cache"]) == (key.to_dict(), "miss")
+    assert site.backend.in_background == [("gpt2-stories", key)]
 
 
 @pytest.mark.parametrize(
@@ -332,101 +257,84 @@ def test_shapes_that_cannot_be_made_are_refused(
 
 
 def test_a_recording_is_written_down(client: Client) -> None:
-    answers = [
+    first, second = (
         client.predict(recording=handle_file(RECORDING), num_beams=2, api_name="/transcribe")
         for _ in range(2)
-    ]
-    assert [answer["cache"] for answer in answers] == ["miss", "hit"]
-    first = answers[0]
+    )
+    assert (first["cache"], second["cache"]) == ("miss", "hit")
     assert set(first) == {*GENERATED, "audio_s", "real_time_factor"}
     assert set(first["timing"]) == set(TIMES)
-    assert first["model"] == "whisper-commands"
-    said = json.loads((RECORDING.parent / "texts.json").read_text())[RECORDING.name]
-    errors = sum(not pair.is_same for pair in word_pairs(said, first["text"]))
-    assert errors <= 2, f"{first['text']!r} instead of {said!r}"
-    assert first["audio_s"] == pytest.approx(soundfile.info(RECORDING).duration, abs=0.01)
     assert first["real_time_factor"] == pytest.approx(
         first["timing"]["total_s"] / first["audio_s"], rel=1e-6
     )
 
 
 @pytest.mark.parametrize(
-    ("content", "arguments", "sentence"),
+    ("arguments", "sentence"),
     [
-        (b"", {}, "is empty"),
-        (b"this is no sound", {}, "cannot be read as audio"),
-        (None, {"language": "de"}, "does not know the language 'de'"),
-        (None, {"model": "no-such-model"}, "no model 'no-such-model'"),
-        (None, {"num_beams": 9}, "num_beams must be from 1 to 8"),
-        (None, {"max_new_tokens": 0}, "max_new_tokens must be from 1 to 1024"),
+        ({"model": "no-such-model"}, "no model 'no-such-model'"),
+        ({"num_beams": 9}, "num_beams must be from 1 to 8"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be from 1 to 8192"),
     ],
 )
 def test_a_mistake_with_a_recording_is_answered_with_its_sentence(
-    client: Client,
-    tmp_path: Path,
-    content: bytes | None,
-    arguments: dict[str, Any],
-    sentence: str,
+    client: Client, arguments: dict[str, Any], sentence: str
 ) -> None:
-    recording = RECORDING
-    if content is not None:
-        recording = tmp_path / "recording.wav"
-        recording.write_bytes(content)
     with pytest.raises(AppError, match=sentence):
-        client.predict(recording=handle_file(recording), **arguments, api_name="/transcribe")
+        client.predict(recording=handle_file(RECORDING), **arguments, api_name="/transcribe")
 
 
 @pytest.mark.parametrize(
     "recording",
     [str(RECORDING), {"path": str(RECORDING)}, {"path": "/etc/passwd"}, None, 5],
 )
-def test_files_of_the_server_itself_cannot_be_named(site: Site, recording: Any) -> None:
+def test_files_of_the_server_itself_cannot_be_named(site: ApiPage, recording: Any) -> None:
     event, data = over_http(site, "transcribe", recording=recording)
     assert event == "error"
     assert "must be an uploaded file" in json.dumps(data)
 
 
-def test_not_even_as_if_they_had_been_uploaded(site: Site) -> None:
+def test_not_even_as_if_they_had_been_uploaded(site: ApiPage) -> None:
     recording = {"path": str(RECORDING), "meta": {"_type": "gradio.FileData"}}
     event, _ = over_http(site, "transcribe", recording=recording)
     assert event == "error"
 
 
-def over_http(site: Site, endpoint: str, **parameters: Any) -> tuple[str, Any]:
-    """As the README does it with curl: one call to ask, one to read the event and its data."""
-    asking = urllib.request.Request(
+def events(site: ApiPage, endpoint: str, **parameters: Any) -> list[tuple[str, Any]]:
+    """As the README does it with curl: one call to ask, one to read the events and their data."""
+    asked = httpx.post(
         f"{site.url}/gradio_api/call/v2/{endpoint}",
-        data=json.dumps(parameters).encode(),
-        headers={"Content-Type": "application/json"},
+        content=json.dumps(parameters),  # httpx would refuse half a surrogate pair
+        headers={"content-type": "application/json"},
     )
-    with urllib.request.urlopen(asking, timeout=60) as answer:
-        event = json.load(answer)["event_id"]
-    with urllib.request.urlopen(
-        f"{site.url}/gradio_api/call/{endpoint}/{event}", timeout=120
-    ) as answer:
-        lines = answer.read().decode().splitlines()
-    last = max(i for i, line in enumerate(lines) if line.startswith("event: "))
-    data = json.loads(lines[last + 1].removeprefix("data: "))
-    return lines[last].removeprefix("event: "), data
+    event = asked.json()["event_id"]
+    text = httpx.get(f"{site.url}/gradio_api/call/{endpoint}/{event}").text
+    found = re.findall(r"^event: (\w+)\ndata: (.*)$", text, re.MULTILINE)
+    return [(name, json.loads(data)) for name, data in found]
 
 
-def test_named_parameters_over_plain_http(site: Site) -> None:
+def over_http(site: ApiPage, endpoint: str, **parameters: Any) -> tuple[str, Any]:
+    """The last event and its data."""
+    return events(site, endpoint, **parameters)[-1]
+
+
+def test_named_parameters_over_plain_http(site: ApiPage) -> None:
     event, data = over_http(site, "generate", prompt="The wind", max_new_tokens=7)
     assert event == "complete"
     assert data[0]["new_tokens"] >= 1
 
 
-def test_lone_surrogates_are_no_accident(site: Site) -> None:
+def test_lone_surrogates_are_no_accident(site: ApiPage) -> None:
     event, data = over_http(site, "generate", prompt="a \ud800 b", max_new_tokens=7)
     assert event == "complete" or "prompt" in json.dumps(data).lower()
 
 
-def test_a_megabyte_of_text_is_refused_in_words(site: Site) -> None:
+def test_a_megabyte_of_text_is_refused_in_words(site: ApiPage) -> None:
     event, data = over_http(site, "generate", prompt="word " * 210_000, max_new_tokens=7)
     assert event == "error"
     assert "The prompt has 1,050,000 bytes, and at most 65,536 are taken" in json.dumps(data)
 
 
-def test_without_a_store_nothing_can_be_looked_into(client: Client, site: Site) -> None:
+def test_without_a_store_nothing_can_be_looked_into(client: Client) -> None:
     with pytest.raises(AppError, match="this page was started without one"):
-        client.predict(model=site.fast, api_name="/inspect")
+        client.predict(model="gpt2-stories", api_name="/inspect")

@@ -32,8 +32,11 @@ def test_the_sentence_tells_what_leaves_the_disk() -> None:
 def test_a_choice_comes_back_as_what_it_was_and_stays_text(name: str) -> None:
     [(_, value)] = choices([(name, KEY)])
     assert parse(value) == (name, KEY)
-    chunks, lookup = CacheKey(48, 1, 32, in_chunks=True), CacheKey(48, 1, 32, False, 3)
-    found = choices([(name, chunks), (name, lookup)])
-    assert {parse(value) for _, value in found} == {(name, chunks), (name, lookup)}
-    assert sorted(label.rpartition(" · ")[2] for label, _ in found) == ["in chunks", "lookup 3"]
+    pool, lookup = CacheKey(48, 1, 48, is_pooled=True), CacheKey(48, 1, 48, True, 3)
+    found = choices([(name, pool), (name, lookup)])
+    assert {parse(value) for _, value in found} == {(name, pool), (name, lookup)}
+    assert sorted(label.rpartition(" · ")[2] for label, _ in found) == [
+        "all lengths to 48",
+        "lookup 3",
+    ]
     assert "<img" not in confirmation(ONE, value, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -12,8 +11,14 @@ from playground.chat.runs import ChatRun
 from playground.compare.runs import ComparisonRun, VariantsRun
 from playground.context.measuring import MeasuringRun
 from playground.context.runs import Run, Runs
+from tests.playground.clock import Clock
 from tests.playground.fake_backend import FakeBackend
 from xla_backend import EngineStatus, GenerationOptions, InvalidRequest
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch, "playground.context.runs", "playground.context.measuring")
 
 
 def a_run() -> Run:
@@ -61,15 +66,14 @@ def test_waiting_for_another_run_counts_as_queue() -> None:
     assert shown.result.timing.total_s == pytest.approx(2.0 + itself.total_s)
 
 
-def test_a_start_of_the_engine_is_named_apart() -> None:
+def test_a_start_of_the_engine_is_named_apart(clock: Clock) -> None:
     engine, run = FakeBackend(), a_run()
-    took_s = engine.generate(run.model, run.prompt, run.options).timing.run_s
     engine.status = EngineStatus("starting")
-    time.sleep(took_s)
+    clock.now += 60.0
     list(run.texts(engine, waited_s=0.0))
     shown = run.shown()
     assert shown is not None
-    assert shown.other_s > 0.0
+    assert shown.other_s == 60.0 - shown.result.timing.total_s - shown.result.load_s
 
 
 def test_a_visitor_has_one_run_at_a_time_and_several_visitors_queue() -> None:
@@ -205,7 +209,7 @@ def test_stopping_says_whether_there_was_a_run() -> None:
     assert run.stopped
 
 
-def test_a_run_keeps_the_engine_while_its_function_is_made_and_says_how_long() -> None:
+def test_a_run_keeps_the_engine_while_its_function_is_made_and_says_how_long(clock: Clock) -> None:
     engine, run, runs = FakeBackend(), a_run(), Runs()
     runs.begin("me", run)
     run.prediction = engine.predict(run.model, run.prompt, run.options)
@@ -215,11 +219,11 @@ def test_a_run_keeps_the_engine_while_its_function_is_made_and_says_how_long() -
     assert runs.take("me", Run) is run
     texts = run.texts(engine, waited_s=0.0)
     next(texts)
+    clock.now += 1.0
     occupation = runs.occupation(making)
     assert occupation is not None
     assert occupation.activity == "", "the engine itself says what it does"
-    assert occupation.left_s == pytest.approx(5.0, abs=1.0)
-    assert 0 <= occupation.share() < 0.2
+    assert (occupation.left_s, occupation.share()) == (4.0, 0.2)
     assert runs.occupation(EngineStatus("compiling", "another key")) is None
     assert runs.occupation(EngineStatus("generating", making.detail)) is None
 
@@ -228,7 +232,7 @@ class Measurement(MeasuringRun):
     activity = "Measuring"
 
 
-def test_a_measurement_keeps_the_engine_from_its_turn_to_its_end() -> None:
+def test_a_measurement_keeps_the_engine_from_its_turn_to_its_end(clock: Clock) -> None:
     runs, run = Runs(), Measurement()
     runs.begin("me", run)
     assert runs.occupation(EngineStatus("ready")) is None
@@ -236,9 +240,9 @@ def test_a_measurement_keeps_the_engine_from_its_turn_to_its_end() -> None:
     occupation = runs.occupation(EngineStatus("ready"))
     assert occupation is not None
     assert (occupation.activity, occupation.left_s) == ("Measuring", None)
-    run.ends_at = time.perf_counter() + 30.0
+    run.ends_at = clock.now + 30.0
     occupation = runs.occupation(EngineStatus("generating"))
     assert occupation is not None
-    assert occupation.left_s == pytest.approx(30.0, abs=1.0)
+    assert occupation.left_s == 30.0
     runs.end("me")
     assert runs.occupation(EngineStatus("ready")) is None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import get_args, get_type_hints
 
 import pytest
 
 from playground.context.runs import Occupation
 from playground.context.status_line import runs_now, status_line, stopping_note
+from tests.playground.clock import Clock
 from tests.playground.reader import words
 from xla_backend import EngineStatus
 
@@ -66,8 +66,13 @@ def test_a_restart_is_told_until_there_is_something_else_to_tell() -> None:
     assert words(waiting).startswith("Restarting the engine to free memory")
 
 
-def test_an_engine_that_a_comparison_holds_is_not_called_ready() -> None:
-    began = time.perf_counter() - 20.0
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch, "playground.context.status_line", "playground.context.runs")
+
+
+def test_an_engine_that_a_comparison_holds_is_not_called_ready(clock: Clock) -> None:
+    began = clock.now - 20.0
     held = Occupation("Comparing", began, left_s=41.7)
     line = status_line(EngineStatus("ready"), prefetching=1, before=2, occupation=held)
     assert words(line) == "Comparing 20 s about 42 s left 2 requests before yours"
@@ -75,21 +80,20 @@ def test_an_engine_that_a_comparison_holds_is_not_called_ready() -> None:
     assert words(unknown) == "Comparing 20 s"
 
 
-def test_a_compile_says_how_long_it_should_still_take() -> None:
-    status = EngineStatus("compiling", "padded 16", since=time.perf_counter() - 1.0)
-    making = Occupation("", time.perf_counter() - 2.0, left_s=4.04)
+def test_a_compile_says_how_long_it_should_still_take(clock: Clock) -> None:
+    status = EngineStatus("compiling", "padded 16", since=clock.now - 1.0)
+    making = Occupation("", clock.now - 2.0, left_s=4.04)
     assert words(status_line(status, occupation=making)) == "Compiling padded 16 1 s about 4 s left"
-    late = Occupation("", time.perf_counter() - 9.0, left_s=-3.0)
+    late = Occupation("", clock.now - 9.0, left_s=-3.0)
     line = status_line(status, occupation=late)
     assert words(line).endswith("longer than expected")
     assert 'aria-valuenow="100"' in runs_now(status, late)
 
 
-def test_whoever_waits_reads_what_runs_now() -> None:
-    began = time.perf_counter()
-    note = runs_now(EngineStatus("ready"), Occupation("Comparing", began, 65.2))
+def test_whoever_waits_reads_what_runs_now(clock: Clock) -> None:
+    note = runs_now(EngineStatus("ready"), Occupation("Comparing", clock.now, 65.2))
     assert words(note) == "Runs now: Comparing · about 65 s left"
     assert 'aria-valuenow="0"' in note
-    note = runs_now(EngineStatus("tracing"), Occupation("", began, None))
+    note = runs_now(EngineStatus("tracing"), Occupation("", clock.now, None))
     assert words(note) == "Runs now: Tracing"
     assert "progress" not in note

@@ -6,10 +6,11 @@ import asyncio
 import inspect
 import re
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import gradio as gr
 import httpx
@@ -53,7 +54,7 @@ class Shop:
 
     def answer(self, event: str, how: str = "say") -> str:
         """What came of it."""
-        return httpx.get(f"{self.url}/gradio_api/call/{how}/{event}", timeout=30).text
+        return httpx.get(f"{self.url}/gradio_api/call/{how}/{event}").text
 
     def heard(self, event: str) -> float:
         """Waits for a hum; returns how many seconds it had to wait for others, as it was told."""
@@ -61,7 +62,24 @@ class Shop:
 
     def wait_for(self, waiting: int, running: int = 1) -> None:
         """Waits until so many are in the line."""
-        wait_until(lambda: (self.line.waiting, self.line.running) == (waiting, running), 20)
+        wait_until(lambda: (self.line.waiting, self.line.running) == (waiting, running))
+
+    @property
+    def of_page(self) -> str:
+        """The address of a page's stream."""
+        return f"{self.url}/gradio_api/queue/data?session_hash=page"
+
+    def send_from_page(self, client: Any) -> None:
+        """Joins the line as the page does."""
+        index = next(i for i, fn in self.line.blocks.fns.items() if fn.api_name == "mutter")
+        event = {"fn_index": index, "session_hash": "page", "data": ["a"]}
+        client.post(f"{self.url}/gradio_api/queue/join", json=event).raise_for_status()
+
+
+def messages(stream: httpx.Response) -> Iterator[str]:
+    """What a page's stream brings, as it comes."""
+    for line in stream.iter_lines():
+        yield from re.findall(r'"msg": ?"(\w+)"', line)
 
 
 @pytest.fixture
@@ -70,25 +88,21 @@ def shop() -> Iterator[Shop]:
 
     def say(text: str) -> str:
         shop = opened[0]
-        shop.door.wait(30)
+        shop.door.wait()
         shop.served.append(text)
         return text.upper()
 
     def hum(text: str) -> float:
         shop = opened[0]
-        shop.humming.acquire(timeout=30)
+        shop.humming.acquire()
         shop.served.append(text)
         return shop.line.waited_s()
-
-    async def keep_busy(until: str) -> None:
-        time.sleep(float(until) - time.monotonic())
 
     with gr.Blocks(analytics_enabled=False) as app:
         limits = Limits(waiting=4, waiting_each=3)
         line = WaitingLine.of(app, ENGINE, limits, behind_proxy=True)
         gr.api(say, api_name="say", concurrency_id=ENGINE, concurrency_limit=ALONE)
         gr.api(hum, api_name="hum", concurrency_id=ENGINE, concurrency_limit=3)
-        gr.api(keep_busy, api_name="keep_busy")
         gr.api(
             say,
             api_name="mutter",
@@ -96,7 +110,13 @@ def shop() -> Iterator[Shop]:
             concurrency_id=ENGINE,
             concurrency_limit=ALONE,
         )
-    app.launch(server_name="127.0.0.1", prevent_thread_lock=True, quiet=True, ssr_mode=False)
+    app.launch(
+        server_name="127.0.0.1",
+        prevent_thread_lock=True,
+        quiet=True,
+        ssr_mode=False,
+        _frontend=False,
+    )
     opened.append(Shop(line, app.local_url.rstrip("/")))
     yield opened[0]
     opened[0].door.set()
@@ -207,8 +227,9 @@ def test_the_page_gets_answers_and_no_progress_messages(
         index = next(i for i, fn in shop.line.blocks.fns.items() if fn.api_name == how)
         event = {"fn_index": index, "session_hash": how, "data": ["a"]}
         httpx.post(f"{shop.url}/gradio_api/queue/join", json=event).raise_for_status()
-        stream = httpx.get(f"{shop.url}/gradio_api/queue/data?session_hash={how}", timeout=30)
-        return re.findall(r'"msg": ?"(\w+)"', stream.text)
+        data = f"{shop.url}/gradio_api/queue/data?session_hash={how}"
+        with httpx.stream("GET", data) as stream:
+            return list(messages(stream))
 
     monkeypatch.setattr(waiting_line, "IDLE_S", 0.2)
     shop.door.set()
@@ -220,74 +241,46 @@ def test_the_page_gets_answers_and_no_progress_messages(
 def test_a_page_hears_of_an_event_that_it_sends_while_its_stream_is_being_closed(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page reads that its stream was closed a moment after the server closed it."""
-    monkeypatch.setattr(waiting_line, "IDLE_S", 1.0)
-    index = next(i for i, fn in shop.line.blocks.fns.items() if fn.api_name == "mutter")
+    """A page reads that its stream was closed a moment after the server closed it, however late
+    that was: until then it is not told that its event was taken in."""
+    delays: list[float] = []
+
+    async def at_once(seconds: float) -> None:
+        delays.append(seconds)
+
+    monkeypatch.setattr(waiting_line, "IDLE_S", 3600.0)
+    monkeypatch.setattr(waiting_line, "_UNREAD_S", 3600.0)
+    loop = SimpleNamespace(get_running_loop=asyncio.get_running_loop, sleep=at_once)
+    monkeypatch.setattr(waiting_line, "asyncio", loop)
     shop.door.set()
-
-    def send(client: httpx.Client) -> float:
-        began = time.monotonic()
-        event = {"fn_index": index, "session_hash": "page", "data": ["a"]}
-        client.post(f"{shop.url}/gradio_api/queue/join", json=event).raise_for_status()
-        return time.monotonic() - began
-
-    def messages(stream: httpx.Response) -> Iterator[str]:
-        for line in stream.iter_lines():
-            yield from re.findall(r'"msg": ?"(\w+)"', line)
-
-    data = f"{shop.url}/gradio_api/queue/data?session_hash=page"
-    with httpx.Client(timeout=30) as client:
-        for _ in range(2):
-            send(client)
-            with client.stream("GET", data) as stream:
-                heard = messages(stream)
-                for _ in range(3):  # One after the other on the same stream: nothing ends it.
-                    assert next(heard) == "process_completed"
-                    last = time.monotonic()
-                    send(client)
+    with httpx.Client() as client:
+        shop.send_from_page(client)
+        with client.stream("GET", shop.of_page) as stream:
+            heard = messages(stream)
+            for idle_s in (3600.0, 3600.0, 0.0):  # On the same stream: nothing ends it before.
                 assert next(heard) == "process_completed"
-                assert list(heard) == ["process_completed", "close_stream"]
-                assert time.monotonic() - last > 0.9
-            # Until the page must have read the end, it is not told that its event was taken in.
-            assert send(client) > 0.3
-            with client.stream("GET", data) as stream:
-                assert next(messages(stream)) == "process_completed"
+                monkeypatch.setattr(waiting_line, "IDLE_S", idle_s)
+                shop.send_from_page(client)
+            assert list(heard) == ["process_completed"] * 2 + ["close_stream"]
+        assert delays == []
+        monkeypatch.setattr(waiting_line, "IDLE_S", 3600.0)
+        shop.send_from_page(client)
+        assert 0 < delays.pop() <= 3600.0
+        with client.stream("GET", shop.of_page) as stream:
+            assert next(messages(stream)) == "process_completed"
 
 
-def test_a_page_has_time_to_read_that_a_busy_server_closed_its_stream_late(
+def test_an_idle_stream_does_not_keep_the_server_from_stopping(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting_line, "IDLE_S", 4.0)
-    index = next(i for i, fn in shop.line.blocks.fns.items() if fn.api_name == "mutter")
-    event = {"fn_index": index, "session_hash": "page", "data": ["a"]}
+    monkeypatch.setattr(waiting_line, "IDLE_S", 3600.0)
     shop.door.set()
-    with httpx.Client(timeout=30) as client:
-        client.post(f"{shop.url}/gradio_api/queue/join", json=event).raise_for_status()
-        last = time.monotonic()
-        url = f"{shop.url}/gradio_api/queue/data?session_hash=page"
-        with client.stream("GET", url) as stream:
-            lines = stream.iter_lines()
-            assert "process_completed" in next(lines)
-            # From before the stream is due to be closed until long after it.
-            busy_until = last + 4.6
-            shop.ask(str(busy_until), "keep_busy")
-            time.sleep(busy_until - 0.3 - time.monotonic())
-            client.post(f"{shop.url}/gradio_api/queue/join", json=event).raise_for_status()
-            assert time.monotonic() - busy_until > 0.4
-
-
-def test_an_idle_stream_does_not_keep_the_server_from_stopping(shop: Shop) -> None:
-    index = next(i for i, fn in shop.line.blocks.fns.items() if fn.api_name == "mutter")
-    shop.door.set()
-    event = {"fn_index": index, "session_hash": "page", "data": ["a"]}
-    httpx.post(f"{shop.url}/gradio_api/queue/join", json=event).raise_for_status()
-    with httpx.stream("GET", f"{shop.url}/gradio_api/queue/data?session_hash=page") as stream:
+    shop.send_from_page(httpx)
+    with httpx.stream("GET", shop.of_page) as stream:
         lines = stream.iter_lines()
         assert "process_completed" in next(lines)
-        began = time.monotonic()
         shop.line.blocks.close(verbose=False)
         assert "close_stream" in "".join(lines)
-        assert time.monotonic() - began < waiting_line.IDLE_S / 2
 
 
 def test_programs_share_one_state_of_the_page(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from demo_models.stories import question_text, summary_text, tell
+from demo_models.recipes.stories import tell
 from playground.context.limits import Limits
 from playground.generate.examples import (
     ENGLISH_EXAMPLES,
@@ -43,12 +43,12 @@ def test_a_model_gets_what_it_was_made_for(info: ModelInfo, expected: tuple[Exam
 
 
 def test_the_stories_to_read_are_those_that_no_model_was_trained_on() -> None:
-    reported = {seed: tell(seed, "held-out") for seed in HELD_OUT_STORIES}
-    assert {seed: story.text for seed, story in reported.items()} == HELD_OUT_STORIES
-    inputs = {summary_text(story.text) for story in reported.values()}
+    held_out = {seed: tell(seed, "held-out") for seed in HELD_OUT_STORIES}
+    assert {seed: story.text for seed, story in held_out.items()} == HELD_OUT_STORIES
+    inputs = {f"summarize: {story.text}" for story in held_out.values()}
     inputs |= {
-        question_text(form, story.text)
-        for story in reported.values()
+        f"question: {form} context: {story.text}"
+        for story in held_out.values()
         for question in story.questions
         for form in question.forms
     }

@@ -103,7 +103,7 @@ def test_a_graph_that_another_shape_had_traced_is_called_shared() -> None:
 @pytest.mark.parametrize("outcome", list(CacheOutcome))
 def test_every_outcome_is_a_word_and_a_colour(outcome: CacheOutcome) -> None:
     markup = report(Shown("Once", result(cache=outcome)))
-    assert f'<span class="badge outcome-{outcome.value}">{outcome.value.upper()}</span>' in markup
+    assert f'outcome-{outcome.value}" translate="no">{outcome.value.upper()}</span>' in markup
 
 
 def test_every_phase_has_its_number() -> None:
@@ -200,7 +200,7 @@ def test_a_clock_and_what_is_expected_stand_there_from_the_click_on() -> None:
     assert 'data-spent="3.4"' in page
     assert 'data-expected="7.10"' in page, "a bar for compiling, which fills in that time"
     waits = waiting_report(missing, ahead=1)
-    assert words(waits).startswith("WAITS Waiting for others.")
+    assert words(waits).startswith("WAITS Queued.")
     assert "data-expected" not in waits, "nothing is made yet"
     assert "data-expected" not in waiting_report(HIT, ahead=0)
     assert "Work expected" not in words(waiting_report(None, ahead=0))
@@ -227,10 +227,10 @@ def test_waiting_for_others_is_told_apart_from_work() -> None:
 
 def test_while_waiting_the_page_says_for_what() -> None:
     prediction = Prediction(CacheOutcome.MISS, KEY, KEY, 5, None)
-    assert "Waiting for others." in words(waiting_report(prediction, ahead=2))
-    assert "Making the function" in words(waiting_report(prediction, ahead=0))
-    assert "Loading the model, then making the function" in words(waiting_report(None, ahead=0))
-    assert "Running it" in words(waiting_report(HIT, ahead=0))
+    assert "Queued." in words(waiting_report(prediction, ahead=2))
+    assert "Compiling this shape" in words(waiting_report(prediction, ahead=0))
+    assert "Loading the model, then compiling" in words(waiting_report(None, ahead=0))
+    assert "Already compiled" in words(waiting_report(HIT, ahead=0))
 
 
 def test_an_answer_stands_apart_from_its_input() -> None:

@@ -19,8 +19,7 @@ WANTED = ModelInfo(HUB_MODEL, "decoder-only", "hub", "GPT-2.", license="mit", do
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
-    # So large that a slow Hub is still sending it when the test has looked.
-    folder = checkpoints.gpt2(tmp_path / "repository", n_embd=384, n_layer=7, n_head=4)
+    folder = checkpoints.gpt2(tmp_path / "repository")
     with hub_with(folder) as served:
         monkeypatch.setenv("HF_ENDPOINT", served.url)
         monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
@@ -53,7 +52,7 @@ def test_a_model_is_remembered_once_all_of_it_is_here(
 def test_a_download_is_cancelled_and_another_can_begin(
     hub: type[Hub], adding: Adding, tmp_path: Path
 ) -> None:
-    hub.bytes_per_s = 1_000_000
+    hub.hold_at = 1
     adding.start(WANTED)
     wait_until(lambda: "model.safetensors" in hub.requested)
     with pytest.raises(InvalidRequest, match="Wait for it, or cancel it"):
@@ -62,7 +61,7 @@ def test_a_download_is_cancelled_and_another_can_begin(
     wait_until(lambda: not adding.is_under_way)
     assert state(adding) == "cancelled"
     assert not (tmp_path / "added_models.json").exists()
-    hub.bytes_per_s = 0
+    hub.go_on.set()
     adding.start(WANTED)
     wait_until(lambda: not adding.is_under_way)
     assert state(adding) == "added", adding.progress

@@ -17,26 +17,26 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from playground.server.gate import MAX_BODY_BYTES
+from tests.playground.api_page import ApiPage
 from tests.playground.samples import INJECTIONS
-from tests.playground.served import ROOT, Site
+from tests.playground.served import ROOT
 
 API = "/gradio_api"
 LEAKS = re.compile(r'Traceback|File "/|site-packages|\.py", line')
 
 
 @pytest.fixture(scope="module")
-def http(site: Site) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=site.url, timeout=120) as client:
+def http(site: ApiPage) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=site.url) as client:
         yield client
 
 
 @pytest.fixture(autouse=True, scope="module")
-def nothing_died(http: httpx.Client, site: Site) -> Iterator[None]:
+def nothing_died(http: httpx.Client) -> Iterator[None]:
     """After all of it, a request is answered as before."""
     yield
     answer = ask(http, "generate", {"prompt": "Once", "max_new_tokens": 3})
     assert '"new_tokens": ' in answer, answer
-    assert site.served.process.poll() is None
 
 
 def ask(http: httpx.Client, endpoint: str, values: Any) -> str:
@@ -146,7 +146,7 @@ def test_an_answer_is_read_once(http: httpx.Client, data: list[str]) -> None:
     number = http.post(f"{API}/call/entries", json={"data": data}).json()["event_id"]
     address = f"{API}/call/entries/{number}"
     assert ("error" if data else "complete") in http.get(address).text
-    again = http.get(address, timeout=5)  # It was a stream in which nothing ever came.
+    again = http.get(address)  # It was a stream in which nothing ever came.
     assert (again.status_code, "read already" in again.json()["detail"]) == (404, True)
 
 
@@ -248,7 +248,7 @@ def test_a_part_of_a_file_is_that_part_and_has_an_end(
     http: httpx.Client, asked: str, status: int, expected: bytes | None
 ) -> None:
     [path] = http.post(f"{API}/upload", files={"files": ("x.txt", b"0123456789")}).json()
-    answer = http.get(f"{API}/file={path}", headers={"range": asked}, timeout=10)
+    answer = http.get(f"{API}/file={path}", headers={"range": asked})
     assert answer.status_code == status
     if expected is not None:
         assert answer.content == expected
@@ -272,12 +272,6 @@ def test_only_an_uploaded_recording_is_opened(
         assert "event: error" in said, said
         assert "root:" not in said
         assert not LEAKS.search(said)
-    [path] = http.post(f"{API}/upload", files={"files": ("x.wav", b"RIFFnonsense")}).json()
-    said = ask(
-        http, "transcribe", {"recording": {"path": path, "meta": {"_type": "gradio.FileData"}}}
-    )
-    assert "cannot be read as audio" in said
-    assert path not in said
 
 
 def test_routes_that_the_page_does_not_use_are_closed(http: httpx.Client) -> None:

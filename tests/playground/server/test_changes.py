@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from playground import create_app
 from playground.server.changes import changes
+from tests.playground.clock import Clock
 from tests.playground.fake_backend import FakeBackend
 from xla_backend import CacheKey, EngineStatus
 
@@ -36,19 +36,24 @@ def changed(engine: FakeBackend) -> Callable[[Callable[[], Any]], set[str]]:
 
 
 def test_the_status_mark_follows_status_and_clock(
-    engine: FakeBackend, changed: Callable[[Callable[[], Any]], set[str]]
+    engine: FakeBackend,
+    changed: Callable[[Callable[[], Any]], set[str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def set_status(state: str, ago_s: float = 0.0, **values: Any) -> Callable[[], None]:
-        status = EngineStatus(state, since=time.perf_counter() - ago_s, **values)  # type: ignore[arg-type]
+    clock = Clock(monkeypatch, "playground.server.changes")
+
+    def set_status(state: str, **values: Any) -> Callable[[], None]:
+        status = EngineStatus(state, since=1000.0, **values)  # type: ignore[arg-type]
         return lambda: setattr(engine, "status", status)
 
+    def wait() -> None:
+        clock.now += 1.0
+
     assert changed(set_status("compiling", detail="a key")) == {"status"}
-    engine.status = status = EngineStatus("compiling", since=time.perf_counter())
-    assert changed(lambda: time.sleep(1.0)) == {"status"}, "the clock beside it goes on"
-    assert engine.status is status
-    set_status("ready", 5.7)()
-    assert changed(lambda: time.sleep(0.4)) == set(), "no clock is shown of what is at rest"
-    assert changed(set_status("ready", 5.7, note="It was restarted.")) == {"status"}
+    assert changed(wait) == {"status"}, "the clock beside it goes on"
+    set_status("ready")()
+    assert changed(wait) == set(), "no clock is shown of what is at rest"
+    assert changed(set_status("ready", note="It was restarted.")) == {"status"}
     assert changed(set_status("starting")) == {"status", "engine"}
 
 

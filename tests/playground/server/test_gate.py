@@ -95,25 +95,6 @@ def test_an_address_that_takes_a_post_says_so() -> None:
     assert Knocker(Gate(echo))("POST", "/gradio_api/call/v2/generate").status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("liked", "attributes", "word"),
-    [
-        ("ko-KR,ko;q=0.9,en-US;q=0.8", 'lang="ko" dir="ltr"', "비밀번호가 아닙니다."),
-        ("fr, ar; q=0.5, zh; q=0.7", 'lang="zh-CN" dir="ltr"', "密码不正确。"),
-        ("ar", 'lang="ar" dir="rtl"', "ليست هذه كلمة المرور."),
-        ("ko;q=0, fr;q=what", 'lang="en" dir="ltr"', "This is not the password."),
-        ("", 'lang="en" dir="ltr"', "This is not the password."),
-    ],
-)
-def test_the_form_speaks_the_browser_s_language(liked: str, attributes: str, word: str) -> None:
-    headers = {**PAGE, "accept-language": liked}
-    visitor = Knocker(Gate(echo, SECRET))
-    assert attributes in visitor("GET", "/", headers=headers).text
-    wrong = visitor("POST", "/login", data={"password": "wrong"}, headers=headers).text
-    assert attributes in wrong
-    assert word in wrong
-
-
 def test_a_browser_gets_a_form_and_then_the_page() -> None:
     visitor = Knocker(Gate(echo, SECRET))
     form = visitor("GET", "/", headers=PAGE)

@@ -137,7 +137,7 @@ def test_the_remarks_say_what_a_careful_reader_asks() -> None:
 def test_before_the_first_run_no_number_is_shown() -> None:
     assert not re.search(r"\d", text(empty_speech_report()) + text(empty_transcript()))
     assert "RUNNING" in waiting_speech_report(None, 0)
-    assert "Waiting for others." in waiting_speech_report(None, 2)
+    assert "Queued." in waiting_speech_report(None, 2)
 
 
 @pytest.mark.parametrize("said", INJECTIONS)

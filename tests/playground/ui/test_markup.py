@@ -74,17 +74,17 @@ def test_anything_can_be_escaped() -> None:
         ("<think>\n\n</think>\n\nParis.", "<p>Paris.</p>\n"),
         (
             "<think>\nA **city**.\n</think>\n\nParis.",
-            "<details><summary>Thinking</summary><p>A <strong>city</strong>.</p>\n</details>"
-            "<p>Paris.</p>\n",
+            "<details><summary><bdi>Thinking</bdi></summary><p>A <strong>city</strong>.</p>\n"
+            "</details><p>Paris.</p>\n",
         ),
         (
             "<think>I was cut",
-            "<details><summary>Thinking</summary><p>I was cut</p>\n</details>",
+            "<details><summary><bdi>Thinking</bdi></summary><p>I was cut</p>\n</details>",
         ),
         ("Say <think> so", "<p>Say &lt;think&gt; so</p>\n"),
         (
             "<think></details><script>x</script></think>",
-            "<details><summary>Thinking</summary><p>&lt;/details&gt;&lt;script&gt;x&lt;/script&gt;"
+            "<details><summary><bdi>Thinking</bdi></summary><p>&lt;/details&gt;&lt;script&gt;x&lt;/script&gt;"
             "</p>\n</details>",
         ),
     ],

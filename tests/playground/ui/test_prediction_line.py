@@ -58,9 +58,9 @@ def test_a_larger_function_is_named_beside_the_shape_that_was_asked_for() -> Non
 
 
 def test_what_else_the_function_is_made_for_is_named() -> None:
-    key = CacheKey(256, 1, 32, in_chunks=True, prompt_lookup_num_tokens=3)
+    key = CacheKey(256, 1, 256, is_pooled=True, prompt_lookup_num_tokens=3)
     line = words(prediction_line(Prediction(CacheOutcome.HIT, key, key, 5, 0.1)))
-    assert line.endswith("= 256 slots · 1 beam · 32 new · in chunks · lookup 3")
+    assert line.endswith("5 tokens of 256 · one shape for all lengths · lookup 3")
 
 
 def test_without_a_prediction_the_line_gives_the_reason_as_text() -> None:

@@ -30,15 +30,15 @@ def test_a_model_name_stays_text() -> None:
 
 
 def test_functions_for_several_requests_are_told_apart() -> None:
-    assert "for 4 requests at once" in words(cached_functions_table([entry(batch_size=4)]))
-    assert "at once" not in words(cached_functions_table([entry()]))
+    assert "in 4 rows" in words(cached_functions_table([entry(batch_size=4)]))
+    assert "rows" not in words(cached_functions_table([entry()]))
 
 
 def test_functions_for_conversations_are_told_apart() -> None:
-    key = CacheKey(256, 1, 32, in_chunks=True)
-    assert "256 in chunks 1 32" in words(cached_functions_table([entry(key=key)]))
-    key = CacheKey(256, 1, 32, in_chunks=True, prompt_lookup_num_tokens=3)
-    assert "256 in chunks lookup 3 1 32" in words(cached_functions_table([entry(key=key)]))
+    key = CacheKey(256, 1, 256, is_pooled=True)
+    assert "all to 256 1 –" in words(cached_functions_table([entry(key=key)]))
+    key = CacheKey(256, 1, 256, is_pooled=True, prompt_lookup_num_tokens=3)
+    assert "all to 256 lookup 3 1 –" in words(cached_functions_table([entry(key=key)]))
 
 
 def test_an_empty_cache_is_explained() -> None:

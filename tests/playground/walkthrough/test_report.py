@@ -50,9 +50,9 @@ def took(seconds: Iterable[float]) -> list[GenerationResult]:
 def test_each_step_has_its_outcome_its_time_and_what_happened() -> None:
     text = said(AS_EXPECTED)
     for part in (
-        "First call MISS 3.20 s Traced and compiled: 3.00 s. Nobody waits for that twice.",
+        "First call MISS 3.20 s Traced and compiled: 3.00 s. Paid once per shape.",
         "The same again HIT 102 ms median of 3 The function was in memory. The call only ran.",
-        "Fewer tokens REUSED 102 ms Only 16 new tokens: the function for 32 was there, and served.",
+        "Fewer tokens REUSED 102 ms Only 16 new tokens: the function compiled for 32 handled it.",
         "In a new process DISK 300 ms Restored from disk: 200 ms. Nothing was compiled.",
         "Restore graph 50 ms Restore code 150 ms Decode 100 ms",
     ):

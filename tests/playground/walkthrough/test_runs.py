@@ -6,7 +6,7 @@ import pytest
 
 from playground.walkthrough.runs import Step, requests_for
 from xla_backend import BucketRules, CacheKey, CacheOutcome, GenerationOptions
-from xla_backend.scheduling.prediction import choose
+from xla_backend.prediction.prediction import choose
 
 
 @pytest.mark.parametrize("new_tokens", [1, 16, 17, 32, 96, 512, 1024])

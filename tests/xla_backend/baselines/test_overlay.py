@@ -119,10 +119,11 @@ def test_only_transformers_baselines_see_it() -> None:
         )
         process.send("version", "transformers")
         seen = of_overlay if baseline in OF_TRANSFORMERS else of_environment
-        assert process.receive(60) == ("result", None, seen)
+        assert process.receive() == ("result", None, seen)
         process.end()
 
 
+@pytest.mark.release
 def test_a_program_can_use_it_before_it_imports_anything_else() -> None:
     done = python(
         "from xla_backend.baselines import overlay; overlay.use(); overlay.use()\n"

@@ -1,5 +1,6 @@
 """Recordings of every kind come out right, or as a sentence that says what is wrong."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +177,34 @@ def test_two_hours_are_refused_before_they_are_decoded(tmp_path):
         read(path, RATE)
     with pytest.raises(InvalidRequest, match=r"7,200 s long; at most 30 s"):
         read((8_000, np.zeros(7200 * 8_000, np.int8)), RATE, max_seconds=30)
+
+
+@pytest.mark.parametrize("tells_its_length", [True, False])
+def test_channels_and_rates_cost_no_memory(tmp_path, tells_its_length):
+    """Half a megabyte of FLAC held 20 minutes of eight silent channels: 2 GB as floats."""
+    path = tmp_path / "wide.flac"
+    soundfile.write(path, np.zeros((20 * 48_000, 8), np.int16), 48_000)
+    header = bytearray(path.read_bytes())
+    if not tells_its_length:
+        header[21] &= 0xF0  # with the next four bytes: how many samples there are
+        header[22:26] = bytes(4)
+    path.write_bytes(header)
+    tracemalloc.start()
+    try:
+        if tells_its_length:
+            assert len(read(path, RATE)) == 20 * RATE
+        else:
+            with pytest.raises(InvalidRequest, match="19 s long; at most 19 s"):
+                read(path, RATE, 19.0)
+        assert tracemalloc.get_traced_memory()[1] < 16e6  # as floats they are 31 MB
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_stereo_file_is_scaled_by_its_loudest_channel(tmp_path):
+    path, loud = tmp_path / "loud.wav", np.stack([4 * tone(RATE, 0.5), tone(RATE, 0.5)], axis=1)
+    soundfile.write(path, loud, RATE, subtype="FLOAT")
+    np.testing.assert_allclose(read(path, RATE), read((RATE, loud), RATE), atol=1e-6)
 
 
 def test_the_limit_itself_is_allowed():

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.xla_backend.compilation.code_folder import code_folder
-from xla_backend import CacheOutcome, CallResult, jit
+from xla_backend import CacheOutcome, jit
 
 # As the guide writes it; Keras 3 takes it, and would rather have a layer `Input`.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not pass an `input_shape`")
@@ -32,13 +32,6 @@ def two_layers() -> tf.keras.Model:
     )
 
 
-def unaccounted_s(result: CallResult) -> float:
-    """Seconds of a call that are in none of its phases. Another program may have had the processor
-    just then: a bound holds for the best of several calls."""
-    timing = result.timing
-    return timing.total_s - (timing.trace_s + timing.compile_s + timing.run_s)
-
-
 def test_a_keras_model_is_traced_once_for_each_shape() -> None:
     model = two_layers()
     fast = jit(model)
@@ -49,11 +42,11 @@ def test_a_keras_model_is_traced_once_for_each_shape() -> None:
     np.testing.assert_allclose(other.output, model(numbers(3, 10)), atol=1e-6)
 
     for result in (first, other):
-        assert min(result.timing.trace_s, result.timing.compile_s, result.timing.run_s) > 0
+        timing = result.timing
+        assert min(timing.trace_s, timing.compile_s, timing.run_s) > 0
+        assert timing.trace_s + timing.compile_s + timing.run_s <= timing.total_s
         assert result.speedup is None
     assert again.timing.trace_s == again.timing.compile_s == 0
-    gaps = [unaccounted_s(result) / result.timing.total_s for result in (first, other)]
-    assert 0 <= min(gaps) < 0.02
     assert again.first_call == first.first_call
     assert again.speedup == pytest.approx(first.first_call.total_s / again.timing.run_s)
 
@@ -233,19 +226,6 @@ def test_keras_compiles_its_own_training_with_xla() -> None:
     assert (predicted.argmax(axis=1) == labels).mean() > 0.9
     # The same trained weights, through `jit`.
     np.testing.assert_allclose(jit(model)(inputs).output, predicted, atol=1e-5)
-
-
-def test_importing_the_name_does_not_import_tensorflow() -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, xla_backend; assert 'tensorflow' not in sys.modules; "
-        "import xla_backend.compilation.traced_function; from xla_backend import jit; "
-        "assert callable(jit); "
-        "assert jit(lambda x: x).name == '<lambda>'"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
 def test_code_that_xla_leaves_on_disk_is_removed() -> None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -205,23 +205,20 @@ def test_a_compilation_that_fails_twice_fails(
 
 def test_one_function_is_worked_on_once_at_a_time(store: Store) -> None:
     compiler = Compiler(store)
-    count = []
+    count, begin = [], threading.Barrier(4)
 
-    def slow(x: tf.Tensor) -> tf.Tensor:
+    def counted(x: tf.Tensor) -> tf.Tensor:
         count.append(1)
-        time.sleep(0.2)
         return square(x)
 
-    traced = function("compiler_test_threads", slow)
-    results: list[bool] = []
-    threads = [
-        threading.Thread(target=lambda: results.append(compiler.trace(traced))) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(results) == [False, True, True, True]
+    traced = function("compiler_test_threads", counted)
+
+    def trace(_: int) -> bool:
+        begin.wait()
+        return compiler.trace(traced)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sorted(threads.map(trace, range(4))) == [False, True, True, True]
     assert len(count) == 1
 
 

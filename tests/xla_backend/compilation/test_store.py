@@ -56,18 +56,16 @@ def test_an_entry_is_what_was_saved(opened: Store) -> None:
 
 
 def test_readers_see_whole_entries_while_others_write(opened: Store) -> None:
-    ends = time.monotonic() + 0.5
-
     def write(letter: bytes) -> None:
         mine = Store(opened.root)
-        while time.monotonic() < ends:
+        for _ in range(100):
             mine.save("one", {"letter": letter.decode()}, [letter * 100_000] * 3)
 
     opened.save("one", {"letter": "a"}, [b"a"])
     writers = [threading.Thread(target=write, args=(letter,)) for letter in (b"a", b"b", b"c")]
     for writer in writers:
         writer.start()
-    while time.monotonic() < ends:
+    while any(writer.is_alive() for writer in writers):
         found = opened.load("one")
         assert found is not None
         assert set(b"".join(found[1])) == {ord(found[0]["letter"])}
@@ -265,18 +263,6 @@ def test_a_file_in_the_place_of_the_folder(
     assert "cannot be stored" in one_warning(log)
 
 
-def test_a_disk_that_can_only_be_read(
-    mounted: Callable[[str], Path],
-    model: Path,
-    right_tokens: list[int],
-    log: pytest.LogCaptureFixture,
-) -> None:
-    backend = Backend(store=mounted("ro,size=1m"))
-    assert tokens(backend, model) == right_tokens
-    backend.close()
-    assert "Read-only file system" in one_warning(log)
-
-
 def test_a_full_disk(
     mounted: Callable[[str], Path],
     tmp_path: Path,
@@ -294,31 +280,6 @@ def test_a_full_disk(
     assert not list(folder.rglob("*.entry"))
     assert not list(folder.rglob(".writing-*")), "what did not fit takes no space"
     assert found == tokens(Backend(store="off"), model)
-
-
-def test_a_disk_that_fills_up_and_can_then_only_be_read_while_it_is_used(
-    mounted: Callable[[str], Path], tmp_path: Path, log: pytest.LogCaptureFixture
-) -> None:
-    model = checkpoints.gpt2(tmp_path / "m", seed=36, n_layer=1, n_embd=32, n_head=2)
-    folder = mounted("size=8m")
-    backend = Backend(store=folder)
-    before = tokens(backend, model)
-    stored = Store(folder).names()
-    assert stored
-    with pytest.raises(OSError, match="No space left"), (folder / "rest").open("wb", 0) as rest:
-        while True:
-            rest.write(bytes(100_000))
-    beams = tokens(backend, model, OPTIONS.replace(num_beams=2))
-    assert "No space left on device" in one_warning(log)
-    subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
-    more_beams = tokens(backend, model, OPTIONS.replace(num_beams=3))
-    assert tokens(backend, model) == before
-    backend.close()
-    one_warning(log)  # nobody is told twice
-    assert Store(folder).names() == stored
-    alone = Backend(store="off")
-    assert beams == tokens(alone, model, OPTIONS.replace(num_beams=2))
-    assert more_beams == tokens(alone, model, OPTIONS.replace(num_beams=3))
 
 
 def test_writes_that_fail_are_warned_of_once(

@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework.function_pb2 import FunctionDef
 
-from xla_backend import Backend, GenerationOptions
 from xla_backend.compilation import traced_function
 from xla_backend.compilation.traced_function import TracedFunction
 
@@ -177,16 +176,3 @@ def test_without_renaming_everything_works_and_one_warning_says_so(
         "This TensorFlow does not let functions be renamed: compiled functions will not be found "
         "again on disk."
     ]
-
-
-def test_the_engine_writes_the_same_text_without_renaming(
-    small_gpt2: Any, request: pytest.FixtureRequest
-) -> None:
-    # Engines of their own: the session's may have a larger key at hand, whose sums round otherwise.
-    options = GenerationOptions(max_new_tokens=8, temperature=0.9)
-    model, prompt = str(small_gpt2), "The owl"
-    renamed = Backend().generate(model, prompt, options)
-    request.getfixturevalue("no_renaming")
-    plain = Backend().generate(model, prompt, options)
-    assert plain.key == renamed.key
-    assert plain.tokens == renamed.tokens

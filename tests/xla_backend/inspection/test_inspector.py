@@ -19,7 +19,7 @@ from xla_backend.compilation.store import Store
 from xla_backend.inspection.inspection import Inspection
 from xla_backend.inspection.inspector import TEXTS, Inspector
 from xla_backend.inspection.measurement import Measurement
-from xla_backend.scheduling.vocabulary import Vocabulary
+from xla_backend.prediction.vocabulary import Vocabulary
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = CacheKey(16, 1, 8)
@@ -47,7 +47,6 @@ def reported(store: Path, small_gpt2: Path) -> dict:
         cwd=ROOT,
         capture_output=True,
         encoding="utf-8",
-        timeout=600,
         check=True,
     )
     return json.loads(done.stdout)
@@ -56,7 +55,7 @@ def reported(store: Path, small_gpt2: Path) -> dict:
 @pytest.fixture(scope="module")
 def inspector(reported: dict, store: Path) -> Inspector:
     assert reported
-    return Inspector(Store(store), Registry())
+    return Inspector(Store(store), Registry(), gives_way=False)
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +142,7 @@ def test_it_survives_json(seen: Inspection) -> None:
     assert Inspection.from_json(json.loads(json.dumps(seen.to_json()))) == seen
 
 
+@pytest.mark.release
 def test_a_token_is_measured(
     inspector: Inspector, small_gpt2: Path, identity: str, seen: Inspection
 ) -> None:
@@ -162,6 +162,7 @@ def test_a_token_is_measured(
     assert Measurement.from_json(measured.to_json()) == measured
 
 
+@pytest.mark.release
 def test_the_texts_are_xla_s_own(inspector: Inspector, small_gpt2: Path, identity: str) -> None:
     assert inspector.made_texts(identity, KEY) == []
     files = {
@@ -174,6 +175,7 @@ def test_the_texts_are_xla_s_own(inspector: Inspector, small_gpt2: Path, identit
     assert files["decode.optimized.dot"].lstrip().startswith("digraph")
 
 
+@pytest.mark.release
 def test_products_of_our_own_are_counted_and_measured(tmp_path: Path) -> None:
     """A model whose matrices are large enough, kept in the 16 bits that they are stored in."""
     folder = checkpoints.rotary(
@@ -187,7 +189,7 @@ def test_products_of_our_own_are_counted_and_measured(tmp_path: Path) -> None:
         num_key_value_heads=2,
         head_dim=128,
     )
-    own = Inspector(Store(tmp_path / "store"), Registry())
+    own = Inspector(Store(tmp_path / "store"), Registry(), gives_way=False)
     name, identity = str(folder), Vocabulary.load(Registry().locate(str(folder))).identity
     own.make(name, KEY)
     decode = own.inspect(name, identity, KEY).decode

@@ -50,6 +50,7 @@ class Pair(abc.ABC):
         folder: the checkpoint that both read.
         oracle: the `TF...` model of Transformers; reads the generation config at each call.
         inputs: what tests ask with: prompts, one a padded length, or recordings, (n,) float32.
+        is_pooled: whether the backend is asked for a row of its pool.
     """
 
     unit: ClassVar[str]
@@ -59,10 +60,11 @@ class Pair(abc.ABC):
     folder: Path
     oracle: Oracle
     inputs: tuple[Any, ...] = ()
+    is_pooled: bool = False
 
     @abc.abstractmethod
     def ours(self, given: Any, **options: Any) -> GenerationResult:
-        """The backend's answer, on a function of exactly the padded length that fits."""
+        """The backend's answer, on a function of exactly the padded length that fits, or a row."""
 
     @abc.abstractmethod
     def read(self, given: Any) -> dict[str, np.ndarray]:
@@ -158,7 +160,8 @@ class TextPair(Pair):
             str(self.folder),
             given,
             GenerationOptions(**{"max_new_tokens": NEW_TOKENS, **options}),
-            exact_key=True,
+            exact_key=not self.is_pooled,
+            cache_salt="pool" if self.is_pooled else "",
         )
 
     @functools.cached_property
@@ -334,7 +337,7 @@ def make_pair(form: Form, folder: Path, backend: Backend) -> Pair:
     form.write(folder, **form.config)
     oracle = load_oracle(folder)
     if form.kind is SpeechPair:
-        pair = SpeechPair(backend, folder, oracle, recordings(), form.language)
+        pair = SpeechPair(backend, folder, oracle, recordings(), language=form.language)
         first, _, third = (pair.theirs(samples) for samples in pair.inputs)
         pair.configure(suppress_tokens=[first[1]], begin_suppress_tokens=[first[0], third[0]])
     else:

@@ -23,14 +23,15 @@ def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-def large_pages_at(place: int) -> int:
-    """Bytes in large pages of the mapping around an address, by the kernel's own account."""
+def is_asked_for(array: np.ndarray) -> bool:
+    """Whether the kernel knows that large pages are wanted around an array; how many it then gives
+    depends on what else the machine has used its memory for."""
     inside = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
-            inside = int(found[1], 16) <= place < int(found[2], 16)
-        elif inside and line.startswith("AnonHugePages:"):
-            return int(line.split()[1]) * 1024
+            inside = int(found[1], 16) <= address(array) < int(found[2], 16)
+        elif inside and line.startswith("VmFlags:"):
+            return "hg" in line.split()
     raise AssertionError("nothing is mapped there")
 
 
@@ -54,18 +55,6 @@ def test_an_array_may_be_larger_than_a_block() -> None:
     assert large[-1] == 2
 
 
-def assert_large(array: np.ndarray, size: int) -> None:
-    """So many bytes around an array are in large pages, if there are any here."""
-    allowed = Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
-    assert (large_pages_at(address(array)) >= size) == ("[never]" not in allowed)
-
-
-def test_the_kernel_gives_large_pages() -> None:
-    array = LargePages().empty((16 * MEBIBYTE // 4,))
-    array[:] = 1
-    assert_large(array, 8 * MEBIBYTE)
-
-
 def test_a_variable_takes_the_memory_as_it_is_and_gives_it_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -83,8 +72,11 @@ def test_a_variable_takes_the_memory_as_it_is_and_gives_it_back(
     variable = reader.transposed("kernel")
     [block] = blocks
     np.testing.assert_array_equal(variable.numpy(), values.T)
-    # Not `numpy()`, which copies; TensorFlow's own memory would be in small pages.
-    assert_large(np.asarray(memoryview(variable.read_value())), 16 * MEBIBYTE)
+    held = np.asarray(memoryview(variable.read_value()))  # not `numpy()`, which copies
+    start = address(np.frombuffer(block(), np.uint8))
+    assert start <= address(held) < start + len(block())
+    assert is_asked_for(held)
+    del held
     del reader
     gc.collect()
     assert block() is not None

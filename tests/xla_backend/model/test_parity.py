@@ -23,8 +23,6 @@ from xla_backend.checkpoints.models import BUNDLED_FOLDER, DEFAULT_MODEL
 from xla_backend.model.families import blocks
 from xla_backend.products.matrix import SMALL
 
-pytestmark = pytest.mark.as_shipped
-
 # Each number of beams takes a compiled function more for each padded length: 8 beams, which the
 # matrix has not, are tested at the first one only.
 FIRST, SECOND, THIRD = range(3)
@@ -47,6 +45,7 @@ def often_ending(gpt2: DecoderOnlyPair, tmp_path_factory: pytest.TempPathFactory
     return dataclasses.replace(pair, inputs=inputs)
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(
     ("num_beams", "lengths"),
     [(1, {1: 8, 8: 8, 9: 16, 17: 40}), (4, {1: 8, 8: 8, 9: 16}), (8, {1: 8, 5: 8, 8: 8})],
@@ -60,6 +59,7 @@ def test_gpt2_prompts_at_the_edges_of_their_padding(
         assert (result.prompt_tokens, result.key.padded_length) == (tokens, padded_length)
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("num_beams", [1, 2, 4])
 @pytest.mark.parametrize("penalty", [0.8, 1.3])
 def test_gpt2_repetition_penalty(gpt2: DecoderOnlyPair, num_beams: int, penalty: float) -> None:
@@ -68,8 +68,16 @@ def test_gpt2_repetition_penalty(gpt2: DecoderOnlyPair, num_beams: int, penalty:
     gpt2.assert_same_text(gpt2.inputs[THIRD], **options)
 
 
-@pytest.mark.parametrize("form", ["GPT-2", "T5"])
-@pytest.mark.parametrize("num_beams", [1, 2])
+@pytest.mark.parametrize(
+    ("form", "num_beams"),
+    [
+        ("GPT-2", 1),
+        *(
+            pytest.param(*each, marks=pytest.mark.release)
+            for each in (("GPT-2", 2), ("T5", 1), ("T5", 2))
+        ),
+    ],
+)
 def test_penalties_and_biases_by_their_definition(
     pair_of: Callable[[str], Pair], form: str, num_beams: int
 ) -> None:
@@ -113,12 +121,14 @@ def test_gpt2_length_penalty_and_early_stopping(often_ending: Pair) -> None:
     assert any(len(found) > 1 for name, found in texts.items() if "early" in name)
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("length_penalty", [-10.0, 10.0])
 def test_gpt2_length_penalty_at_its_limits(often_ending: Pair, length_penalty: float) -> None:
     for prompt in often_ending.inputs:
         often_ending.assert_same_text(prompt, num_beams=4, length_penalty=length_penalty)
 
 
+@pytest.mark.release
 def test_gpt2_all_penalties_at_once_with_8_beams(gpt2: DecoderOnlyPair) -> None:
     options = {"num_beams": 8, "repetition_penalty": 1.2, "length_penalty": 1.7}
     prompt = gpt2.passage(8)
@@ -126,6 +136,7 @@ def test_gpt2_all_penalties_at_once_with_8_beams(gpt2: DecoderOnlyPair) -> None:
     gpt2.assert_same_text(gpt2.inputs[FIRST], **options, early_stopping=True)
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("num_beams", [1, 4])
 def test_fewer_new_tokens_than_the_function_has_room_for(
     gpt2: DecoderOnlyPair, num_beams: int
@@ -140,6 +151,7 @@ def test_fewer_new_tokens_than_the_function_has_room_for(
     assert results[0].finish == "length"
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(
     ("form", "repetition_penalty", "length_penalty"),
     [("OPT", 1.3, 0.5), ("OPT post-norm", 0.8, 2.0)],
@@ -161,6 +173,7 @@ def test_opt_with_penalties(
     )
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("num_beams", [1, 4])
 def test_reported_log_probabilities_are_those_before_penalties(
     gpt2: DecoderOnlyPair, num_beams: int
@@ -174,10 +187,18 @@ def test_reported_log_probabilities_are_those_before_penalties(
 
 
 @pytest.mark.parametrize(
-    ("make", "longest"),
-    [(checkpoints.gpt2, "n_positions"), (checkpoints.opt, "max_position_embeddings")],
+    ("make", "longest", "padded_length"),
+    [
+        (checkpoints.gpt2, "n_positions", 257),
+        *(
+            pytest.param(*each, marks=pytest.mark.release)
+            for each in (
+                (checkpoints.gpt2, "n_positions", 256),
+                (checkpoints.opt, "max_position_embeddings", 257),
+            )
+        ),
+    ],
 )
-@pytest.mark.parametrize("padded_length", [256, 257])
 def test_long_prompts_whose_halves_attend_apart(
     tmp_path: Path, make: Callable[..., Path], longest: str, padded_length: int
 ) -> None:
@@ -191,6 +212,7 @@ def test_long_prompts_whose_halves_attend_apart(
             assert (result.prompt_tokens, result.key.padded_length) == (tokens, padded_length)
 
 
+@pytest.mark.release
 def test_longer_prompts_that_attend_piece_by_piece(tmp_path: Path) -> None:
     folder = checkpoints.gpt2(tmp_path / "longer", n_positions=1400)
     with contextlib.closing(Backend(rules=BucketRules(padded_lengths=(1345,)))) as backend:
@@ -207,6 +229,7 @@ def test_longer_prompts_that_attend_piece_by_piece(tmp_path: Path) -> None:
 
 
 # In tiles, and in a width that no group of lines fits.
+@pytest.mark.release
 @pytest.mark.parametrize("width", [640, 634])
 def test_matrices_of_more_than_a_megabyte(
     gpt2: DecoderOnlyPair, tmp_path_factory: pytest.TempPathFactory, width: int
@@ -221,7 +244,9 @@ def test_matrices_of_more_than_a_megabyte(
     pair.assert_same_text(pair.passage(8), num_beams=2)
 
 
-@pytest.mark.parametrize("num_beams", [2, 4, 7])
+@pytest.mark.parametrize(
+    "num_beams", [4, *(pytest.param(n, marks=pytest.mark.release) for n in (2, 7))]
+)
 def test_several_rows_of_matrices_in_tiles(
     tmp_path_factory: pytest.TempPathFactory, num_beams: int
 ) -> None:
@@ -234,6 +259,7 @@ def test_several_rows_of_matrices_in_tiles(
             pair.assert_same_text(pair.passage(tokens), num_beams=num_beams)
 
 
+@pytest.mark.release
 def test_the_bundled_model() -> None:
     folder = BUNDLED_FOLDER / DEFAULT_MODEL
     backend = Backend(rules=BucketRules(padded_lengths=(16,), max_new_tokens=(60,)))

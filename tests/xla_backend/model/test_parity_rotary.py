@@ -1,15 +1,14 @@
 """Token for token: every architecture with rotary positions against PyTorch's own `generate`.
 
-What PyTorch writes stands in rotary_parity.json; `rotary_parity` says how it came there. Most cases
-run without XLA's optimisations, as most tests do; two forms, which have between them all that the
-others have, run as shipped too.
+What PyTorch writes stands in rotary_parity.json; `rotary_parity` says how it came there.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,38 +39,44 @@ def backend() -> Iterator[Backend]:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_pytorch_writes_the_same_tokens(backend: Backend, tmp_path: Path, form: str) -> None:
-    _compare(backend, tmp_path, form, PROMPT_TOKENS)
+    """Of a prompt without padding, of one form by beams too; as rows of the pool at all lengths."""
+    most = 4 if form == "Gemma 3" else 1
+    _compare(backend, tmp_path, form, lambda length, beams: length == 16 and beams in (1, most))
 
 
-@pytest.mark.as_shipped
-@pytest.mark.parametrize("form", ["Gemma 3", "Granite"])
-def test_so_it_does_with_optimised_code(backend: Backend, tmp_path: Path, form: str) -> None:
-    _compare(backend, tmp_path, form, [max(PROMPT_TOKENS)])
+@pytest.mark.release
+@pytest.mark.parametrize("form", FORMS)
+def test_so_it_does_at_every_length_and_by_every_search(
+    backend: Backend, tmp_path: Path, form: str
+) -> None:
+    _compare(backend, tmp_path, form, lambda length, beams: True)
 
 
-def _compare(backend: Backend, tmp_path: Path, form: str, lengths: Collection[int]) -> None:
+def _compare(
+    backend: Backend, tmp_path: Path, form: str, is_asked: Callable[[int, int], bool]
+) -> None:
     expected = FORM_EXPECTED[form]
     folder = write_ending(form, tmp_path / "model")
     encode = Tokenizer.load(folder).encode
     differences, written = [], []
-    for case in expected["cases"]:
-        # Functions differ with both: four beams meet every length, two only this one.
-        is_repeated = case["options"]["num_beams"] == 2 and case["padded_length"] != 16
-        if is_repeated or case["padded_length"] not in lengths:
+    for case, salt in itertools.product(expected["cases"], ("", "pool")):
+        length, num_beams = case["padded_length"], case["options"]["num_beams"]
+        if not (num_beams == 1 if salt else is_asked(length, num_beams)):
             continue
         result = backend.generate(
             str(folder),
-            prompt(case["padded_length"], encode),
+            prompt(length, encode),
             GenerationOptions(max_new_tokens=NEW_TOKENS, **case["options"]),
-            exact_key=True,
+            exact_key=not salt,
+            cache_salt=salt,
         )
-        assert result.key.padded_length == case["padded_length"]
-        assert [token.id for token in result.tokens] == case["ids"], case["options"]
+        assert result.key.is_pooled == bool(salt)
+        assert salt or result.key.padded_length == length
+        assert [token.id for token in result.tokens] == case["ids"], (case["options"], salt)
         differences.append(_difference(result, case))
-        written.append(case["ids"])
+        written.append(tuple(case["ids"]))
     assert max(differences) < LARGEST_DIFFERENCE
-    assert {len(ids) for ids in written} > {NEW_TOKENS}, "none ends by itself"
-    assert len({tuple(ids) for ids in written}) > len(lengths), "searches would not matter"
+    assert len({*written}) > 1, "searches would not matter"
 
 
 def _difference(result: GenerationResult, case: dict[str, Any]) -> float:

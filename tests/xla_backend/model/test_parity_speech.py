@@ -12,7 +12,7 @@ import pytest
 
 from tests.xla_backend.model.parity import Pair
 
-pytestmark = pytest.mark.as_shipped
+pytestmark = pytest.mark.release
 
 
 @pytest.fixture(scope="module", params=["Whisper multilingual", "Whisper English-only"])

@@ -69,7 +69,14 @@ def rewrite(folder: Path, change: Callable[[str, np.ndarray], np.ndarray]) -> Pa
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [("llama", "bfloat16"), ("gpt2", "bfloat16"), ("opt", "float16")]
+    ("name", "dtype"),
+    [
+        ("llama", "bfloat16"),
+        *(
+            pytest.param(*each, marks=pytest.mark.release)
+            for each in (("gpt2", "bfloat16"), ("opt", "float16"))
+        ),
+    ],
 )
 def test_numbers_of_sixteen_bits_stay_as_they_are(name: str, dtype: str, tmp_path: Path) -> None:
     kind = getattr(ml_dtypes, dtype, dtype)
@@ -92,7 +99,16 @@ def in_eight_bits(name: str, tensor: np.ndarray) -> np.ndarray:
     return here.T if turned else here
 
 
-@pytest.mark.parametrize(("name", "num_beams"), [("llama", 1), ("gpt2", 3), ("opt", 1), ("t5", 1)])
+@pytest.mark.parametrize(
+    ("name", "num_beams"),
+    [
+        ("gpt2", 3),
+        *(
+            pytest.param(*each, marks=pytest.mark.release)
+            for each in (("llama", 1), ("opt", 1), ("t5", 1))
+        ),
+    ],
+)
 def test_eight_bits_write_what_a_wide_checkpoint_of_these_numbers_writes(
     name: str, num_beams: int, tmp_path: Path
 ) -> None:
@@ -106,6 +122,7 @@ def test_eight_bits_write_what_a_wide_checkpoint_of_these_numbers_writes(
     assert plain.tokens[0].logprob != ours.tokens[0].logprob
 
 
+@pytest.mark.release
 def test_bfloat16_rounds_what_is_wider_and_nothing_else(tmp_path: Path) -> None:
     model = MODELS["llama"](tmp_path / "llama")
     ours, _ = written(model, "bfloat16")
@@ -121,6 +138,7 @@ def test_bfloat16_rounds_what_is_wider_and_nothing_else(tmp_path: Path) -> None:
         assert backend.load(str(model)).rounded_bits is None
 
 
+@pytest.mark.release
 def test_functions_of_one_kind_serve_no_other(tmp_path: Path) -> None:
     # Of no other test: functions that this process compiled without a store are not stored later.
     model = str(checkpoints.rotary(tmp_path / "llama", "llama", hidden_size=64, seed=7))
@@ -135,7 +153,7 @@ def test_functions_of_one_kind_serve_no_other(tmp_path: Path) -> None:
     assert outcome("float32") is outcome("int8") is CacheOutcome.DISK
 
 
-@pytest.mark.as_shipped
+@pytest.mark.release
 def test_smollm2_writes_the_same_from_its_own_numbers_as_from_wide_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

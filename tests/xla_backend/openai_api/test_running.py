@@ -44,7 +44,7 @@ class Words(AnyStream[str, GenerationResult]):
     def __iter__(self) -> Iterator[str]:
         yield from self.words
         if self.endless:
-            assert self.stopped.wait(20)
+            assert self.stopped.wait()
         if self.error:
             raise self.error
         self.result = result()
@@ -122,8 +122,8 @@ def test_a_place_is_kept_until_the_engine_has_stopped() -> None:
     class Slow(Words):
         def __iter__(self) -> Iterator[str]:
             yield "a"
-            assert self.stopped.wait(20)
-            assert may_end.wait(20)
+            assert self.stopped.wait()
+            assert may_end.wait()
             self.result = result()
 
     may_end = threading.Event()

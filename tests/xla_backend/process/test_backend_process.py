@@ -13,9 +13,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import types
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from tests.checkpoints import gpt2
+from tests.holding import Hold
 from tests.waiting import wait_until
 from xla_backend import (
     BackendError,
@@ -39,6 +40,7 @@ from xla_backend import (
 from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.child_process.channel import Channel
+from xla_backend.child_process.parent_side import ChildProcess
 from xla_backend.interface.results import PrefixCacheUse
 from xla_backend.process import supervisor
 from xla_backend.process.engine_process import EngineProcess
@@ -197,14 +199,14 @@ class ParentSide:
 
 @pytest.fixture
 def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[ParentSide]:
-    module = types.ModuleType("xla_backend.backend.backend")
+    module = types.ModuleType("xla_backend.engine.backend")
     module.Backend = PretendedBackend
-    monkeypatch.setitem(sys.modules, "xla_backend.backend.backend", module)
+    monkeypatch.setitem(sys.modules, "xla_backend.engine.backend", module)
     side = ParentSide()
     yield side
     side.channel.send(("close", None))
     for thread in side.threads:
-        thread.join(10)
+        thread.join()
         assert not thread.is_alive()
 
 
@@ -299,7 +301,7 @@ def test_end_of_the_parent_ends_a_running_stream(parent: ParentSide) -> None:
     wait_until(lambda: parent.backend.prompts)
     parent.channel.close()
     for thread in parent.threads:
-        thread.join(10)
+        thread.join()
         assert not thread.is_alive()
     assert parent.backend.streams[0].result == "stopped"
 
@@ -308,21 +310,22 @@ def test_end_of_the_parent_ends_a_running_stream(parent: ParentSide) -> None:
 
 
 class Watched:
-    """A `BackendProcess` whose statuses are kept, and that can be killed at a chosen moment."""
+    """A `BackendProcess` whose statuses are kept, and whose engine can be held."""
 
-    def __init__(self, model: Path) -> None:
+    def __init__(self, model: Path, hold: Hold) -> None:
         self.model = str(model)
+        self.hold = hold
         self.statuses: list[EngineStatus] = []
-        self.kill_at: str | None = None
         self.process = BackendProcess(
             on_status=self._take, default_model=self.model, store="off", warm_up=None
         )
 
     def _take(self, status: EngineStatus) -> None:
         self.statuses.append(status)
-        if status.state == self.kill_at:
-            self.kill_at = None
-            os.kill(self.process.pid, signal.SIGKILL)
+
+    def wait_for(self, state: str) -> None:
+        """Waits until the engine, which is held there, comes to a state."""
+        wait_until(lambda: self.process.status.state == state)
 
     def generate(
         self, prompt: str = "Once upon a time", options: Any = SHORT, model: str = ""
@@ -343,10 +346,13 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def watched(small_gpt2: Path) -> Iterator[Watched]:
-    engine = Watched(small_gpt2)
-    yield engine
-    engine.process.close()
+def watched(small_gpt2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    hold = Hold(tmp_path_factory.mktemp("hold"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(hold.folder))
+        engine = Watched(small_gpt2, hold)
+        yield engine
+        engine.process.close()
 
 
 def test_a_child_says_what_it_does_and_answers(watched: Watched) -> None:
@@ -388,9 +394,10 @@ def test_stream_passes_the_text_on_as_it_comes(watched: Watched) -> None:
 
 
 def test_stop_keeps_what_was_written(watched: Watched) -> None:
-    stream = watched.stream(options=LONG)
-    text = next(stream)
-    stream.stop()
+    with watched.hold.at("chunk"):
+        stream = watched.stream(options=LONG)
+        text = next(stream)
+        stream.stop()
     text += "".join(stream)
     assert stream.result.finish == "stopped"
     assert stream.result.text == text
@@ -398,84 +405,56 @@ def test_stop_keeps_what_was_written(watched: Watched) -> None:
 
 
 def test_stop_before_the_engine_takes_the_stream_up(watched: Watched) -> None:
-    first = watched.stream(options=LONG)
-    next(first)
-    second = watched.stream(options=LONG)
-    second.stop()
+    with watched.hold.at("chunk"):
+        first = watched.stream(options=LONG)
+        next(first)
+        second = watched.stream(options=LONG)
+        second.stop()
+        first.stop()
     assert list(second) == []
     assert second.result is None
-    first.stop()
     list(first)
 
 
-COUNTS_ENCODES = """
-from xla_backend.checkpoints.tokenization import Tokenizer
-
-encode = Tokenizer.encode
-
-def counted(self, text):
-    with open({log!r}, "a") as log:
-        log.write(text + "\\n")
-    return encode(self, text)
-
-Tokenizer.encode = counted
-"""
-
-
-def test_a_prompt_is_tokenized_once_in_each_process(
-    small_gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prompt_is_tokenized_once(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often its request is predicted, with these and with other options."""
     # A prompt of its own: threads of other tests may still ask about theirs.
-    model, prompt, log = str(small_gpt2), "Counted once upon a time", tmp_path / "encoded.txt"
-    (tmp_path / "sitecustomize.py").write_text(COUNTS_ENCODES.format(log=str(log)))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # which the child reads
-    here: list[str] = []
+    prompt = "Counted once upon a time"
+    encoded: list[str] = []
     encode = Tokenizer.encode
     monkeypatch.setattr(
-        Tokenizer, "encode", lambda self, text: here.append(text) or encode(self, text)
+        Tokenizer, "encode", lambda self, text: encoded.append(text) or encode(self, text)
     )
-    process = BackendProcess(default_model=model, store="off", warm_up=None)
-    try:
-        predicted = [process.predict(model, prompt, options) for options in (BEAMS, SHORT)]
-        result = process.generate(model, prompt, SHORT)
-        predicted.append(process.predict(model, prompt, SHORT, exact_key=True))
-    finally:
-        process.close()
+    predict = partial(watched.process.predict, watched.model, prompt)
+    predicted = [predict(options) for options in (BEAMS, SHORT)]
+    result = watched.generate(prompt)
+    predicted.append(predict(SHORT, exact_key=True))
     assert {each.prompt_tokens for each in predicted} == {result.prompt_tokens}
-    assert here.count(prompt) == 1
-    assert log.read_text() == prompt + "\n"
+    assert encoded.count(prompt) == 1
 
 
-@pytest.fixture(scope="module")
-def full_s(watched: Watched, slow: str) -> float:
-    """What 500 tokens of the slow model take, once they are compiled."""
-    return [watched.generate(options=HALF, model=slow).timing.run_s for _ in range(2)][1]
-
-
-@pytest.mark.parametrize("way", ["closed", "dropped", "in a generator"])
-def test_an_abandoned_stream_frees_the_engine(
-    watched: Watched, slow: str, full_s: float, way: str
+@pytest.mark.parametrize("way", ["closed", "dropped"])
+def test_the_engine_is_told_of_an_abandoned_stream(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    stream = watched.stream(options=HALF, model=slow)
-    next(stream)
-    if way == "closed":
-        stream.close()
-        assert list(stream) == []
-    elif way == "dropped":
+    sent: list[str] = []
+    send = ChildProcess.send
+    monkeypatch.setattr(
+        ChildProcess,
+        "send",
+        lambda self, kind, value: sent.append(kind) or send(self, kind, value),
+    )
+    with watched.hold.at("generating"):
+        stream = watched.stream(options=LONG)
+        watched.wait_for("generating")
+        assert "stop" not in sent
+        if way == "closed":
+            stream.close()
+            assert list(stream) == []
         del stream
-    else:
-
-        def page(stream: Any) -> Iterator[str]:
-            yield from stream
-
-        generator = page(stream)
-        del stream
-        next(generator)
-        generator.close()
-        del generator
-    gc.collect()
-    assert watched.generate().timing.queue_s < 0.5 * full_s
+        gc.collect()
+        assert "stop" in sent
+    assert watched.generate().cache is CacheOutcome.HIT
 
 
 def test_errors_keep_their_class_and_sentence(watched: Watched) -> None:
@@ -522,40 +501,15 @@ def test_the_parent_answers_at_once_while_the_engine_compiles(watched: Watched) 
     del watched.statuses[:]
     options = GenerationOptions(max_new_tokens=20, num_beams=3)
     thread = threading.Thread(target=watched.generate, kwargs={"options": options})
-    thread.start()
-    wait_until(lambda: watched.process.status.state in ("tracing", "compiling"))
-    os.kill(watched.process.pid, signal.SIGSTOP)  # it cannot answer now, nor be done meanwhile
-    try:
+    with watched.hold.at("compiling"):
+        thread.start()
+        watched.wait_for("compiling")
         predicted = watched.process.predict(watched.model, "Once upon a time", options)
         names = [info.name for info in watched.process.models()]
         watched.process.cached_functions()
-        assert thread.is_alive(), "the engine was still busy"
-    finally:
-        os.kill(watched.process.pid, signal.SIGCONT)
     assert predicted.outcome is CacheOutcome.MISS
     assert watched.model in names
     thread.join()
-
-
-def test_requests_of_many_threads_wait_for_each_other(watched: Watched) -> None:
-    watched.generate(options=LONG)
-    results = []
-    threads = [
-        threading.Thread(target=lambda: results.append(watched.generate(options=LONG)))
-        for _ in range(4)
-    ]
-    began = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    wall = time.perf_counter() - began
-    queues = sorted(result.timing.queue_s for result in results)
-    runs = sorted(result.timing.run_s for result in results)
-    # The queue counts from the caller's call in this process: each waits for all before it.
-    assert queues[3] >= 2.5 * runs[0]
-    assert all(result.timing.total_s <= wall for result in results)
-    assert len({result.text for result in results}) == 1
 
 
 def test_a_child_killed_while_idle_is_replaced(
@@ -575,24 +529,25 @@ def test_a_child_killed_while_idle_is_replaced(
     assert watched.process.pid != old
 
 
-@pytest.mark.parametrize("state", ["compiling", "generating"])
 def test_a_child_killed_at_work_tells_its_callers(
-    watched: Watched, state: str, monkeypatch: pytest.MonkeyPatch
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "NOTE_S", 600.0)  # a busy machine's restart may outlast it
     watched.process.wait_ready(240)
-    watched.kill_at = state
-    stream = watched.stream(options=LONG)
-    behind = watched.stream()
-    with pytest.raises(EngineStopped, match=f"while {state} padded .* new engine"):
-        list(stream)
+    with watched.hold.at("compiling"):
+        stream = watched.stream(options=LONG)
+        behind = watched.stream()
+        watched.wait_for("compiling")
+        os.kill(watched.process.pid, signal.SIGKILL)
+        with pytest.raises(EngineStopped, match=r"while compiling padded .* new engine"):
+            list(stream)
     # What had not begun is served by the new child.
     list(behind)
     assert behind.result.cache is CacheOutcome.MISS
-    assert behind.result.timing.total_s > 1, "the start of the new child was part of the wait"
     assert watched.process.status.note == "restarted after it stopped"
 
 
+@pytest.mark.release
 def test_an_unguarded_script_that_is_killed_leaves_no_orphan(
     small_gpt2: Path, tmp_path: Path
 ) -> None:
@@ -622,7 +577,7 @@ def test_an_unguarded_script_that_is_killed_leaves_no_orphan(
     pid = next(int(line) for line in lines if line.isdigit())
     expected = {"starting", "loading", "ready", "tracing", "compiling", str(pid)}
     assert set(lines) <= expected, "the child's own output stays off the parent's"
-    wait_until(lambda: not is_running(pid), timeout_s=15)
+    wait_until(lambda: not is_running(pid))
 
 
 def is_running(pid: int) -> bool:
@@ -651,6 +606,7 @@ def test_close_ends_the_child_and_later_calls_say_so(watched: Watched, slow: str
         watched.process.wait_ready(1)
 
 
+@pytest.mark.release
 def test_page_and_engine_see_the_same_weights(tmp_path: Path) -> None:
     """Else the page would look for functions of another kind in the store."""
     model = str(gpt2(tmp_path / "gpt2", n_embd=64, vocab_size=4200))  # so large that it is rounded

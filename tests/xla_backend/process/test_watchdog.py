@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import time
+from collections.abc import Callable, Collection
+from types import SimpleNamespace
 from typing import get_args, get_type_hints
 
 import pytest
@@ -41,56 +41,49 @@ def test_a_request_may_wait_for_what_is_made_in_the_background() -> None:
     assert waiting > patience.tracing_s + patience.compiling_s
 
 
-@pytest.fixture
-def ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "TICK_S", 0.01)
+def watch(
+    patch: pytest.MonkeyPatch,
+    allowed_s: Callable[[int], float | None],
+    *,
+    alive_at: Collection[int] = (),
+    tick_s: float = watchdog.TICK_S,
+) -> list[float]:
+    """A hundred ticks of a clock that only they move; returns what silences were reported.
 
-
-def watch(dog: Watchdog) -> threading.Thread:
-    thread = threading.Thread(target=dog.watch, daemon=True)
-    thread.start()
-    return thread
-
-
-def test_silence_that_lasts_too_long_is_told_once(ticks: None) -> None:
+    Args:
+        allowed_s: of the number of a tick.
+        alive_at: ticks that a sign of life comes before.
+        tick_s: what the clock says of each.
+    """
     reported: list[float] = []
-    thread = watch(Watchdog(lambda: 0.1, reported.append))
-    thread.join(10)
-    assert not thread.is_alive()
-    (silent_s,) = reported
-    assert silent_s > 0.1
+    tick = 0
+    dog = Watchdog(lambda: allowed_s(tick), reported.append)
+
+    def wait(_: float) -> bool:
+        nonlocal tick
+        tick += 1
+        if tick in alive_at:
+            dog.sign_of_life()
+        return tick > 100
+
+    dog._ending = SimpleNamespace(wait=wait)
+    patch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: tick * tick_s))
+    dog.watch()
+    return reported
 
 
-def test_signs_of_life_keep_it_quiet(ticks: None) -> None:
-    reported: list[float] = []
-    dog = Watchdog(lambda: 0.3, reported.append)
-    thread = watch(dog)
-    for _ in range(50):
-        dog.sign_of_life()
-        time.sleep(0.01)
-    dog.end()
-    thread.join(10)
-    assert reported == []
+def test_silence_that_lasts_too_long_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert watch(monkeypatch, lambda _: 1.6) == [2.0]
 
 
-def test_nothing_is_counted_while_nothing_is_waited_for(ticks: None) -> None:
-    allowed: list[float | None] = [None]
-    reported: list[float] = []
-    dog = Watchdog(lambda: allowed[0], reported.append)
-    thread = watch(dog)
-    time.sleep(0.3)
-    assert reported == []
-    allowed[0] = 0.1
-    thread.join(10)
-    assert reported[0] < 0.3, "the time before did not count"
+def test_signs_of_life_keep_it_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert watch(monkeypatch, lambda _: 1.6, alive_at=range(0, 200, 3)) == []
+
+
+def test_nothing_is_counted_while_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert watch(monkeypatch, lambda tick: None if tick < 50 else 0.6) == [1.0]
 
 
 def test_a_process_that_slept_itself_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The clock leaps an hour at each tick, as after a suspended machine; only ticks count.
-    leaps = iter(range(0, 36_000_000, 3600))
-    monkeypatch.setattr(watchdog, "TICK_S", 0.01)
-    monkeypatch.setattr(watchdog.time, "monotonic", lambda: float(next(leaps)))
-    reported: list[float] = []
-    dog = Watchdog(lambda: 0.1, reported.append)
-    watch(dog).join(10)
-    assert reported[0] == pytest.approx(0.12, abs=0.03)
+    """An hour passes at each tick, as on a machine that was suspended; only ticks count."""
+    assert watch(monkeypatch, lambda _: 2.5, tick_s=3600.0) == [3.0]

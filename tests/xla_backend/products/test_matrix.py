@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from xla_backend.products import foreign_calls, machine_code, product
+from xla_backend.products import foreign_calls, handler, machine_code, product
 from xla_backend.products.grouped import Grouped, Weights, rounded, stacked
 from xla_backend.products.matrix import Matrix
 
@@ -69,32 +67,9 @@ def test_products_are_those_of_the_numbers(number_format: str) -> None:
         )
 
 
-TRANSLATED: list[Any] = []
-"""Code that stays: a thread of XLA's may begin a task when the product that it was for is done."""
-
-
-class OlderProcessor(dict):
-    """What llvmlite says of a processor with 16 vector registers of 8 float32."""
-
-    def flatten(self) -> str:
-        return "+avx2,+fma,+f16c,-avx512f"
-
-
 @pytest.mark.parametrize("number_format", FORMATS)
-def test_a_processor_with_fewer_and_smaller_registers(
-    monkeypatch: pytest.MonkeyPatch, number_format: str
-) -> None:
-    """Its code runs here too: processors of today have all instructions of it."""
-    older = OlderProcessor(avx2=True, fma=True, f16c=True)
-    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: older)
-    monkeypatch.setattr(machine_code.llvm, "get_host_cpu_name", lambda: "haswell")
-    monkeypatch.setattr(product, "PRODUCT", "product_of_haswell_")
-    monkeypatch.setattr(product, "_products", {})
-    for name in ("vector_registers", "_engine"):
-        uncached = getattr(machine_code, name).__wrapped__
-        monkeypatch.setattr(machine_code, name, functools.cache(uncached))
-    TRANSLATED.append(machine_code._engine())  # noqa: SLF001 (what it translates goes with it)
-    assert machine_code.vector_registers() == (16, 8)
+@pytest.mark.usefixtures("older_processor")
+def test_a_processor_with_fewer_and_smaller_registers(number_format: str) -> None:
     own, numbers = weights(number_format, 600, 544)
     multiply = tf.function(matrix(own).multiply, jit_compile=True, autograph=False)
     for rows in (1, 3, 4, 6, 8, 13):
@@ -171,10 +146,11 @@ def test_matrices_of_one_input_are_stacked_as_they_are() -> None:
 
 
 def test_a_product_that_xla_refused_is_tried_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(product, "_products", {})
+    monkeypatch.setattr(handler, "_begun", {})
     monkeypatch.setattr(product, "PRODUCT", "product_of_another_")
-    taken = machine_code.address(product._module("int8"), "product_of_another_int8")  # noqa: SLF001 (XLA takes a name once)
-    foreign_calls.register("product_of_another_float32", taken)
+    taken = "product_of_another_int8"
+    module = product._module("int8", taken)  # noqa: SLF001 (XLA takes a name once)
+    foreign_calls.register("product_of_another_float32", machine_code.address(module, taken))
     own, numbers = weights("float32", 600, 544)
     with pytest.raises(RuntimeError, match="XLA refuses product_of_another_float32"):
         matrix(own).multiply(tf.zeros([1, 544]))

@@ -1,73 +1,57 @@
-"""Tests of `xla_backend.serving.settings`: variables, defaults, what is said of wrong ones."""
+"""What the service may be told: strings as `serve run` has them, and what is said of wrong ones."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import inspect
+from typing import Any
 
 import pytest
+from pydantic import ValidationError
+from ray.serve import Application
 
-from tests import gguf_files
-from xla_backend import InvalidRequest, ModelUnavailable
-from xla_backend.serving.settings import ServeSettings, open_registry
-
-
-def test_nothing_set_is_one_engine() -> None:
-    settings = ServeSettings.from_environment({})
-    assert settings == ServeSettings()
-    assert settings.autoscaling()["max_replicas"] == 1
+from xla_backend.serve_app import app
+from xla_backend.serving.settings import ServeSettings
 
 
-def test_every_variable_is_read() -> None:
-    settings = ServeSettings.from_environment(
-        {
-            "XLA_BACKEND_MODELS": "gpt2-stories, t5-stories",
-            "XLA_BACKEND_STORE": "/shared",
-            "XLA_BACKEND_MIN_REPLICAS": "2",
-            "XLA_BACKEND_MAX_REPLICAS": "9",
-            "XLA_BACKEND_TARGET_ONGOING": "2.5",
-            "XLA_BACKEND_MAX_ONGOING": "8",
-            "XLA_BACKEND_UPSCALE_DELAY_S": "5",
-            "XLA_BACKEND_DOWNSCALE_DELAY_S": "60",
-            "XLA_BACKEND_LOOK_BACK_S": "20",
-            "XLA_BACKEND_CORES": "4",
-            "XLA_BACKEND_MEMORY_LIMIT": "3GB",
-            "XLA_BACKEND_WEIGHTS": "int8",
-        }
+def test_nothing_told_is_one_engine() -> None:
+    settings = ServeSettings()
+    assert (settings.models, settings.min_replicas, settings.max_replicas) == ((), 1, 1)
+    assert settings.weights == "auto"
+
+
+def test_arguments_are_strings_on_the_command_line() -> None:
+    settings = ServeSettings.model_validate(
+        {"models": "gpt2-stories, t5-stories", "max_replicas": "4", "target_ongoing": "2.5"}
     )
-    assert settings == ServeSettings(
-        ("gpt2-stories", "t5-stories"), "/shared", 2, 9, 2.5, 8, 5.0, 60.0, 20.0, 4, "3GB", "int8"
-    )
-    least = ServeSettings.from_environment({"XLA_BACKEND_MIN_REPLICAS": "3"})
-    assert least.max_replicas == 3
+    assert settings.models == ("gpt2-stories", "t5-stories")
+    assert (settings.max_replicas, settings.target_ongoing) == (4, 2.5)
+
+
+def test_weights_are_those_of_the_variable_if_nothing_else_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XLA_BACKEND_WEIGHTS", "int8")
+    assert ServeSettings().weights == "int8"
+    assert ServeSettings(weights="float32").weights == "float32"
 
 
 @pytest.mark.parametrize(
-    ("variables", "sentence"),
+    ("arguments", "said"),
     [
-        ({"MIN_REPLICAS": "two"}, "MIN_REPLICAS must be a whole number of at least 1, not 'two'"),
-        ({"MAX_ONGOING": "0"}, "MAX_ONGOING must be a whole number of at least 1, not '0'"),
-        ({"TARGET_ONGOING": "nan"}, "TARGET_ONGOING must be a number of at least 0.1"),
-        ({"MEMORY_LIMIT": "much"}, "MEMORY_LIMIT: "),
-        ({"WEIGHTS": "int7"}, "XLA_BACKEND_WEIGHTS. are kept as auto, .* not as 'int7'"),
-        ({"MIN_REPLICAS": "3", "MAX_REPLICAS": "2"}, "MAX_REPLICAS .2. must be at least"),
+        ({"min_replicas": "two"}, "min_replicas"),
+        ({"max_ongoing": "0"}, "greater than or equal to 1"),
+        ({"memory_limit": "much"}, "'much'"),
+        ({"weights": "int7"}, "not as 'int7'"),
+        ({"min_replicas": 3, "max_replicas": 2}, "max_replicas must be at least min_replicas"),
+        ({"model": "gpt2-stories"}, "Extra inputs are not permitted"),
     ],
 )
-def test_a_wrong_variable_is_refused_in_a_sentence(
-    variables: dict[str, str], sentence: str
-) -> None:
-    with pytest.raises(InvalidRequest, match=sentence):
-        ServeSettings.from_environment({f"XLA_BACKEND_{k}": v for k, v in variables.items()})
+def test_wrong_arguments_are_refused(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        ServeSettings.model_validate(arguments)
 
 
-def test_only_named_models_can_be_downloaded_and_folders_only_where_one_is_named(
-    tmp_path: Path,
-) -> None:
-    named = open_registry(("gpt2-stories", "someone/model"))
-    assert [info.name for info in named.list() if info.source == "hub"] == ["someone/model"]
-    with pytest.raises(ModelUnavailable):
-        named.locate(str(tmp_path))
-
-
-def test_a_service_may_offer_a_gguf_file(tmp_path: Path) -> None:
-    path = gguf_files.write(tmp_path / "model.gguf", "llama")
-    assert open_registry((str(path),)).locate(str(path)).folder == path
+def test_ray_serve_finds_out_how_to_check_them() -> None:
+    [parameter] = inspect.signature(app).parameters.values()
+    assert parameter.annotation is ServeSettings
+    assert isinstance(app(ServeSettings(min_replicas=2, max_replicas=3)), Application)

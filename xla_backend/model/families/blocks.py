@@ -19,7 +19,6 @@ and to attention a further text is only H further heads.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
@@ -231,89 +230,6 @@ def attend_causally(
         [lambda: attend(0, length), lambda: in_halves(attend), lambda: in_halves(attend_in_chunks)],
     )
     return tf.ensure_shape(attended, [None, q.shape[0] * q.shape[2]])
-
-
-def attend_chunk(
-    q: tf.Tensor,
-    parts: Sequence[KeysValues],
-    biases: Sequence[tf.Tensor],
-    score_cap: float | None = None,
-) -> tf.Tensor:
-    """`attend_all` of the positions of a chunk: to those before it, and to those of its own.
-
-    These parts are not made one array first: that would copy what is before, in every layer.
-
-    Args:
-        q: queries, scaled, `[H, Q, D]`: of the whole chunk, or of its last token alone.
-        parts: keys and values `[H, S, D]` each, with any S. Heads as for `attend_all`.
-        biases: which of them the queries see; broadcastable to `[Q, S]` each.
-        score_cap: see `soft_cap`.
-
-    Returns:
-        `[Q, H * D]`.
-    """
-    heads, kv_heads, size = q.shape[0], parts[0].keys.shape[0], q.shape[2]
-    queries = tf.shape(q)[1]
-    shared = tf.reshape(q, [kv_heads, -1, size])  # as in `attend_all`
-
-    def scores(keys: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-        of_heads = tf.matmul(shared, keys, transpose_b=True)
-        of_heads = tf.reshape(of_heads, [heads, queries, tf.shape(keys)[1]])
-        return soft_cap(of_heads, score_cap) + bias
-
-    def weighted_sum(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-        of_heads = tf.reshape(weights, [kv_heads, -1, tf.shape(values)[1]])
-        return tf.reshape(tf.matmul(of_heads, values), [heads, queries, size])
-
-    of_parts = [scores(part.keys, bias) for part, bias in zip(parts, biases, strict=True)]
-    highest = functools.reduce(
-        tf.maximum, (tf.reduce_max(each, axis=-1, keepdims=True) for each in of_parts)
-    )
-    weights = [tf.exp(each - highest) for each in of_parts]
-    attended = sum(
-        weighted_sum(each, part.values) for each, part in zip(weights, parts, strict=True)
-    )
-    attended /= sum(tf.reduce_sum(each, axis=-1, keepdims=True) for each in weights)
-    return tf.reshape(tf.transpose(attended, [1, 0, 2]), [queries, heads * size])
-
-
-class ChunkMask(NamedTuple):
-    """The biases of scores in a chunk of new positions.
-
-    Attributes:
-        of_kept: broadcastable to `[C, S]`. of_own: `[C, C]`.
-    """
-
-    of_kept: tf.Tensor
-    of_own: tf.Tensor
-
-    @classmethod
-    def after(
-        cls, kept: tf.Tensor, positions: tf.Tensor, length: tf.Tensor, window: int | None = None
-    ) -> ChunkMask:
-        """Of positions `[C]` behind so many kept ones, the first of S = length slots.
-
-        Each sees what is before it and itself; with a window, only the nearest so many.
-        """
-        slots = tf.range(length)[None]
-        distances = positions[:, None] - positions
-        is_kept, is_before = slots < kept, distances >= 0
-        if window is not None:
-            is_kept &= positions[:, None] - slots < window
-            is_before &= distances < window
-        return cls(tf.where(is_kept, 0.0, MASKED), tf.where(is_before, 0.0, MASKED))
-
-    def at(self, place: tf.Tensor) -> ChunkMask:
-        """Of one position of the chunk alone."""
-        return ChunkMask(
-            self.of_kept if self.of_kept.shape[0] == 1 else row(self.of_kept, place),
-            row(self.of_own, place),
-        )
-
-
-def of_one_beam(kv_cache: KeysValues) -> KeysValues:
-    """The KV cache of texts with one beam, `[G, N, 1, D]`, without that axis."""
-    return KeysValues(*(tf.squeeze(x, axis=2) for x in kv_cache))
 
 
 def row(x: tf.Tensor, place: tf.Tensor, axis: int = 0) -> tf.Tensor:

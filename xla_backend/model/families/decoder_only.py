@@ -1,20 +1,17 @@
 """Decoder-only models: GPT-2 and OPT.
 
-Knows their checkpoints and their forward pass: the prompt at once (`prefill`), then token by token
-(`step`), or a prompt chunk by chunk behind positions that are kept (`extend`). `padded_length` is
-the number of slots for the prompt; those of its padding are masked, left of a prompt that runs at
-once, right of one that grows. Positions count from the first real token. Must not know how tokens
-are selected. Axes: see `blocks`; C the positions of a chunk.
+Knows their checkpoints and their forward pass: a padded prompt at once (`prefill`), then token by
+token (`step`); or any tokens over blocks of KV memory (`run`). `padded_length` is the number of
+slots for the prompt; those of its padding, on the left, are masked. Positions count from the first
+real token. Must not know how tokens are selected. Axes: see `blocks`.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 from transformers import GPT2Config, OPTConfig, PretrainedConfig
 
@@ -22,14 +19,14 @@ from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (
     MASKED,
     CausalMask,
-    ChunkMask,
     KeysValues,
     Linear,
     Norm,
     Repeated,
     WeightReader,
 )
-from xla_backend.model.families.model import Chunk, Prefilled
+from xla_backend.model.families.model import Prefilled
+from xla_backend.products.attention import attend, in_blocks
 from xla_backend.products.matrix import Matrix
 
 
@@ -69,56 +66,14 @@ class Context(NamedTuple):
         return tf.where((slots >= 0) & (slots < self.length[:, None]), 0.0, MASKED)
 
 
-class GrowingPrompt:
-    """A prompt of a decoder-only model: padded on the left, or behind positions that are kept.
+class PaddedPrompt:
+    """The prompt of a decoder-only model, padded on the left.
 
     Attributes:
         layers: one each.
     """
 
     layers: tuple[Any, ...]
-
-    @property
-    @abstractmethod
-    def vocabulary_size(self) -> int:
-        """V, the number of logits."""
-
-    @abstractmethod
-    def empty_kv_cache(self, batch_size: int, num_beams: int, length: int) -> list[KeysValues]:
-        """See `Model.empty_kv_cache`."""
-
-    def extend_specs(self) -> list[Any]:
-        """See `GrowingModel.extend_specs`."""
-        scalar = tf.TensorSpec([], tf.int32)
-        return [tf.TensorSpec([None], tf.int32), scalar, scalar, self._prompt_specs()]
-
-    def chunk_structure(self) -> Chunk:
-        """See `GrowingModel.chunk_structure`."""
-        return Chunk(0, [KeysValues(0, 0) for _ in self.layers])
-
-    def prefilled_specs(self) -> Prefilled:
-        """See `GrowingModel.prefilled_specs`."""
-        size, number = self.vocabulary_size, tf.TensorSpec([1], tf.int32)
-        return Prefilled(
-            logits=tf.TensorSpec([1, size]),
-            seen=tf.TensorSpec([1, size], tf.bool),
-            context=Context(number, number, self._prompt_specs()),
-        )
-
-    def prefilled(
-        self, token_ids: Sequence[int], prompt: list[KeysValues], logits: tf.Tensor
-    ) -> Prefilled:
-        """See `GrowingModel.prefilled`."""
-        seen = np.zeros([1, self.vocabulary_size], bool)
-        seen[:, token_ids] = True
-        context = Context(tf.constant([0]), tf.constant([len(token_ids)]), prompt)
-        return Prefilled(logits, tf.constant(seen), context)
-
-    def _prompt_specs(self) -> list[KeysValues]:
-        with tf.Graph().as_default():  # nothing is allocated
-            shapes = [kv.keys.shape for kv in self.empty_kv_cache(1, 1, 1)]
-        arrays = [tf.TensorSpec([heads, None, size]) for heads, _, _, size in shapes]
-        return [KeysValues(array, array) for array in arrays]
 
     def input_specs(self) -> list[tf.TensorSpec]:
         """Token ids `[S]` and how many of them are padding, both int32."""
@@ -139,7 +94,7 @@ class GrowingPrompt:
 
 
 @dataclass(frozen=True)
-class DecoderOnly(GrowingPrompt):
+class DecoderOnly(PaddedPrompt):
     """A GPT-2 or OPT model over its weights.
 
     Attributes:
@@ -208,39 +163,35 @@ class DecoderOnly(GrowingPrompt):
         x, kv = block(self.layers[-1], x, padding, only_last_position=True)
         prompt.append(kv)
         return Prefilled(
-            logits=self._logits(x),
+            logits=self.logits(x),
             seen=blocks.occurring(token_ids, slots >= padding, self.vocabulary_size),
             context=Context(padding[None], (length - padding)[None], prompt),
         )
 
-    def extend(
-        self, token_ids: tf.Tensor, kept: tf.Tensor, count: tf.Tensor, prompt: list[KeysValues]
-    ) -> Chunk:
-        """Runs further tokens of a prompt; see `GrowingModel.extend`."""
-        positions, last = kept + tf.range(tf.shape(token_ids)[0]), count - 1
-        chunk = ChunkMask.after(kept, positions, tf.shape(prompt[0].keys)[1])
+    @property
+    def kv_sizes(self) -> list[tuple[int, int]]:
+        """See `PooledModel.kv_sizes`."""
+        size = self.layers[0].qkv.matrix.shape[0] // self.heads
+        return [(self.heads, size) for _ in self.layers]
+
+    def run(self, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
+        """Runs tokens over blocks of KV memory; see `PooledModel.run`."""
 
         def block(
-            layer: Layer,
-            x: tf.Tensor,
-            prompt: KeysValues,
-            mask: ChunkMask,
-            last: tf.Tensor | None = None,
-        ) -> tuple[tf.Tensor, KeysValues]:
+            layer: Layer, x: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor, of_layer: tf.Tensor
+        ) -> tf.Tensor:
             def attention(q: tf.Tensor, kv: KeysValues) -> tuple[tf.Tensor, KeysValues]:
-                q, k, v = (blocks.split_heads(x, self.heads) for x in (q, *kv))
-                own = KeysValues(k, v)
-                return blocks.attend_chunk(q, [prompt, own], mask), own
+                operands = (q, *kv, places, blocks, of_layer)
+                attended = attend(*operands, heads=self.heads, kv_heads=self.heads, score_cap=None)
+                return attended, kv
 
-            return self._block(layer, x, attention, last)
+            return self._block(layer, x, attention)[0]
 
         each = Repeated(block)
-        x, own = self._embed(token_ids, positions), []
-        for layer, of_prompt in zip(self.layers[:-1], prompt, strict=False):
-            x, kv = each(layer, x, of_prompt, chunk)
-            own.append(kv)
-        x, kv = block(self.layers[-1], x, prompt[-1], chunk.at(last), last)
-        return Chunk(self._logits(x), [*own, kv])
+        x = self._embed(token_ids, tf.maximum(places[:, 1], 0))
+        for layer, of_layer in zip(self.layers, in_blocks(self.kv_sizes), strict=True):
+            x = each(layer, x, places, blocks, of_layer)
+        return x
 
     def step(
         self,
@@ -282,32 +233,7 @@ class DecoderOnly(GrowingPrompt):
         for layer, of_prompt, cached in zip(self.layers, prompt, kv_cache, strict=True):
             x, current = each(layer, x, of_prompt, prompt_bias, cached, kv_cache_bias)
             all_current.append(current)
-        return self._logits(blocks.batch_first(x, batch_size)), all_current
-
-    def verify(
-        self, token_ids: tf.Tensor, index: tf.Tensor, context: Context, kv_cache: list[KeysValues]
-    ) -> tuple[tf.Tensor, list[KeysValues]]:
-        """Runs the current token and drafts behind it; see `GrowingModel.verify`."""
-        places = index + tf.range(token_ids.shape[0])
-        mask = ChunkMask.after(index, places, tf.shape(kv_cache[0].keys)[1])
-
-        def block(
-            layer: Layer, x: tf.Tensor, before: list[KeysValues], biases: list[tf.Tensor]
-        ) -> tuple[tf.Tensor, KeysValues]:
-            def attention(q: tf.Tensor, kv: KeysValues) -> tuple[tf.Tensor, KeysValues]:
-                q, k, v = (blocks.split_heads(x, self.heads) for x in (q, *kv))
-                own = KeysValues(k, v)
-                return blocks.attend_chunk(q, [*before, own], biases), own
-
-            return self._block(layer, x, attention)
-
-        each = Repeated(block)
-        x, all_own = self._embed(token_ids, context.length + places), []
-        for layer, of_prompt, cached in zip(self.layers, context.prompt, kv_cache, strict=True):
-            before = [of_prompt, blocks.of_one_beam(cached)]
-            x, own = each(layer, x, before, [context.bias(), *mask])
-            all_own.append(own)
-        return self._logits(x), all_own
+        return self.logits(blocks.batch_first(x, batch_size)), all_current
 
     def empty_kv_cache(self, batch_size: int, num_beams: int, length: int) -> list[KeysValues]:
         """See `Model.empty_kv_cache`."""
@@ -341,7 +267,8 @@ class DecoderOnly(GrowingPrompt):
         x += layer.down(blocks.ACTIVATIONS[self.activation](layer.up(normed)))
         return (x if self.pre_norm else layer.feed_forward_norm(x)), kv
 
-    def _logits(self, x: tf.Tensor) -> tf.Tensor:
+    def logits(self, x: tf.Tensor) -> tf.Tensor:
+        """See `PooledModel.logits`."""
         if self.final_norm is not None:
             x = self.final_norm(x)
         if self.project_out is not None:

@@ -5,7 +5,7 @@ Knows the shapes of arguments and results. Must not know any architecture. Axes:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import tensorflow as tf
@@ -26,25 +26,6 @@ class Prefilled(NamedTuple):
     logits: tf.Tensor
     seen: tf.Tensor
     context: Any
-
-
-class Chunk(NamedTuple):
-    """The result of running a chunk of a prompt, C positions.
-
-    Attributes:
-        logits: of the token after its last one, `[1, V]`.
-        kv: keys and values of its positions, `[H, C, D]` a layer.
-    """
-
-    logits: tf.Tensor
-    kv: list[KeysValues]
-
-
-def as_batch(prefilled: Sequence[Prefilled]) -> Prefilled:
-    """Concatenates the results of several prompts into one for a batch."""
-    if len(prefilled) == 1:
-        return prefilled[0]
-    return tf.nest.map_structure(lambda *x: tf.concat(x, axis=0), *prefilled)
 
 
 class Model(Protocol):
@@ -105,55 +86,30 @@ class Model(Protocol):
 
 
 @runtime_checkable
-class GrowingModel(Model, Protocol):
-    """A model that can run several positions at once behind those that are known.
+class PooledModel(Model, Protocol):
+    """A decoder-only model that runs any tokens of any rows in one call, over blocks of KV memory.
 
-    So a prompt can also run in chunks, each behind what is kept of those before it, and drafts of
-    the next tokens can be verified in one pass.
+    So one compiled function serves every length of prompt and text: the next tokens of several
+    rows, a chunk of one row's prompt, or a token and drafts behind it.
 
-    A position's keys and values depend on the tokens up to it alone, not on the slot where they
-    lie: so they serve every prompt that begins with the same tokens.
+    Attributes:
+        kv_sizes: of each layer, the number of heads of keys and their size.
     """
 
-    def extend_specs(self) -> list[Any]:
-        """The arguments of `extend`: a None is C, or the slots S."""
+    @property
+    def kv_sizes(self) -> list[tuple[int, int]]: ...
 
-    def extend(
-        self, token_ids: tf.Tensor, kept: tf.Tensor, count: tf.Tensor, prompt: list[KeysValues]
-    ) -> Chunk:
-        """Runs further tokens of a prompt.
+    def run(self, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
+        """Runs tokens, and writes their keys and values into their rows' blocks.
 
         Args:
-            token_ids: `[C]` int32.
-            kept: scalar int32, the positions before them, whose keys and values are known.
-            count: scalar int32, how many of the tokens are the prompt's; what the others give
-                means nothing.
-            prompt: keys and values `[H, S, D]` a layer, of which the first `kept` slots are read.
-        """
-
-    def verify(
-        self, token_ids: tf.Tensor, index: tf.Tensor, context: Any, kv_cache: list[KeysValues]
-    ) -> tuple[tf.Tensor, list[KeysValues]]:
-        """Runs the current token of one text and drafts of those after it, in one pass.
-
-        Args:
-            token_ids: `[C]` int32, the current token first.
-            index: scalar int32, its place among the new ones.
-            context: from `prefill`, for one text.
-            kv_cache: as for `step`, of one beam; its first `index` places are read.
+            token_ids: `[T]` int32.
+            places: `[T, 2]` int32, the row and the position of each; see `attention.attend`.
+            blocks: `[R, M]` int64, the addresses of each row's blocks.
 
         Returns:
-            Logits `[C, V]`, of the token after each, and their keys and values, `[H, C, D]` a
-            layer, for the places from `index` on of `kv_cache`.
+            The last hidden state of each, `[T, E]`.
         """
 
-    def chunk_structure(self) -> Chunk:
-        """A nest of the same structure as the result of `extend`, with any leaves."""
-
-    def prefilled_specs(self) -> Prefilled:
-        """The result of `prefill` as `tf.TensorSpec`s, a None for the slots."""
-
-    def prefilled(
-        self, token_ids: Sequence[int], prompt: list[KeysValues], logits: tf.Tensor
-    ) -> Prefilled:
-        """What `prefill` returns, of a prompt all of whose positions are kept, from slot 0 on."""
+    def logits(self, x: tf.Tensor) -> tf.Tensor:
+        """The logits of the tokens that follow hidden states: `[n, E] -> [n, V]`."""

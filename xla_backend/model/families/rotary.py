@@ -1,10 +1,10 @@
 """Decoders with rotary positions: Llama, Mistral, Qwen, Gemma, SmolLM and Granite.
 
-Knows the forward pass of what `checkpoints.rotary_form` describes: the prompt at once (`prefill`),
-padded on the left, then token by token (`step`), or a prompt chunk by chunk behind positions that
-are kept (`extend`). Must not know which architecture it is, nor how
-tokens are selected. Axes: see `blocks`; here H are the heads of keys and values, each of which R
-neighbouring heads of queries share, so that keys and values are never repeated in memory.
+Knows the forward pass of what `checkpoints.rotary_form` describes: a padded prompt at once
+(`prefill`), then token by token (`step`); or any tokens over blocks of KV memory (`run`). Must not
+know which architecture it is, nor how tokens are selected. Axes: see `blocks`; here H are the heads
+of keys and values, each of which R neighbouring heads of queries share, so that keys and values are
+never repeated in memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (
     MASKED,
     CausalMask,
-    ChunkMask,
     FeedForward,
     KeysValues,
     Linear,
@@ -29,8 +28,9 @@ from xla_backend.model.families.blocks import (
     Repeated,
     WeightReader,
 )
-from xla_backend.model.families.decoder_only import Context, GrowingPrompt
-from xla_backend.model.families.model import Chunk, Prefilled
+from xla_backend.model.families.decoder_only import Context, PaddedPrompt
+from xla_backend.model.families.model import Prefilled
+from xla_backend.products.attention import attend, in_blocks
 from xla_backend.products.matrix import Matrix
 
 
@@ -56,7 +56,7 @@ class Rotation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rotary(GrowingPrompt):
+class Rotary(PaddedPrompt):
     """A rotary decoder over its weights.
 
     Attributes:
@@ -160,46 +160,49 @@ class Rotary(GrowingPrompt):
         x, kv = block(self.layers[-1], x, rotation, mask, only_last_position=True)
         prompt.append(kv)
         return Prefilled(
-            logits=self._logits(x),
+            logits=self.logits(x),
             seen=blocks.occurring(token_ids, slots >= padding, self.vocabulary_size),
             context=Context(padding[None], (length - padding)[None], prompt),
         )
 
-    def extend(
-        self, token_ids: tf.Tensor, kept: tf.Tensor, count: tf.Tensor, prompt: list[KeysValues]
-    ) -> Chunk:
-        """Runs further tokens of a prompt; see `GrowingModel.extend`."""
-        positions, last = kept + tf.range(tf.shape(token_ids)[0]), count - 1
-        rotations, slots = self._rotations(positions), tf.shape(prompt[0].keys)[1]
-        masks = {
-            window: ChunkMask.after(kept, positions, slots, window) for window in self._windows
-        }
+    @property
+    def kv_sizes(self) -> list[tuple[int, int]]:
+        """See `PooledModel.kv_sizes`."""
+        return [(self.form.kv_heads, self.form.head_size) for _ in self.layers]
+
+    def run(self, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
+        """Runs tokens over blocks of KV memory; see `PooledModel.run`."""
+        rotations = self._rotations(tf.maximum(places[:, 1], 0))
+        form = self.form
 
         def block(
             layer: Layer,
             x: tf.Tensor,
             rotation: Rotation,
-            prompt: KeysValues,
-            mask: ChunkMask,
-            last: tf.Tensor | None = None,
-        ) -> tuple[tf.Tensor, KeysValues]:
-            q, k, v = (_swap(y) for y in self._attention_inputs(layer, x, rotation))
-            kv = KeysValues(k, v)
-            if last is not None:
-                q, x, mask = blocks.row(q, last, axis=1), blocks.row(x, last), mask.at(last)
-            attended = blocks.attend_chunk(q, [prompt, kv], mask, self.form.score_cap)
-            return self._finish(layer, x, attended), kv
+            places: tf.Tensor,
+            blocks: tf.Tensor,
+            of_layer: tf.Tensor,
+        ) -> tf.Tensor:
+            q, k, v = (
+                tf.reshape(y, [-1, y.shape[1] * y.shape[2]])
+                for y in self._attention_inputs(layer, x, rotation)
+            )
+            attended = attend(
+                *(q, k, v, places, blocks, of_layer),
+                heads=form.heads,
+                kv_heads=form.kv_heads,
+                score_cap=form.score_cap,
+            )
+            return self._finish(layer, x, attended)
 
         each = Repeated(block)
-        x, own = self._embed(token_ids), []
-        for layer, form, of_prompt in zip(self.layers[:-1], self.form.layers, prompt, strict=False):
-            rotation = rotations[form.inverse_frequencies]
-            x, kv = each(layer, x, rotation, of_prompt, masks[form.window])
-            own.append(kv)
-        form = self.form.layers[-1]
-        rotation = rotations[form.inverse_frequencies]
-        x, kv = block(self.layers[-1], x, rotation, prompt[-1], masks[form.window], last)
-        return Chunk(self._logits(x), [*own, kv])
+        x = self._embed(token_ids)
+        windows = [of_layer.window for of_layer in form.layers]
+        for layer, of_layer, place in zip(
+            self.layers, form.layers, in_blocks(self.kv_sizes, windows), strict=True
+        ):
+            x = each(layer, x, rotations[of_layer.inverse_frequencies], places, blocks, place)
+        return x
 
     def step(
         self,
@@ -260,43 +263,7 @@ class Rotary(GrowingPrompt):
             rotation = rotations[form.inverse_frequencies]
             x, current = each(layer, x, rotation, tuple(keys_values), biases[form.window])
             all_current.append(current)
-        return self._logits(blocks.batch_first(x, batch_size)), all_current
-
-    def verify(
-        self, token_ids: tf.Tensor, index: tf.Tensor, context: Context, kv_cache: list[KeysValues]
-    ) -> tuple[tf.Tensor, list[KeysValues]]:
-        """Runs the current token and drafts behind it; see `GrowingModel.verify`."""
-        places, new = index + tf.range(token_ids.shape[0]), tf.shape(kv_cache[0].keys)[1]
-        rotations = self._rotations(context.length + places)
-        biases = {}
-        for window in self._windows:
-            of_prompt = context.bias()
-            if window is not None:
-                of_prompt += tf.where(context.distances(places) < window, 0.0, MASKED)
-            biases[window] = [of_prompt, *ChunkMask.after(index, places, new, window)]
-
-        def block(
-            layer: Layer,
-            x: tf.Tensor,
-            rotation: Rotation,
-            before: list[KeysValues],
-            biases: list[tf.Tensor],
-        ) -> tuple[tf.Tensor, KeysValues]:
-            q, k, v = (_swap(y) for y in self._attention_inputs(layer, x, rotation))
-            own = KeysValues(k, v)
-            attended = blocks.attend_chunk(q, [*before, own], biases, self.form.score_cap)
-            return self._finish(layer, x, attended), own
-
-        each = Repeated(block)
-        x, all_own = self._embed(token_ids), []
-        for layer, form, of_prompt, cached in zip(
-            self.layers, self.form.layers, context.prompt, kv_cache, strict=True
-        ):
-            rotation = rotations[form.inverse_frequencies]
-            before = [of_prompt, blocks.of_one_beam(cached)]
-            x, own = each(layer, x, rotation, before, biases[form.window])
-            all_own.append(own)
-        return self._logits(x), all_own
+        return self.logits(blocks.batch_first(x, batch_size)), all_current
 
     def empty_kv_cache(self, batch_size: int, num_beams: int, length: int) -> list[KeysValues]:
         """See `Model.empty_kv_cache`."""
@@ -350,7 +317,8 @@ class Rotary(GrowingPrompt):
         y = norm(y) if norm else y
         return y if self.form.residual_scale == 1.0 else y * self.form.residual_scale
 
-    def _logits(self, x: tf.Tensor) -> tf.Tensor:
+    def logits(self, x: tf.Tensor) -> tf.Tensor:
+        """See `PooledModel.logits`."""
         logits = self.head.multiply(self.final_norm(x))
         if self.form.logit_scale != 1.0:
             logits *= self.form.logit_scale

@@ -1,0 +1,60 @@
+"""llama.cpp over a GGUF file: its server in this process, without HTTP or with it.
+
+`python -m benchmarks.contenders.llama_cpp FILE SLOTS CONTEXT` prints the address at which it serves
+OpenAI's protocol, and serves until it is ended.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import xllamacpp
+
+from benchmarks.contenders import THREADS, Request
+
+
+class Model:
+    """One request at a time."""
+
+    libraries = ("xllamacpp",)
+
+    def __init__(self, folder: Path, work: Path, weights: str) -> None:
+        """Loads the file of these weights in the checkpoint's `gguf/`."""
+        self._server = server(folder / "gguf" / f"{weights}.gguf", slots=1, context=1024)
+
+    def generate(self, request: Request) -> list[int]:
+        """The new tokens, greedy; no prefix is cached. Which they are, it does not tell."""
+        if request.num_beams > 1:
+            raise ValueError("it has no beam search")
+        answer = self._server.handle_completions(
+            {
+                "prompt": list(request.ids),
+                "n_predict": request.new_tokens,
+                "temperature": 0.0,
+                "top_k": 1,
+                "ignore_eos": True,
+                "cache_prompt": False,
+            }
+        )
+        return [-1] * answer["usage"]["completion_tokens"]
+
+
+def server(file: Path, slots: int, context: int) -> xllamacpp.Server:
+    """The server, with so many rows of so many tokens each."""
+    if not file.exists():
+        raise FileNotFoundError(f"there is no {file.name} of this checkpoint")
+    parameters = xllamacpp.CommonParams()
+    parameters.model.path = str(file)
+    parameters.n_ctx = slots * context
+    parameters.n_parallel = slots
+    parameters.cont_batching = True
+    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = THREADS
+    return xllamacpp.Server(parameters)
+
+
+if __name__ == "__main__":
+    running = server(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    print(running.listening_address, flush=True)
+    signal.pause()

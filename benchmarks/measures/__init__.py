@@ -1,0 +1,1 @@
+"""The measures, one module each: `OPTIONS` and `measure(options)`, as `harness` describes."""

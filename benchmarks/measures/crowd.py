@@ -1,0 +1,85 @@
+"""A crowd at `/v1`: clients that come a given time apart, beside llama.cpp with a slot for each.
+
+Every client asks SmolLM2 for another story of so many tokens, whose end is forbidden. The first
+round meets an empty store and the functions that a start makes; the later ones come when nothing
+is left to compile, the servers in turn, and count with their medians.
+"""
+
+from __future__ import annotations
+
+import statistics
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from benchmarks.client import Answer, Client, ask_all
+from benchmarks.harness import Row, in_turn
+from benchmarks.servers import LLAMA_CPP_MISSING, llama_cpp, settle, this_app
+from xla_backend.checkpoints.models import PACKAGED_MODEL
+
+OPTIONS = {"clients": 16, "gap_ms": 150.0, "new_tokens": 100, "rounds": 3}
+CONTEXT = 512
+ENGINE, PEER = "this engine", "llama.cpp"
+SUBJECTS = "a dog,the sea,a clock,two sisters,a bridge,rain,a thief,an old map,bread,the moon"
+ANY_LENGTH = {"logit_bias": {"2": -100}, "temperature": 0.0}
+"""Options that forbid SmolLM2's end of a text."""
+
+
+@dataclass(frozen=True)
+class Wave:
+    """What clients saw of a server in one round: seconds, and tokens/s of all of them together."""
+
+    ttft_s: float
+    longest_ttft_s: float
+    tpot_s: float
+    rate: float
+
+    @classmethod
+    def of(cls, answers: list[Answer], wall_s: float) -> Wave:
+        """From the answers and the seconds for all of them."""
+        waits = [answer.ttft_s for answer in answers]
+        return cls(
+            statistics.median(waits),
+            max(waits),
+            statistics.median(answer.tpot_s for answer in answers),
+            sum(answer.tokens for answer in answers) / wall_s,
+        )
+
+
+def measure(options: Namespace) -> Iterator[Row | str]:
+    """A row for each server's first round, and for the later ones."""
+    clients: int = options.clients
+    with this_app("--models", PACKAGED_MODEL) as url, llama_cpp(clients, CONTEXT) as peer_url:
+        settle(url)
+
+        def wave(name: str, address: str) -> Wave:
+            client = Client(address, PACKAGED_MODEL)
+            more = ANY_LENGTH | {"max_tokens": options.new_tokens}
+            asks = [partial(client.chat, story(number), **more) for number in range(clients)]
+            answers = ask_all(asks, options.gap_ms / 1000)
+            if name == ENGINE:
+                settle(url)
+            return Wave.of(*answers)
+
+        addresses = {ENGINE: url} | ({PEER: peer_url} if peer_url else {})
+        waves = {name: partial(wave, name, address) for name, address in addresses.items()}
+        for title, rounds in (("first", 1), ("later", options.rounds)):
+            for name, found in in_turn(waves, rounds).items():
+                yield {
+                    "server": name,
+                    "rounds": title,
+                    "TTFT median, s": statistics.median(each.ttft_s for each in found),
+                    "largest, s": statistics.median(each.longest_ttft_s for each in found),
+                    "TPOT median, ms": 1000 * statistics.median(each.tpot_s for each in found),
+                    "tokens/s": statistics.median(each.rate for each in found),
+                }
+    if not peer_url:
+        yield LLAMA_CPP_MISSING
+
+
+def story(number: int) -> list[dict[str, str]]:
+    """Messages that ask for a story, for each number another one."""
+    subjects = SUBJECTS.split(",")
+    subject = f"{subjects[number % len(subjects)]} in the year {1900 + number}"
+    return [{"role": "user", "content": f"Tell me a story about {subject}."}]

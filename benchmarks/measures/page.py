@@ -1,0 +1,141 @@
+"""The page in a browser: start of `app.py`, bytes of a visit, and click to first text.
+
+Chromium runs on the same machine as the engine and caches nothing between visits. The page is
+usable when Generate is enabled and shows a prediction. The click is one for a compiled shape; the
+time to the first token at `/v1` for the same request says what of it is not the page's.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import time
+from argparse import Namespace
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import httpx2
+from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Error as PlaywrightError
+
+from benchmarks.client import Client
+from benchmarks.harness import MeasureFailed, Row
+from benchmarks.servers import settle, this_app
+from xla_backend.checkpoints.models import DEFAULT_MODEL, PACKAGED_MODEL
+
+OPTIONS = {"rounds": 5}
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+ARGUMENTS += ["--disable-background-networking", "--disable-component-update"]
+PATIENCE_MS = 90_000
+PROMPT = "Once upon a time there was a little fox"
+QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+
+# Timed in the browser, so the driver's time is not included.
+_USABLE = """() => new Promise((resolve) => {
+  const look = () => {
+    const button = document.getElementById("generate");
+    const isThere = document.querySelector("#prediction .prediction-key");
+    if (button && !button.disabled && isThere) resolve(performance.now() / 1000);
+    else requestAnimationFrame(look);
+  };
+  look();
+})"""
+# The text before may stay until the new one begins: the first text is one that differs from it.
+_CLICK = """() => new Promise((resolve) => {
+  const read = () => document.querySelector("#story .story-new")?.textContent.trim() ?? "";
+  const [before, start] = [read(), performance.now()];
+  const seen = new MutationObserver(() => {
+    const text = read();
+    if (!text || text === before) return;
+    seen.disconnect();
+    resolve((performance.now() - start) / 1000);
+  });
+  seen.observe(document.getElementById("story"),
+    {childList: true, subtree: true, characterData: true});
+  document.getElementById("generate").click();
+})"""
+
+
+def measure(options: Namespace) -> Iterator[Row]:
+    """A row for each time and size."""
+    for model in (DEFAULT_MODEL, PACKAGED_MODEL):
+        started: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        for _ in range(options.rounds):
+            with tempfile.TemporaryDirectory() as store:
+                for filled in ("empty", "filled"):
+                    started[filled].append(_start(model, store))
+        for filled, times in started.items():
+            served, answered = zip(*times, strict=True)
+            yield _row(f"{model}, store {filled}: start to page, s", served)
+            yield _row(f"{model}, store {filled}: start to first answer, s", answered)
+    with this_app("--models", DEFAULT_MODEL) as url, sync_playwright() as playwright:
+        settle(url)
+        try:
+            path = next(filter(None, map(shutil.which, BROWSERS)), None)
+            browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        except PlaywrightError as error:
+            raise MeasureFailed(
+                "no browser: install Chromium (apt-get install chromium)"
+            ) from error
+        visits = [_visit(browser, url) for _ in range(options.rounds + 1)][1:]
+        requests, megabytes, usable = zip(*visits, strict=True)
+        yield _row("requests of a visit", requests)
+        yield _row("bytes of a visit, MB", megabytes)
+        yield _row("visit to usable, s", usable)
+        yield _row("click to first text, ms", _clicks(browser, url, options.rounds))
+        client = Client(url, DEFAULT_MODEL)
+        asked = [client.complete(PROMPT, max_tokens=96, temperature=0.0) for _ in range(7)][2:]
+        yield _row("first token of the same at /v1, ms", [1000 * one.ttft_s for one in asked])
+
+
+def _row(what: str, values: Sequence[float]) -> Row:
+    return {"what": what, "median": statistics.median(values), "most": max(values)}
+
+
+def _start(model: str, store: str) -> tuple[float, float]:
+    """Seconds from the start of the process to the page, and to the end of the first text."""
+    start = time.perf_counter()
+    with this_app("--models", model, store=store) as url:
+        httpx2.get(url, timeout=60, trust_env=False).raise_for_status()
+        page_s = time.perf_counter() - start
+        client = Client(url, model)
+        if model == PACKAGED_MODEL:
+            answer = client.chat(QUESTION, max_tokens=128, temperature=0.0)
+        else:
+            answer = client.complete(PROMPT, max_tokens=96, temperature=0.0)
+        return page_s, answer.last - start
+
+
+def _opened(browser: Browser, url: str) -> tuple[Page, list[float], float]:
+    """A new visitor's page, the bytes of its requests so far, and seconds until it was usable."""
+    page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    network, sizes = page.context.new_cdp_session(page), []
+    network.send("Network.enable")
+    network.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
+    page.goto(url)
+    return page, sizes, page.evaluate(_USABLE)
+
+
+def _visit(browser: Browser, url: str) -> tuple[int, float, float]:
+    """Requests, megabytes and seconds until the page is usable."""
+    page, sizes, usable_s = _opened(browser, url)
+    page.wait_for_timeout(1000)  # includes what loads later
+    page.context.close()
+    return len(sizes), sum(sizes) / 1e6, usable_s
+
+
+def _clicks(browser: Browser, url: str, count: int) -> list[float]:
+    """Milliseconds of clicks on a compiled shape."""
+    page, _, _ = _opened(browser, url)
+    page.locator("#prompt textarea").fill(PROMPT)
+    times = []
+    for _ in range(2 + count):
+        times.append(1000 * page.evaluate(_CLICK))
+        page.locator("#report .busy").wait_for(state="detached")
+        page.locator("#generate:enabled").wait_for()
+        page.wait_for_timeout(300)  # the visitor looks; the tables below are drawn
+    page.context.close()
+    return times[2:]

@@ -1,0 +1,1 @@
+"""How the bundled models can be made again: `README.md` one folder up says with which commands."""

@@ -1,0 +1,155 @@
+"""What the benchmarks compute from what they measured, and the tables that they print.
+
+No measure is run here: each needs minutes, a quiet machine, or programs that tests do not install.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from benchmarks import harness
+from benchmarks.__main__ import MEASURES, add_options
+from benchmarks.client import Answer, ask_all
+from benchmarks.contenders.memory_reader import float32_bytes
+from benchmarks.contenders.running import CONTENDERS, ENGINE, LIMIT, Contender
+from benchmarks.measures import crowd, load, peers, weights
+from xla_backend import Token
+
+NAMED = {contender.name: contender for contender in CONTENDERS}
+FLOAT32, INT8, Q4_1 = (NAMED[name] for name in (ENGINE, f"{ENGINE}, int8", f"{ENGINE}, Q4_1"))
+LLAMA_CPP, PYTORCH = NAMED["llama.cpp, Q4_1"], NAMED["PyTorch"]
+
+
+def answer(sent: float = 0.0, first: float = 1.0, last: float = 3.0, text: str = "a") -> Answer:
+    """An answer of 5 tokens."""
+    return Answer(sent, first, last, text, tokens=5, prompt_tokens=3, cached_tokens=0, cache="hit")
+
+
+def test_calls_take_turns_for_so_many_rounds_and_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, called = 0.0, []
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+
+    def call(name: str) -> str:
+        nonlocal now
+        now += 1.0
+        called.append(name)
+        return name * 2
+
+    calls = {"a": lambda: call("a"), "b": lambda: call("b")}
+    assert harness.in_turn(calls, rounds=2) == {"a": ["aa"] * 2, "b": ["bb"] * 2}
+    assert called == ["a", "b", "a", "b"]
+    assert len(harness.in_turn(calls, rounds=1, least_s=5.0)["a"]) == 3
+
+
+def test_a_ratio_is_taken_within_each_round() -> None:
+    # A machine that halves its speed for one round changes no ratio.
+    assert harness.ratio([1.0, 2.0, 1.0], [0.5, 1.0, 0.5]) == 2.0
+
+
+def test_a_table_has_a_head_rows_and_sentences_below() -> None:
+    rows: list[harness.Row | str] = [
+        {"what": "one", "ms": 1234.5},
+        "A sentence.",
+        {"what": "two", "ms": 12.34},
+        {"what": "three", "ms": 1.234},
+        {"what": "four", "ms": 12345},
+    ]
+    assert list(harness.table(rows)) == [
+        "| what | ms |",
+        "| --- | --- |",
+        "| one | 1,234 |",
+        "| two | 12.3 |",
+        "| three | 1.23 |",
+        "| four | 12,345 |",
+        "",
+        "A sentence.",
+    ]
+
+
+def test_the_share_of_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = iter([(100.0, 50.0, 10.0), (200.0, 100.0, 40.0)])  # of all, busy, our own
+    monkeypatch.setattr(harness.OtherPrograms, "_read", staticmethod(lambda: next(readings)))
+    assert harness.OtherPrograms().share() == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_options_have_the_types_of_their_defaults(name: str) -> None:
+    module = importlib.import_module(f"benchmarks.measures.{name}")
+    parser = argparse.ArgumentParser()
+    add_options(parser, module)
+    assert vars(parser.parse_args([])) == module.OPTIONS
+    for option, default in module.OPTIONS.items():
+        given = [str(one) for one in default] if isinstance(default, list) else [str(default)]
+        flag = f"--{option.replace('_', '-')}"
+        assert vars(parser.parse_args([flag, *given]))[option] == default
+
+
+def test_a_token_and_the_first_token_come_out_of_two_calls() -> None:
+    times = peers.Times.of([0.32, 0.33], [0.94, 1.57], 64, [1, 2])
+    assert times.token == pytest.approx([0.01, 0.02])
+    assert times.first == pytest.approx([0.31, 0.31])
+
+
+def test_a_peer_is_compared_with_this_engine_s_same_weights_or_float32() -> None:
+    assert peers.base_of(LLAMA_CPP, [FLOAT32, Q4_1, PYTORCH]) == Q4_1
+    assert peers.base_of(LLAMA_CPP, [FLOAT32, INT8]) == FLOAT32
+    assert peers.base_of(PYTORCH, [PYTORCH, INT8]) is None
+
+
+@pytest.mark.parametrize(
+    ("contender", "tokens", "said"),
+    [
+        (PYTORCH, [1, 2, 3], "the same"),
+        (PYTORCH, [1, 2, 4], "others from 3 on"),
+        (PYTORCH, [1, 2], "only 2: its time does not compare"),
+        (LLAMA_CPP, [-1, -1, -1], ""),
+        (NAMED[LIMIT], [], ""),
+    ],
+)
+def test_other_tokens_are_told(contender: Contender, tokens: list[int], said: str) -> None:
+    over = peers.Times([1.0], [1.0], [1, 2, 3])
+    assert peers.remark(contender, tokens, 3, over) == said
+
+
+def test_the_bytes_of_weights_count_as_float32(tmp_path: Path) -> None:
+    tensors = {"a": np.zeros((3, 5), np.float16), "b": np.zeros(7, np.float32)}
+    save_file(tensors, tmp_path / "model.safetensors")
+    assert float32_bytes(tmp_path) == 4 * (15 + 7)
+
+
+def test_what_a_crowd_sees() -> None:
+    answers = [answer(0.0, 1.0, 3.0), answer(1.0, 3.0, 5.0), answer(2.0, 9.0, 10.0)]
+    given, wall_s = ask_all([lambda one=one: one for one in answers])
+    assert (given, wall_s) == (answers, 10.0)
+    wave = crowd.Wave.of(answers, wall_s)
+    assert (wave.ttft_s, wave.longest_ttft_s, wave.tpot_s, wave.rate) == (2.0, 7.0, 0.5, 1.5)
+
+
+def test_tokens_that_change_with_the_weights_are_counted() -> None:
+    first = [Token(1, "a", -0.5), Token(2, "b", -1.0), Token(3, "c", -2.0)]
+    tokens = [Token(1, "a", -0.7), Token(9, "z", -0.1), Token(3, "c", -1.6)]
+    found = weights.changes(tokens, first)
+    assert found["same token"] == "2 of 3"
+    assert found["log-probability, off by"] == pytest.approx(0.3)
+    assert weights.changes([], []) == {"same token": "", "log-probability, off by": ""}
+
+
+def test_wrong_and_failed_answers_of_a_load_are_counted() -> None:
+    asked = [
+        load.Asked(0, answer()),
+        load.Asked(1, answer(last=5.0), "another text than alone"),
+        load.Asked(1, None, "failed: no"),
+    ]
+    samples = [load.Sample(100 + number, 50 * 10**6, 80 * 10**6, 2) for number in range(12)]
+    told = {row["what"]: row[""] for row in load.summary(asked, samples, clients=2, seconds=4.0)}
+    assert told["answers, a second"] == "2, 0.5"
+    assert (told["failed"], told["another text than alone"]) == (1, 1)
+    assert told["answers to each client"] == "1 to 1"
+    assert told["engine, the most of its limit, MB"] == "50 of 80"
+    assert 0.0 < load.growth(samples) < 0.1

@@ -1,0 +1,121 @@
+"""The service as docs/many-machines.md starts it: a Ray on this machine, two replicas, `/v1`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+
+from tests.playground.served import ROOT, free_port
+from tests.waiting import wait_until
+
+MODEL = "SmolLM2-135M-Instruct"
+RECORDING = ROOT / "demo_models" / "whisper-commands" / "examples" / "command-1.flac"
+FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
+NO_END = {"0": -100, "2": -100}  # the tokens that would end a text
+LONG = 400
+
+pytestmark = [pytest.mark.release, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of two replicas that take one request at a time each."""
+    folder, port = tmp_path_factory.mktemp("service"), free_port()
+    config = {
+        "http_options": {"port": port},
+        "applications": [
+            {
+                "name": "default",
+                "import_path": "xla_backend.serve_app:app",
+                "args": {
+                    "models": f"{MODEL},whisper-commands",
+                    "store": str(folder / "store"),
+                    "min_replicas": 2,
+                    "max_replicas": 2,
+                    "max_ongoing": 1,
+                },
+            }
+        ],
+    }
+    (folder / "service.yaml").write_text(json.dumps(config))  # which is YAML, too
+    log = folder / "log"
+    with (
+        tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as short,  # Ray's sockets are in it
+        log.open("w") as output,
+    ):
+        process = subprocess.Popen(
+            [Path(sys.executable).with_name("serve"), "run", folder / "service.yaml"],
+            cwd=ROOT,
+            env={**os.environ, "RAY_TMPDIR": short, "RAY_USAGE_STATS_ENABLED": "0"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            url = f"http://127.0.0.1:{port}"
+            wait_until(lambda: process.poll() is not None or answers(f"{url}/v1/models"), 600)
+            assert process.poll() is None, log.read_text()
+            yield url
+        finally:
+            process.terminate()
+            process.wait(180)
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=10).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def test_two_replicas_answer_stream_and_let_go_of_a_client_who_leaves(service: str) -> None:
+    client = openai.OpenAI(base_url=f"{service}/v1", api_key="none", max_retries=0, timeout=600)
+    assert [model.id for model in client.models.list()] == [MODEL, "whisper-commands"]
+    answer = client.chat.completions.create(model=MODEL, messages=FRANCE, temperature=0)
+    assert "Paris" in answer.choices[0].message.content
+    assert answer.system_fingerprint.startswith("fp_")
+    events = client.chat.completions.create(
+        model=MODEL, messages=FRANCE, temperature=0, stream=True
+    )
+    texts = [event.choices[0].delta.content or "" for event in events]
+    assert "".join(texts) == answer.choices[0].message.content
+    assert sum(map(bool, texts)) > 1
+    with RECORDING.open("rb") as file:
+        assert client.audio.transcriptions.create(model="whisper-commands", file=file).text
+    with pytest.raises(openai.NotFoundError, match="There is no model 'none'"):
+        client.chat.completions.create(model="none", messages=FRANCE)
+
+    # The first takes one replica until its end, so that the second has the other one. A third is
+    # answered before that end only if the second, whose client leaves, is stopped.
+    long = {"model": MODEL, "messages": FRANCE, "max_tokens": LONG, "logit_bias": NO_END}
+    first = client.chat.completions.create(**long, stream=True)
+    next(first)
+    with ThreadPoolExecutor(1) as reader:
+        rest = reader.submit(lambda: list(first))
+        second = client.chat.completions.create(**long, stream=True)
+        next(second)
+        assert not rest.done()
+        second.close()
+        client.chat.completions.create(**{**long, "max_tokens": 4})
+        assert not rest.done()
+    assert rest.result()[-1].timings["predicted_n"] == LONG
+
+
+def test_a_body_has_an_end_also_where_it_comes_in_chunks(service: str) -> None:
+    piece = b" " * 2**20
+    answer = httpx.post(
+        f"{service}/v1/chat/completions",
+        content=(piece for _ in range(5)),
+        headers={"content-type": "application/json"},
+    )
+    assert answer.status_code == 413
+    assert answer.json()["error"]["message"].startswith("The request has more than 4,194,304 bytes")

@@ -1,0 +1,147 @@
+"""Compiled functions of a pool without XLA: the keys and values of their "model" are the tokens.
+
+Knows what real functions are given and give back. A block of memory holds the tokens at its
+positions, and the next token depends on all tokens of a row: a row that reads another's block, or
+one that was not written, gets another text. Must not know the scheduler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from xla_backend.model import output, sampling
+from xla_backend.model.functions import PoolFunctions
+from xla_backend.model.kv_memory import KVMemory
+from xla_backend.model.pool_decoding import MAX_STEPS, Decoded, PoolState
+from xla_backend.products.attention import BLOCK
+from xla_backend.rows.pool import Pool
+from xla_backend.rows.prefix import PrefixTree
+from xla_backend.rows.prefix_store import PrefixStore
+
+VOCABULARY = 97
+END = 7
+BLOCK_BYTES = 4 * BLOCK
+CHUNKS = (4, 16)
+
+
+def next_token(token_ids: Sequence[int]) -> int:
+    """What the model says after some tokens."""
+    digest = hashlib.blake2b(np.array(token_ids, np.int32).tobytes(), digest_size=4).digest()
+    return int.from_bytes(digest, "little") % VOCABULARY
+
+
+def text_alone(prompt: Sequence[int], most: int) -> list[int]:
+    """The text that a row alone should get: up to `END`, or so many tokens."""
+    token_ids = list(prompt)
+    while len(token_ids) - len(prompt) < most:
+        token_ids.append(next_token(token_ids))
+        if token_ids[-1] == END:
+            break
+    return token_ids[len(prompt) :]
+
+
+def pool(blocks: int, blocks_of_row: int = 32, store: PrefixStore | None = None) -> Pool:
+    """A pool with so many blocks of memory."""
+    memory = KVMemory(BLOCK_BYTES, blocks * BLOCK_BYTES)
+    return Pool(PrefixTree(memory, "fake", store), memory, VOCABULARY, blocks_of_row)
+
+
+@dataclass
+class FakeFunctions:
+    """The functions of a pool; see `row_scheduler.Functions`.
+
+    Attributes:
+        in_memory: for how many rows there are some. asked: for how many some were asked for.
+        seconds: that a step of theirs takes, on a clock of their own, `now`.
+        on_call: called before each, with its name and how many rows take part.
+    """
+
+    in_memory: set[int] = field(default_factory=lambda: {1, 2, 4, 8, 16})
+    asked: list[int] = field(default_factory=list)
+    seconds: float = 0.02
+    now: float = 0.0
+    on_call: Callable[[str, int], None] = lambda name, rows: None
+
+    def of(self, rows: int, drafts: int = 0) -> PoolFunctions | None:
+        return self.compiled(rows) if rows in self.in_memory and not drafts else None
+
+    def make(self, rows: int) -> None:
+        self.asked.append(rows)
+
+    def compiled(self, rows: int) -> PoolFunctions:
+        """Those for so many rows."""
+        state = PoolState(
+            *(tf.zeros([rows], tf.int32) for _ in range(2)),
+            has_logits=tf.zeros([rows], tf.bool),
+            generated=tf.zeros([rows], tf.int32),
+            done=tf.ones([rows], tf.bool),
+            counts=tf.zeros([rows, VOCABULARY], tf.int32),
+        )
+        return PoolFunctions(dict.fromkeys(CHUNKS, self._read), self._decode, state, 0)
+
+    def _read(self, run: Any, token_ids: Any, places: Any, blocks: Any, last: Any) -> tf.Tensor:
+        self.on_call("read", 1)
+        addresses = blocks.numpy()[0]
+        end = 0
+        for token, (row, position) in zip(token_ids.numpy(), places.numpy(), strict=True):
+            if row >= 0:
+                _slot(addresses, position).value = token
+                end = position + 1
+        return tf.constant(_logits(_tokens(addresses, end))[None])
+
+    def _decode(
+        self,
+        steps: Any,
+        reals: Any,
+        integers: Any,
+        bias: Any,
+        seen: Any,
+        logits: Any,
+        blocks: Any,
+        state: Any,
+    ) -> Decoded:
+        tokens, lengths, has_logits, generated, done, counts = (
+            np.array(x.numpy()) for x in state[:6]
+        )
+        self.on_call("decode", int((~done).sum()))
+        limits = sampling.unpack(reals, integers, bias).token_limit.numpy()
+        fields = output.num_fields(VOCABULARY)
+        records = np.zeros([MAX_STEPS, len(tokens), fields], np.int32)
+        for step in range(int(steps)):
+            self.now += self.seconds
+            for row in np.flatnonzero(~done):
+                given = logits.numpy()[row]
+                if not has_logits[row]:
+                    addresses = blocks.numpy()[row]
+                    _slot(addresses, lengths[row]).value = tokens[row]
+                    lengths[row] += 1
+                    given = _logits(_tokens(addresses, lengths[row]))
+                has_logits[row] = False
+                tokens[row] = records[step, row, 0] = given.argmax()
+                counts[row, tokens[row]] += 1
+                generated[row] += 1
+                done[row] = tokens[row] == END or generated[row] >= limits[row]
+        after = PoolState(
+            *(tf.constant(x) for x in (tokens, lengths, has_logits, generated, done, counts))
+        )
+        return Decoded(after, tf.constant(records), tf.zeros([MAX_STEPS], tf.int32))
+
+
+def _slot(addresses: np.ndarray, position: int) -> ctypes.c_int32:
+    block, place = divmod(int(position), BLOCK)
+    return ctypes.c_int32.from_address(int(addresses[block]) + 4 * place)
+
+
+def _tokens(addresses: np.ndarray, count: int) -> list[int]:
+    return [_slot(addresses, position).value for position in range(count)]
+
+
+def _logits(token_ids: list[int]) -> np.ndarray:
+    return np.eye(VOCABULARY, dtype=np.float32)[next_token(token_ids)]

@@ -1,0 +1,145 @@
+"""Tests of `xla_backend.prediction.prediction`."""
+
+from __future__ import annotations
+
+import pytest
+
+from xla_backend import CacheEntry, CacheKey, CacheOutcome, FirstCall, Prediction
+from xla_backend.compilation.naming import Part
+from xla_backend.interface.buckets import pool_key
+from xla_backend.interface.results import KeyHistory
+from xla_backend.interface.timing import summarize
+from xla_backend.prediction.prediction import choose, predict, reusable
+
+WANTED = CacheKey(16, 1, 32)
+
+
+def entry(key: CacheKey, first_s: float, cached: list[float] | None = None) -> CacheEntry:
+    first_call = FirstCall(
+        CacheOutcome.MISS, trace_s=0.25 * first_s, compile_s=0.5 * first_s, run_s=0.25 * first_s
+    )
+    return CacheEntry("model", key, first_call, hits=0, cached=summarize(cached or []))
+
+
+def nothing_stored(key: CacheKey) -> list[Part]:
+    return ["prefill trace", "decode trace", "prefill", "decode"]
+
+
+def all_stored(key: CacheKey) -> list[Part]:
+    return []
+
+
+def lies(found: Prediction) -> tuple[float | None, float | None, float | None]:
+    return found.expected_s, found.low_s, found.high_s
+
+
+def test_hit_expects_the_median_of_the_cached_calls() -> None:
+    found = predict(WANTED, 5, [entry(WANTED, 4.0, cached=[0.1, 0.2, 0.9])], {}, nothing_stored)
+    assert (found.outcome, found.key, found.requested_key) == (CacheOutcome.HIT, WANTED, WANTED)
+    assert found.prompt_tokens == 5
+    assert lies(found) == (0.2, 0.1, 0.9), "of few calls, all"
+
+
+def test_hit_without_a_cached_call_expects_the_first_run() -> None:
+    found = predict(WANTED, 5, [entry(WANTED, 4.0)], {}, nothing_stored)
+    assert (found.outcome, found.expected_s) == (CacheOutcome.HIT, 1.0)
+
+
+def test_hit_on_a_function_that_never_ran_expects_what_it_took_before() -> None:
+    never_ran = CacheEntry(
+        "model", WANTED, FirstCall(CacheOutcome.MISS, 1.0, 2.0, 0.0), hits=0, cached=None
+    )
+    found = predict(WANTED, 5, [never_ran], {WANTED: KeyHistory(run_s=0.3)}, nothing_stored)
+    assert (found.outcome, found.expected_s) == (CacheOutcome.HIT, 0.3)
+
+
+def test_miss_expects_what_the_most_similar_key_took() -> None:
+    past = {
+        CacheKey(16, 1, 16): KeyHistory(miss_s=1.0),
+        CacheKey(64, 4, 32): KeyHistory(miss_s=9.0),
+        CacheKey(32, 1, 32): KeyHistory(miss_s=3.0, disk_s=0.5),
+    }
+    found = predict(CacheKey(64, 1, 32), 60, [], past, nothing_stored)
+    assert (found.outcome, found.expected_s) == (CacheOutcome.MISS, 3.0)
+
+
+def compiled(made_at: float, trace_s: float, compile_s: float, run_s: float) -> KeyHistory:
+    first_call = FirstCall(CacheOutcome.MISS, trace_s, compile_s, run_s, made_at)
+    return KeyHistory(miss_s=first_call.total_s, compiled=first_call)
+
+
+MADE = {
+    CacheKey(16, 1, 32): compiled(1.0, 9.0, 30.0, 0.1),
+    CacheKey(32, 1, 32): compiled(2.0, 2.0, 4.0, 0.1),
+    CacheKey(64, 4, 32): compiled(3.0, 1.0, 5.0, 0.3),
+    CacheKey(16, 4, 32): compiled(4.0, 1.2, 3.5, 0.3),
+    CacheKey(512, 8, 1024): compiled(5.0, 0.0, 50.0, 9.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("missing", "estimate"),
+    [
+        (["decode"], (4.2, 4.1, 5.6)),
+        (["decode trace", "decode"], (5.4, 5.3, 6.8)),
+        (["prefill trace", "decode trace", "prefill", "decode"], (6.0, 5.9, 7.4)),
+    ],
+    ids=["graphs are there", "other beams", "new process"],
+)
+def test_a_miss_adds_up_what_must_be_made(
+    missing: list[Part], estimate: tuple[float, float, float]
+) -> None:
+    """The last three took 4.2 s in the middle; a machine that was busy before, or a shape of quite
+    another size, says nothing."""
+    found = predict(CacheKey(32, 1, 64), 30, [], MADE, lambda key: missing)
+    assert found.outcome is CacheOutcome.MISS
+    assert lies(found) == pytest.approx(estimate)
+
+
+def test_miss_of_the_first_function_expects_nothing() -> None:
+    found = predict(WANTED, 3, [], {}, nothing_stored)
+    assert (found.outcome, found.expected_s) == (CacheOutcome.MISS, None)
+
+
+def test_disk_expects_what_restoring_took() -> None:
+    past = {WANTED: KeyHistory(miss_s=6.0, disk_s=0.9)}
+    found = predict(WANTED, 3, [], past, lambda key: [] if key == WANTED else ["decode"])
+    assert (found.outcome, found.expected_s) == (CacheOutcome.DISK, 0.9)
+
+
+def test_a_larger_function_in_memory_is_reused_rather_than_waiting_for_the_disk() -> None:
+    larger = CacheKey(64, 1, 64)
+    found = predict(WANTED, 3, [entry(larger, 4.0, cached=[0.2])], {}, all_stored)
+    assert (found.outcome, found.key, found.requested_key) == (CacheOutcome.REUSED, larger, WANTED)
+    assert found.expected_s == 0.2
+    exact = predict(WANTED, 3, [entry(larger, 4.0)], {}, all_stored, exact_key=True)
+    assert (exact.outcome, exact.key) == (CacheOutcome.DISK, WANTED)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(CacheKey(8, 1, 32), id="prompt does not fit"),
+        pytest.param(CacheKey(16, 1, 16), id="too few new tokens"),
+        pytest.param(CacheKey(16, 4, 32), id="other beams"),
+        pytest.param(CacheKey(1024, 1, 32), id="too much padding"),
+        pytest.param(CacheKey(16, 1, 1024), id="too many slots"),
+        pytest.param(pool_key(64), id="a pool's"),
+    ],
+)
+def test_functions_that_do_not_fit_are_not_reused(other: CacheKey) -> None:
+    assert reusable([other], WANTED) is None
+    assert choose(WANTED, {other}, lambda key: False, exact_key=False).outcome is CacheOutcome.MISS
+
+
+def test_a_pool_is_served_and_estimated_by_itself_alone() -> None:
+    padded, pool = CacheKey(64, 1, 64), pool_key(64)
+    past = {padded: KeyHistory(miss_s=9.0, disk_s=9.0), pool_key(64, 3): KeyHistory(miss_s=2.0)}
+    found = predict(pool, 5, [entry(padded, 4.0)], past, nothing_stored)
+    assert (found.outcome, found.key, found.expected_s) == (CacheOutcome.MISS, pool, 2.0)
+    assert predict(padded, 5, [], {pool: KeyHistory(miss_s=2.0)}, nothing_stored).expected_s is None
+
+
+def test_of_several_larger_functions_the_one_with_the_least_padding_serves() -> None:
+    keys = [CacheKey(128, 1, 32), CacheKey(32, 1, 64), CacheKey(32, 1, 128)]
+    assert reusable(keys, WANTED) == CacheKey(32, 1, 64)

@@ -1,0 +1,403 @@
+"""One request's way through the engine, step by step, over models without XLA."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.waiting import wait_until
+from tests.xla_backend.engine.answers import assert_adds_up, ids
+from tests.xla_backend.engine.fake_functions import text_alone
+from tests.xla_backend.engine.fake_model import CONTEXT, Steps, encode, fake_backend, said
+from xla_backend import (
+    Backend,
+    CacheKey,
+    CacheOutcome,
+    EngineStatus,
+    GenerationOptions,
+    GenerationResult,
+    InvalidRequest,
+    ModelUnavailable,
+)
+from xla_backend.engine import text
+from xla_backend.engine.streams import Stream
+from xla_backend.interface.buckets import pool_key
+from xla_backend.interface.requests import TextRequest
+from xla_backend.rows import scheduler as row_scheduler
+
+MISS, HIT = CacheOutcome.MISS, CacheOutcome.HIT
+PROMPT = "Once upon a time there was a young fox"  # read in three chunks, and not soon at an end
+WAYS = pytest.mark.parametrize("salt", ["", "mine"], ids=["padded", "pool"])
+
+
+@pytest.fixture
+def steps() -> Steps:
+    return Steps()
+
+
+@pytest.fixture
+def engine(steps: Steps) -> Iterator[Backend]:
+    with fake_backend(steps) as backend:
+        yield backend
+
+
+@pytest.fixture
+def a_chunk_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in itertools.product((text, row_scheduler), ("CHUNK_S", "SHORT_CHUNK_S")):
+        monkeypatch.setattr(module, name, 0.0, raising=False)
+
+
+def asks(
+    prompt: str = PROMPT, most: int = 20, salt: str = "", model: str = "fox", **options: Any
+) -> TextRequest:
+    return TextRequest(
+        model, prompt, GenerationOptions(max_new_tokens=most, **options), cache_salt=salt
+    )
+
+
+def answer(engine: Backend, **request: Any) -> GenerationResult:
+    result = engine.submit(asks(**request)).read_all()
+    assert result is not None
+    assert_adds_up(result.timing)
+    for phase, seconds in result.timing.to_dict().items():
+        spans = [span.duration_s for span in result.spans if f"{span.name}_s" == phase]
+        assert phase == "total_s" or sum(spans) == pytest.approx(seconds, abs=1e-6)
+    return result
+
+
+@WAYS
+def test_the_first_text_makes_the_functions_and_the_next_finds_them(
+    engine: Backend, salt: str
+) -> None:
+    began = time.perf_counter()
+    first = answer(engine, salt=salt)
+    took_s = time.perf_counter() - began
+    key = pool_key(CONTEXT) if salt else CacheKey(64, 1, 32)
+    assert (first.text, first.key, first.cache) == (said(PROMPT, 20), key, MISS)
+    assert (first.prompt_tokens, first.new_tokens, first.batch_size) == (len(PROMPT), 20, 1)
+    assert min(first.load_s, first.timing.trace_s, first.timing.compile_s) > 0
+    assert first.timing.total_s + first.load_s <= took_s
+    assert first.speedup is None
+    again = answer(engine, salt=salt)
+    assert (again.text, again.cache, again.load_s) == (first.text, HIT, 0)
+    assert again.timing.trace_s == again.timing.compile_s == 0
+    assert again.first_call == first.first_call
+    assert again.cached_tokens == (len(PROMPT) - 1 if salt else 0)
+    [entry] = engine.cached_functions()
+    assert (entry.key, entry.hits, entry.cached.n) == (key, 1, 1)
+
+
+def test_a_pool_serves_every_length_with_the_same_functions(engine: Backend, steps: Steps) -> None:
+    for length, most in ((1, 1), (63, 2), (64, 600), (65, 5), (1000, 1048), (2047, 5)):
+        prompt = (PROMPT * 60)[-length:]
+        result = answer(engine, prompt=prompt, most=most, salt=f"{length}")
+        room = min(most, CONTEXT - length)
+        assert result.text == said(prompt, room)
+        assert result.options.max_new_tokens == most, "what was asked"
+    assert [name for name in steps.done if "build" in name] == [f"build fox {pool_key(CONTEXT)} 1"]
+
+
+@WAYS
+def test_a_text_ends_where_the_model_ends_it(engine: Backend, salt: str) -> None:
+    prompts = (f"{n} foxes" for n in itertools.count())
+    prompt = next(x for x in prompts if 3 < len(text_alone(encode(x), 50)) < 40)
+    result = answer(engine, prompt=prompt, most=50, salt=salt)
+    assert (result.finish, ids(result)) == ("eos", text_alone(encode(prompt), 50))
+    assert result.text == said(prompt, 50)
+
+
+@WAYS
+@pytest.mark.usefixtures("a_chunk_a_token")
+def test_chunks_join_to_the_text(engine: Backend, salt: str) -> None:
+    stream = engine.submit(asks(salt=salt))
+    chunks = list(stream)
+    assert stream.result is not None
+    assert "".join(chunks) == stream.result.text == said(PROMPT, 20)
+    assert len(chunks) == 20
+    tokens = [span.tokens for span in stream.result.spans if span.name in ("prefill", "decode")]
+    assert sum(tokens) == 20 and max(tokens) == 1
+    assert 0 < stream.result.since_first_token_s < stream.result.timing.total_s
+    assert list(stream) == []
+
+
+def test_beams_come_as_one_piece(engine: Backend) -> None:
+    stream = engine.submit(asks(most=200, num_beams=2, salt="ignored"))
+    assert len(list(stream)) == 1
+    assert stream.result is not None
+    assert stream.result.key == CacheKey(64, 2, 256)
+
+
+@WAYS
+@pytest.mark.usefixtures("a_chunk_a_token")
+def test_a_stop_string_ends_a_text_and_its_generation(engine: Backend, salt: str) -> None:
+    whole = said(PROMPT, 100)
+    for stop in (whole[30:33], whole[:2], whole[-3:] + "?"):
+        stream = engine.submit(asks(most=100, salt=salt, stop=stop))
+        expected = whole.split(stop)[0]
+        assert "".join(stream) == expected
+        result = stream.result
+        assert result is not None
+        assert "".join(token.text for token in result.tokens) == result.text == expected
+        assert result.finish == ("stop" if stop in whole else "length")
+        assert result.new_tokens + result.cut_tokens == (
+            len(expected + stop) if stop in whole else 100
+        )
+        assert result.ttft_s is not None
+
+
+def test_beams_are_cut_at_the_end(engine: Backend) -> None:
+    whole = said(PROMPT, 12)
+    result = answer(engine, most=12, num_beams=2, stop=whole[4:6])
+    assert (result.text, result.finish, result.cut_tokens) == (whole[:4], "stop", 8)
+
+
+# --- stops and errors, wherever a request is ------------------------------------------------------
+
+
+@WAYS
+@pytest.mark.parametrize("step", ["load", "build"])
+def test_a_stop_waits_neither_for_a_model_nor_for_functions(
+    engine: Backend, steps: Steps, step: str, salt: str
+) -> None:
+    gate = steps.hold(step)
+    stream = engine.submit(asks(salt=salt))
+    gate.wait()
+    stream.stop()
+    assert stream.read_all() is None
+    gate.open()
+    result = answer(engine, salt=salt)
+    assert (result.text, result.load_s) == (
+        said(PROMPT, 20),
+        0 if step == "build" else result.load_s,
+    )
+
+
+@pytest.mark.parametrize(
+    ("step", "salt", "written"),
+    [("read", "mine", 0), ("decode", "mine", 1), ("prefill", "", 1), ("advance", "", 1)],
+)
+def test_a_stop_keeps_what_was_written(
+    engine: Backend, steps: Steps, step: str, salt: str, written: int
+) -> None:
+    answer(engine, prompt="another", salt=salt)
+    gate = steps.hold(step)
+    stream = engine.submit(asks(salt=salt))
+    gate.wait()
+    stream.stop()
+    gate.open()
+    result = stream.read_all()
+    if written:
+        assert result is not None
+        assert (result.text, result.finish) == (said(PROMPT, written), "stopped")
+        assert_adds_up(result.timing)
+    else:
+        assert result is None
+    again = answer(engine, salt=salt)
+    assert again.text == said(PROMPT, 20)
+    # What was read of it is cached.
+    assert again.cached_tokens == {"read": 16, "decode": len(PROMPT) - 1}.get(step, 0)
+
+
+@WAYS
+def test_a_stop_before_its_turn_and_after_the_end(engine: Backend, steps: Steps, salt: str) -> None:
+    answer(engine, salt=salt)
+    gate = steps.hold("decode" if salt else "advance")
+    first, second = engine.submit(asks(salt=salt)), engine.submit(asks(salt=salt))
+    gate.wait()
+    second.stop()
+    gate.open()
+    assert second.read_all() is None
+    assert second.has_started
+    result = first.read_all()
+    first.stop()
+    assert result is not None
+    assert (result.text, result.finish) == (said(PROMPT, 20), "length")
+
+
+class Broken(Stream[str, GenerationResult]):
+    """Whose reader is gone."""
+
+    def put(self, chunk: str) -> None:
+        raise OSError("nobody reads")
+
+
+@WAYS
+@pytest.mark.parametrize("step", ["load", "build", "read prefill", "decode advance", "put"])
+def test_an_error_reaches_who_asked_and_nobody_else(
+    engine: Backend, steps: Steps, step: str, salt: str
+) -> None:
+    step = step.split()[0 if salt else -1]
+    if step not in ("load", "build"):
+        answer(engine, prompt="another", salt=salt)
+    stream = Broken() if step == "put" else Stream[str, GenerationResult]()
+    if step != "put":
+        steps.fail(step, OSError("nobody reads"))
+    with pytest.raises(OSError, match="nobody reads"):
+        engine.submit(asks(salt=salt), stream=stream).read_all()
+    assert answer(engine, salt=salt).text == said(PROMPT, 20)
+    wait_until(lambda: engine.status.state == "ready")
+
+
+def test_what_is_refused_is_refused_in_each_of_three_ways(engine: Backend) -> None:
+    for model, prompt, sentence in (
+        ("fox", " ", "The prompt is empty"),
+        ("fox", "x" * CONTEXT, "Shorten the prompt by 1."),
+        ("unknown", PROMPT, "there is no model 'unknown'"),
+    ):
+        for ask in (engine.generate, engine.predict, lambda *asked: next(engine.stream(*asked))):
+            with pytest.raises((InvalidRequest, ModelUnavailable), match=sentence):
+                ask(model, prompt)
+    assert answer(engine).text == said(PROMPT, 20)
+
+
+@WAYS
+@pytest.mark.parametrize("is_made", [False, True])
+def test_what_may_not_begin_is_not_run(
+    engine: Backend, steps: Steps, salt: str, is_made: bool
+) -> None:
+    if is_made:
+        answer(engine, salt=salt)
+    before = list(steps.done)
+    assert engine.submit(asks(salt=salt), may_begin=lambda: False).read_all() is None
+    assert steps.done == before
+
+
+# --- requests beside each other -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_text_of_a_crowd_is_the_one_alone(engine: Backend, seed: int) -> None:
+    dice, asked = random.Random(seed), []
+    for number in range(40):
+        prompt = PROMPT[: dice.randint(1, len(PROMPT))] * dice.randint(1, 9)
+        most = dice.randint(1, 90)
+        options: dict[str, Any] = {"salt": dice.choice(["", "a", "b"])}
+        if dice.random() < 0.2:
+            options["num_beams"] = 2
+        expected = said(prompt, most)
+        if expected and dice.random() < 0.3:
+            options["stop"] = dice.choice(expected)
+            expected = expected.split(options["stop"])[0]
+        model = dice.choice(["fox", "owl"])
+        stream = engine.submit(asks(prompt, most, model=model, **options))
+        if number % 7 == 0:
+            next(stream, None)
+            stream.stop()
+        asked.append((number, stream, expected))
+    for number, stream, expected in asked:
+        result = stream.read_all()
+        if result is None:
+            assert number % 7 == 0
+            continue
+        assert_adds_up(result.timing)
+        is_stopped = result.finish == "stopped"
+        assert result.text == (expected[: len(result.text)] if is_stopped else expected)
+        assert not is_stopped or number % 7 == 0
+    wait_until(lambda: engine.status.state == "ready")
+
+
+@pytest.mark.parametrize("step", ["load owl", "build fox padded"])
+def test_what_is_made_for_one_stops_no_other_s_text(
+    engine: Backend, steps: Steps, step: str
+) -> None:
+    answer(engine, salt="mine")
+    gate = steps.hold(step)
+    model = "owl" if "owl" in step else "fox"
+    one, other = (engine.submit(asks(model=model)) for _ in range(2))
+    gate.wait()
+    beside = answer(engine, prompt="beside", salt="mine")
+    gate.open()
+    first, second = one.read_all(), other.read_all()
+    assert first is not None and second is not None
+    assert beside.text == said("beside", 20)
+    assert first.text == second.text == said(PROMPT, 20)
+    assert (first.cache, second.cache) == (MISS, HIT)
+    assert steps.done.count(f"build {model} {first.key} 1") == 1
+    if model == "owl":
+        assert first.load_s > beside.timing.total_s
+        assert beside.compile_beside_s == 0
+    else:
+        assert first.timing.trace_s > beside.timing.total_s
+        assert beside.compile_beside_s > 0
+        # For whoever waits for another's compile, that is the queue.
+        assert second.timing.queue_s > beside.timing.total_s
+    for result in (first, second):
+        assert_adds_up(result.timing)
+
+
+def test_eight_that_miss_one_key_have_it_made_once(engine: Backend, steps: Steps) -> None:
+    gate = steps.hold("build")
+    with ThreadPoolExecutor(8) as threads:
+        answers = [threads.submit(answer, engine) for _ in range(8)]
+        gate.wait()
+        gate.open()
+    results = [each.result() for each in answers]
+    assert sorted(result.cache for result in results) == [HIT] * 7 + [MISS]
+    assert len([name for name in steps.done if "build" in name]) == 1
+
+
+@pytest.mark.usefixtures("a_chunk_a_token")
+def test_a_row_joins_beside_a_text_that_has_the_engine_for_itself(
+    engine: Backend, steps: Steps
+) -> None:
+    answer(engine, salt="mine")
+    gate = steps.hold("advance")
+    padded = engine.submit(asks(most=200))
+    gate.wait()
+    row = engine.submit(asks("short", most=5, salt="mine"))
+    gate.open()
+    results = row.read_all(), padded.read_all()
+    assert [result and result.text for result in results] == [said("short", 5), said(PROMPT, 200)]
+    last = [len(steps.done) - steps.done[::-1].index(name) for name in ("decode", "advance fox")]
+    assert last[0] < last[1]
+    assert results[0] is not None and results[1] is not None
+    # Each waits for the other's chunks, and says so.
+    assert min(result.timing.queue_s for result in results if result) > 0
+    assert_adds_up(results[1].timing)
+
+
+@pytest.mark.usefixtures("a_chunk_a_token")
+def test_who_has_begun_alone_goes_on_before_others_begin(engine: Backend, steps: Steps) -> None:
+    answer(engine)
+    made = steps.hold("build owl")
+    other = engine.submit(asks(model="owl"))
+    made.wait()
+    begun = steps.hold("advance fox")
+    first = engine.submit(asks())
+    begun.wait()
+    made.open()
+    wait_until(lambda: any(entry.model == "owl" for entry in engine.cached_functions()))
+    begun.open()
+    assert first.read_all() and other.read_all()
+    last = len(steps.done) - steps.done[::-1].index("advance fox")
+    assert last <= steps.done.index("prefill owl")
+
+
+def test_a_request_that_arrived_earlier_has_waited_since(engine: Backend) -> None:
+    arrival_time = time.perf_counter() - 5.0
+    result = engine.generate("fox", PROMPT, arrival_time=arrival_time)
+    assert 5.0 <= result.timing.queue_s <= time.perf_counter() - arrival_time
+    assert_adds_up(result.timing)
+
+
+@WAYS
+def test_a_status_for_each_step(salt: str) -> None:
+    seen: list[EngineStatus] = []
+    with fake_backend(Steps(), on_status=seen.append) as engine:
+        for _ in range(2):
+            key = answer(engine, salt=salt).key
+            wait_until(lambda: engine.status.state == "ready")
+        assert [status.state for status in seen] == [
+            *("loading", "ready", "tracing", "compiling", "generating", "ready"),
+            *("generating", "ready"),
+        ]
+        assert seen[0].detail == "fox"
+        assert {status.detail for status in seen[2:5]} == {str(key)}
+        assert [status.since for status in seen] == sorted(status.since for status in seen)
+    assert seen[-1].state == "stopped"

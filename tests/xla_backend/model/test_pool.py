@@ -1,0 +1,188 @@
+"""Rows of the pool: the tokens of others' code, of padded keys, and of the row alone."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import checkpoints
+from tests.oracle import load_oracle
+from tests.xla_backend.model.parity import FORMS, DecoderOnlyPair
+from xla_backend import Backend, BucketRules, GenerationOptions, GenerationResult
+from xla_backend.interface.prompt import TokenIds
+from xla_backend.interface.requests import TextRequest
+from xla_backend.products.attention import BLOCK
+
+CONTEXT, NEW = 300, 6
+MAKERS = checkpoints.growing(CONTEXT)
+SOME = ("GPT-2", "Gemma 2")  # its layers slide, or have soft caps; heads share keys
+EACH = [pytest.param(x, marks=() if x in SOME else pytest.mark.release) for x in MAKERS]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    root = tmp_path_factory.mktemp("pool")
+
+    def folder(form: str) -> str:
+        return str(found if (found := root / form).exists() else MAKERS[form](found))
+
+    return folder
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Backend]:
+    """Has one padded shape."""
+    rules = BucketRules((CONTEXT,), (NEW,))
+    with contextlib.closing(Backend(rules=rules, store="off")) as backend:
+        yield backend
+
+
+def ids(result: GenerationResult) -> list[int]:
+    return [token.id for token in result.tokens]
+
+
+def assert_same(one: GenerationResult, other: GenerationResult) -> None:
+    """The same text, with the same numbers up to rounding."""
+    assert (ids(one), one.text, one.finish) == (ids(other), other.text, other.finish)
+    assert [token.logprob for token in one.tokens] == pytest.approx(
+        [token.logprob for token in other.tokens], abs=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    "form", ["GPT-2", "OPT", pytest.param("OPT post-norm", marks=pytest.mark.release)]
+)
+def test_transformers_writes_the_same_tokens(tmp_path: Path, form: str) -> None:
+    """At the edges of blocks and chunks, and behind what an earlier prompt has computed."""
+    longest = "n_positions" if form == "GPT-2" else "max_position_embeddings"
+    folder = FORMS[form].write(tmp_path / "model", **FORMS[form].config, **{longest: CONTEXT})
+    with contextlib.closing(Backend(store="off")) as backend:
+        pair = DecoderOnlyPair(backend, folder, load_oracle(folder), is_pooled=True)
+        for tokens in (2, 5, BLOCK - 1, BLOCK, BLOCK + 1, 128, 129, 257):
+            prompt = pair.passage(tokens)
+            result = pair.assert_same_text(prompt)
+            assert result.key.is_pooled
+            assert pair.logprob_difference(prompt, result) < 1e-4
+            again = pair.assert_same_text(prompt, repetition_penalty=1.3)
+            assert again.cached_tokens == tokens - 1
+        first, second = ids(result)[:2]
+        for options in (
+            {"presence_penalty": 1.5, "frequency_penalty": 0.6, "max_new_tokens": 30},
+            {"repetition_penalty": 0.8, "logit_bias": {first: -2.0, second: 0.7}},
+        ):
+            pair.assert_same_text(pair.passage(40), **options)
+        assert len(backend.cached_functions()) == 1
+
+
+class Conversation:
+    """A talk of random tokens whose every turn is compared with one that reads all of it."""
+
+    def __init__(self, engine: Backend, model: str, salt: str, seed: int) -> None:
+        self._engine, self._model, self._salt = engine, model, salt
+        self._dice = random.Random(seed)
+        self.asked: list[int] = []
+        self.text: list[int] = []
+
+    def words(self, count: int) -> list[int]:
+        return [self._dice.randrange(3, 250) for _ in range(count)]
+
+    def ask(self, prompt: list[int]) -> int:
+        """Returns how many tokens need not be computed."""
+        asked, options = TokenIds(tuple(prompt)), GenerationOptions(max_new_tokens=NEW)
+        row = self._engine.generate(self._model, asked, options, cache_salt=self._salt)
+        assert_same(row, self._engine.generate(self._model, asked, options))
+        self.asked, self.text = prompt, prompt + ids(row)
+        return row.cached_tokens
+
+    def turn(self) -> None:
+        """A visitor's next move."""
+        known, question = self.text, self.words(self._dice.randint(1, 90))
+        move = self._dice.choice(["next", "next", "next", "retry", "edit", "rewrite"])
+        if not known or len(known) + len(question) > CONTEXT - NEW:
+            self.ask(self.words(self._dice.randint(1, 170)))
+        elif move == "next":
+            assert self.ask(known + question) >= len(known) - 1
+        elif move == "retry":
+            assert self.ask(self.asked) >= len(self.asked) - 1
+        elif move == "edit":
+            place = self._dice.randrange(len(self.asked))
+            assert self.ask(known[:place] + question) >= place - BLOCK
+        else:  # the template drops the answer's first half
+            answer = known[len(self.asked) :]
+            self.ask(self.asked + answer[len(answer) // 2 :] + question)
+
+
+@pytest.mark.parametrize("form", EACH)
+def test_a_conversation_says_what_it_says_when_all_of_it_is_read(
+    engine: Backend, made: Callable[[str], str], form: str
+) -> None:
+    model = made(form)
+    for seed in range(3):
+        # Two of one visitor, which begin alike, and one of somebody else.
+        one, branch = (Conversation(engine, model, f"{seed}", 2 * seed + i) for i in range(2))
+        other = Conversation(engine, model, f"other {seed}", seed)
+        start = one.words(70)
+        assert one.ask(start + one.words(5)) == 0
+        assert branch.ask(start + branch.words(5)) >= 70
+        assert other.ask(start + other.words(5)) == 0
+        for _ in range(4):
+            one.turn()
+            branch.turn()
+            other.turn()
+
+
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"temperature": 0.8, "seed": 3},
+    {"temperature": 1.3, "top_p": 0.7, "top_k": 0, "seed": 5},
+    {"repetition_penalty": 1.6},
+    {"presence_penalty": 1.5, "frequency_penalty": -0.5},
+    {"logit_bias": {5: 3.0, 9: -100.0}, "temperature": 0.9, "min_p": 0.05},
+    {"frequency_penalty": 2.0, "repetition_penalty": 1.2, "temperature": 0.5, "seed": 8},
+    {"prompt_lookup_num_tokens": 3, "logit_bias": dict.fromkeys(range(40, 44), 100.0)},
+)
+
+
+@pytest.mark.parametrize("form", EACH)
+def test_thirty_arrivals_get_the_texts_that_each_gets_alone(
+    made: Callable[[str], str], form: str
+) -> None:
+    """In a memory that is too small for them; some are stopped."""
+    model, dice, requests = made(form), random.Random(1), []
+    for number in range(30):
+        prompt = tuple(dice.randrange(3, 250) for _ in range(dice.choice([3, 20, 64, 150])))
+        options = dice.choice(OPTIONS) | {"max_new_tokens": dice.choice([1, 9, 40, 80])}
+        asked = TextRequest(
+            model, TokenIds(prompt), GenerationOptions(**options), cache_salt=f"{number % 3}"
+        )
+        requests.append(asked)
+    with contextlib.closing(Backend(store="off")) as backend:
+        alone = [backend.submit(request).read_all() for request in requests]
+    with contextlib.closing(Backend(store="off", kv_bytes=0)) as backend:
+        pool = backend.pool_key(model)
+        assert pool is not None
+        for rows in (1, 4):
+            backend.warm(model, [pool], rows=rows)
+        streams = []
+        for request in requests:
+            streams.append(backend.submit(request))
+            if dice.random() < 0.3:  # some come while others are under way
+                next(dice.choice(streams), None)
+        for stream in streams[3::9]:
+            stream.stop()
+        together = [stream.read_all() for stream in streams]
+        use = backend.kv_memory()
+    assert max(result.batch_size for result in together if result) == 4
+    assert 0 < use.used_bytes <= use.limit_bytes
+    for result, expected in zip(together, alone, strict=True):
+        assert expected is not None
+        if result is None or result.finish == "stopped":
+            assert result is None or ids(result) == ids(expected)[: result.new_tokens]
+        else:
+            assert_same(result, expected)
+    assert sum(result is not None and result.finish != "stopped" for result in together) > 25

@@ -1,0 +1,316 @@
+"""Attention over a KV memory in blocks, against NumPy's softmax in float64."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from llvmlite import ir
+
+from xla_backend.products import attention, exponential, machine_code
+from xla_backend.products.attention import BLOCK
+from xla_backend.products.machine_code import (
+    FLOAT,
+    LANES,
+    LONG,
+    POINTER,
+    VECTOR,
+    Builder,
+    Loop,
+    long,
+)
+
+LAYERS = 2
+"""Layers in a block; the second is used."""
+Token = tuple[int, int]
+"""Row and position."""
+
+
+class Rows:
+    """Rows of a KV memory, beside all their queries, keys and values as the oracle has them."""
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        heads: int = 3,
+        kv_heads: int = 1,
+        rows: int = 3,
+        length: int = 1400,
+        window: int = 0,
+        cap: float | None = None,
+    ) -> None:
+        generator = np.random.default_rng(size)
+        self._size, self._heads, self._kv_heads = size, heads, kv_heads
+        self._window, self._cap = window, cap
+        self.q, self.k, self.v = (
+            generator.standard_normal((rows, length, count * size), np.float32)
+            for count in (heads, kv_heads, kv_heads)
+        )
+        self.q *= 2 / size**0.5
+        self._length = length
+        self.forget()
+        layer = attention.layer_bytes(kv_heads, size)
+        assert not layer % 64
+        self._layer = np.array([layer * (LAYERS - 1), window, 0], np.int64)
+        attention.prepare()
+
+    def forget(self) -> None:
+        """A new memory, full of what are no numbers."""
+        rows, length, _ = self.q.shape
+        many = -(-length // BLOCK)
+        block = LAYERS * attention.layer_bytes(self._kv_heads, self._size)
+        self._memory = np.full(rows * many * block // 4 + 16, np.nan, np.float32)
+        begin = self._memory.ctypes.data + -self._memory.ctypes.data % 64
+        order = np.random.default_rng(1).permutation(rows * many)
+        self._blocks = begin + block * order.reshape(rows, many).astype(np.int64)
+
+    def function(self) -> Callable[..., tf.Tensor]:
+        """What attends; the number of tokens is open in the trace."""
+
+        def attend(*operands: tf.Tensor) -> tf.Tensor:
+            return attention.attend(
+                *operands, heads=self._heads, kv_heads=self._kv_heads, score_cap=self._cap
+            )
+
+        width, kv_width = self._heads * self._size, self._kv_heads * self._size
+        signature = [
+            tf.TensorSpec([None, width], tf.float32),
+            *[tf.TensorSpec([None, kv_width], tf.float32)] * 2,
+            tf.TensorSpec([None, 2], tf.int32),
+            tf.TensorSpec(self._blocks.shape, tf.int64),
+            tf.TensorSpec([3], tf.int64),
+        ]
+        return tf.function(attend, input_signature=signature, jit_compile=True, autograph=False)
+
+    def operands(self, tokens: list[Token]) -> list[np.ndarray]:
+        """Of a call. A row of -1 has numbers too, which are nobody's."""
+        rows, positions = np.array(tokens, np.int32).T
+        own = [x[rows, np.maximum(positions, 0)] for x in (self.q, self.k, self.v)]
+        return [*own, np.array(tokens, np.int32), self._blocks, self._layer]
+
+    def expected(self, tokens: list[Token]) -> np.ndarray:
+        """What each token gets."""
+        return np.stack([self._attended(*token) for token in tokens])
+
+    def _attended(self, row: int, position: int) -> np.ndarray:
+        shape = (-1, self._size)
+        if row < 0:
+            return np.zeros(self._heads * self._size)
+        begin = max(0, position + 1 - self._window) if self._window else 0
+        results = []
+        for head, query in enumerate(self.q[row, position].reshape(shape).astype(np.float64)):
+            shared = head // (self._heads // self._kv_heads)
+            keys, values = (
+                x[row, begin : position + 1, shared * self._size :][:, : self._size]
+                for x in (self.k, self.v)
+            )
+            scores = keys @ query
+            if self._cap is not None:
+                scores = self._cap * np.tanh(scores / self._cap)
+            weights = np.exp(scores - scores.max())
+            results.append(weights @ values / weights.sum())
+        return np.concatenate(results)
+
+
+def prompt(row: int, begin: int, end: int) -> list[Token]:
+    return [(row, position) for position in range(begin, end)]
+
+
+def check(rows: Rows, calls: list[list[Token]]) -> None:
+    attend = rows.function()
+    for tokens in calls:
+        found = attend(*rows.operands(tokens)).numpy()
+        np.testing.assert_allclose(found, rows.expected(tokens), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [8, 20, 64, 80, 128, 256])
+def test_what_tokens_get_is_the_weighted_mean_of_values(size: int) -> None:
+    """Chunks that end anywhere, then rows of different lengths, with places without a token."""
+    rows = Rows(size, heads=6, kv_heads=2)
+    none = (-1, 7)
+    calls = [
+        prompt(0, 0, 1),
+        prompt(0, 1, 131),
+        [*prompt(0, 131, 134), none, *prompt(1, 0, 66), none, none],
+        [none, none],
+        [(0, 134), (1, 66), none, (2, 0)],
+        *(prompt(0, begin, begin + 129) for begin in range(135, 1160, 129)),
+        [(2, 1), none, *prompt(1, 67, 69), (0, 1167)],
+    ]
+    check(rows, calls)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (4, 4), (7, 1), (8, 2), (14, 2), (128, 1)])
+def test_heads_of_queries_share_heads_of_keys(heads: int, kv_heads: int) -> None:
+    rows = Rows(16, heads=heads, kv_heads=kv_heads, length=700)
+    check(rows, [prompt(0, 0, 110), [*prompt(0, 110, 230), (1, 0)], [(0, 230), (1, 1)]])
+
+
+@pytest.mark.parametrize("window", [1, 5, 64, 100, 600])
+def test_a_window_hides_what_is_far_away(window: int) -> None:
+    rows = Rows(16, window=window)
+    chunks = [prompt(0, begin, begin + 100) for begin in range(0, 1300, 100)]
+    check(rows, [*chunks, [(0, 1300), (1, 0)], [(0, 1301), (1, 1)]])
+
+
+def test_blocks_behind_the_window_are_not_read() -> None:
+    """Their memory may be another's, or nobody's."""
+    rows = Rows(16, window=100)
+    attend = rows.function()
+    for begin in range(0, 1300, 100):
+        attend(*rows.operands(prompt(0, begin, begin + 100)))
+    operands = rows.operands(prompt(0, 1300, 1310))
+    operands[4] = operands[4].copy()
+    operands[4][0, : 1201 // BLOCK] = 0
+    found = attend(*operands).numpy()
+    np.testing.assert_allclose(found, rows.expected(prompt(0, 1300, 1310)), rtol=0, atol=1e-5)
+
+
+def test_scores_have_a_soft_cap() -> None:
+    rows = Rows(16, cap=0.7, window=90)
+    check(rows, [prompt(0, 0, 130), prompt(0, 130, 132)])
+
+
+@pytest.mark.usefixtures("older_processor")
+def test_a_processor_with_fewer_and_smaller_registers() -> None:
+    rows = Rows(80, heads=6, kv_heads=2, cap=30.0)
+    check(rows, [prompt(0, 0, 70), [*prompt(0, 70, 74), (1, 0)], [(0, 74), (1, 1)]])
+
+
+def test_a_token_gets_the_same_bits_in_whatever_call() -> None:
+    """In one chunk, in several, alone, and beside other rows; with a window, too."""
+    for window in (0, 70, 530):
+        rows = Rows(20, heads=6, kv_heads=2, length=1100, window=window)
+        attend = rows.function()
+        row = prompt(0, 0, 1064)
+        cuts = (0, 511, 516, 700, 830, 1030, 1031, 1064)
+        ways = [
+            [row[begin:end] for begin, end in itertools.pairwise(cuts)],
+            [row[:490], *([x] for x in row[490:560]), row[560:1000], *([x] for x in row[1000:])],
+            [
+                [*prompt(1, begin, begin + 19), *row[begin : begin + 19], (2, begin // 19)]
+                for begin in range(0, 1064, 19)
+            ],
+        ]
+        outputs = []
+        for calls in ways:
+            rows.forget()
+            found = [
+                attend(*rows.operands(tokens)).numpy()[[row == 0 for row, _ in tokens]]
+                for tokens in calls
+            ]
+            outputs.append(np.concatenate(found))
+        for other in outputs[1:]:
+            np.testing.assert_array_equal(outputs[0].view(np.int32), other.view(np.int32))
+
+
+def test_the_steps_of_a_loop_are_in_their_order() -> None:
+    """Each step's query, key and value are what the step before it got."""
+    rows = Rows(16, heads=2, kv_heads=2)
+    first, *_, blocks, layer = map(tf.constant, rows.operands([(0, 0)]))
+
+    @tf.function(jit_compile=True, autograph=False)
+    def generate(x: tf.Tensor, blocks: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
+        def step(i: tf.Tensor, x: tf.Tensor, every: tf.Tensor) -> list[tf.Tensor]:
+            places = tf.reshape(tf.stack([0, i]), [1, 2])
+            got = attention.attend(
+                *(x, x, tf.cos(3 * x), places, blocks, layer), heads=2, kv_heads=2, score_cap=None
+            )
+            return [i + 1, tf.roll(got, 1, axis=1), tf.tensor_scatter_nd_update(every, [[i]], got)]
+
+        every = tf.zeros([200, 32])
+        return tf.while_loop(lambda i, *_: i < steps, step, [0, x, every])[2]
+
+    found = generate(first, blocks, tf.constant(150)).numpy()[:150]
+    xs = first.numpy().astype(np.float64)
+    for i in range(150):
+        got = []
+        for keys in np.split(xs, 2, axis=1):
+            scores = keys @ keys[-1]
+            weights = np.exp(scores - scores.max())
+            got.append(weights @ np.cos(3 * keys) / weights.sum())
+        expected = np.concatenate(got)
+        # Errors are handed on, so each step begins with what the last one really got.
+        np.testing.assert_allclose(found[i], expected, rtol=2e-5, atol=2e-5)
+        xs = np.concatenate([xs, np.roll(found[i : i + 1].astype(np.float64), 1, axis=1)])
+
+
+def test_a_call_whose_result_nobody_wants_writes_too() -> None:
+    rows = Rows(16, heads=1)
+    attend, first = rows.function(), rows.operands([(0, 0)])
+
+    @tf.function(jit_compile=True, autograph=False)
+    def only_write(operands: list[tf.Tensor]) -> tf.Tensor:
+        attention.attend(*operands, heads=1, kv_heads=1, score_cap=None)
+        return tf.constant(0)
+
+    only_write([tf.constant(x) for x in first])
+    found = attend(*rows.operands([(0, 1)])).numpy()
+    np.testing.assert_allclose(found, rows.expected([(0, 1)]), rtol=0, atol=1e-5)
+
+
+def test_calls_of_one_function_are_ordered_by_data() -> None:
+    """The same query twice, and between that another value is written that it sees."""
+    rows = Rows(16, heads=1)
+    attend = rows.function()
+    attend(*rows.operands([(0, 0)]))
+
+    @tf.function(jit_compile=True, autograph=False)
+    def three(q: tf.Tensor, *others: tf.Tensor) -> list[tf.Tensor]:
+        k, v, places, blocks, layer = others
+        before = attend(q, *others)
+        between = attend(q + 0 * before, k, v, 0 * places, blocks, layer)
+        return [before, attend(q + 0 * between, *others)]
+
+    second = rows.operands([(0, 1)])
+    before, after = (x.numpy() for x in three(*map(tf.constant, second)))
+    np.testing.assert_allclose(before, rows.expected([(0, 1)]), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(after, second[2], rtol=0, atol=1e-5)
+
+
+def translated(
+    compute: Callable[[Builder, machine_code.Value], machine_code.Value], name: str
+) -> Callable[[np.ndarray], np.ndarray]:
+    """A function of vectors as one of arrays."""
+    module = ir.Module(name)
+    builder = Builder(module, name, [POINTER, LONG], is_public=True)
+    at, count = builder.arguments
+    loop = Loop(builder, long(0), count, LANES)
+    place = builder.at(at, loop.index, FLOAT)
+    builder.store(compute(builder, builder.load(place, typ=VECTOR, align=4)), place, align=4)
+    loop.close()
+    builder.ret_void()
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_long)(
+        machine_code.address(module, name)
+    )
+
+    def call(x: np.ndarray) -> np.ndarray:
+        y = np.ascontiguousarray(x, np.float32).copy()
+        assert not y.size % LANES
+        function(y.ctypes.data, y.size)
+        return y
+
+    return call
+
+
+def test_the_exponential_errs_by_less_than_two_last_places() -> None:
+    exp = translated(exponential.exponential, "exponential")
+    x = -np.geomspace(1e-9, -exponential.LEAST, 2**20).astype(np.float32)
+    x = np.maximum(x, np.float32(exponential.LEAST))
+    exact = np.exp(x.astype(np.float64))
+    assert (abs(exp(x) - exact) / np.spacing(exact.astype(np.float32))).max() < 1.5
+    special = np.zeros(LANES, np.float32)
+    special[:5] = 0.0, -87.1, -1e30, -np.inf, np.nan
+    np.testing.assert_array_equal(exp(special)[:5], [1.0, 0.0, 0.0, 0.0, np.nan])
+
+
+def test_the_hyperbolic_tangent_is_near_too() -> None:
+    tanh = translated(exponential.hyperbolic_tangent, "tangent")
+    x = np.geomspace(1e-9, 1e9, 2**16).astype(np.float32)
+    for sign in (1, -1):
+        np.testing.assert_allclose(tanh(sign * x), np.tanh(sign * x.astype(float)), rtol=4e-7)

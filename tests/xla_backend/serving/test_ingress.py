@@ -1,0 +1,187 @@
+"""The API in front of replicas, without Ray: what they are sent, and what is said of replies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from ray.exceptions import RayError
+from starlette.testclient import TestClient
+
+from tests.playground.samples import result, transcription
+from xla_backend import InvalidRequest, Message
+from xla_backend.openai_api.body_size import MAX_BODY_BYTES
+from xla_backend.serving.ingress import ServiceHost, create_app
+from xla_backend.serving.replicas import Replicas
+
+CHAT = {"model": "gpt2-stories", "messages": [{"role": "user", "content": "Hello"}]}
+
+
+@dataclass
+class Handle:
+    """Ray Serve's handle to replicas that give these replies."""
+
+    replies: list[Any] = field(default_factory=lambda: [None, " there", " was", " a", result()])
+    chosen: dict[str, Any] = field(default_factory=dict)
+    sent: tuple[Any, ...] = ()
+    called: str = ""
+
+    def options(self, **chosen: Any) -> Handle:
+        self.chosen = chosen
+        return self
+
+    def __getattr__(self, method: str) -> Handle:
+        self.called = method
+        return self
+
+    def remote(self, *arguments: Any, **named: Any) -> Response:
+        if self.called == "identity":
+            return Response(["of its weights"])
+        self.sent = (*arguments, named)
+        return Response(self.replies)
+
+
+@dataclass
+class Response:
+    """Ray Serve's response."""
+
+    replies: Iterable[Any]
+
+    def __iter__(self) -> Iterator[Any]:
+        for reply in self.replies:
+            if isinstance(reply, RayError):
+                raise reply
+            yield reply
+
+    def result(self) -> Any:
+        return next(iter(self))
+
+    def cancel(self) -> None:
+        """Nothing to be cancelled: each reply is there."""
+
+
+@pytest.fixture
+def handle() -> Handle:
+    return Handle()
+
+
+@pytest.fixture
+def client(handle: Handle) -> TestClient:
+    host = ServiceHost(Replicas(handle), ("gpt2-stories", "whisper-commands"), "")
+    return TestClient(create_app(host))
+
+
+def test_an_answer_is_what_a_replica_gave(client: TestClient, handle: Handle) -> None:
+    names = [model["id"] for model in client.get("/v1/models").json()["data"]]
+    assert names == ["gpt2-stories", "whisper-commands"]
+    answer = client.post("/v1/chat/completions", json=CHAT)
+    assert answer.json()["choices"][0]["message"]["content"] == result().text
+    assert answer.json()["system_fingerprint"].startswith("fp_")
+    assert answer.headers["x-request-id"]
+    method, model, prompt, _, named = handle.sent
+    assert (method, model, prompt) == ("stream", "gpt2-stories", (Message("user", "Hello"),))
+    assert not named["exact_key"]
+
+
+def test_a_request_is_routed_by_its_model_and_a_session_by_its_salt(
+    client: TestClient, handle: Handle
+) -> None:
+    def chosen(**more: str) -> dict[str, Any]:
+        assert client.post("/v1/chat/completions", json=CHAT | more).status_code == 200
+        client.get("/v1/models")
+        return handle.chosen
+
+    client.post("/v1/chat/completions", json=CHAT)  # now its fingerprint is known
+    none = chosen()
+    assert (none["stream"], none["multiplexed_model_id"]) == (True, "gpt2-stories")
+    one, again, other = (chosen(cache_salt=salt)["session_id"] for salt in ("a", "a", "b"))
+    assert one == again
+    assert len({one, other, none["session_id"], ""}) == 4
+
+
+def test_a_stream_is_sent_as_it_comes(client: TestClient) -> None:
+    answer = client.post("/v1/chat/completions", json=CHAT | {"stream": True})
+    events = [line for line in answer.text.splitlines() if line]
+    assert len(events) == 1 + 3 + 1 + 1  # the role, the words, the reason to end, the mark
+    assert events[-1] == "data: [DONE]"
+
+
+def test_a_recording_s_bytes_travel(client: TestClient, handle: Handle) -> None:
+    handle.replies = [None, transcription()]
+    sound = Path(__file__).read_bytes()
+    answer = client.post(
+        "/v1/audio/transcriptions", data={"model": "whisper-commands"}, files={"file": sound}
+    )
+    assert answer.json()["text"] == transcription().text
+    assert handle.sent[:3] == ("transcribe_windows", "whisper-commands", sound)
+
+
+@pytest.mark.parametrize(
+    ("replies", "status", "message"),
+    [
+        ([None, InvalidRequest("The prompt is too long.")], 400, "The prompt is too long."),
+        ([None, RayError("a long story")], 503, "Send the request again"),
+        ([RayError("a long story")], 503, "Send the request again"),
+    ],
+)
+def test_what_a_replica_could_not_do_is_said_in_openai_s_form(
+    client: TestClient, handle: Handle, replies: list[Any], status: int, message: str
+) -> None:
+    handle.replies = replies
+    answer = client.post("/v1/chat/completions", json=CHAT)
+    assert answer.status_code == status
+    assert ("retry-after" in answer.headers) == (status == 503)
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert message in error["message"] and "story" not in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/v1/chat/completions", CHAT | {"model": "openai-community/gpt2"}, 404),
+        ("/v1/chat/completions", CHAT | {"temperature": "hot"}, 400),
+        ("/generate", {"prompt": "Once"}, 404),
+        ("/", {}, 404),
+    ],
+)
+def test_what_is_not_offered_is_refused_in_openai_s_form(
+    client: TestClient, handle: Handle, path: str, body: dict[str, Any], status: int
+) -> None:
+    answer = client.post(path, json=body)
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"].endswith(".")
+    assert handle.sent == ()
+
+
+def test_a_body_has_an_end_also_where_it_comes_in_chunks(client: TestClient) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(MAX_BODY_BYTES // 2**20 + 1):
+            yield b" " * 2**20
+
+    async def answer() -> httpx.Response:
+        transport = httpx.ASGITransport(client.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as visitor:
+            headers = {"content-type": "application/json"}
+            return await visitor.post("/v1/completions", content=pieces(), headers=headers)
+
+    refused = asyncio.run(answer())
+    assert refused.status_code == 413
+    assert f"more than {MAX_BODY_BYTES:,} bytes" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("depth", [400, 900, 100_000])
+@pytest.mark.parametrize(
+    "body", ["{}", '{{"model": "gpt2-stories", "messages": {}}}', '{{"model": {}}}']
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_deep_json_is_refused(client: TestClient, path: str, body: str, depth: int) -> None:
+    deep = body.format("[" * depth + "]" * depth)
+    answer = client.post(path, content=deep, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["type"] == "invalid_request_error"

@@ -1,0 +1,158 @@
+"""One replica, without Ray: requests reach the engine, replies and ends leave it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.playground.samples import result
+from xla_backend import EngineStatus, EngineStopped, GenerationOptions, InvalidRequest
+from xla_backend.serving import replica as replicas
+from xla_backend.serving.replica import Replica
+
+OPTIONS = GenerationOptions()
+
+
+class Stream:
+    """Gives chunks; after the last, waits until it is stopped where it shall."""
+
+    def __init__(self, chunks: list[str], error: Exception | None, is_endless: bool) -> None:
+        self.result = None if error else result()
+        self.stopped = threading.Event()
+        self._chunks, self._error, self._is_endless = iter(chunks), error, is_endless
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        for chunk in self._chunks:
+            return chunk
+        if self._is_endless:
+            assert self.stopped.wait(20)
+        if self._error:
+            raise self._error
+        raise StopIteration
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+class Process:
+    """A `BackendProcess` without an engine."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, Any] = {}
+        self.status = EngineStatus("ready")
+        self.error: Exception | None = None
+        self.is_endless = False
+        self.asked: list[tuple[Any, ...]] = []
+        self.heard = b""
+        self.streams: list[Stream] = []
+
+    def start(self, registry: Any, **settings: Any) -> Process:
+        self.settings = settings
+        return self
+
+    def wait_ready(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def stream(self, *arguments: Any, **named: Any) -> Stream:
+        self.asked.append((*arguments, named))
+        self.streams.append(Stream([" there", " was"], self.error, self.is_endless))
+        return self.streams[-1]
+
+    def transcribe_windows(self, model: str, recording: str, *more: Any) -> Stream:
+        self.heard = Path(recording).read_bytes()
+        return self.stream(model, recording, *more)
+
+
+class PlainReplica(Replica):
+    """A replica that keeps what it would tell Ray Serve."""
+
+    def __init__(self) -> None:
+        super().__init__(("gpt2-stories", "t5-stories"), "off", "", 1, "60%")
+        self.registered: list[str] = []
+
+    async def register(self, model: str) -> str:
+        self.registered.append(model)
+        return model
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Process:
+    made = Process()
+    monkeypatch.setattr(replicas, "BackendProcess", made.start)
+    return made
+
+
+@pytest.fixture
+def replica(process: Process, monkeypatch: pytest.MonkeyPatch) -> PlainReplica:
+    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+        monkeypatch.setenv(name, "1")  # put back afterwards: the replica sets them
+    return PlainReplica()
+
+
+async def all_of(replies: AsyncIterator[Any]) -> list[Any]:
+    return [reply async for reply in replies]
+
+
+def test_the_first_model_is_loaded_at_the_start(replica: PlainReplica, process: Process) -> None:
+    assert process.settings["default_model"] == "gpt2-stories"
+    asyncio.run(replica.check_health())
+    assert replica.registered == ["gpt2-stories"]
+
+
+def test_a_request_is_taken_then_answered(replica: PlainReplica, process: Process) -> None:
+    run = replica.run("stream", "t5-stories", "Once", OPTIONS, cache_salt="a")
+    assert asyncio.run(all_of(run)) == [None, " there", " was", result()]
+    assert process.asked == [("t5-stories", "Once", OPTIONS, {"cache_salt": "a"})]
+    assert replica.registered == ["t5-stories"]
+
+
+def test_an_error_is_a_reply(replica: PlainReplica, process: Process) -> None:
+    process.error = error = InvalidRequest("Too long.")
+    replies = asyncio.run(all_of(replica.run("stream", "t5-stories", "Once", OPTIONS)))
+    assert replies == [None, " there", " was", error]
+
+
+def test_a_client_who_leaves_stops_the_engine(replica: PlainReplica, process: Process) -> None:
+    process.is_endless = True
+
+    async def leave() -> None:
+        words: asyncio.Queue[object] = asyncio.Queue()
+
+        async def read() -> None:
+            async for reply in replica.run("stream", "gpt2-stories", "Once", OPTIONS):
+                words.put_nowait(reply)
+
+        reading = asyncio.create_task(read())
+        assert [await words.get() for _ in range(3)] == [None, " there", " was"]
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+
+    asyncio.run(leave())
+    assert process.streams[0].stopped.is_set()
+
+
+def test_a_recording_is_a_file_until_the_request_is_over(
+    replica: PlainReplica, process: Process
+) -> None:
+    run = replica.run("transcribe_windows", "whisper-commands", b"sound", OPTIONS)
+    asyncio.run(all_of(run))
+    assert process.heard == b"sound"
+    assert not Path(process.asked[0][1]).exists()
+
+
+def test_an_engine_that_does_not_start_again_is_unhealthy(
+    replica: PlainReplica, process: Process
+) -> None:
+    process.status = EngineStatus("stopped", "It ran out of memory.")
+    with pytest.raises(EngineStopped, match="out of memory"):
+        asyncio.run(replica.check_health())

@@ -1,0 +1,381 @@
+"""`Backend`: requests in, text and truthful timings out. The one class that library users meet.
+
+Knows the parts that an engine is made of, and which of them answers what. Must not know how they do
+it, nor who asks: no page, no process, no command line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xla_backend.checkpoints.models import Registry
+from xla_backend.checkpoints.prompts import encode_prompt, with_room
+from xla_backend.checkpoints.speech_input import fitting_options, works_on_text
+from xla_backend.compilation.function_cache import FunctionCache
+from xla_backend.compilation.store import open_store
+from xla_backend.engine.example_functions import ExampleFunctions
+from xla_backend.engine.function_maker import FunctionMaker
+from xla_backend.engine.function_resolver import FunctionResolver
+from xla_backend.engine.loaded_models import LoadedModels
+from xla_backend.engine.loop import READY, Loop
+from xla_backend.engine.pools import Pools
+from xla_backend.engine.streams import Stream
+from xla_backend.engine.text import Text, TextStream
+from xla_backend.engine.transcription import Hearing, WindowStream
+from xla_backend.engine.warm_up import WarmUp
+from xla_backend.interface.backend import AnyBackend
+from xla_backend.interface.buckets import BucketRules, CacheKey
+from xla_backend.interface.function_comparison import (
+    DEFAULT_CALLS,
+    FunctionComparison,
+    FunctionRequest,
+    StoredKey,
+)
+from xla_backend.interface.options import (
+    DEFAULT_MAX_SECONDS,
+    DEFAULT_OPTIONS,
+    AudioInput,
+    GenerationOptions,
+)
+from xla_backend.interface.prompt import Prompt, question
+from xla_backend.interface.requests import SpeechRequest, TextRequest
+from xla_backend.interface.results import (
+    CacheEntry,
+    CacheOutcome,
+    EngineStatus,
+    GenerationResult,
+    KVMemoryUse,
+    ModelInfo,
+    Past,
+    Prediction,
+    Transcription,
+)
+from xla_backend.prediction.history import History
+from xla_backend.rows.prefix_store import PrefixStore
+
+if TYPE_CHECKING:
+    from xla_backend.model.functions import KeyFunctions
+
+DEFAULT_KV_BYTES = 10**9
+"""The most memory of the keys and values of a model's pool, unless one row needs more."""
+
+SHORT_QUESTION = 16
+"""Tokens of a question that the functions made ready at the start can answer."""
+
+
+class Backend(AnyBackend):
+    """Generates text through compiled functions that it caches.
+
+    Thread-safe: one thread of its own does all the work, a chunk of each request at a time.
+
+    Example:
+        >>> from xla_backend import Backend, GenerationOptions
+        >>> backend = Backend()
+        >>> first = backend.generate("gpt2-stories", "Once upon a time")
+        >>> again = backend.generate("gpt2-stories", "One day")
+        >>> first.cache.value, again.cache.value
+        ('miss', 'hit')
+    """
+
+    def __init__(
+        self,
+        registry: Registry | None = None,
+        rules: BucketRules = BucketRules(),  # noqa: B008 (immutable)
+        on_status: Callable[[EngineStatus], None] | None = None,
+        store: Path | str | None = None,
+        on_change: Callable[[], None] | None = None,
+        kv_bytes: int = DEFAULT_KV_BYTES,
+        prefix_store_bytes: int = 0,
+    ) -> None:
+        """Starts empty: a model is loaded when it is first asked for.
+
+        Args:
+            registry: the models that may be loaded; None for the default ones.
+            rules: how lengths are rounded up.
+            on_status: called with every new status, from the thread that works.
+            store: folder that keeps compiled functions; None for the environment variable
+                `XLA_BACKEND_STORE` or else the user's cache directory, "off" for none.
+            on_change: called when work in the background begins or ends.
+            kv_bytes: the most memory that the keys and values of a model's pool may take.
+            prefix_store_bytes: the most that cached prefixes may take on disk, in the store's
+                folder; 0 keeps none there.
+        """
+        opened = open_store(store)
+        registry = Registry() if registry is None else registry
+        self._loop = Loop(on_status, on_change)
+        self._cache: FunctionCache[KeyFunctions] = FunctionCache()
+        self._history = History(opened, registry.weights)
+        self._models = LoadedModels(registry, opened, self._loop)
+        self._maker = FunctionMaker(self._cache, self._history, self._loop)
+        self._functions = FunctionResolver(rules, opened, self._cache, self._history, self._maker)
+        self._warm_up = WarmUp(self._maker, self._history, self._loop)
+        prefixes = None
+        if opened is not None and prefix_store_bytes:
+            prefixes = PrefixStore(opened.root / "prefixes", prefix_store_bytes)
+        self._pools = Pools(self._cache, self._maker, kv_bytes, prefixes)
+        self._example_functions = ExampleFunctions()
+
+    @property
+    def status(self) -> EngineStatus:
+        return self._loop.status
+
+    def models(self) -> list[ModelInfo]:
+        return self._models.infos()
+
+    def load(self, model: str) -> ModelInfo:
+        return self._models.get(model).info
+
+    def submit(
+        self,
+        request: TextRequest,
+        may_begin: Callable[[], bool] = lambda: True,
+        stream: TextStream | None = None,
+    ) -> TextStream:
+        """Takes a request; its text comes through the stream.
+
+        Args:
+            request: what is asked.
+            stream: takes what comes; None for a new one.
+            may_begin: asked once, when the engine turns to it; where it says no, nothing runs and
+                `result` stays None.
+        """
+        stream = Stream() if stream is None else stream
+        text = Text(
+            *(request, stream, self._models, self._functions, self._pools, self._loop, may_begin)
+        )
+        self._loop.submit(text.steps(), stream)
+        return stream
+
+    def submit_speech(
+        self,
+        request: SpeechRequest,
+        may_begin: Callable[[], bool] = lambda: True,
+        stream: WindowStream | None = None,
+    ) -> WindowStream:
+        """As `submit`, for a recording."""
+        stream = Stream() if stream is None else stream
+        hearing = Hearing(request, stream, self._models, self._functions, self._loop, may_begin)
+        self._loop.submit(hearing.steps(), stream)
+        return stream
+
+    def generate(
+        self,
+        model: str,
+        prompt: Prompt,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        *,
+        exact_key: bool = False,
+        cache_salt: str = "",
+        arrival_time: float | None = None,
+    ) -> GenerationResult:
+        """See `AnyBackend`.
+
+        Args:
+            arrival_time: when the request arrived, as `time.perf_counter()` of this machine; the
+                time since then counts as queue.
+        """
+        request = TextRequest(model, prompt, options, exact_key, cache_salt, arrival_time)
+        result = self.submit(request).read_all()
+        assert result is not None, "nobody could stop it"
+        return result
+
+    def stream(
+        self,
+        model: str,
+        prompt: Prompt,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        *,
+        exact_key: bool = False,
+        cache_salt: str = "",
+        arrival_time: float | None = None,
+        in_chunks: bool = True,
+    ) -> TextStream:
+        """See `AnyBackend`; `arrival_time` as for `generate`."""
+        return self.submit(TextRequest(model, prompt, options, exact_key, cache_salt, arrival_time))
+
+    def transcribe(
+        self,
+        model: str,
+        recording: AudioInput,
+        options: GenerationOptions | None = None,
+        *,
+        language: str | None = None,
+        max_seconds: float = DEFAULT_MAX_SECONDS,
+    ) -> Transcription:
+        """See `AnyBackend`."""
+        request = SpeechRequest(model, recording, options, language, max_seconds)
+        result = self.submit_speech(request).read_all()
+        assert result is not None, "nobody could stop it"
+        return result
+
+    def transcribe_windows(
+        self,
+        model: str,
+        recording: AudioInput,
+        options: GenerationOptions | None = None,
+        *,
+        language: str | None = None,
+        max_seconds: float = DEFAULT_MAX_SECONDS,
+    ) -> WindowStream:
+        """See `AnyBackend`."""
+        return self.submit_speech(SpeechRequest(model, recording, options, language, max_seconds))
+
+    def predict(
+        self,
+        model: str,
+        prompt: Prompt,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        *,
+        exact_key: bool = False,
+        cache_salt: str = "",
+    ) -> Prediction:
+        """See `AnyBackend`; loads the model if need be."""
+        engine = self._models.get(model)
+        ids = encode_prompt(engine.tokenizer, prompt, engine.info)
+        request = TextRequest(model, prompt, options, exact_key, cache_salt)
+        request = with_room(request, len(ids), engine.info)
+        wanted = self._functions.key(engine, len(ids), request)
+        return self._functions.predict(engine, len(ids), wanted, exact_key)
+
+    def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
+        """See `AnyBackend`; loads the model if need be."""
+        engine = self._models.get(model)
+        if engine.speech is None:
+            raise works_on_text(engine.info.name)
+        options = fitting_options(options, engine.speech, engine.context_length)
+        wanted = self._functions.speech_key(engine, options)
+        return self._functions.predict(engine, engine.speech.frames, wanted)
+
+    def compare_function(
+        self,
+        function: str,
+        batch_size: int,
+        *,
+        pad: bool = False,
+        calls: int = DEFAULT_CALLS,
+        arrival_time: float | None = None,
+    ) -> FunctionComparison:
+        """See `AnyBackend`; `arrival_time` as for `generate`."""
+        started = time.perf_counter() if arrival_time is None else arrival_time
+        request = FunctionRequest(function, batch_size, pad, calls)
+
+        def compare() -> FunctionComparison:
+            queue_s = max(0.0, time.perf_counter() - started)
+            detail = f"{request.example.title}, batch of {request.batch_size}"
+            self._loop.tell(EngineStatus("measuring", detail))
+            try:
+                comparison = self._example_functions.compare(request)
+            finally:
+                self._loop.tell(READY)
+            return dataclasses.replace(comparison, queue_s=queue_s)
+
+        with self._loop.background.request():
+            return self._loop.call(compare)
+
+    def stored_keys(self) -> list[StoredKey]:
+        return list(self._example_functions.kept())
+
+    def clear_functions(self) -> None:
+        self._loop.call(self._example_functions.clear)
+
+    def key_for(self, model: str, prompt_tokens: int, options: GenerationOptions) -> CacheKey:
+        """The key that fits a request best; loads the model if need be.
+
+        Args:
+            model: as for `generate`.
+            prompt_tokens: how long the prompt is; a speech model's windows are all as long.
+            options: how many beams, and new tokens (of a speech model, at most what it can write).
+
+        Raises:
+            ModelUnavailable: as for `generate`.
+        """
+        engine = self._models.get(model)
+        if engine.speech is not None:
+            options = fitting_options(options, engine.speech, engine.context_length)
+            return self._functions.speech_key(engine, options)
+        return self._functions.key(engine, prompt_tokens, TextRequest(model, "", options))
+
+    def pool_key(self, model: str) -> CacheKey | None:
+        """The key of a model's pool; loads the model if need be. None where it has none.
+
+        Raises:
+            ModelUnavailable: as for `generate`.
+        """
+        engine = self._models.get(model)
+        if not engine.has_pool:
+            return None
+        return self._functions.key(engine, 1, TextRequest(model, "", cache_salt="pool"))
+
+    def warm(
+        self,
+        model: str,
+        keys: Iterable[CacheKey],
+        on_progress: Callable[[CacheKey, CacheOutcome, float], None] | None = None,
+        rows: int = 1,
+    ) -> None:
+        """Makes keys ready now, one after the other.
+
+        Args:
+            model: as for `generate`.
+            keys: which; those that are in memory cost nothing.
+            on_progress: told after each: the key, where it came from, and the seconds it took.
+            rows: of a pool's key, for how many.
+
+        Raises:
+            ModelUnavailable: as for `generate`.
+        """
+        self._warm_up.now(self._models.get(model), keys, on_progress, rows)
+
+    def prefetch(self, model: str, keys: Iterable[CacheKey]) -> None:
+        if (engine := self._models.find(model)) is not None:
+            self._warm_up.soon(engine, keys)
+
+    def warm_up(self, model: str, options: GenerationOptions = DEFAULT_OPTIONS) -> None:
+        """Makes keys ready in the background: the pool's, a short prompt's, the most used.
+
+        Args:
+            model: must be loaded.
+            options: of the short prompt; speech models have only one length.
+        """
+        if (engine := self._models.find(model)) is None:
+            return
+        if engine.speech is not None:
+            options = fitting_options(None, engine.speech, engine.context_length)
+            self._warm_up.at_start(engine, [self._functions.speech_key(engine, options)])
+            return
+        prompt_tokens = 1
+        if engine.info.is_instruct:  # its template is longer than many a question
+            prompt_tokens = len(engine.tokenizer.encode(question("?"))) + SHORT_QUESTION
+        salts = ["pool", ""] if engine.has_pool else [""]
+        requests = [TextRequest(model, "", options, cache_salt=salt) for salt in salts]
+        keys = [self._functions.key(engine, prompt_tokens, request) for request in requests]
+        self._warm_up.at_start(engine, keys)
+
+    def prefetching(self) -> list[tuple[str, CacheKey]]:
+        return self._warm_up.pending()
+
+    def cancel_prefetch(self) -> None:
+        self._warm_up.cancel()
+
+    def past(self) -> Past:
+        return self._history.past()
+
+    def cached_functions(self) -> list[CacheEntry]:
+        return self._cache.cached_functions()
+
+    def kv_memory(self) -> KVMemoryUse:
+        """What keys and values take in memory."""
+        return self._pools.use()
+
+    def close(self) -> None:
+        """Gives up the models. What XLA compiled stays in memory until the process ends."""
+        self._history.save()
+        self._loop.close()
+        self._maker.close()
+        self._models.clear()
+        self._pools.close()
+        self._loop.tell(EngineStatus("stopped"))

@@ -1,0 +1,177 @@
+"""`Background`: work for the moments in which nobody waits for the engine.
+
+Knows a queue of jobs and when the engine is idle. Must not know what the jobs do. A job goes from
+step to step, and before each step it waits until the engine has been idle for a moment: compiling
+beside a live request makes that request several times slower. Where the engine is never idle, only
+what makes it less busy may be worth that: jobs whose patience ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import threading
+import time
+import weakref
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+
+logger = logging.getLogger(__name__)
+
+IDLE_S = 0.3
+"""The engine counts as idle when no request came for this long."""
+
+
+class Stopped(BaseException):
+    """Ends a job between two steps; not an error."""
+
+
+class _Postponed(BaseException):
+    """Ends a job that waits while another one's patience has ended; it is begun again later."""
+
+
+class Background:
+    """Runs jobs one after the other in a thread of its own, only while the engine is idle."""
+
+    def __init__(self, on_change: Callable[[], None] | None = None) -> None:
+        """Starts no thread before there is a job.
+
+        Args:
+            on_change: called when a job begins, ends or is cancelled.
+        """
+        self._on_change = on_change or (lambda: None)
+        self._condition = threading.Condition()
+        # Guarded by the condition:
+        self._jobs: dict[Hashable, Callable[[Callable[[], None]], None]] = {}
+        self._due: dict[Hashable, float] = {}  # when the patience of each job ends
+        self._current: Hashable | None = None
+        self._busy = 0
+        self._idle_since = time.monotonic()
+        self._ending = False
+        self._is_cancelled = False
+        self._thread: threading.Thread | None = None
+        # A thread inside XLA while the interpreter goes down would crash the process.
+        atexit.register(_stop, weakref.ref(self))
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Marks the engine as busy inside the block."""
+        self.begin_request()
+        try:
+            yield
+        finally:
+            self.end_request()
+
+    def begin_request(self) -> None:
+        """Marks the engine as busy, until `end_request`."""
+        with self._condition:
+            self._busy += 1
+
+    def end_request(self) -> None:
+        """Ends what `begin_request` began."""
+        with self._condition:
+            self._busy -= 1
+            self._idle_since = time.monotonic()
+            self._condition.notify_all()
+
+    def add(
+        self,
+        name: Hashable,
+        job: Callable[[Callable[[], None]], None],
+        patience_s: float = math.inf,
+    ) -> None:
+        """Queues a job, unless one of that name is waiting or running.
+
+        Args:
+            name: tells jobs apart.
+            job: is given a function that it must call before each step; that function returns when
+                the engine is idle, or ends the job. A job may be begun more than once.
+            patience_s: after so many seconds it runs beside requests.
+        """
+        with self._condition:
+            if self._ending or name in self._jobs or name == self._current:
+                return
+            self._jobs[name] = job
+            self._due[name] = time.monotonic() + patience_s
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, daemon=True, name="background")
+                self._thread.start()
+            self._condition.notify_all()
+        self._on_change()
+
+    def pending(self) -> list[Hashable]:
+        """The job under way and those that wait, in order."""
+        with self._condition:
+            running = [] if self._current is None else [self._current]
+            return [*running, *self._jobs]
+
+    def cancel(self) -> None:
+        """Drops the jobs that wait; the one under way ends before its next step."""
+        with self._condition:
+            for name in self._jobs:
+                del self._due[name]
+            self._jobs.clear()
+            self._is_cancelled = self._current is not None
+            self._condition.notify_all()
+        self._on_change()
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """Ends after the step under way, and waits for it."""
+        with self._condition:
+            self._ending = True
+            self._jobs.clear()
+            self._condition.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def _work(self) -> None:
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._jobs or self._ending)
+                if self._ending:
+                    return
+                self._current = self._overdue() or next(iter(self._jobs))
+                job = self._jobs.pop(self._current)
+                self._is_cancelled = False
+            self._on_change()
+            try:
+                job(self._wait_until_idle)
+            except Stopped:
+                pass
+            except _Postponed:
+                with self._condition:
+                    if not (self._is_cancelled or self._ending):
+                        self._jobs[self._current] = job
+            except Exception:
+                logger.exception("Work in the background failed (%s)", self._current)
+            with self._condition:
+                if self._current not in self._jobs:
+                    del self._due[self._current]
+                self._current = None
+            self._on_change()
+
+    def _wait_until_idle(self) -> None:
+        with self._condition:
+            while True:
+                if self._ending or self._is_cancelled:
+                    raise Stopped
+                now = time.monotonic()
+                rest = IDLE_S - (now - self._idle_since) if self._busy == 0 else math.inf
+                if rest <= 0 or self._due[self._current] <= now:
+                    return
+                if self._overdue() is not None:
+                    raise _Postponed
+                next_due = min(self._due[name] for name in (self._current, *self._jobs))
+                pause = min(rest, next_due - now)
+                self._condition.wait(None if pause == math.inf else pause)
+
+    def _overdue(self) -> Hashable | None:
+        """A job that waits and whose patience has ended."""
+        now = time.monotonic()
+        return next((name for name in self._jobs if self._due[name] <= now), None)
+
+
+def _stop(background: weakref.ref[Background]) -> None:
+    if (alive := background()) is not None:
+        alive.stop()

@@ -1,0 +1,113 @@
+"""`FunctionMaker`: the functions of a key, made beside the loop: at once, or in the background.
+
+Knows how making goes from step to step, and what is told and kept of it. Must not know which
+functions a request needs: `function_resolver` does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from xla_backend.compilation.function_cache import Built, FunctionCache, Slot
+from xla_backend.engine.loop import Loop
+from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.results import CacheOutcome, EngineStatus
+from xla_backend.prediction.history import History
+
+if TYPE_CHECKING:
+    from xla_backend.model.engine import Engine
+    from xla_backend.model.functions import KeyFunctions
+
+ROWS_PATIENCE_S = 3.0
+"""After so long without an idle moment, functions for several rows are made beside requests: an
+engine that is never idle is the one that needs them."""
+
+Value = TypeVar("Value")
+
+
+class FunctionMaker:
+    """Makes functions and puts them into the cache; each once, however many ask for it."""
+
+    def __init__(self, cache: FunctionCache[KeyFunctions], history: History, loop: Loop) -> None:
+        """Makes nothing yet."""
+        self._cache = cache
+        self._history = history
+        self._loop = loop
+        self._beside = ThreadPoolExecutor(1, "maker")
+
+    def now(
+        self,
+        engine: Engine,
+        key: CacheKey,
+        enter: Callable[[str], None],
+        then: Callable[[tuple[Slot[KeyFunctions], CacheOutcome]], Value],
+        rows: int = 1,
+    ) -> Future[Value]:
+        """The functions of a key, made ready if need be.
+
+        Args:
+            engine, key, rows: which.
+            enter: told the phases.
+            then: makes the result of the entry and of where it came from.
+        """
+
+        def build() -> Built[KeyFunctions]:
+            with self._loop.compiling:
+                return engine.functions.build(key, on_step, rows)
+
+        def on_step(step: Literal["trace", "compile"]) -> None:
+            enter(step)
+            state: Literal["tracing", "compiling"] = "tracing" if step == "trace" else "compiling"
+            self._loop.tell(EngineStatus(state, str(key)))
+
+        def get() -> Value:
+            return then(self._cache.get(engine.info.name, key, build, rows))
+
+        if rows in self._cache.row_counts(engine.info.name, key):
+            future: Future[Value] = Future()
+            future.set_result(get())
+            return future
+        return self._beside.submit(get)
+
+    def later(self, engine: Engine, key: CacheKey, rows: int = 1) -> None:
+        """Has the functions of a key made ready in the background."""
+        name = (engine.info.name, key, rows)
+        job = partial(self._make_in_background, engine, key, rows)
+        patience_s = math.inf if rows == 1 else ROWS_PATIENCE_S
+        self._loop.background.add(name, job, patience_s)
+
+    def close(self) -> None:
+        """Ends after what is being made."""
+        self._beside.shutdown(cancel_futures=True)
+
+    def _make_in_background(
+        self, engine: Engine, key: CacheKey, rows: int, wait_until_idle: Callable[[], None]
+    ) -> None:
+        wait_until_idle()
+        with self._loop.compiling:
+            trace_s, is_restored = engine.functions.trace(key, rows)
+        wait_until_idle()
+
+        def build() -> Built[KeyFunctions]:
+            with self._loop.compiling:
+                built = engine.functions.build(key, lambda step: None, rows)
+            return dataclasses.replace(
+                built,
+                trace_s=trace_s + built.trace_s,
+                outcome=built.outcome if is_restored else CacheOutcome.MISS,
+            )
+
+        if rows in self._cache.row_counts(engine.info.name, key):
+            return  # a request was faster
+        slot, outcome = self._cache.get(engine.info.name, key, build, rows)
+        if outcome is CacheOutcome.HIT:
+            return
+        if rows == 1:
+            self._history.record_first_call(engine.info.name, key, slot.first_call)
+        wait_until_idle()
+        engine.functions.warm_up(slot.built.function, key)

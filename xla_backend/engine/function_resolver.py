@@ -1,0 +1,164 @@
+"""`FunctionResolver`: which functions serve a request, in truth and as a prediction.
+
+Knows the rules of keys and reuse, and what is in memory, in the store and in the past. Must not
+know how functions are made (`function_maker`), nor what is generated with them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from xla_backend.checkpoints.prompts import key_for
+from xla_backend.checkpoints.speech_input import speech_key
+from xla_backend.compilation import naming
+from xla_backend.compilation.function_cache import FunctionCache, Slot
+from xla_backend.compilation.store import Store
+from xla_backend.engine.function_maker import FunctionMaker
+from xla_backend.interface.buckets import BucketRules, CacheKey
+from xla_backend.interface.options import GenerationOptions
+from xla_backend.interface.requests import TextRequest
+from xla_backend.interface.results import CacheOutcome, FirstCall, Prediction
+from xla_backend.interface.timing import Timing
+from xla_backend.prediction import prediction
+from xla_backend.prediction.history import History
+from xla_backend.prediction.prediction import Choice
+
+if TYPE_CHECKING:
+    from xla_backend.model.engine import Engine
+    from xla_backend.model.functions import KeyFunctions
+
+
+@dataclass(frozen=True)
+class Served:
+    """What serves a request: an entry of the cache, and where it came from."""
+
+    slot: Slot[KeyFunctions]
+    choice: Choice
+
+    @property
+    def functions(self) -> KeyFunctions:
+        """The compiled functions."""
+        return self.slot.built.function
+
+
+class FunctionResolver:
+    """Finds the functions of requests, and records what they took."""
+
+    def __init__(
+        self,
+        rules: BucketRules,
+        store: Store | None,
+        cache: FunctionCache[KeyFunctions],
+        history: History,
+        maker: FunctionMaker,
+    ) -> None:
+        """Takes the places to look in; the maker makes what is in none of them."""
+        self._rules = rules
+        self._store = store
+        self._cache = cache
+        self._history = history
+        self._maker = maker
+
+    def key(self, engine: Engine, prompt_tokens: int, request: TextRequest) -> CacheKey:
+        """The key that fits a request for a text best."""
+        if not engine.has_pool:
+            request = dataclasses.replace(request, cache_salt="", exact_key=True)
+        return key_for(self._rules, engine.info, prompt_tokens, request)
+
+    def speech_key(self, engine: Engine, options: GenerationOptions) -> CacheKey:
+        """The key of a recording's windows, which are all as long."""
+        assert engine.speech is not None, "only speech models have windows"
+        return speech_key(self._rules, engine.speech, options)
+
+    def choose(self, engine: Engine, wanted: CacheKey, exact_key: bool = False) -> Choice:
+        """Which functions serve a request, as things stand now."""
+        in_memory = self._cache.keys(engine.info.name)
+        return prediction.choose(
+            wanted, in_memory, lambda key: self._is_stored(engine, key), exact_key
+        )
+
+    def is_ready(self, engine: Engine, choice: Choice) -> bool:
+        """Whether the functions that were chosen are in memory."""
+        return choice.key in self._cache.keys(engine.info.name)
+
+    def serve(
+        self, engine: Engine, wanted: CacheKey, choice: Choice, enter: Callable[[str], None]
+    ) -> Future[Served]:
+        """The functions that were chosen for a request; made beside the loop where none are there.
+
+        Where larger ones serve, its own are made in the background. `enter` is told the phases.
+        """
+        if choice.outcome is CacheOutcome.REUSED:
+            self._maker.later(engine, wanted)
+
+        def served(made: tuple[Slot[KeyFunctions], CacheOutcome]) -> Served:
+            slot, outcome = made
+            if choice.outcome is CacheOutcome.REUSED:
+                return Served(slot, choice)
+            # What happened counts, not what was expected: a file in the store may be damaged.
+            return Served(slot, dataclasses.replace(choice, outcome=outcome))
+
+        return self._maker.now(engine, choice.key, enter, served)
+
+    def predict(
+        self, engine: Engine, prompt_tokens: int, wanted: CacheKey, exact_key: bool = False
+    ) -> Prediction:
+        """What `serve` would answer, and how long the request should take."""
+        in_memory = self._cache.keys(engine.info.name)
+        holds = self._store.holds if self._store else _holds_nothing
+        return prediction.predict(
+            wanted=wanted,
+            prompt_tokens=prompt_tokens,
+            entries=self._cache.cached_functions(engine.info.name),
+            past=self._history.past().get(engine.info.name, {}),
+            missing=lambda key: naming.missing(engine.identity, key, in_memory, holds),
+            exact_key=exact_key,
+        )
+
+    def record(
+        self,
+        engine: Engine,
+        served: Served,
+        wanted: CacheKey,
+        timing: Timing,
+        is_complete: bool = True,
+        batch_size: int = 1,
+    ) -> FirstCall:
+        """Keeps what a request took.
+
+        Args:
+            is_complete: whether it ended by itself. What ran until somebody stopped it says nothing
+                of other requests; what making the functions took does.
+            batch_size: how many ran together: predictions are made of requests alone.
+
+        Returns:
+            The first call of the functions, as `GenerationResult.first_call`.
+        """
+        name, slot, choice = engine.info.name, served.slot, served.choice
+        if is_complete:
+            self._cache.record(slot, timing.run_s)
+        self._history.record_request(name, wanted)
+        if batch_size > 1:
+            return slot.first_call
+        if is_complete:
+            self._history.record_run(name, choice.key, timing.run_s)
+        if choice.outcome in (CacheOutcome.MISS, CacheOutcome.DISK):
+            self._history.record_first_call(name, choice.key, slot.first_call)
+        if slot.built.outcome is CacheOutcome.DISK:
+            past = self._history.past()[name].get(choice.key)
+            return (past.compiled if past else None) or slot.first_call
+        return slot.first_call
+
+    def _is_stored(self, engine: Engine, key: CacheKey) -> bool:
+        if self._store is None:
+            return False
+        in_memory = self._cache.keys(engine.info.name)
+        return not naming.missing(engine.identity, key, in_memory, self._store.holds)
+
+
+def _holds_nothing(entry: str) -> bool:
+    return False

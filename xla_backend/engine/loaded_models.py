@@ -1,0 +1,74 @@
+"""`LoadedModels`: the models that are in memory, and how one gets there.
+
+Knows names, downloads and loading. Must not know requests, nor which functions a model has.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from xla_backend.compilation.startup import prepare_environment
+from xla_backend.interface.results import EngineStatus, ModelInfo
+
+prepare_environment()  # before TensorFlow is imported, by this module or another
+
+from xla_backend.checkpoints.models import Download, Registry  # noqa: E402
+from xla_backend.compilation.compiler import Compiler  # noqa: E402
+from xla_backend.compilation.store import Store  # noqa: E402
+from xla_backend.engine.loop import READY, Loop  # noqa: E402
+from xla_backend.model.engine import Engine  # noqa: E402
+
+
+class LoadedModels:
+    """Loads each model once, when it is first asked for."""
+
+    def __init__(self, registry: Registry, store: Store | None, loop: Loop) -> None:
+        """Loads nothing yet; `store` is for what the models' functions are compiled to."""
+        self._registry = registry
+        self._compiler = Compiler(store)
+        self._loop = loop
+        self._beside = ThreadPoolExecutor(1, "loader")
+        self._engines: dict[str, Engine] = {}
+
+    def find(self, model: str) -> Engine | None:
+        """The model, if it is loaded."""
+        return self._engines.get(model)
+
+    def get(self, model: str) -> Engine:
+        """The model, loaded if need be.
+
+        Raises:
+            ModelUnavailable: it is unknown, broken or out of reach.
+        """
+        return self.find(model) or self.load_beside(model).result()[0]
+
+    def load_beside(self, model: str) -> Future[tuple[Engine, float]]:
+        """The model, loaded in a thread of its own if need be, and the seconds that it took."""
+        return self._beside.submit(self._load, model)
+
+    def _load(self, model: str) -> tuple[Engine, float]:
+        start = time.perf_counter()
+        if model not in self._engines:
+            loading = EngineStatus("loading", model)
+            self._loop.tell(loading)
+            try:
+                files = self._registry.locate(model, on_progress=self._tell_download)
+                if self._loop.status.state == "downloading":
+                    self._loop.tell(loading)
+                self._engines[model] = Engine(files, self._compiler)
+            finally:
+                self._loop.tell(READY)
+        return self._engines[model], time.perf_counter() - start
+
+    def infos(self) -> list[ModelInfo]:
+        """Every model that can be chosen by name, and every folder that was loaded."""
+        listed = {info.name: info for info in self._registry.list()}
+        return list((listed | {name: e.info for name, e in self._engines.items()}).values())
+
+    def clear(self) -> None:
+        """Drops all."""
+        self._engines.clear()
+
+    def _tell_download(self, download: Download) -> None:
+        self._loop.tell(EngineStatus("downloading", str(download), progress=download.share))

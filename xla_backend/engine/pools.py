@@ -1,0 +1,112 @@
+"""`Pools`: the pool of each model, with its rows' order and its functions.
+
+Knows how much memory a pool may have, and where its functions are. Must not know requests.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from xla_backend.interface.buckets import CacheKey, pool_key
+from xla_backend.interface.options import GenerationOptions
+from xla_backend.interface.results import KVMemoryUse
+from xla_backend.model.kv_memory import KVMemory
+from xla_backend.rows.pool import Pool, Row
+from xla_backend.rows.prefix import PrefixTree
+from xla_backend.rows.prefix_store import PrefixStore
+from xla_backend.rows.scheduler import RowScheduler
+
+if TYPE_CHECKING:
+    from xla_backend.compilation.function_cache import FunctionCache
+    from xla_backend.engine.function_maker import FunctionMaker
+    from xla_backend.model.engine import Engine
+    from xla_backend.model.functions import KeyFunctions, PoolFunctions
+
+
+@dataclass(frozen=True)
+class ModelPool:
+    """The pool of one model, and the order of its rows."""
+
+    pool: Pool
+    rows: RowScheduler
+
+    def row(self, token_ids: Sequence[int], salt: str, options: GenerationOptions) -> Row:
+        """A new row."""
+        return Row(list(token_ids), len(token_ids), salt, options)
+
+
+class Pools:
+    """Makes the pool of a model when it is first needed."""
+
+    def __init__(
+        self,
+        cache: FunctionCache[KeyFunctions],
+        maker: FunctionMaker,
+        limit_bytes: int,
+        store: PrefixStore | None,
+    ) -> None:
+        """Takes no memory yet.
+
+        Args:
+            cache, maker: where functions are, and who makes them.
+            limit_bytes: the bound of each pool.
+            store: of prefixes that fall out of memory.
+        """
+        self._store = store
+        self._cache = cache
+        self._maker = maker
+        self._limit_bytes = limit_bytes
+        self._pools: dict[str, ModelPool] = {}
+
+    def of(self, engine: Engine) -> ModelPool:
+        """The pool of a model."""
+        name = engine.info.name
+        if name not in self._pools:
+            blocks = engine.functions.blocks_of_row
+            # A row that needs all of its context must fit.
+            limit_bytes = max(self._limit_bytes, (blocks + 1) * engine.kv_block_bytes)
+            memory = KVMemory(engine.kv_block_bytes, limit_bytes)
+            prefixes = PrefixTree(memory, engine.identity, self._store)
+            pool = Pool(prefixes, memory, engine.functions.model.vocabulary_size, blocks)
+            functions = _Functions(self._cache, self._maker, engine)
+            self._pools[name] = ModelPool(pool, RowScheduler(pool, functions, time.perf_counter))
+        return self._pools[name]
+
+    def use(self) -> KVMemoryUse:
+        """What all pools take."""
+        pools = [of_model.pool for of_model in list(self._pools.values())]
+        return KVMemoryUse(
+            cached_tokens=sum(pool.prefixes.tokens for pool in pools),
+            used_bytes=sum(pool.memory.used * pool.memory.block_bytes for pool in pools),
+            limit_bytes=sum(pool.memory.limit * pool.memory.block_bytes for pool in pools)
+            or self._limit_bytes,
+        )
+
+    def close(self) -> None:
+        """Gives up all pools; what is cached goes to disk."""
+        for of_model in self._pools.values():
+            of_model.pool.prefixes.save()
+        self._pools.clear()
+
+
+@dataclass(frozen=True)
+class _Functions:
+    """The functions of a model's pool; see `row_scheduler.Functions`."""
+
+    cache: FunctionCache[KeyFunctions]
+    maker: FunctionMaker
+    engine: Engine
+
+    def of(self, rows: int, drafts: int = 0) -> PoolFunctions | None:
+        found = self.cache.peek(self.engine.info.name, self._key(drafts), rows)
+        return cast("PoolFunctions | None", found)
+
+    def make(self, rows: int) -> None:
+        self.maker.later(self.engine, self._key(0), rows)
+
+    def _key(self, drafts: int) -> CacheKey:
+        assert self.engine.info.context_length is not None, "a pool has a context length"
+        return pool_key(self.engine.info.context_length, drafts)

@@ -1,0 +1,282 @@
+"""`Text`: one request for a text on its way through the engine, from a prompt to a result.
+
+Knows its phases: load, tokenize, functions, prompt, tokens, characters, and its timings. Must not
+know TensorFlow, who asks, nor which rows run beside it: `row_scheduler` does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, cast
+
+from xla_backend.checkpoints.prompts import encode_prompt, with_room
+from xla_backend.checkpoints.tokenization import IncrementalDecoder
+from xla_backend.engine.function_resolver import FunctionResolver, Served
+from xla_backend.engine.loop import Join, Loop, Stopped, Turn, Wait, Wish
+from xla_backend.engine.stop_strings import StopStrings
+from xla_backend.engine.streams import Stream
+from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.requests import TextRequest
+from xla_backend.interface.results import EngineStatus, Finish, GenerationResult, Token
+from xla_backend.interface.timing import Stopwatch
+from xla_backend.prediction.prediction import Choice
+from xla_backend.rows.scheduler import CHUNK_S, Seat
+
+if TYPE_CHECKING:
+    from xla_backend.engine.loaded_models import LoadedModels
+    from xla_backend.engine.pools import Pools
+    from xla_backend.model.engine import Engine
+    from xla_backend.model.functions import PaddedFunctions
+
+TextStream = Stream[str, GenerationResult]
+
+
+class Text:
+    """A request, its stream, and what is known of it so far."""
+
+    def __init__(
+        self,
+        request: TextRequest,
+        stream: TextStream,
+        models: LoadedModels,
+        functions: FunctionResolver,
+        pools: Pools,
+        loop: Loop,
+        may_begin: Callable[[], bool],
+    ) -> None:
+        """Takes the parts of the engine that it needs.
+
+        Args:
+            request: what is asked.
+            stream: where the text goes.
+            models, functions, pools, loop: the engine's.
+            may_begin: asked once, when the engine turns to it; where it says no, nothing runs.
+        """
+        self._request = request
+        self._asked = request.options
+        self._stream = stream
+        self._models = models
+        self._functions = functions
+        self._pools = pools
+        self._loop = loop
+        self._may_begin = may_begin
+        self._watch = Stopwatch("queue", request.arrival_time)
+        self._load_s = 0.0
+        self._has_begun = False
+        self._chunks: list[str] = []
+        self._known = 0
+
+    def steps(self) -> Generator[Wish, Any, None]:
+        """Runs it, step by step; see `loop`."""
+        try:
+            yield from self._run()
+        except Stopped:
+            self._stream.finish(None)
+
+    def _begins(self) -> bool:
+        """Whether it may begin, or has."""
+        if not self._has_begun and not self._stream.is_stopped and self._may_begin():
+            self._has_begun = True
+            self._stream.start()
+        return self._has_begun
+
+    def _run(self) -> Generator[Wish, Any, None]:
+        request, watch = self._request, self._watch
+        engine = self._models.find(request.model)
+        if engine is None:
+            if not self._begins():
+                raise Stopped
+            watch.enter("queue")
+            engine, self._load_s = yield Wait(self._models.load_beside(request.model))
+            watch.pause_for("load", self._load_s)  # no phase
+        watch.enter("tokenize")
+        prompt_ids = encode_prompt(engine.tokenizer, request.prompt, engine.info)
+        engine.check(request.options)
+        self._request = request = with_room(request, len(prompt_ids), engine.info)
+        wanted = self._functions.key(engine, len(prompt_ids), request)
+        self._decoder = IncrementalDecoder(engine.tokenizer)
+        self._stops = StopStrings(request.options.stop)
+        watch.enter("queue")
+        choice = self._functions.choose(engine, wanted, request.exact_key)
+        if not self._functions.is_ready(engine, choice) and not self._begins():
+            raise Stopped
+        if wanted.variants:  # rows beside others run without drafts
+            plain = dataclasses.replace(wanted, prompt_lookup_num_tokens=0)
+            yield from self._served(engine, plain, self._functions.choose(engine, plain))
+        served = yield from self._served(engine, wanted, choice)
+        self._compiling_s = self._loop.compiling.read()
+        if wanted.is_pooled:
+            yield from self._run_row(engine, wanted, served, prompt_ids)
+        else:
+            yield from self._run_padded(engine, wanted, served, prompt_ids)
+
+    def _served(
+        self, engine: Engine, wanted: CacheKey, choice: Choice
+    ) -> Generator[Wish, Any, Served]:
+        """The functions that were chosen; made meanwhile where they are missing."""
+        served = yield Wait(self._functions.serve(engine, wanted, choice, self._watch.enter))
+        self._watch.enter("queue")
+        return served
+
+    # --- a row of the pool ----------------------------------------------------------------------
+
+    def _run_row(
+        self, engine: Engine, wanted: CacheKey, served: Served, prompt_ids: list[int]
+    ) -> Generator[Wish, Any, None]:
+        pool = self._pools.of(engine)
+        row = pool.row(prompt_ids, self._request.cache_salt, self._request.options)
+
+        def on_tokens() -> bool:
+            new = row.token_ids[row.prompt_tokens + self._known :]
+            return self._write(new) and not self._stream.is_stopped
+
+        def begins() -> bool:
+            if self._begins():
+                self._loop.tell(EngineStatus("generating", str(wanted)))
+            return self._has_begun
+
+        seat = Seat(
+            row,
+            self._watch,
+            self._request.options.prompt_lookup_num_tokens,
+            begins,
+            on_tokens,
+            lambda: self._stream.is_stopped,
+        )
+        yield Join(pool.rows, seat)
+        if not row.generated:
+            raise Stopped
+        passes = row.passes_of_tokens()
+        self._finish(
+            engine,
+            wanted,
+            served,
+            prompt_ids,
+            engine.tokens(row.output(), passes.tolist()),
+            row.is_done,
+            batch_size=max(1, seat.rows_at_most),
+            cached_tokens=row.reused,
+            cached_from_disk=row.is_restored,
+        )
+
+    # --- a padded key ---------------------------------------------------------------------------
+
+    def _run_padded(
+        self, engine: Engine, wanted: CacheKey, served: Served, prompt_ids: list[int]
+    ) -> Generator[Wish, Any, None]:
+        yield Turn()  # its turn comes after those that have begun
+        if not self._begins():
+            raise Stopped
+        options, watch = self._request.options, self._watch
+        key, functions = served.choice.key, cast("PaddedFunctions", served.functions)
+        self._loop.tell(EngineStatus("generating", str(key)))
+        watch.enter("prefill")
+        generation = engine.start(functions, key, prompt_ids, options)
+        steps, count = 1, 0
+        # Beams settle on their text at the end: chunks of it could not be taken back.
+        is_followed = options.num_beams == 1
+        while True:
+            started = time.perf_counter()
+            generation.advance(steps)
+            step_s = (time.perf_counter() - started) / steps
+            watch.lap(generation.length - count)
+            count, steps = generation.length, max(1, round(CHUNK_S / step_s))
+            watch.enter("detokenize")
+            goes_on = True
+            if is_followed:
+                goes_on = self._write(generation.output().tokens.tolist()[self._known :])
+            if generation.is_done or not goes_on or self._stream.is_stopped:
+                break
+            watch.enter("queue")
+            yield Turn()
+            self._loop.tell(EngineStatus("generating", str(key)))
+            watch.enter("decode")
+        tokens = engine.tokens(generation.output())
+        self._finish(engine, wanted, served, prompt_ids, tokens, generation.is_done)
+
+    # --- the text -------------------------------------------------------------------------------
+
+    def _write(self, token_ids: list[int]) -> bool:
+        """Hands out what new tokens say; returns whether the text goes on."""
+        self._known += len(token_ids)
+        if chunk := self._stops.push(self._decoder.push(token_ids)):
+            self._chunks.append(chunk)
+            self._stream.put(chunk)
+        return not self._stops.is_found
+
+    def _finish(
+        self,
+        engine: Engine,
+        wanted: CacheKey,
+        served: Served,
+        prompt_ids: list[int],
+        tokens: tuple[Token, ...],
+        is_complete: bool,
+        batch_size: int = 1,
+        cached_tokens: int = 0,
+        cached_from_disk: bool = False,
+    ) -> None:
+        request, watch, stops = self._request, self._watch, self._stops
+        watch.enter("detokenize")
+        ids = [token.id for token in tokens]
+        rest = stops.push(self._decoder.push(ids[self._known :]) + self._decoder.finish())
+        if rest := rest + stops.finish():
+            self._chunks.append(rest)
+            self._stream.put(rest)
+        text, generated = "".join(self._chunks), len(tokens)
+        passes = None
+        if request.options.prompt_lookup_num_tokens and wanted.is_pooled:
+            passes = sum(not token.in_same_pass for token in tokens[1:])
+        if stops.is_found:
+            tokens = _tokens_of(text, tokens, engine)
+        timing, spans = watch.read(), watch.spans()
+        first_call = self._functions.record(
+            engine, served, wanted, timing, is_complete or stops.is_found, batch_size
+        )
+        self._stream.finish(
+            GenerationResult(
+                model=request.model,
+                text=text,
+                tokens=tokens,
+                prompt_tokens=len(prompt_ids),
+                prompt_texts=tuple(map(engine.tokenizer.token_text, prompt_ids)),
+                key=served.choice.key,
+                requested_key=wanted,
+                cache=served.choice.outcome,
+                finish="stop" if stops.is_found else _reason(is_complete, engine, ids),
+                timing=timing,
+                since_first_token_s=watch.since_first_token_s(),
+                first_call=first_call,
+                options=self._asked,
+                load_s=self._load_s,
+                batch_size=batch_size,
+                cut_tokens=generated - len(tokens),
+                spans=spans,
+                cached_tokens=cached_tokens,
+                cached_from_disk=cached_from_disk,
+                passes=passes,
+                rounded_bits=engine.info.rounded_bits,
+                compile_beside_s=self._loop.compiling.read() - self._compiling_s,
+            )
+        )
+
+
+def _tokens_of(text: str, tokens: tuple[Token, ...], engine: Engine) -> tuple[Token, ...]:
+    """The first tokens, as many as the text needs; of the last one's own text what is in it."""
+    decoder, length = IncrementalDecoder(engine.tokenizer), 0
+    for place, token in enumerate(tokens):
+        if length >= len(text):
+            return tokens[:place]
+        length += len(decoder.push([token.id]))
+        if (beyond := length - len(text)) > 0:
+            last = dataclasses.replace(token, text=token.text[:-beyond])
+            return (*tokens[:place], last)
+    return tokens
+
+
+def _reason(is_complete: bool, engine: Engine, ids: list[int]) -> Finish:
+    if not is_complete:
+        return "stopped"
+    return "eos" if ids and engine.is_eos(ids[-1]) else "length"

@@ -1,0 +1,241 @@
+"""Recordings in, windows of text out, each with truthful timings.
+
+Knows how a recording becomes requests to one compiled function: read, cut into windows, heard one
+after the other. Must not know TensorFlow, nor who asks, nor how a model is loaded or a function
+found.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from xla_backend.checkpoints import audio
+from xla_backend.checkpoints.speech_input import SpeechPrompt, fitting_options, works_on_text
+from xla_backend.engine.function_resolver import FunctionResolver, Served
+from xla_backend.engine.loop import Loop, Stopped, Turn, Wait, Wish
+from xla_backend.engine.streams import Stream
+from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.errors import InvalidRequest
+from xla_backend.interface.options import GenerationOptions
+from xla_backend.interface.requests import SpeechRequest
+from xla_backend.interface.results import (
+    EngineStatus,
+    FirstCall,
+    Token,
+    TranscribedWindow,
+    Transcription,
+)
+from xla_backend.interface.timing import Stopwatch, Timing
+from xla_backend.rows.scheduler import CHUNK_S
+
+if TYPE_CHECKING:
+    from xla_backend.engine.loaded_models import LoadedModels
+    from xla_backend.model.engine import Engine
+    from xla_backend.model.generation import Generation
+
+MIN_SECONDS = 0.1
+"""A shorter sound holds no word, and a model would make one up."""
+
+SILENCE = 1e-4
+"""Full-scale amplitude (-80 dB) below which nobody speaks, and a model would make words up."""
+
+SILENT = "The recording is silent: check that the microphone is on and not muted."
+
+
+WindowStream = Stream[TranscribedWindow, Transcription]
+
+
+class Hearing:
+    """A recording on its way through the engine, window by window."""
+
+    def __init__(
+        self,
+        request: SpeechRequest,
+        stream: WindowStream,
+        models: LoadedModels,
+        functions: FunctionResolver,
+        loop: Loop,
+        may_begin: Callable[[], bool],
+    ) -> None:
+        """Takes the parts of the engine that it needs; see `text.Text`."""
+        self._request = request
+        self._stream = stream
+        self._models = models
+        self._functions = functions
+        self._loop = loop
+        self._may_begin = may_begin
+        self._language = request.language
+        self._watch = Stopwatch("queue", request.arrival_time)
+
+    def steps(self) -> Generator[Wish, Any, None]:
+        """Runs it, step by step; see `loop`."""
+        try:
+            if self._stream.is_stopped or not self._may_begin():
+                raise Stopped
+            self._stream.start()
+            yield from self._run()
+        except Stopped:
+            self._stream.finish(None)
+
+    def _run(self) -> Generator[Wish, Any, None]:
+        request, watch = self._request, self._watch
+        engine, load_s = yield Wait(self._models.load_beside(request.model))
+        watch.pause_for("load", load_s)
+        watch.enter("tokenize")
+        speech = engine.speech
+        if speech is None:
+            raise works_on_text(engine.info.name)
+        samples = audio.read(request.recording, speech.rate, request.max_seconds)
+        _check_sound(samples, speech.rate)
+        self._language = speech.language_code(self._language)
+        options = fitting_options(request.options, speech, engine.context_length)
+        engine.check(options)
+        wanted = self._functions.speech_key(engine, options)
+
+        heard: list[_HeardWindow] = []
+        windows: list[TranscribedWindow] = []
+        first_calls: list[FirstCall] = []
+        frames, before = 0, Timing()
+        for window in audio.windows(samples, speech.rate, speech.window_s):
+            if self._stream.is_stopped:
+                break
+            said = None
+            if not _is_silent(window.samples, speech.rate):
+                said = yield from self._hear(engine, wanted, options, window.samples)
+                heard.append(said)
+                frames += speech.frames_of(window.samples)
+            # The first window's share includes reading the recording.
+            timing = watch.read()
+            windows.append(
+                TranscribedWindow(
+                    start_s=window.start_s,
+                    # Over samples, so that it is the next window's start to the last bit.
+                    end_s=(round(window.start_s * speech.rate) + len(window.samples)) / speech.rate,
+                    text=said.text if said else "",
+                    new_tokens=len(said.tokens) if said else 0,
+                    cache=said.served.choice.outcome if said else None,
+                    timing=timing.since(before),
+                )
+            )
+            if said:
+                spent = windows[-1].timing
+                first_calls.append(self._functions.record(engine, said.served, wanted, spent))
+            before = timing
+            self._stream.put(windows[-1])
+
+        if not heard:
+            if self._stream.is_stopped:
+                raise Stopped  # nothing ran, there is no result
+            raise InvalidRequest(SILENT)
+        served = heard[0].served
+        self._stream.finish(
+            Transcription(
+                model=request.model,
+                text=" ".join(window.text for window in windows if window.text),
+                tokens=tuple(token for said in heard for token in said.tokens),
+                prompt_tokens=frames,
+                key=served.choice.key,
+                requested_key=wanted,
+                cache=served.choice.outcome,
+                finish=_finish(heard, is_whole=windows[-1].end_s * speech.rate >= len(samples) - 1),
+                timing=watch.read(),
+                spans=watch.spans(),
+                since_first_token_s=watch.since_first_token_s(),
+                first_call=first_calls[0],
+                options=options,
+                load_s=load_s,
+                rounded_bits=engine.info.rounded_bits,
+                audio_s=windows[-1].end_s,
+                language=self._language,
+                windows=tuple(windows),
+            )
+        )
+
+    def _hear(
+        self, engine: Engine, wanted: CacheKey, options: GenerationOptions, samples: np.ndarray
+    ) -> Generator[Wish, Any, _HeardWindow]:
+        """What is said in one window; finds out the language if it is not known yet."""
+        speech, watch = engine.speech, self._watch
+        assert speech is not None  # the recording was read for it
+        watch.enter("tokenize")
+        features, prompt = speech.features(samples), speech.decoder_prompt
+        start = prompt.for_language(self._language) if self._language else prompt.tokens
+        watch.enter("queue")
+        choice = self._functions.choose(engine, wanted)
+        served = yield Wait(self._functions.serve(engine, wanted, choice, watch.enter))
+        watch.enter("queue")
+        yield Turn()
+        watch.enter("prefill")
+        key = served.choice.key
+        self._loop.tell(EngineStatus("generating", str(key)))
+
+        def begin(heard: SpeechPrompt) -> Generation:
+            return engine.start(served.functions, key, heard, options)
+
+        generation = begin(SpeechPrompt(features, start))
+        if self._language is None and prompt.languages:
+            self._language = engine.detected_language(generation)
+            if (found := prompt.for_language(self._language)) != start:
+                generation = begin(SpeechPrompt(features, found))
+        steps, count = 1, 0
+        while True:
+            started = time.perf_counter()
+            generation.advance(steps)
+            step_s = (time.perf_counter() - started) / steps
+            watch.lap(generation.length - count)
+            count, steps = generation.length, max(1, round(CHUNK_S / step_s))
+            if generation.is_done:
+                break
+            watch.enter("queue")
+            yield Turn()
+            self._loop.tell(EngineStatus("generating", str(key)))
+            watch.enter("decode")
+        watch.enter("detokenize")
+        tokens = engine.tokens(generation.output())
+        ids = [token.id for token in tokens]
+        return _HeardWindow(
+            text=engine.tokenizer.decode(ids).strip(),
+            tokens=tokens,
+            is_complete=bool(ids) and engine.is_eos(ids[-1]),
+            served=served,
+        )
+
+
+@dataclass(frozen=True)
+class _HeardWindow:
+    """What one run on a window gave."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    is_complete: bool
+    served: Served
+
+
+def _check_sound(samples: np.ndarray, rate: int) -> None:
+    """Raises `InvalidRequest` for a recording in which nothing can be said."""
+    if len(samples) < MIN_SECONDS * rate:
+        raise InvalidRequest(
+            f"The recording is only {len(samples) / rate:.2f} s long: at least {MIN_SECONDS:g} s "
+            "are needed to hear a word."
+        )
+    if _is_silent(samples, rate):
+        raise InvalidRequest(SILENT)
+
+
+def _is_silent(samples: np.ndarray, rate: int) -> bool:
+    """Whether a sound is too quiet or too short to hold a word."""
+    # Peak to peak: a constant offset, as cheap sound cards add it, is silence too.
+    return len(samples) < MIN_SECONDS * rate or float(np.ptp(samples)) / 2 < SILENCE
+
+
+def _finish(
+    heard: Sequence[_HeardWindow], *, is_whole: bool
+) -> Literal["eos", "length", "stopped"]:
+    if not is_whole:
+        return "stopped"
+    return "eos" if all(window.is_complete for window in heard) else "length"

@@ -1,0 +1,66 @@
+"""`TextRequest` and `SpeechRequest`: what is asked, as it travels from who asks to the engine.
+
+Knows its fields and their meanings. Must not know models, tokens or TensorFlow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xla_backend.interface.options import (
+    DEFAULT_MAX_SECONDS,
+    DEFAULT_OPTIONS,
+    AudioInput,
+    GenerationOptions,
+)
+from xla_backend.interface.prompt import Prompt
+
+
+@dataclass(frozen=True)
+class TextRequest:
+    """A request for a text.
+
+    Attributes:
+        model: a name that `Backend.models` lists, or a folder if the registry allows folders.
+        prompt: the text to continue, or the messages of a conversation, of which an instruct model
+            writes the next.
+        options: of the generation.
+        exact_key: do not reuse a larger compiled function; compile this request's cache key.
+        cache_salt: the request runs as a row of the model's pool, which serves all lengths, and may
+            reuse the keys and values of requests with the same salt whose prompts begin with the
+            same tokens. A caller that knows a salt can tell from times what others wrote, so give
+            it only to those who may. Empty: a compiled function of the request's own padded sizes
+            serves it, and nothing is cached or reused. Beams, encoder-decoders and `exact_key`
+            ignore it.
+        arrival_time: when the request arrived, as `time.perf_counter()` of this machine; the time
+            since then counts as queue. None for now.
+    """
+
+    model: str
+    prompt: Prompt
+    options: GenerationOptions = DEFAULT_OPTIONS
+    exact_key: bool = False
+    cache_salt: str = ""
+    arrival_time: float | None = None
+
+
+@dataclass(frozen=True)
+class SpeechRequest:
+    """A request for the text of a recording.
+
+    Attributes:
+        model: as for a text, but a speech model.
+        recording: a file's path, or (rate in Hz, samples) with samples of shape (n,) or
+            (n, channels).
+        options: of each window's generation; None for the most likely text.
+        language: of the speech ("en", "German"); None to let the model detect it.
+        max_seconds: longer recordings are refused.
+        arrival_time: as for a text.
+    """
+
+    model: str
+    recording: AudioInput
+    options: GenerationOptions | None = None
+    language: str | None = None
+    max_seconds: float = DEFAULT_MAX_SECONDS
+    arrival_time: float | None = None

@@ -1,0 +1,251 @@
+"""The decoding loop over rows that join and leave: each at a length of its own, over KV memory.
+
+Knows the state of the rows and their next tokens. Must not know requests, nor who owns the memory.
+One compiled function a number of rows serves every length and every moment of arrival. Axes: see
+`families.blocks`; R rows, M blocks of a row, T drafts, N tokens of a call, F fields of a record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from xla_backend.model import output, prompt_lookup, sampling
+from xla_backend.model.beam_search import BeamRules
+from xla_backend.model.families.blocks import dynamic_update_slice, row
+from xla_backend.model.families.model import PooledModel
+from xla_backend.model.prompt_lookup import Lookup
+from xla_backend.model.selection import Selection
+
+MAX_STEPS = 128
+"""N: the most tokens that a call adds to each row."""
+
+
+class PoolState(NamedTuple):
+    """The rows between two calls.
+
+    Attributes:
+        tokens: `[R]` int32, the last token of each row, whose keys are not in memory yet.
+        lengths: `[R]` int32, how many positions of each row are in memory.
+        has_logits: `[R]` bool, which rows bring the logits of their next token: their prompt has
+            just been read.
+        generated: `[R]` int32, tokens that were generated so far.
+        done: `[R]` bool, which rows have ended, or are empty.
+        counts: `[R, V]` int32, how often each token was generated.
+        lookup: with drafts (R = 1), where they come from.
+    """
+
+    tokens: tf.Tensor
+    lengths: tf.Tensor
+    has_logits: tf.Tensor
+    generated: tf.Tensor
+    done: tf.Tensor
+    counts: tf.Tensor
+    lookup: Lookup | tuple[()] = ()
+
+
+class Decoded(NamedTuple):
+    """What a call gives.
+
+    Attributes:
+        state: the rows after it.
+        records: `[N, R, F]` int32, of the new tokens, first those of the first step; see `output`.
+        passes: `[N]` int32, with drafts: of each token its row in the pass that brought it.
+    """
+
+    state: PoolState
+    records: tf.Tensor
+    passes: tf.Tensor
+
+
+@dataclass(frozen=True)
+class PoolDecoder:
+    """Reads prompts and generates tokens over KV memory.
+
+    Attributes:
+        model: see `PooledModel`.
+        rules: how texts end. selection: how tokens are selected.
+        context_length: the positions that a row can have.
+        num_drafts: T, how many drafts a pass verifies, of one row; 0 for none.
+    """
+
+    model: PooledModel
+    rules: BeamRules
+    selection: Selection
+    context_length: int
+    num_drafts: int = 0
+
+    def read(
+        self,
+        token_ids: tf.Tensor,
+        places: tf.Tensor,
+        blocks: tf.Tensor,
+        last: tf.Tensor,
+    ) -> tf.Tensor:
+        """Reads a chunk of a prompt.
+
+        Args:
+            token_ids, places, blocks: see `PooledModel.run`.
+            last: scalar int32, the place of the last token of the chunk.
+
+        Returns:
+            The logits of the token after it, `[1, V]`.
+        """
+        return self.model.logits(row(self.model.run(token_ids, places, blocks), last))
+
+    def initial_state(self, rows: int) -> PoolState:
+        """Empty rows."""
+        return PoolState(
+            tokens=tf.zeros([rows], tf.int32),
+            lengths=tf.zeros([rows], tf.int32),
+            has_logits=tf.zeros([rows], tf.bool),
+            generated=tf.zeros([rows], tf.int32),
+            done=tf.ones([rows], tf.bool),
+            counts=tf.zeros([rows, self.model.vocabulary_size], tf.int32),
+            lookup=Lookup.initial(self.context_length) if self.num_drafts else (),
+        )
+
+    def decode(
+        self,
+        steps: tf.Tensor,
+        reals: tf.Tensor,
+        integers: tf.Tensor,
+        logit_bias: tf.Tensor,
+        seen: tf.Tensor,
+        logits: tf.Tensor,
+        blocks: tf.Tensor,
+        state: PoolState,
+    ) -> Decoded:
+        """Adds up to `steps` tokens to each row that has not ended; with drafts, up to T more.
+
+        Args:
+            steps: scalar int32, at most N - T; zero runs nothing.
+            reals, integers, logit_bias: the options, from `sampling.pack`.
+            seen: `[R, V]` bool, tokens that the repetition penalty counts as repeated.
+            logits: `[R, V]`, of the next token of rows that bring them.
+            blocks: `[R, M]` int64, addresses of the rows' blocks, for all positions to come.
+            state: of the rows.
+        """
+        controls = sampling.unpack(reals, integers, logit_bias)
+        rows, fields = state.tokens.shape[0], output.num_fields(self.selection.vocabulary_size)
+        one_pass = self._pass_with_drafts if self.num_drafts else self._pass
+
+        def goes_on(step: tf.Tensor, decoded: Decoded) -> tf.Tensor:
+            return (step < steps) & ~tf.reduce_all(decoded.state.done)
+
+        def go_on(step: tf.Tensor, decoded: Decoded) -> tuple[tf.Tensor, Decoded]:
+            return one_pass(step, decoded, controls, seen, logits, blocks)
+
+        nothing = Decoded(
+            state, tf.zeros([MAX_STEPS, rows, fields], tf.int32), tf.zeros([MAX_STEPS], tf.int32)
+        )
+        return tf.while_loop(goes_on, go_on, (0, nothing))[1]
+
+    def _pass(
+        self,
+        step: tf.Tensor,
+        decoded: Decoded,
+        controls: sampling.Controls,
+        seen: tf.Tensor,
+        given: tf.Tensor,
+        blocks: tf.Tensor,
+    ) -> tuple[tf.Tensor, Decoded]:
+        """One token for each row."""
+        state = decoded.state
+        runs = ~state.done & ~state.has_logits
+
+        def run_model() -> tf.Tensor:
+            of_row = tf.where(runs, tf.range(state.tokens.shape[0]), -1)
+            places = tf.stack([of_row, state.lengths], axis=1)
+            logits = self.model.logits(self.model.run(state.tokens, places, blocks))
+            return tf.where(state.has_logits[:, None], given, logits)
+
+        logits = tf.cond(tf.reduce_any(runs), run_model, lambda: given)
+        state, records = self._select(state, logits, seen, controls)
+        state = state._replace(lengths=state.lengths + tf.cast(runs, tf.int32))
+        written = dynamic_update_slice(decoded.records, records[None], tf.stack([step, 0, 0]))
+        return step + 1, decoded._replace(state=state, records=written)
+
+    def _select(
+        self, state: PoolState, logits: tf.Tensor, seen: tf.Tensor, controls: sampling.Controls
+    ) -> tuple[PoolState, tf.Tensor]:
+        """The next token of each row that has not ended, and the records, `[R, F]`."""
+        token, records, counts = self.selection.select(
+            logits, state.generated == 0, seen, state.counts, state.generated, controls
+        )
+        generated = state.generated + tf.cast(~state.done, tf.int32)
+        is_eos = sampling.is_one_of(token, self.rules.eos_token_ids)
+        after = state._replace(
+            tokens=token,
+            has_logits=tf.zeros_like(state.has_logits),
+            generated=generated,
+            done=state.done | is_eos | (generated >= controls.token_limit),
+            counts=counts,
+        )
+        return after, records
+
+    def _pass_with_drafts(
+        self,
+        step: tf.Tensor,
+        decoded: Decoded,
+        controls: sampling.Controls,
+        seen: tf.Tensor,
+        given: tf.Tensor,
+        blocks: tf.Tensor,
+    ) -> tuple[tf.Tensor, Decoded]:
+        """One pass of the model: adds a token, and one more for each draft that turns out right.
+
+        Each row of the pass gives the logits behind one more draft. Their tokens are selected one
+        after the other, as without drafts, until one is not the draft that the next row took it
+        for. What was written into memory for wrong drafts, the next pass writes over.
+        """
+        state, drafts_count = decoded.state, self.num_drafts
+        length = state.lengths[0]
+        drafts = prompt_lookup.find(_lookup(state), drafts_count)
+
+        def with_more_rows(logits: tf.Tensor) -> tf.Tensor:
+            return tf.pad(logits, [[0, drafts_count], [0, 0]])
+
+        def run(token_ids: tf.Tensor) -> tf.Tensor:
+            count = token_ids.shape[0]
+            places = tf.stack([tf.zeros([count], tf.int32), length + tf.range(count)], axis=1)
+            return self.model.logits(self.model.run(token_ids, places, blocks))
+
+        verified = tf.where(state.has_logits[0], 0, drafts.verified)
+        branch = tf.where(state.has_logits[0], 0, 1 + tf.cast(verified > 0, tf.int32))
+        logits = tf.switch_case(
+            branch,
+            [
+                lambda: with_more_rows(given),
+                lambda: with_more_rows(run(state.tokens)),
+                lambda: run(tf.concat([state.tokens, drafts.tokens], axis=0)),
+            ],
+        )
+
+        def select(place: tf.Tensor, goes_on: tf.Tensor, decoded: Decoded) -> Any:
+            at = step + place
+            state, records = self._select(decoded.state, row(logits, place), seen, controls)
+            token = state.tokens
+            is_right = token[0] == tf.gather(drafts.tokens, tf.minimum(place, drafts_count - 1))
+            goes_on = (place < verified) & is_right & ~state.done[0]
+            state = state._replace(lookup=_lookup(state).with_token(token))
+            passes = dynamic_update_slice(decoded.passes, place[None], at[None])
+            written = dynamic_update_slice(decoded.records, records[None], tf.stack([at, 0, 0]))
+            return place + 1, goes_on, Decoded(state, written, passes)
+
+        brought, _, decoded = tf.while_loop(
+            lambda place, goes_on, decoded: goes_on, select, (0, True, decoded)
+        )
+        first = decoded.records[:, 0, 0]
+        lookup = prompt_lookup.with_hit(_lookup(decoded.state), drafts, tf.gather(first, step))
+        # The keys of the last token are not in memory yet; those of given logits are no pass's.
+        lengths = state.lengths + tf.where(branch > 0, brought, 0)
+        state = decoded.state._replace(lookup=lookup, lengths=lengths)
+        return step + brought, decoded._replace(state=state)
+
+
+def _lookup(state: PoolState) -> Lookup:
+    assert isinstance(state.lookup, Lookup), "only with drafts"
+    return state.lookup

@@ -1,0 +1,174 @@
+"""Which function serves a request, and how long that should take.
+
+Knows keys, what is in memory and on disk, and what earlier calls took. Must not know TensorFlow or
+where the entries live: the engine decides by these rules, the page's process predicts by them, and
+so both say the same.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from xla_backend.compilation.naming import Part
+from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.results import CacheEntry, CacheOutcome, KeyHistory, Prediction
+
+# Reuse wastes work on padding, never on tokens: decoding stops where the request says. The bounds
+# keep the waste below what any compile costs.
+REUSE_PADDED_LENGTH = 8
+"""A function may serve prompts padded to up to this many times their own bucket."""
+REUSE_MAX_NEW_TOKENS = 16
+"""Likewise for the slots of new tokens, which cost far less."""
+
+LATEST = 3
+"""Estimates of a MISS are the median of so many functions that were made last."""
+ALIKE = 6.0
+"""Of those whose sizes differ from the wanted ones by at most so many doublings."""
+MIN_TRACE_S = 0.05
+"""Tracing takes longer than that: a graph that is there in less had been traced before."""
+
+
+def reusable(keys: Iterable[CacheKey], wanted: CacheKey) -> CacheKey | None:
+    """The compiled function that serves a request with the least waste, other than its own.
+
+    It must have as many beams and be large enough but not too large. A pool's serves all of its
+    requests, and no others.
+    """
+    fitting = [
+        key
+        for key in keys
+        if key != wanted
+        and not (key.is_pooled or wanted.is_pooled)
+        and key.num_beams == wanted.num_beams
+        and wanted.padded_length <= key.padded_length <= REUSE_PADDED_LENGTH * wanted.padded_length
+        and wanted.max_new_tokens
+        <= key.max_new_tokens
+        <= REUSE_MAX_NEW_TOKENS * wanted.max_new_tokens
+    ]
+    return min(fitting, default=None)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which function serves a request: `key`, and where it comes from."""
+
+    key: CacheKey
+    outcome: CacheOutcome
+
+
+def choose(
+    wanted: CacheKey,
+    in_memory: Collection[CacheKey],
+    is_stored: Callable[[CacheKey], bool],
+    exact_key: bool,
+) -> Choice:
+    """Decides for one request.
+
+    Args:
+        wanted: the key that fits best.
+        in_memory: the model's compiled functions.
+        is_stored: whether the store can restore a key.
+        exact_key: forbids that a larger function serves.
+    """
+    if wanted in in_memory:
+        return Choice(wanted, CacheOutcome.HIT)
+    if not exact_key and (other := reusable(in_memory, wanted)) is not None:
+        return Choice(other, CacheOutcome.REUSED)
+    return Choice(wanted, CacheOutcome.DISK if is_stored(wanted) else CacheOutcome.MISS)
+
+
+def keys_of(entries: Iterable[CacheEntry]) -> dict[CacheKey, CacheEntry]:
+    """The functions for single requests of a language model, by their keys."""
+    return {
+        entry.key: entry
+        for entry in entries
+        if entry.batch_size == 1 and isinstance(entry.key, CacheKey)
+    }
+
+
+def predict(
+    wanted: CacheKey,
+    prompt_tokens: int,
+    entries: Iterable[CacheEntry],
+    past: Mapping[CacheKey, KeyHistory],
+    missing: Callable[[CacheKey], Collection[Part]],
+    exact_key: bool = False,
+) -> Prediction:
+    """Predicts outcome and duration of one request.
+
+    Args:
+        wanted: the key that fits best.
+        prompt_tokens: tokens of the prompt, without padding.
+        entries: compiled functions in memory, of the requested model only.
+        past: what the model's keys took before.
+        missing: what must be traced or compiled for a key; empty where the store can restore it.
+        exact_key: see `choose`.
+    """
+    known = keys_of(entries)
+    past = {key: was for key, was in past.items() if key.is_pooled == wanted.is_pooled}
+    choice = choose(wanted, known, lambda key: not missing(key), exact_key)
+    if choice.outcome is CacheOutcome.MISS:
+        estimate = _of_making(wanted, missing(wanted), past)
+    elif choice.outcome is CacheOutcome.DISK:
+        estimate = _nearest({key: was.disk_s for key, was in past.items()}, wanted)
+    else:
+        estimate = _of_running(known[choice.key], choice.key, past)
+    expected_s, low_s, high_s = estimate or (None, None, None)
+    return Prediction(choice.outcome, choice.key, wanted, prompt_tokens, expected_s, low_s, high_s)
+
+
+Estimate = tuple[float, float, float] | None
+"""Seconds expected, and between which they lie; None where nothing comparable was measured."""
+
+
+def _of_running(entry: CacheEntry, key: CacheKey, past: Mapping[CacheKey, KeyHistory]) -> Estimate:
+    """Of a function in memory: by its cached calls, else by its first run, or an earlier one."""
+    if cached := entry.cached:
+        return cached.p50_s, cached.low_s, cached.high_s
+    if run_s := entry.first_call.run_s:
+        return run_s, run_s, run_s
+    return _nearest({each: was.run_s for each, was in past.items()}, key)
+
+
+def _of_making(
+    wanted: CacheKey, missing: Collection[Part], past: Mapping[CacheKey, KeyHistory]
+) -> Estimate:
+    """Of a function that must be compiled: by the parts of it that are missing.
+
+    Graphs are traced once for all lengths, so whether one is there matters more than any size; and
+    sizes change compiling less than what else the machine does, which the latest calls tell.
+    """
+    compiled = {key: was.compiled for key, was in past.items() if was.compiled}
+    if not compiled:
+        return _nearest({key: was.miss_s for key, was in past.items()}, wanted)
+    latest = sorted(compiled, key=lambda key: (-(compiled[key].made_at or 0.0), key))
+    alike = [key for key in latest if _distance(key, wanted) <= ALIKE] or latest
+    made = [
+        compiled[key].compile_s + compiled[key].run_s * wanted.max_new_tokens / key.max_new_tokens
+        for key in alike[:LATEST]
+    ]
+    traced = [compiled[key].trace_s for key in latest if compiled[key].trace_s > MIN_TRACE_S]
+    trace_s = 0.0
+    if traced and any("trace" in part for part in missing):
+        # In a new process there is one graph more to trace.
+        of_four = statistics.quantiles(2 * traced[:LATEST], n=4, method="inclusive")
+        trace_s = of_four[2 if "prefill trace" in missing else 1]
+    return trace_s + statistics.median(made), trace_s + min(made), trace_s + max(made)
+
+
+def _nearest(took: Mapping[CacheKey, float | None], wanted: CacheKey) -> Estimate:
+    known = [key for key, seconds in took.items() if seconds is not None]
+    nearest = min(known, key=lambda key: (_distance(key, wanted), key), default=None)
+    seconds = None if nearest is None else took[nearest]
+    return None if seconds is None else (seconds, seconds, seconds)
+
+
+def _distance(one: CacheKey, other: CacheKey) -> float:
+    """How unlike two functions are: the doublings between their sizes, added up."""
+    return sum(
+        abs(math.log2(getattr(one, name) / getattr(other, name)))
+        for name in ("padded_length", "num_beams", "max_new_tokens")
+    )

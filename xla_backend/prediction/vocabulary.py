@@ -1,0 +1,117 @@
+"""`Vocabulary`: what predictions need of a model, where the model itself is elsewhere.
+
+Knows how a prompt or a recording's window becomes a key. Must not know TensorFlow, nor what is in
+memory or in the store.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from xla_backend.checkpoints.models import ModelFiles
+from xla_backend.checkpoints.prompts import check_length, check_prompt, key_for, with_room
+from xla_backend.checkpoints.speech_input import (
+    SpeechInput,
+    fitting_options,
+    speech_key,
+    works_on_text,
+)
+from xla_backend.checkpoints.tokenization import Tokenizer
+from xla_backend.checkpoints.weights import sample
+from xla_backend.compilation import naming
+from xla_backend.interface.buckets import BucketRules, CacheKey
+from xla_backend.interface.options import GenerationOptions
+from xla_backend.interface.prompt import Prompt, TokenIds
+from xla_backend.interface.requests import TextRequest
+from xla_backend.interface.results import ModelInfo
+
+REMEMBERED_PROMPTS = 64
+REMEMBERED_LENGTH = 20_000
+"""Characters; what is longer is refused by most models, and not worth the memory."""
+
+
+class PromptCounter:
+    """Counts the tokens of prompts; can be pickled.
+
+    It is asked about a prompt again and again, with other options or when the prompt is sent, and
+    remembers the latest ones.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        """Remembers nothing yet."""
+        self._tokenizer = tokenizer
+        self._remembered = functools.lru_cache(REMEMBERED_PROMPTS)(self._count)
+
+    def __reduce__(self) -> tuple[type[PromptCounter], tuple[Tokenizer]]:
+        """What it remembers stays behind."""
+        return PromptCounter, (self._tokenizer,)
+
+    def count(self, prompt: Prompt) -> int:
+        """The tokens of a prompt, without padding."""
+        if isinstance(prompt, TokenIds):
+            return self._count(prompt)
+        texts = [prompt] if isinstance(prompt, str) else [message.content for message in prompt]
+        is_short = sum(map(len, texts)) <= REMEMBERED_LENGTH
+        return self._remembered(prompt) if is_short else self._count(prompt)
+
+    def _count(self, prompt: Prompt) -> int:
+        return len(self._tokenizer.encode(prompt))
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What predictions need of a model; can be pickled.
+
+    Attributes:
+        speech: None for a model that works on text.
+        identity: see `naming.identity`.
+    """
+
+    info: ModelInfo
+    counter: PromptCounter
+    speech: SpeechInput | None
+    identity: str
+
+    @classmethod
+    def load(cls, files: ModelFiles) -> Vocabulary:
+        """Reads it from a model's folder.
+
+        Raises:
+            ModelUnavailable: a file is missing or damaged.
+        """
+        return cls(
+            info=files.info,
+            counter=PromptCounter(Tokenizer.load(files.folder)),
+            speech=SpeechInput.load(files.folder, files.generation_config, files.config)
+            if files.info.family == "speech"
+            else None,
+            identity=naming.identity(
+                files.config, files.generation_config, sample(files.folder), files.info.weights
+            ),
+        )
+
+    def prompt_key(self, rules: BucketRules, request: TextRequest) -> tuple[CacheKey, int]:
+        """The key that fits a request best, and its prompt's tokens without padding.
+
+        Raises:
+            InvalidRequest: the prompt is empty or too long.
+        """
+        check_prompt(request.prompt, self.info)
+        prompt_tokens = self.counter.count(request.prompt)
+        check_length(prompt_tokens, self.info)
+        request = with_room(request, prompt_tokens, self.info)
+        return key_for(rules, self.info, prompt_tokens, request), prompt_tokens
+
+    def speech_key(
+        self, rules: BucketRules, options: GenerationOptions | None
+    ) -> tuple[CacheKey, int]:
+        """The key of every window of a recording, and a whole window's frames.
+
+        Raises:
+            InvalidRequest: the model is none for speech.
+        """
+        if self.speech is None:
+            raise works_on_text(self.info.name)
+        options = fitting_options(options, self.speech, self.info.context_length)
+        return speech_key(rules, self.speech, options), self.speech.frames

@@ -1,0 +1,615 @@
+"""Attention of tokens over a KV memory of our own, as a function that XLA calls.
+
+Knows the layout of keys and values in blocks of that memory. Must not know models, nor who owns the
+memory. Which rows there are, how long each is and where its blocks lie are inputs of a call, so one
+compiled function serves every length.
+
+A row's positions are divided into panels of a fixed size. For each panel, scores and weighted sums
+are those of a product (`sums`), and softmax has the panel's own maximum; then panels are added up
+in their order, each scaled to the maximum of all (as in T. Dao et al., "Flash-Decoding", 2023). So
+what a token gets depends on its row alone, bit by bit: not on the tokens computed beside it, nor
+on threads. A unit of work is a head of keys, a panel, and neighbouring tokens of a row; the thread
+that does the last panel of these adds up.
+
+    T  tokens of a call, at least 1  R  rows of the KV memory
+    D  numbers of a head             M  blocks that a row has room for
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+from llvmlite import ir
+
+from xla_backend.products import exponential, foreign_calls, handler, machine_code, sums
+from xla_backend.products.exponential import constant
+from xla_backend.products.handler import Handler
+from xla_backend.products.machine_code import (
+    BIT,
+    FLOAT,
+    LANES,
+    LONG,
+    POINTER,
+    VECTOR,
+    WORD,
+    ZERO,
+    Builder,
+    Loop,
+    Value,
+    long,
+)
+from xla_backend.products.pool import Job
+from xla_backend.products.tiles import COLUMNS
+
+BLOCK = COLUMNS
+"""Positions in a block of KV memory: a block's keys are a tile, a line for each number of a head.
+Its values are tiles with a line for each position."""
+NAME = "attention"
+"""The name that XLA knows it by."""
+
+_PANEL = 512
+"""Positions whose weights are computed at once."""
+_ROWS = 96
+"""Queries that one thread takes at a time, if they share a head of keys."""
+_ALONE = 2**18
+"""Multiplications that one thread does sooner than it can wake another."""
+_LINE = 4 * COLUMNS
+"""Bytes of a line of a tile."""
+_SCORES = _PANEL + LANES
+"""Scores in memory from one query to the next: not a power of two, for the cache's sake."""
+_LOWEST = -3e38
+"""Less than every score; finite, so that what sees nothing is not NaN."""
+
+_FOUR = ir.VectorType(FLOAT, 4)
+_WORDS = ir.VectorType(WORD, LANES)
+
+_JOB = Job(
+    "q_at k_at v_at out_at places_at blocks_at groups_at sums_at "
+    "tokens row_blocks heads kv_heads size offset window cap groups writes"
+)
+# A group of neighbouring tokens of a row: the last of them, how many there are, the panels of all
+# groups before it, and the same times tokens. The number of panels that are done follows for each
+# head of keys.
+_GROUP = {"last": 0, "count": 8, "panels_before": 16, "sums_before": 24, "done": 32}
+
+
+def layer_bytes(kv_heads: int, head_size: int) -> int:
+    """Bytes that a layer takes of a block, a multiple of 64.
+
+    For each head of keys and values: keys `[D, BLOCK]`, then values
+    `[ceil(D / 64), BLOCK, 64]`, float32.
+    """
+    return kv_heads * _LINE * (head_size + BLOCK * -(-head_size // COLUMNS))
+
+
+def prepare() -> None:
+    """Begins to make it ready; see `handler.prepare`."""
+    handler.prepare(NAME, _module)
+
+
+def attend(
+    q: tf.Tensor,
+    k: tf.Tensor,
+    v: tf.Tensor,
+    places: tf.Tensor,
+    blocks: tf.Tensor,
+    layer: tf.Tensor,
+    *,
+    heads: int,
+    kv_heads: int,
+    score_cap: float | None,
+) -> tf.Tensor:
+    """Writes keys and values of new tokens, then attends: causal softmax attention.
+
+    In a graph that XLA compiles. XLA orders two calls only by data: the second must need the
+    result of the first.
+
+    Args:
+        q: `[T, heads * D]` float32, scaled and rotated. D is a multiple of 4.
+        k: `[T, kv_heads * D]` float32, rotated; head h of `q` has head h // (heads / kv_heads).
+        v: as `k`.
+        places: `[T, 2]` int32, each token's row and position. A row of -1 says that there is no
+            token. Tokens of one row are neighbours, at consecutive positions.
+        blocks: `[R, M]` int64, addresses of each row's blocks, which begin at multiples of 64.
+            Only those are read that hold a position which a token sees.
+        layer: `[3]` int64: where this layer begins in each block, in bytes; how many positions a
+            token sees, itself included, or 0 for all; and 0.
+        heads: of `q`.
+        kv_heads: of `k` and `v`.
+        score_cap: scores become `cap * tanh(score / cap)`.
+
+    Returns:
+        `[T, heads * D]` float32; zeros where there is no token.
+    """
+    handler.wait_until_ready()
+    cap = int(np.float32(score_cap or 0.0).view(np.int32))
+    form = tf.constant([heads, kv_heads, cap], tf.int64)
+    operands = [q, k, v, places, blocks, layer, form]
+    return foreign_calls.call(NAME, operands, q.shape[1], has_side_effect=True)
+
+
+def _module(name: str) -> ir.Module:
+    module = ir.Module(name)
+    _handler(module, name, _Attention(module).unit())
+    return module
+
+
+class _Attention:
+    """The functions that compute."""
+
+    def __init__(self, module: ir.Module) -> None:
+        self._module = module
+        self._sums = {
+            rows: sums.sums(module, rows, "float32", asks_ahead=True)
+            for rows in range(1, sums.ROWS + 1)
+        }
+
+    def unit(self) -> ir.Function:
+        """`unit(job, number)`: first keys and values are written, then tokens attend."""
+        write, attend = self._write(), self._attend()
+        builder = Builder(self._module, "unit", [POINTER, LONG])
+        job, number = builder.arguments
+        writes, kv_heads, groups = _JOB.get(builder, job, "writes kv_heads groups")
+        with builder.if_then(builder.icmp_unsigned("<", number, writes)):
+            group = _group(builder, job, builder.udiv(number, kv_heads))
+            builder.call(write, [job, group, builder.urem(number, kv_heads)])
+            builder.ret_void()
+        _JOB.wait(builder, job, writes)
+        number = builder.sub(number, writes)
+        panel, head = builder.udiv(number, kv_heads), builder.urem(number, kv_heads)
+        # The last group before which there are not more panels.
+        loop = Loop(builder, long(0), groups, 1, [long(-1)])
+        before = _of_group(builder, _group(builder, job, loop.index), "panels_before")
+        is_reached = builder.icmp_unsigned("<=", before, panel)
+        (found,) = loop.close([builder.add(loop.values[0], builder.zext(is_reached, LONG))])
+        group = _group(builder, job, found)
+        panel = builder.sub(panel, _of_group(builder, group, "panels_before"))
+        builder.call(attend, [job, group, head, panel])
+        builder.ret_void()
+        return builder.function
+
+    def _write(self) -> ir.Function:
+        """`write(job, group, head)`: the group's keys and values of a head."""
+        builder = Builder(self._module, "write", [POINTER, POINTER, LONG])
+        job, group, head = builder.arguments
+        k_at, v_at, places_at = _JOB.get(builder, job, "k_at v_at places_at", POINTER)
+        tokens, kv_heads, size = _JOB.get(builder, job, "tokens kv_heads size")
+        last, count = (_of_group(builder, group, name) for name in ("last", "count"))
+        row, _ = _place(builder, places_at, last)
+        with builder.if_then(builder.icmp_signed("<", row, long(0))):
+            builder.ret_void()
+        first, end = builder.sub(builder.add(last, long(1)), count), builder.add(last, long(1))
+        each = Loop(builder, first, end, 1)
+        _, position = _place(builder, places_at, each.index)
+        keys, values = self._tiles(builder, job, row, position, head)
+        line = builder.urem(position, long(BLOCK))
+        at = builder.mul(builder.add(builder.mul(each.index, kv_heads), head), size)
+        column = Loop(builder, long(0), size, 4)
+        at = builder.add(at, column.index)
+        key, value = (
+            builder.load(builder.at(place, at, FLOAT), typ=_FOUR, align=4) for place in (k_at, v_at)
+        )
+        for more in range(4):
+            place = builder.mul(builder.add(column.index, long(more)), long(_LINE))
+            place = builder.at(builder.at(keys, place), line, FLOAT)
+            builder.store(builder.extract_element(key, ir.Constant(WORD, more)), place)
+        builder.store(value, _value_at(builder, values, line, column.index), align=4)
+        column.close()
+        each.close()
+        # Lines are summed by fours: those behind the row's last must be numbers, times zero.
+        following = builder.least(end, builder.sub(tokens, long(1)))
+        goes_on = builder.and_(
+            builder.icmp_unsigned("<", end, tokens),
+            builder.icmp_signed("==", _place(builder, places_at, following)[0], row),
+        )
+        with builder.if_then(goes_on):
+            builder.ret_void()
+        fours = builder.or_(line, long(sums.UNROLLED - 1))
+        with builder.if_then(builder.icmp_unsigned("<", line, fours)):
+            rest = Loop(builder, builder.add(line, long(1)), builder.add(fours, long(1)), 1)
+            column = Loop(builder, long(0), size, 4)
+            place = _value_at(builder, values, rest.index, column.index)
+            builder.store(ir.Constant(_FOUR, [0.0] * 4), place, align=4)
+            column.close()
+            rest.close()
+        builder.ret_void()
+        return builder.function
+
+    def _attend(self) -> ir.Function:
+        """`attend(job, group, head, panel)`: of the panels that the group sees, one."""
+        soften, finish = self._soften(), self._finish()
+        builder = Builder(self._module, "attend", [POINTER, POINTER, LONG, LONG])
+        job, group, head, panel = builder.arguments
+        heads, kv_heads, size, window, cap = _JOB.get(
+            builder, job, "heads kv_heads size window cap"
+        )
+        q_at, out_at, places_at = _JOB.get(builder, job, "q_at out_at places_at", POINTER)
+        last, count = (_of_group(builder, group, name) for name in ("last", "count"))
+        row, position = _place(builder, places_at, last)
+        shared = builder.udiv(heads, kv_heads)
+        queries = builder.mul(count, shared)
+        first = builder.sub(builder.add(last, long(1)), count)
+        # Of a token, the queries that share the head are neighbours.
+        own = builder.mul(builder.mul(head, shared), size)
+        width, own_width = builder.mul(heads, size), builder.mul(shared, size)
+        begin, first_panel, panels = _span(builder, position, count, window)
+        with builder.if_then(builder.icmp_signed("<", row, long(0))):
+            each = Loop(builder, first, builder.add(last, long(1)), 1)
+            at = builder.at(out_at, builder.add(builder.mul(each.index, width), own), FLOAT)
+            nothing = ir.Constant(WORD, 0)
+            builder.intrinsic("memset", POINTER, [at, nothing, builder.mul(own_width, long(4))])
+            each.close()
+            builder.ret_void()
+
+        panel_at = builder.mul(builder.add(first_panel, panel), long(_PANEL))
+        begin = builder.greatest(panel_at, begin)
+        end = builder.least(builder.add(panel_at, long(_PANEL)), builder.add(position, long(1)))
+        room = builder.mul(queries, builder.add(size, long(_SCORES)))
+        scores = builder.intrinsic("malloc", POINTER, [builder.mul(room, long(4))])
+        x_at = builder.at(scores, builder.mul(queries, long(_SCORES)), FLOAT)
+        each = Loop(builder, long(0), count, 1)
+        token = builder.add(each.index, first)
+        source = builder.at(q_at, builder.add(builder.mul(token, width), own), FLOAT)
+        to = builder.at(x_at, builder.mul(each.index, own_width), FLOAT)
+        builder.intrinsic("memcpy", POINTER, [to, source, builder.mul(own_width, long(4))])
+        each.close()
+
+        sums_width = _sums_width(builder, size)
+        all_sums = self._sums_at(builder, job, group, head)
+        sums_at = builder.at(all_sums, builder.mul(builder.mul(panel, queries), sums_width), FLOAT)
+
+        def for_queries(add: Callable[[Value], list[Value]]) -> None:
+            """Adds sums for all queries, some at a time."""
+            some = Loop(builder, long(0), queries, sums.ROWS)
+            number = builder.least(builder.sub(queries, some.index), long(sums.ROWS))
+            sums.choose(builder, self._sums, number, add(some.index))
+            some.close()
+
+        blocks = Loop(builder, begin, end, BLOCK)
+        keys, values = self._tiles(builder, job, row, blocks.index, head)
+        following = builder.add(blocks.index, long(BLOCK))
+        is_last = builder.icmp_unsigned(">=", following, end)
+        following = builder.select(is_last, begin, following)
+        ahead = builder.select(is_last, *reversed(self._tiles(builder, job, row, following, head)))
+        column = builder.sub(blocks.index, panel_at)
+
+        def of_keys(query: Value) -> list[Value]:
+            x = builder.at(x_at, builder.mul(query, size), FLOAT)
+            at = builder.add(builder.mul(query, long(_SCORES)), column)
+            out = builder.at(scores, at, FLOAT)
+            begins = ir.Constant(BIT, 1)
+            return [x, size, keys, keys, size, out, long(_SCORES), begins, ahead]
+
+        for_queries(of_keys)
+        blocks.close()
+
+        each = Loop(builder, long(0), queries, 1)
+        token = builder.udiv(each.index, shared)
+        highest = builder.sub(builder.sub(position, builder.sub(count, long(1))), panel_at)
+        highest = builder.add(highest, token)
+        no_window = builder.icmp_unsigned("==", window, long(0))
+        lowest = builder.select(no_window, long(-1), builder.sub(highest, window))
+        at = builder.at(scores, builder.mul(each.index, long(_SCORES)), FLOAT)
+        limits = [builder.trunc(x, WORD) for x in (lowest, highest)]
+        of_query = builder.at(sums_at, builder.mul(each.index, sums_width), FLOAT)
+        of_query = builder.at(of_query, builder.sub(sums_width, long(LANES)), FLOAT)
+        columns = [builder.sub(x, panel_at) for x in (begin, end)]
+        builder.call(soften, [at, *columns, *limits, cap, of_query])
+        each.close()
+
+        blocks = Loop(builder, begin, end, BLOCK)
+        _, values = self._tiles(builder, job, row, blocks.index, head)
+        following = builder.add(blocks.index, long(BLOCK))
+        is_last = builder.icmp_unsigned(">=", following, end)
+        # Behind the last one, the next unit's: the next head's keys.
+        following = builder.select(is_last, begin, following)
+        next_head = builder.add(head, builder.zext(is_last, LONG))
+        ahead = builder.select(is_last, *self._tiles(builder, job, row, following, next_head))
+        column = builder.sub(blocks.index, panel_at)
+        begins = builder.icmp_unsigned("==", blocks.index, begin)
+        lines = builder.least(builder.sub(end, blocks.index), long(BLOCK))
+        parts = Loop(builder, long(0), size, COLUMNS)
+        of_part = builder.mul(parts.index, long(4 * BLOCK))
+
+        def of_values(query: Value) -> list[Value]:
+            x = builder.add(builder.mul(query, long(_SCORES)), column)
+            x = builder.at(scores, x, FLOAT)
+            out = builder.add(builder.mul(query, sums_width), parts.index)
+            out = builder.at(sums_at, out, FLOAT)
+            tile, later = builder.at(values, of_part), builder.at(ahead, of_part)
+            return [x, long(_SCORES), tile, tile, lines, out, sums_width, begins, later]
+
+        for_queries(of_values)
+        parts.close()
+        blocks.close()
+        builder.intrinsic("free", machine_code.VOID, [scores])
+        done = builder.at(group, builder.add(long(_GROUP["done"]), builder.mul(head, long(8))))
+        before = builder.atomic_rmw("add", done, long(1), "acq_rel")
+        is_last = builder.icmp_unsigned("==", builder.add(before, long(1)), panels)
+        with builder.if_then(is_last):
+            out = builder.at(out_at, builder.add(builder.mul(first, width), own), FLOAT)
+            builder.call(finish, [all_sums, panels, queries, shared, size, out, width])
+        builder.ret_void()
+        return builder.function
+
+    def _soften(self) -> ir.Function:
+        """`soften(scores, begin, end, lowest, highest, cap, found)`: scores become weights.
+
+        Of a query, in a panel. It sees columns above `lowest`, up to `highest`. Their highest
+        score, which weights are relative to, and the sum of weights are written to `found`.
+        """
+        builder = Builder(self._module, "soften", [POINTER, LONG, LONG, WORD, WORD, LONG, POINTER])
+        scores, begin, end, lowest, highest, cap, found = builder.arguments
+        columns = ir.Constant(_WORDS, list(range(LANES)))
+        lowest, highest = builder.splat(lowest), builder.splat(highest)
+        with builder.if_then(builder.icmp_unsigned("!=", cap, long(0))):
+            factor = builder.splat(builder.bitcast(builder.trunc(cap, WORD), FLOAT))
+            each = Loop(builder, begin, end, LANES)
+            place = builder.at(scores, each.index, FLOAT)
+            x = builder.fdiv(builder.load(place, typ=VECTOR, align=4), factor)
+            capped = builder.fmul(factor, exponential.hyperbolic_tangent(builder, x))
+            builder.store(capped, place, align=4)
+            each.close()
+
+        def for_vectors(
+            initial: Value, change: Callable[[Value, Value, Value], tuple[Value, Value]]
+        ) -> list[Value]:
+            """`change(column, score, value)` returns the score and the value that follow.
+
+            By blocks, with a value for each vector, so that one need not wait for another.
+            """
+            vectors = BLOCK // LANES
+            each = Loop(builder, begin, end, BLOCK, [initial] * vectors)
+            values = []
+            for at, value in enumerate(each.values):
+                column = builder.add(each.index, long(LANES * at))
+                place = builder.at(scores, column, FLOAT)
+                score, value = change(column, builder.load(place, typ=VECTOR, align=4), value)
+                builder.store(score, place, align=4)
+                values.append(value)
+            return each.close(values)
+
+        def greater(a: Value, b: Value) -> Value:
+            return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+        def mask(column: Value, score: Value, value: Value) -> tuple[Value, Value]:
+            at = builder.add(builder.splat(builder.trunc(column, WORD)), columns)
+            is_seen = builder.and_(
+                builder.icmp_signed(">", at, lowest), builder.icmp_signed("<=", at, highest)
+            )
+            score = builder.select(is_seen, score, constant(float("-inf")))
+            return score, greater(score, value)
+
+        maximum = _over_lanes(builder, greater, for_vectors(constant(_LOWEST), mask))
+
+        def weigh(column: Value, score: Value, value: Value) -> tuple[Value, Value]:
+            weight = exponential.exponential(builder, builder.fsub(score, maximum))
+            return weight, builder.fadd(value, weight)
+
+        total = _over_lanes(builder, builder.fadd, for_vectors(ZERO, weigh))
+        for at, value in enumerate((maximum, total)):
+            first = builder.extract_element(value, ir.Constant(WORD, 0))
+            builder.store(first, builder.at(found, at, FLOAT))
+        builder.ret_void()
+        return builder.function
+
+    def _finish(self) -> ir.Function:
+        """`finish(sums, panels, queries, shared, size, out, out_width)`: adds up panels."""
+        builder = Builder(self._module, "finish", [POINTER, LONG, LONG, LONG, LONG, POINTER, LONG])
+        sums_at, panels, queries, shared, size, out, out_width = builder.arguments
+        width = _sums_width(builder, size)
+        each = Loop(builder, long(0), queries, 1)
+
+        def at(panel: Value) -> Value:
+            query = builder.add(builder.mul(panel, queries), each.index)
+            return builder.at(sums_at, builder.mul(query, width), FLOAT)
+
+        def found(panel: Value, more: int = 0) -> Value:
+            return builder.at(at(panel), builder.sub(width, long(LANES - more)), FLOAT)
+
+        loop = Loop(builder, long(0), panels, 1, [ir.Constant(FLOAT, _LOWEST)])
+        maximum = builder.get(found(loop.index), FLOAT)
+        is_greater = builder.fcmp_ordered(">", maximum, loop.values[0])
+        (maximum,) = loop.close([builder.select(is_greater, maximum, loop.values[0])])
+        loop = Loop(builder, long(0), panels, 1, [ZERO])
+        difference = builder.fsub(builder.get(found(loop.index), FLOAT), maximum)
+        factor = exponential.exponential(builder, builder.splat(difference))
+        first = builder.extract_element(factor, ir.Constant(WORD, 0))
+        builder.store(first, found(loop.index))
+        total = builder.splat(builder.get(found(loop.index, 1), FLOAT))
+        (total,) = loop.close([builder.multiply_add(total, factor, loop.values[0])])
+        total = builder.extract_element(total, ir.Constant(WORD, 0))
+        token, own = builder.udiv(each.index, shared), builder.urem(each.index, shared)
+        to = builder.add(builder.mul(token, out_width), builder.mul(own, size))
+        to = builder.at(out, to, FLOAT)
+        columns = Loop(builder, long(0), size, 4)
+        loop = Loop(builder, long(0), panels, 1, [ir.Constant(_FOUR, [0.0] * 4)])
+        part = builder.load(builder.at(at(loop.index), columns.index, FLOAT), typ=_FOUR, align=4)
+        factor = _splat_four(builder, builder.get(found(loop.index), FLOAT))
+        product = builder.intrinsic("llvm.fma.v4f32", _FOUR, [part, factor, loop.values[0]])
+        (result,) = loop.close([product])
+        result = builder.fdiv(result, _splat_four(builder, total))
+        builder.store(result, builder.at(to, columns.index, FLOAT), align=4)
+        columns.close()
+        each.close()
+        builder.ret_void()
+        return builder.function
+
+    def _tiles(
+        self, builder: Builder, job: Value, row: Value, position: Value, head: Value
+    ) -> tuple[Value, Value]:
+        """The keys and the values of the block that holds a position."""
+        (blocks_at,) = _JOB.get(builder, job, "blocks_at", POINTER)
+        row_blocks, size, offset = _JOB.get(builder, job, "row_blocks size offset")
+        block = builder.add(builder.mul(row, row_blocks), builder.udiv(position, long(BLOCK)))
+        address = builder.load(builder.at(blocks_at, block, LONG), typ=LONG)
+        keys = builder.mul(size, long(_LINE))
+        of_head = builder.add(keys, builder.mul(_padded(builder, size), long(_LINE)))
+        begin = builder.add(offset, builder.mul(head, of_head))
+        tile = builder.at(builder.inttoptr(address, POINTER), begin)
+        return tile, builder.at(tile, keys)
+
+    def _sums_at(self, builder: Builder, job: Value, group: Value, head: Value) -> Value:
+        """Where the sums of a group and a head of keys stand: `[panels, queries, width]`."""
+        sums_at, places_at = _JOB.get(builder, job, "sums_at places_at", POINTER)
+        heads, kv_heads, size, window = _JOB.get(builder, job, "heads kv_heads size window")
+        last, count, before = (
+            _of_group(builder, group, name) for name in ("last", "count", "sums_before")
+        )
+        _, position = _place(builder, places_at, last)
+        _, _, panels = _span(builder, position, count, window)
+        of_head = builder.mul(head, builder.mul(count, panels))
+        of_token = builder.mul(builder.udiv(heads, kv_heads), _sums_width(builder, size))
+        at = builder.mul(builder.add(builder.mul(before, kv_heads), of_head), of_token)
+        return builder.at(sums_at, at, FLOAT)
+
+
+def _handler(module: ir.Module, name: str, unit: ir.Function) -> None:
+    """What XLA calls. Operands: those of `attend`, then heads, heads of keys, cap as bits."""
+    call = Handler(module, name)
+    q_at, tokens, width = call.operand(0, 2)
+    (k_at,), (v_at,), (places_at,), (layer,), (form,) = map(call.operand, (1, 2, 3, 5, 6))
+    blocks_at, _, row_blocks = call.operand(4, 2)
+    offset, window = (call.get(layer, LONG, 8 * at) for at in (0, 1))
+    heads, kv_heads, cap = (call.get(form, LONG, 8 * at) for at in (0, 1, 2))
+    size = call.udiv(width, heads)
+    most = call.greatest(long(1), call.udiv(long(_ROWS), call.udiv(heads, kv_heads)))
+    group_size = _group_size(call, kv_heads)
+    groups_at = call.intrinsic("calloc", POINTER, [tokens, group_size])
+
+    # Each token begins a group, or goes on with the last one.
+    each = Loop(call, long(0), tokens, 1, [long(-1), long(-2), *[long(0)] * 5])
+    number, row_before, count, panels, panels_before, sums_before, work = each.values
+    row, position = _place(call, places_at, each.index)
+    begins = call.or_(
+        call.icmp_signed("!=", row, row_before), call.icmp_unsigned("==", count, most)
+    )
+    number = call.add(number, call.zext(begins, LONG))
+    panels_before = call.add(panels_before, call.select(begins, panels, long(0)))
+    sums_before = call.add(sums_before, call.select(begins, call.mul(panels, count), long(0)))
+    count = call.add(call.select(begins, long(0), count), long(1))
+    _, _, panels = _span(call, position, count, window)
+    group = call.at(groups_at, call.mul(number, group_size))
+    for field, value in (
+        ("last", each.index),
+        ("count", count),
+        ("panels_before", panels_before),
+        ("sums_before", sums_before),
+    ):
+        call.store(value, call.at(group, _GROUP[field]))
+    work = call.add(work, call.add(position, long(1)))
+    number, _, count, panels, panels_before, sums_before, work = each.close(
+        [number, row, count, panels, panels_before, sums_before, work]
+    )
+    groups = call.add(number, long(1))
+    writes = call.mul(groups, kv_heads)
+    units = call.add(writes, call.mul(call.add(panels_before, panels), kv_heads))
+    room = call.mul(call.add(sums_before, call.mul(panels, count)), heads)
+    room = call.mul(room, call.mul(_sums_width(call, size), long(4)))
+    sums_at = call.intrinsic("malloc", POINTER, [room])
+    is_small = call.icmp_unsigned("<", call.mul(work, call.mul(width, long(2))), long(_ALONE))
+    values = {"q_at": q_at, "k_at": k_at, "v_at": v_at, "out_at": call.result}
+    values |= {"places_at": places_at, "blocks_at": blocks_at, "groups_at": groups_at}
+    values |= {"sums_at": sums_at, "tokens": tokens, "row_blocks": row_blocks, "heads": heads}
+    values |= {"kv_heads": kv_heads, "size": size, "offset": offset, "window": window}
+    values |= {"cap": cap, "groups": groups, "writes": writes}
+    _JOB.share(call, unit, values, units, is_small)
+    for place in (sums_at, groups_at):
+        call.intrinsic("free", machine_code.VOID, [place])
+    call.close()
+
+
+def _group_size(builder: Builder, kv_heads: Value) -> Value:
+    return builder.add(long(_GROUP["done"]), builder.mul(kv_heads, long(8)))
+
+
+def _group(builder: Builder, job: Value, number: Value) -> Value:
+    """The address of a group."""
+    (groups_at,) = _JOB.get(builder, job, "groups_at", POINTER)
+    (kv_heads,) = _JOB.get(builder, job, "kv_heads")
+    return builder.at(groups_at, builder.mul(number, _group_size(builder, kv_heads)))
+
+
+def _of_group(builder: Builder, group: Value, name: str) -> Value:
+    return builder.get(group, LONG, _GROUP[name])
+
+
+def _place(builder: Builder, places_at: Value, token: Value) -> tuple[Value, Value]:
+    """A token's row, below 0 if there is no token, and its position, then 0."""
+    place = builder.at(places_at, builder.mul(token, long(8)))
+    row, position = (builder.sext(builder.get(place, WORD, at), LONG) for at in (0, 4))
+    is_none = builder.icmp_signed("<", row, long(0))
+    return row, builder.select(is_none, long(0), position)
+
+
+def _span(
+    builder: Builder, position: Value, count: Value, window: Value
+) -> tuple[Value, Value, Value]:
+    """What so many tokens see, the last of them at a position.
+
+    Where the first block begins, the first panel, how many panels.
+    """
+    first = builder.sub(builder.add(position, long(1)), builder.add(count, window))
+    begin = builder.greatest(builder.add(first, long(1)), long(0))
+    begin = builder.select(builder.icmp_unsigned("==", window, long(0)), long(0), begin)
+    first_panel = builder.udiv(begin, long(_PANEL))
+    panels = builder.sub(builder.udiv(position, long(_PANEL)), first_panel)
+    return builder.and_(begin, long(-BLOCK)), first_panel, builder.add(panels, long(1))
+
+
+def _padded(builder: Builder, size: Value) -> Value:
+    """Numbers of a head in whole tiles."""
+    return builder.and_(builder.add(size, long(COLUMNS - 1)), long(-COLUMNS))
+
+
+def _sums_width(builder: Builder, size: Value) -> Value:
+    """Numbers of a query's sums in a panel; the last `LANES` are the maximum and the total."""
+    return builder.add(_padded(builder, size), long(LANES))
+
+
+def _value_at(builder: Builder, values: Value, line: Value, column: Value) -> Value:
+    """The address of a number in tiles of values."""
+    tile = builder.mul(builder.udiv(column, long(COLUMNS)), long(_LINE * BLOCK))
+    of_line = builder.at(builder.at(values, tile), builder.mul(line, long(_LINE)))
+    return builder.at(of_line, builder.urem(column, long(COLUMNS)), FLOAT)
+
+
+def _over_lanes(
+    builder: Builder, combine: Callable[[Value, Value], Value], vectors: list[Value]
+) -> Value:
+    """All numbers of vectors combined, in each lane."""
+    a, b, c, d = vectors
+    every = combine(combine(a, b), combine(c, d))
+    for distance in (8, 4, 2, 1):
+        lanes = ir.Constant(_WORDS, [lane ^ distance for lane in range(LANES)])
+        every = combine(every, builder.shuffle_vector(every, every, lanes))
+    return every
+
+
+def _splat_four(builder: Builder, number: Value) -> Value:
+    lanes = ir.Constant(ir.VectorType(WORD, 4), [0] * 4)
+    vector = builder.splat(number)
+    return builder.shuffle_vector(vector, vector, lanes)
+
+
+def block_bytes(kv_sizes: Sequence[tuple[int, int]]) -> int:
+    """Bytes of a block, of all layers; see `in_blocks`."""
+    return sum(layer_bytes(*sizes) for sizes in kv_sizes)
+
+
+def in_blocks(
+    kv_sizes: Sequence[tuple[int, int]], windows: Sequence[int | None] | None = None
+) -> list[tf.Tensor]:
+    """Where layers lie in a block, one behind the other: `layer` of `attend` for each.
+
+    Args:
+        kv_sizes: of each layer, the number of heads of keys and their size.
+        windows: how many positions a token sees; None for all.
+    """
+    offsets = np.cumsum([0, *(layer_bytes(*sizes) for sizes in kv_sizes)])
+    return [
+        tf.constant([offset, window or 0, 0], tf.int64)
+        for offset, window in zip(offsets.tolist(), windows or [None] * len(kv_sizes), strict=False)
+    ]

@@ -1,0 +1,135 @@
+"""Units of work that the threads of XLA's pool take one by one.
+
+Knows XLA's pool and what threads share. Must not know what a unit computes. No unit belongs to a
+thread, so a thread that is late, or slow, holds up one unit and not its part of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from llvmlite import ir
+
+from xla_backend.products import foreign_calls, machine_code
+from xla_backend.products.handler import Handler
+from xla_backend.products.machine_code import LONG, POINTER, Builder, Loop, Value, long
+
+
+class Job:
+    """What the threads are handed: addresses and numbers of 8 bytes, by name."""
+
+    def __init__(self, names: str) -> None:
+        """`names`: of the values that units need, with spaces between."""
+        every = ["units", "next", "done", "users", *names.split()]
+        self._places = {name: 8 * place for place, name in enumerate(every)}
+
+    def place(self, builder: Builder, job: Value, name: str) -> Value:
+        """The address of a value."""
+        return builder.at(job, self._places[name])
+
+    def get(self, builder: Builder, job: Value, names: str, kind: ir.Type = LONG) -> list[Value]:
+        """Values by their names."""
+        return [builder.load(self.place(builder, job, name), typ=kind) for name in names.split()]
+
+    def wait(self, builder: Builder, job: Value, units: Value) -> None:
+        """Waits until so many units are done, which threads must have taken before.
+
+        Not long, while these do their last ones. On a busy machine they may need this processor.
+        """
+        wait, ready = builder.append_basic_block("wait"), builder.append_basic_block("ready")
+        builder.branch(wait)
+        builder.position_at_end(wait)
+        done = builder.load_atomic(self.place(builder, job, "done"), "acquire", 8, typ=LONG)
+        builder.cbranch(builder.icmp_unsigned(">=", done, units), ready, wait)
+        builder.position_at_end(ready)
+
+    def share(
+        self,
+        handler: Handler,
+        unit: ir.Function,
+        values: Mapping[str, Value],
+        units: Value,
+        is_small: Value,
+    ) -> None:
+        """Does all units of a call, `unit(job, number)` each; the call's end may follow.
+
+        Args:
+            handler: of the call.
+            unit: takes units in the order of their numbers.
+            values: by the names of this job.
+            units: how many, at least one.
+            is_small: whether one thread does all sooner than it can wake another.
+        """
+        builder, module = handler, handler.module
+        work, leave = self._work(module, unit), self._leave(module)
+        task = Builder(module, "task", [POINTER])
+        task.call(work, task.arguments)
+        task.call(leave, task.arguments)
+        task.ret_void()
+        threads = builder.select(is_small, long(1), _threads(handler))
+        users = builder.least(threads, units)
+        job = builder.intrinsic("malloc", POINTER, [long(8 * len(self._places))])
+        own = {"units": units, "next": long(0), "done": long(0), "users": users}
+        for name, value in {**values, **own}.items():
+            builder.store(value, self.place(builder, job, name))
+        builder.fence("release")
+        with builder.if_then(builder.icmp_unsigned(">", users, long(1))):
+            schedule = builder.get(handler.api, POINTER, foreign_calls.API_SCHEDULE)
+            arguments = _structure(builder, [handler.context, task.function, job])
+            others = Loop(builder, long(1), users, 1)
+            builder.call_at(schedule, [arguments], POINTER)
+            others.close()
+        builder.call(work, [job])
+        self.wait(builder, job, units)
+        builder.call(leave, [job])
+
+    def _work(self, module: ir.Module, unit: ir.Function) -> ir.Function:
+        """`work(job)`: takes units until none is left."""
+        builder = Builder(module, "work", [POINTER])
+        (job,) = builder.arguments
+        (units,) = self.get(builder, job, "units")
+        take, do, end = (builder.append_basic_block(name) for name in ("take", "do", "end"))
+        builder.branch(take)
+        builder.position_at_end(take)
+        following = self.place(builder, job, "next")
+        number = builder.atomic_rmw("add", following, long(1), "monotonic")
+        builder.cbranch(builder.icmp_unsigned("<", number, units), do, end)
+        builder.position_at_end(do)
+        builder.call(unit, [job, number])
+        builder.atomic_rmw("add", self.place(builder, job, "done"), long(1), "release")
+        builder.branch(take)
+        builder.position_at_end(end)
+        builder.ret_void()
+        return builder.function
+
+    def _leave(self, module: ir.Module) -> ir.Function:
+        """`leave(job)`: the last user frees it. A task may begin only after all work is done."""
+        builder = Builder(module, "leave", [POINTER])
+        (job,) = builder.arguments
+        users = builder.atomic_rmw("sub", self.place(builder, job, "users"), long(1), "acq_rel")
+        with builder.if_then(builder.icmp_unsigned("==", users, long(1))):
+            builder.intrinsic("free", machine_code.VOID, [job])
+        builder.ret_void()
+        return builder.function
+
+
+def _threads(handler: Handler) -> Value:
+    """How many threads XLA's pool has; 1 where a call has no pool."""
+    builder = handler
+    count = builder.room(LONG, 1)
+    builder.store(long(1), count)
+    ask = builder.get(handler.api, POINTER, foreign_calls.API_NUM_THREADS)
+    error = builder.call_at(ask, [_structure(builder, [handler.context, count])], POINTER)
+    with builder.if_then(builder.icmp_unsigned("!=", error, ir.Constant(POINTER, None))):
+        destroy = builder.get(handler.api, POINTER, foreign_calls.API_DESTROY_ERROR)
+        builder.call_at(destroy, [_structure(builder, [error])], machine_code.VOID)
+    return builder.load(count, typ=LONG)
+
+
+def _structure(builder: Builder, values: Sequence[Value]) -> Value:
+    """The arguments of a function of XLA's table: their size, no extension, the values."""
+    place = builder.room(LONG, 2 + len(values))
+    fields = [long(8 * (2 + len(values))), long(0), *values]
+    for at, value in enumerate(fields):
+        builder.store(value, builder.at(place, 8 * at))
+    return place

@@ -1,0 +1,301 @@
+"""`Pool`: the rows of one model over its KV memory, which one set of compiled functions serves.
+
+Knows where each row's keys and values lie, and runs chunks of prompts and of text. Must not know
+requests, their order, or time: `loop` does. For one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from xla_backend.interface.options import GenerationOptions
+from xla_backend.model import output, sampling
+from xla_backend.model.functions import PoolFunctions
+from xla_backend.model.kv_memory import KVMemory, OutOfBlocks
+from xla_backend.model.output import Output
+from xla_backend.model.pool_decoding import MAX_STEPS
+from xla_backend.model.prompt_lookup import Lookup
+from xla_backend.products.attention import BLOCK
+from xla_backend.rows.prefix import Node, PrefixTree
+
+
+@dataclass(eq=False)
+class Row:
+    """One text, whose prompt is read and which then grows.
+
+    Attributes:
+        token_ids: the prompt, then what was generated. prompt_tokens: how many are the prompt's.
+        salt: whose prefixes it may begin with.
+        options: of the text.
+        in_memory: of how many tokens the keys and values are in memory.
+        reused: how many of them an earlier text had computed.
+        is_done: whether the text has ended.
+        is_restored: whether some of what it reused came from disk.
+    """
+
+    token_ids: list[int]
+    prompt_tokens: int
+    salt: str
+    options: GenerationOptions
+    in_memory: int = 0
+    reused: int = 0
+    is_done: bool = False
+    is_restored: bool = False
+    addresses: list[int] = field(default_factory=list)
+    path: list[Node] = field(default_factory=list)
+    records: list[np.ndarray] = field(default_factory=list)
+    passes: list[np.ndarray] = field(default_factory=list)
+    logits: np.ndarray | None = None
+    counts: np.ndarray | None = None
+    lookup: Lookup | None = None
+
+    @property
+    def generated(self) -> int:
+        """How many tokens were generated."""
+        return len(self.token_ids) - self.prompt_tokens
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it needs no reading before its next token."""
+        goes_on = self.generated > 0 and self.in_memory == len(self.token_ids) - 1
+        return goes_on or self.logits is not None
+
+    def output(self) -> Output:
+        """The text so far."""
+        fields = output.num_fields(1) if not self.records else self.records[0].shape[1]
+        return output.read(np.concatenate(self.records or [np.zeros([0, fields], np.int32)]))
+
+    def passes_of_tokens(self) -> np.ndarray:
+        """Of each generated token its row in the pass that brought it."""
+        return np.concatenate(self.passes or [np.zeros([0], np.int32)])
+
+
+class Pool:
+    """The rows of one model."""
+
+    def __init__(
+        self, prefixes: PrefixTree, memory: KVMemory, vocabulary_size: int, blocks_of_row: int
+    ) -> None:
+        """No row yet.
+
+        Args:
+            prefixes: what is cached in the memory.
+            memory: for the keys and values.
+            vocabulary_size: V. blocks_of_row: M.
+        """
+        self.memory = memory
+        self.prefixes = prefixes
+        self._vocabulary_size = vocabulary_size
+        self._blocks_of_row = blocks_of_row
+        self._batch: tuple[Row, ...] = ()
+        self._state: Any = None
+        self._options: Any = None
+        self._seen: Any = None
+        self._no_logits: dict[int, tf.Tensor] = {}
+
+    def admit(self, row: Row) -> None:
+        """Gives a row what is cached of its beginning; all but its last token at most.
+
+        Raises:
+            OutOfBlocks: there is no room for a copy; nothing has changed then.
+        """
+        path, partial, count = self.prefixes.match(row.salt, row.token_ids[:-1])
+        for node in path:
+            node.users += 1
+        row.path, row.addresses = path, [node.address for node in path]
+        row.in_memory = len(path) * BLOCK
+        if partial is not None:
+            partial.users += 1  # is not to be evicted for its own copy
+            try:
+                row.addresses.append(self.memory.copy(partial.address))
+                row.in_memory += count
+            except OutOfBlocks:
+                pass  # it is read again
+            finally:
+                partial.users -= 1
+        if not row.generated:
+            row.reused = row.in_memory
+            used = path if partial is None else [*path, partial]
+            row.is_restored = any(node.is_restored for node in used)
+
+    def read(self, row: Row, functions: PoolFunctions) -> int:
+        """Reads the next chunk of what is not in memory yet; returns how many tokens.
+
+        Raises:
+            OutOfBlocks: there is no room.
+        """
+        rest = len(row.token_ids) - row.in_memory
+        sizes = sorted(functions.read)
+        size = next((size for size in sizes if size >= rest), sizes[-1])
+        count = min(rest, size)
+        self._reserve(row, row.in_memory + count)
+        places = np.full([size, 2], -1, np.int32)
+        places[:count, 0] = 0
+        places[:count, 1] = np.arange(row.in_memory, row.in_memory + count)
+        tokens = np.zeros([size], np.int32)
+        tokens[:count] = row.token_ids[row.in_memory : row.in_memory + count]
+        logits = functions.read[size](
+            tf.constant(True),
+            tf.constant(tokens),
+            tf.constant(places),
+            tf.constant(self._blocks([row], 1)),
+            tf.constant(count - 1),
+        ).numpy()
+        row.in_memory += count
+        if row.in_memory == len(row.token_ids):
+            row.logits = logits[0]
+            self._share(row)
+        return count
+
+    def decode(self, rows: Sequence[Row], functions: PoolFunctions, steps: int) -> None:
+        """Adds up to `steps` tokens to each of some rows that have been read.
+
+        Raises:
+            OutOfBlocks: there is no room; nothing was generated.
+        """
+        steps = min(steps, MAX_STEPS - functions.drafts)
+        for row in rows:
+            self._reserve(row, len(row.token_ids) + steps + functions.drafts)
+        state = self._state_of(rows, functions)
+        decoded = functions.decode(
+            tf.constant(steps),
+            *self._options,
+            self._seen,
+            self._logits_of(rows, functions.rows),
+            tf.constant(self._blocks(rows, functions.rows)),
+            state,
+        )
+        generated, done = decoded.state.generated.numpy(), decoded.state.done.numpy()
+        lengths, records = decoded.state.lengths.numpy(), decoded.records.numpy()
+        passes = decoded.passes.numpy()
+        for place, row in enumerate(rows):
+            new = int(generated[place]) - row.generated
+            row.records.append(records[:new, place].copy())
+            row.passes.append(passes[:new].copy())
+            row.token_ids.extend(records[:new, place, 0].tolist())
+            row.is_done, row.in_memory = bool(done[place]), int(lengths[place])
+            row.logits = None
+        self._state = decoded.state
+
+    def leave(self, row: Row) -> None:
+        """Takes a row out, and caches what is in memory of it."""
+        self._keep_state()
+        self._batch = ()
+        self._release(row)
+
+    def _release(self, row: Row) -> None:
+        known = row.token_ids[: row.in_memory]
+        for node in row.path:
+            node.users -= 1
+        used = -(-len(known) // BLOCK)
+        for address in row.addresses[used:]:
+            self.memory.give_back(address)
+        self.prefixes.insert(row.salt, known, row.addresses[:used], row.path)
+        row.addresses, row.path, row.in_memory = [], [], 0
+
+    def suspend(self, row: Row) -> None:
+        """Takes a row's memory; it must be admitted and read again to go on."""
+        self.leave(row)
+        row.logits = None
+
+    def _share(self, row: Row) -> None:
+        """Lets others begin with the whole blocks of a prompt that was just read."""
+        whole = row.in_memory // BLOCK
+        if whole <= len(row.path):
+            return
+        path = self.prefixes.insert(
+            row.salt, row.token_ids[: whole * BLOCK], row.addresses[:whole], row.path
+        )
+        for node in path[len(row.path) :]:
+            node.users += 1
+        row.path = path
+        row.addresses[:whole] = [node.address for node in path]
+
+    def _reserve(self, row: Row, positions: int) -> None:
+        """Takes blocks for so many positions of a row."""
+        needed = min(-(-positions // BLOCK), self._blocks_of_row)
+        while len(row.addresses) < needed:
+            row.addresses.append(self.memory.take())
+
+    def _blocks(self, rows: Sequence[Row], count: int) -> np.ndarray:
+        blocks = np.zeros([count, self._blocks_of_row], np.int64)
+        for place, row in enumerate(rows):
+            blocks[place, : len(row.addresses)] = row.addresses
+        return blocks
+
+    def has_room(self, row: Row) -> bool:
+        """Whether a row's tokens and some more fit beside those that run."""
+        needed = len(row.token_ids) // BLOCK + 2
+        return needed <= self.memory.limit - self.memory.used + self.prefixes.unused()
+
+    def _logits_of(self, rows: Sequence[Row], count: int) -> tf.Tensor:
+        """What rows bring; zeros for the others."""
+        if all(row.logits is None for row in rows):
+            if count not in self._no_logits:
+                self._no_logits[count] = tf.zeros([count, self._vocabulary_size])
+            return self._no_logits[count]
+        logits = np.zeros([count, self._vocabulary_size], np.float32)
+        for place, row in enumerate(rows):
+            if row.logits is not None:
+                logits[place] = row.logits
+        return tf.constant(logits)
+
+    def _state_of(self, rows: Sequence[Row], functions: PoolFunctions) -> Any:
+        """The state of rows: that of the last call, if it was of the same."""
+        batch = tuple(rows)
+        if self._batch == batch and functions.rows == self._state.done.shape[0]:
+            is_same = bool(functions.drafts) == bool(self._state.lookup)
+            if is_same and not any(row.logits is not None for row in rows):
+                return self._state
+        self._keep_state()
+        empty, size = functions.rows, self._vocabulary_size
+        counts, seen = np.zeros([empty, size], np.int32), np.zeros([empty, size], bool)
+        numbers = {name: np.zeros([empty], np.int32) for name in ("tokens", "lengths", "generated")}
+        done, has_logits = np.ones([empty], bool), np.zeros([empty], bool)
+        for place, row in enumerate(rows):
+            if row.counts is not None:
+                counts[place] = row.counts
+            if row.options.repetition_penalty != 1.0:
+                seen[place, row.token_ids[: row.prompt_tokens]] = True
+            numbers["tokens"][place] = row.token_ids[-1]
+            numbers["lengths"][place] = row.in_memory
+            numbers["generated"][place] = row.generated
+            done[place], has_logits[place] = False, row.logits is not None
+        options = [row.options for row in rows]
+        self._options = sampling.pack([*options, *options[:1] * (empty - len(rows))], size)
+        self._seen = tf.constant(seen)
+        lookup: Any = ()
+        if functions.drafts:
+            assert isinstance(functions.state.lookup, Lookup), "only with drafts"
+            length = functions.state.lookup.text.shape[0]
+            lookup = rows[0].lookup or Lookup.of(rows[0].token_ids, length)
+        self._batch = batch
+        self._state = functions.state._replace(
+            **{name: tf.constant(values) for name, values in numbers.items()},
+            done=tf.constant(done),
+            has_logits=tf.constant(has_logits),
+            counts=tf.constant(counts),
+            lookup=lookup,
+        )
+        return self._state
+
+    def _keep_state(self) -> None:
+        """Gives the rows of the last call what only its state has."""
+        for place, row in enumerate(self._batch):
+            if is_counted(row.options):
+                row.counts = self._state.counts.numpy()[place]
+            row.lookup = self._state.lookup or None
+
+
+def is_counted(options: GenerationOptions) -> bool:
+    """Whether it matters how often a token was generated."""
+    return (
+        options.repetition_penalty != 1.0
+        or options.presence_penalty != 0.0
+        or options.frequency_penalty != 0.0
+    )

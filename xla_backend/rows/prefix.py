@@ -1,0 +1,233 @@
+"""`PrefixTree`: blocks of keys and values of earlier texts, for those that begin likewise.
+
+Knows whose tokens are in which block, and which block was used longest ago. Must not know models,
+rows or how keys are computed. A prefix is found by the tokens themselves, so that an edited,
+rewritten or repeated conversation reuses what is still true of it and nothing else: a radix tree
+over blocks (after SGLang's RadixAttention, arXiv:2312.07104).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from xla_backend.model.kv_memory import KVMemory, OutOfBlocks
+from xla_backend.products.attention import BLOCK
+from xla_backend.rows.prefix_store import PrefixStore
+
+Tokens = tuple[int, ...]
+
+_LAYOUT = "float32 in blocks of 64, 1"
+"""Of what is in a block: what another layout left on disk is not found."""
+
+
+@dataclass(eq=False)
+class Node:
+    """A block of the tree.
+
+    Attributes:
+        tokens: those in the block; fewer than `BLOCK` only in a leaf.
+        address: of the block; 0 of a root.
+        parent: whose tokens come before.
+        name: a hash of all tokens up to its last, of the model and the salt: its name on disk.
+        users: how many rows read it now.
+        used_at: of the last use, on the tree's own clock.
+        is_restored: whether it was read from disk.
+    """
+
+    tokens: Tokens
+    address: int
+    parent: Node | None
+    name: str
+    children: dict[Tokens, Node] = field(default_factory=dict)
+    users: int = 0
+    used_at: int = 0
+    is_restored: bool = False
+
+
+class PrefixTree:
+    """The cached prefixes of one model, apart for each salt. For one thread."""
+
+    def __init__(
+        self, memory: KVMemory, identity: str = "", store: PrefixStore | None = None
+    ) -> None:
+        """Knows no prefix in memory.
+
+        Args:
+            memory: gets blocks back where it has none left.
+            identity: of the model and its weights.
+            store: keeps what falls out of memory; None for nowhere.
+        """
+        self._memory = memory
+        self._identity = identity
+        self._store = store
+        memory.make_room = self.evict
+        self._roots: dict[str, Node] = {}
+        self._clock = 0
+        self.nodes = self.tokens = 0
+
+    def match(self, salt: str, token_ids: Sequence[int]) -> tuple[list[Node], Node | None, int]:
+        """What is cached of a text's beginning; what is on disk comes back into memory.
+
+        Returns:
+            The nodes whose blocks hold it, from the first on; a node whose block holds a part of
+            the tokens that follow, or None; and how many of them.
+        """
+        node = self._root(salt)
+        path: list[Node] = []
+        while True:
+            rest = tuple(token_ids[len(path) * BLOCK : (len(path) + 1) * BLOCK])
+            if len(rest) == BLOCK and (child := node.children.get(rest)) is not None:
+                path.append(child)
+                node = child
+                continue
+            if self._restore(node, rest):
+                continue
+            alike = [(_common(child.tokens, rest), child) for child in node.children.values()]
+            count, best = max(alike, key=lambda pair: pair[0], default=(0, None))
+            self._use(path if best is None else [*path, best])
+            return path, best if count else None, count
+
+    def insert(
+        self, salt: str, token_ids: Sequence[int], addresses: Sequence[int], known: list[Node]
+    ) -> list[Node]:
+        """Takes over the blocks of a text, as far as there are tokens.
+
+        A block whose tokens the tree has already is given back; the memory is the tree's then.
+
+        Args:
+            salt: whose text it is.
+            token_ids: all tokens whose keys are in the blocks.
+            addresses: of the blocks. The first are those of `known`.
+            known: the nodes that the text was found to begin with.
+
+        Returns:
+            The nodes of all blocks.
+        """
+        node = known[-1] if known else self._root(salt)
+        path = list(known)
+        for place in range(len(known), len(addresses)):
+            tokens = tuple(token_ids[place * BLOCK : (place + 1) * BLOCK])
+            if not tokens:
+                self._memory.give_back(addresses[place])
+                continue
+            if (child := node.children.get(tokens)) is not None:
+                self._memory.give_back(addresses[place])
+            else:
+                child = Node(tokens, addresses[place], node, _name(node.name, tokens))
+                self._replace_shorter(node, tokens)
+                node.children[tokens] = child
+                self.nodes += 1
+                self.tokens += len(tokens)
+            path.append(child)
+            node = child
+        self._use(path)
+        return path
+
+    def evict(self) -> None:
+        """Gives back the leaf that was used longest ago, if no row reads it."""
+        leaves = [node for node in self._all() if not node.children and not node.users]
+        if leaves:
+            oldest = min(leaves, key=lambda node: node.used_at)
+            self._keep(oldest)
+            self._remove(oldest)
+
+    def unused(self) -> int:
+        """How many blocks could be given back."""
+        return sum(not node.users for node in self._all())
+
+    def clear(self) -> None:
+        """Gives back all that no row reads."""
+        while leaves := [node for node in self._all() if not node.children and not node.users]:
+            for leaf in leaves:
+                self._remove(leaf)
+
+    def save(self) -> None:
+        """Has all written to disk, and waits for it."""
+        if self._store is not None:
+            for node in self._all():
+                self._keep(node)
+            self._store.flush()
+
+    def _root(self, salt: str) -> Node:
+        if salt not in self._roots:
+            name = _name(f"{_LAYOUT} {self._identity} {salt}", ())
+            self._roots[salt] = Node((), 0, None, name)
+        return self._roots[salt]
+
+    def _keep(self, node: Node) -> None:
+        """Has a node's block written to disk."""
+        if self._store is not None and node.parent is not None:
+            block = self._memory.content(node.address).copy()
+            self._store.save(node.parent.name, node.name, node.tokens, block)
+
+    def _restore(self, parent: Node, tokens: Tokens) -> bool:
+        """Whether a block on disk begins with more of the tokens than those in memory; takes it."""
+        if self._store is None or not tokens:
+            return False
+        best = max((_common(child, tokens) for child in parent.children), default=0)
+        in_memory = {child.name for child in parent.children.values()}
+        found = [
+            (_common(held, tokens), name, held)
+            for name in self._store.children(parent.name)
+            if name not in in_memory and (held := self._store.tokens(name))
+        ]
+        count, name, held = max(found, default=(0, "", ()))
+        if count <= best or _name(parent.name, held) != name:
+            return False
+        try:
+            address = self._memory.take()
+        except OutOfBlocks:
+            return False
+        block = self._store.load(name, self._memory.block_bytes)
+        if block is None:
+            self._memory.give_back(address)
+            return False
+        self._memory.content(address)[:] = block
+        parent.children[held] = Node(held, address, parent, name, is_restored=True)
+        self.nodes += 1
+        self.tokens += len(held)
+        return True
+
+    def _replace_shorter(self, parent: Node, tokens: Tokens) -> None:
+        """Drops a leaf that a longer block holds as well."""
+        for child in list(parent.children.values()):
+            if (
+                len(child.tokens) < len(tokens)
+                and not child.users
+                and tokens[: len(child.tokens)] == child.tokens
+            ):
+                self._remove(child)
+
+    def _remove(self, node: Node) -> None:
+        assert node.parent is not None, "a root is no leaf"
+        del node.parent.children[node.tokens]
+        self._memory.give_back(node.address)
+        self.nodes -= 1
+        self.tokens -= len(node.tokens)
+
+    def _use(self, path: list[Node]) -> None:
+        self._clock += 1
+        for node in path:
+            node.used_at = self._clock
+
+    def _all(self) -> Iterator[Node]:
+        waiting = [child for root in self._roots.values() for child in root.children.values()]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting.extend(node.children.values())
+
+
+def _name(parent: str, tokens: Tokens) -> str:
+    text = " ".join([parent, *map(str, tokens)])
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two texts begin with alike."""
+    for place, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return place
+    return min(len(one), len(other))

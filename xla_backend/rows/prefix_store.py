@@ -1,0 +1,145 @@
+"""`PrefixStore`: blocks of cached prefixes on disk, so that a conversation survives a restart.
+
+Knows files, their names, their bound and who may read them. Must not know models, nor what the
+bytes of a block mean. Files are written by a thread of its own. They are the user's alone (modes
+0700 and 0600); one that is damaged or not of this program is ignored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import threading
+import zlib
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+SUFFIX = ".kv"
+
+logger = logging.getLogger(__name__)
+
+
+class PrefixStore:
+    """Blocks by their names, each under the name of the block before it."""
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        """Reads which files there are.
+
+        Args:
+            folder: of the files; made where it is missing.
+            limit_bytes: the most that they may take; those used longest ago go first.
+        """
+        self._folder = folder
+        self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._files: dict[str, tuple[Path, int]] = {}  # the least recently used first
+        self._children: defaultdict[str, set[str]] = defaultdict(set)
+        self._waiting: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = [(path.stat(), path) for path in folder.glob(f"*-*{SUFFIX}")]
+        for status, path in sorted(found, key=lambda pair: pair[0].st_mtime):
+            parent, _, name = path.stem.partition("-")
+            self._files[name] = (path, status.st_size)
+            self._children[parent].add(name)
+        self._writer = threading.Thread(target=self._write_all, daemon=True, name="prefix-store")
+        self._writer.start()
+
+    def save(self, parent: str, name: str, tokens: tuple[int, ...], block: np.ndarray) -> None:
+        """Has a block written, unless it is there; returns at once.
+
+        Args:
+            parent, name: of the block before it, and its own.
+            tokens: in the block.
+            block: uint8; is not changed any more.
+        """
+        with self._lock:
+            is_there = name in self._files
+        if not is_there:
+            self._waiting.put((parent, name, tokens, block))
+
+    def children(self, parent: str) -> list[str]:
+        """The blocks behind one."""
+        with self._lock:
+            return list(self._children.get(parent, ()))
+
+    def tokens(self, name: str) -> tuple[int, ...]:
+        """What is in a block; nothing where its file cannot be read."""
+        found = self._read(name, "tokens")
+        return () if found is None else tuple(found.tolist())
+
+    def load(self, name: str, size: int) -> np.ndarray | None:
+        """A block's bytes; None where its file cannot be read, or has another size."""
+        block = self._read(name, "block")
+        if block is None or block.nbytes != size:
+            return None
+        return block
+
+    def flush(self) -> None:
+        """Waits until all is written, and ends the writing."""
+        self._waiting.put(None)
+        self._writer.join()
+
+    def _read(self, name: str, what: str) -> np.ndarray | None:
+        with self._lock:
+            path, _ = self._files.get(name, (None, 0))
+        if path is None:
+            return None
+        try:
+            with safe_open(path, "numpy") as file:
+                found = file.get_tensor(what)
+                if what == "block":
+                    if str(_sum(found)) != (file.metadata() or {}).get("crc32"):
+                        raise ValueError("its sum is another")
+                    os.utime(path)
+                    with self._lock:  # now the most recently used
+                        self._files[name] = self._files.pop(name)
+        except (OSError, SafetensorError, ValueError, KeyError) as error:
+            logger.warning("A cached prefix on disk cannot be used (%s): it is removed.", error)
+            self._remove(name)
+            return None
+        return found
+
+    def _write_all(self) -> None:
+        while (work := self._waiting.get()) is not None:
+            try:
+                self._write(*work)
+            except OSError as error:
+                logger.warning("A prefix cannot be kept on disk (%s).", error)
+
+    def _write(self, parent: str, name: str, tokens: tuple[int, ...], block: np.ndarray) -> None:
+        arrays = {"tokens": np.array(tokens, np.int32), "block": block}
+        content = save(arrays, {"crc32": str(_sum(block))})
+        while self._files and self._size() + len(content) > self._limit_bytes:
+            self._remove(next(iter(self._files)))
+        path = self._folder / f"{parent}-{name}{SUFFIX}"
+        written = path.with_suffix(f".{os.getpid()}")
+        written.touch(0o600)
+        written.write_bytes(content)
+        written.replace(path)
+        with self._lock:
+            self._files[name] = (path, len(content))
+            self._children[parent].add(name)
+
+    def _size(self) -> int:
+        with self._lock:
+            return sum(size for _, size in self._files.values())
+
+    def _remove(self, name: str) -> None:
+        with self._lock:
+            path, _ = self._files.pop(name, (None, 0))
+            if path is not None:
+                self._children[path.stem.partition("-")[0]].discard(name)
+        if path is not None:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _sum(block: np.ndarray) -> int:
+    return zlib.crc32(block.data)

@@ -1,1 +1,0 @@
-"""Who runs when, and with whom: scheduler, batches, background work, what a request will meet."""

@@ -1,0 +1,103 @@
+"""`Replicas`: the replicas as one engine that answers the API's requests.
+
+Knows Ray Serve's handle, and what becomes of a request whose replica dies. Must not know what runs
+in a replica. Its methods wait, so they are called from threads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+
+from xla_backend.interface.backend import AnyStream, Chunk, Result
+from xla_backend.interface.errors import BackendError, EngineStopped
+from xla_backend.interface.results import (
+    GenerationResult,
+    TranscribedWindow,
+    Transcription,
+)
+
+if TYPE_CHECKING:
+    from ray.serve.handle import DeploymentHandle
+
+    from xla_backend.interface.options import GenerationOptions
+    from xla_backend.interface.prompt import Prompt
+
+REPLICA_DIED = (
+    "The replica that served this request ended before it was done. "
+    "Send the request again: another one takes it."
+)
+
+
+class Replicas:
+    """Sends each request to the replica that Ray Serve chooses for its model and session."""
+
+    def __init__(self, handle: DeploymentHandle) -> None:
+        """Takes a handle to replicas of `replica.Replica`."""
+        self._handle = handle
+
+    def stream(
+        self, model: str, prompt: Prompt, options: GenerationOptions, **how: Any
+    ) -> ReplicaStream[str, GenerationResult]:
+        """See `AnyBackend`. Requests with the same `cache_salt` are a session."""
+        return self._send("stream", model, prompt, options, how)
+
+    def transcribe_windows(
+        self, model: str, recording: str, options: GenerationOptions, **how: Any
+    ) -> ReplicaStream[TranscribedWindow, Transcription]:
+        """See `AnyBackend`. The file's bytes travel: replicas need not see it."""
+        sound = Path(recording).read_bytes()
+        return self._send("transcribe_windows", model, sound, options, how)
+
+    def identity(self, model: str) -> str:
+        """See `ServedBackend`."""
+        try:
+            return self._handle.options(multiplexed_model_id=model).identity.remote(model).result()
+        except (RayError, RayServeException) as error:
+            raise EngineStopped(REPLICA_DIED) from error
+
+    def _send(
+        self,
+        method: str,
+        model: str,
+        subject: Prompt | bytes,
+        options: GenerationOptions,
+        how: dict[str, Any],
+    ) -> ReplicaStream[Any, Any]:
+        handle = self._handle.options(
+            stream=True, multiplexed_model_id=model, session_id=how.get("cache_salt", "")
+        )
+        return ReplicaStream(handle.run.remote(method, model, subject, options, **how))
+
+
+class ReplicaStream(AnyStream[Chunk, Result]):
+    """What a replica sends for one request as it comes."""
+
+    def __init__(self, response: Any) -> None:
+        """Takes Ray Serve's response, from which each `replica.Reply` is read."""
+        self.result: Result | None = None
+        self._response = response
+
+    def __iter__(self) -> Iterator[Chunk]:
+        sent, waited_s = time.perf_counter(), 0.0
+        try:
+            for reply in self._response:
+                if reply is None:  # the way to the replica, and a place there, are waited for
+                    waited_s = time.perf_counter() - sent
+                elif isinstance(reply, BackendError):
+                    raise reply
+                elif isinstance(reply, GenerationResult):
+                    self.result = cast("Result", reply.after_waiting(waited_s))
+                else:
+                    yield reply
+        except (RayError, RayServeException) as error:
+            raise EngineStopped(REPLICA_DIED) from error
+
+    def stop(self) -> None:
+        """Cancels the request: who stops wants no result."""
+        self._response.cancel()
