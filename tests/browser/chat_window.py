@@ -78,12 +78,13 @@ class ChatWindow(Visit):
         self.at('#chat button[aria-label="Submit"]').click()
 
     def listed_as(self, *expected: str) -> None:
-        """Waits until the list says that."""
-        expect(self.at("#chat_list button")).to_have_text(expected)
+        """Waits until the list begins so."""
+        for place, said in enumerate(expected):
+            expect(self.at("#chat_list button").nth(place)).to_have_text(said)
 
     def open_listed(self, name: str) -> None:
         """Opens a conversation of the list."""
-        self.at("#chat_list button", name).click()
+        self.at("#chat_list button", name).first.click()
         self.at("#chat_list button[aria-current]", name).wait_for()
 
     def bring(self, file: Path) -> None:

@@ -19,6 +19,7 @@ from xla_backend.checkpoints.added_models import AddedModels
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+CLIPBOARD = ["clipboard-read", "clipboard-write"]
 MULTILINGUAL = ModelInfo("multilingual", "speech", "folder", "", is_multilingual=True)
 
 
@@ -68,28 +69,41 @@ def engine(site: ApiPage) -> Iterator[FakeBackend]:
 
 
 @pytest.fixture
-def opened(browser: Browser) -> Iterator[Callable[[Visit], Visit]]:
-    """Takes a visit, of whichever page, and afterwards sees that its console showed no error."""
+def visit(site: ApiPage, engine: FakeBackend, browser: Browser) -> Iterator[Callable[..., Visit]]:
+    """Opens the page as a new visitor; afterwards the console must be without errors."""
     visits: list[Visit] = []
 
-    def keep(visit: Visit) -> Visit:
-        visits.append(visit)
-        return visit
+    def open_page(
+        width: int = 1280,
+        height: int = 900,
+        kind: type[Visit] = Visit,
+        address: str = site.url,
+        **options: object,
+    ) -> Visit:
+        visits.append(kind(browser, address, width, height, **options))
+        return visits[-1]
 
-    yield keep
+    yield open_page
     complaints = [complaint for each in visits for complaint in each.complaints]
     for each in visits:
         each.close()
     assert complaints == []
 
 
+@pytest.fixture(scope="module")
+def staying(site: ApiPage, browser: Browser) -> Iterator[Visit]:
+    """A visitor who stays for all tests of a module: to come costs as much as a dozen clicks."""
+    visitor = Visit(browser, site.url, 1280, 900, permissions=CLIPBOARD)
+    yield visitor
+    visitor.close()
+
+
 @pytest.fixture
-def visit(
-    site: ApiPage, engine: FakeBackend, browser: Browser, opened: Callable[[Visit], Visit]
-) -> Callable[..., Visit]:
-    """Opens the page as a new visitor."""
-
-    def open_page(width: int = 1280, height: int = 900, **options: object) -> Visit:
-        return opened(Visit(browser, site.url, width, height, **options))
-
-    return open_page
+def window(staying: Visit, engine: FakeBackend) -> Iterator[Visit]:
+    """The same, with nothing under way; what an earlier test has written may still stand there."""
+    staying.resize(1280, 900)
+    staying.open_tab("Playground")
+    staying.at("#generate:enabled").wait_for()
+    yield staying
+    complaints, staying.complaints[:] = [*staying.complaints], []
+    assert complaints == []

@@ -14,7 +14,6 @@ from tests.playground.api_page import ApiPage
 
 _SCRIPTS = Path(gradio.__file__).parent / "templates" / "frontend" / "assets"
 [_TABS] = [path for path in _SCRIPTS.glob("*.js") if "overflow-menu" in path.read_text("utf-8")]
-TABS, HTML = f"**/{_TABS.name}", "**/HTML-*.js"
 STUMBLES = "setTimeout(() => { throw new Error('stumbled'); })"
 # A page waits some seconds before it is loaded anew: here until a test says that they are over.
 _HOLD_TIMERS = """(() => {
@@ -44,8 +43,8 @@ def loaded(page: Page) -> list[str]:
     return addresses
 
 
-def keep_back(page: Page, scripts: str, how: str, loaded: list[str], loads: int) -> None:
-    """Has scripts not arrive, or be broken, the first times that the page is loaded."""
+def keep_back(page: Page, how: str, loaded: list[str], loads: int) -> None:
+    """Has a script not arrive, or be broken, the first times that the page is loaded."""
 
     def answer(route: Route) -> None:
         if len(loaded) > loads:
@@ -55,7 +54,7 @@ def keep_back(page: Page, scripts: str, how: str, loaded: list[str], loads: int)
         else:
             route.fulfill(body="throw new Error('broken')", content_type="text/javascript")
 
-    page.route(scripts, answer)
+    page.route(f"**/{_TABS.name}", answer)
 
 
 def is_loaded_anew(page: Page) -> None:
@@ -64,11 +63,8 @@ def is_loaded_anew(page: Page) -> None:
     page.wait_for_function("performance.getEntriesByType('navigation')[0].type === 'reload'")
 
 
-@pytest.mark.parametrize(("scripts", "how"), [(TABS, "broken"), (HTML, "lost")])
-def test_scripts_that_fail_once_cost_a_moment(
-    page: Page, loaded: list[str], site: ApiPage, scripts: str, how: str
-) -> None:
-    keep_back(page, scripts, how, loaded, loads=1)
+def test_scripts_that_fail_once_cost_a_moment(page: Page, loaded: list[str], site: ApiPage) -> None:
+    keep_back(page, "broken", loaded, loads=1)
     page.goto(site.url)
     is_loaded_anew(page)
     page.locator("#prediction .prediction-key").wait_for()
@@ -92,7 +88,7 @@ def test_a_page_that_stumbles_and_hears_no_answer_is_loaded_anew(
 def test_scripts_that_always_fail_do_not_turn_in_circles(
     page: Page, loaded: list[str], site: ApiPage
 ) -> None:
-    keep_back(page, TABS, "lost", loaded, loads=1000)
+    keep_back(page, "lost", loaded, loads=1000)
     page.goto(site.url)
     is_loaded_anew(page)
     page.evaluate(f"window.isTheSame = true; {PASS}")

@@ -8,14 +8,12 @@ import json
 import re
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.browser.visit import Visit
 from tests.playground.fake_backend import FakeBackend
 
 Open = Callable[..., Visit]
-DARK = "rgb(22, 26, 35)"
 
 
 def rows(window: Visit, number: int) -> Locator:
@@ -25,10 +23,8 @@ def rows(window: Visit, number: int) -> Locator:
     return found
 
 
-def test_tokens_are_shaded_and_read_with_the_keyboard(visit: Open, engine: FakeBackend) -> None:
-    window = visit(390, 844, color_scheme="dark")
-    ground = "getComputedStyle(document.querySelector('.area-request')).backgroundColor"
-    assert window.page.evaluate(ground) == DARK, "as the system has it"
+def test_tokens_are_shaded_and_read_with_the_keyboard(window: Visit, engine: FakeBackend) -> None:
+    window.resize(390, 844)
     engine.words = (" there", " was", " a", " fox", " who", " ran")
     window.generate()
     window.at("#result_view label", has_text="Tokens").click()
@@ -64,11 +60,11 @@ def test_tokens_are_shaded_and_read_with_the_keyboard(visit: Open, engine: FakeB
     expect(tokens.first).to_be_hidden()
 
 
-@pytest.mark.release
 def test_runs_are_rerun_pinned_deleted_exported_and_brought_back(
-    visit: Open, engine: FakeBackend
+    window: Visit, engine: FakeBackend
 ) -> None:
-    window = visit()
+    window.at("#clear").click()
+    rows(window, 0)
     window.write("=A run with a seed")
     window.generate()
     window.write("Another prompt")
@@ -111,33 +107,32 @@ def test_runs_are_rerun_pinned_deleted_exported_and_brought_back(
     assert window.overflow() == 0
 
 
-def test_two_windows_of_a_browser_have_one_history_and_another_visitor_none(visit: Open) -> None:
-    first, other = visit(), visit()
+def test_two_windows_of_a_browser_have_one_history_and_another_visitor_none(
+    visit: Open, window: Visit
+) -> None:
+    first = window
+    first.at("#clear").click()
+    rows(first, 0)
     second = first.beside()
-    for number, (window, prompt) in enumerate(((first, "One"), (second, "Two"), (first, "Three"))):
-        window.page.bring_to_front()
-        window.write(prompt)
-        window.generate()
-        for each in (first, second):
-            rows(each, number + 1)
-    for window in (first, second):
-        window.page.bring_to_front()
-        prompts = [row["prompt"] for row in json.loads(window.saved("#export_json"))["runs"]]
+    for number, (each, prompt) in enumerate(((first, "One"), (second, "Two"), (first, "Three"))):
+        each.page.bring_to_front()
+        each.write(prompt)
+        each.generate()
+        for either in (first, second):
+            rows(either, number + 1)
+    for each in (first, second):
+        each.page.bring_to_front()
+        prompts = [row["prompt"] for row in json.loads(each.saved("#export_json"))["runs"]]
         assert prompts == ["Three", "Two", "One"]
     rows(second, 3).nth(1).get_by_role("button", name="Delete").click()
     rows(first, 2)
     first.page.bring_to_front()
     first.at("#clear").click()
-    window.says("#history .nothing", "Your runs appear here")
+    first.says("#history .nothing", "Your runs appear here")
     rows(second, 0)
     first.generate()
     first.at("#undo_clear").click()
     rows(second, 3)
     expect(first.at("#undo_clear")).to_be_hidden()
-    second.go()
-    second.settle()
-    rows(second, 3)
-    assert other.at("#history tbody tr").count() == 0
-    other.go()
-    other.settle()
-    assert "Three" not in other.page.content()
+    second.page.close()
+    assert "Three" not in visit().page.content()

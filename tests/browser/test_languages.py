@@ -24,10 +24,7 @@ def test_the_page_says_that_it_is_english_in_every_browser(visit: Callable[..., 
     expect(window.at("html")).to_have_attribute("lang", "en")
 
 
-def test_an_arabic_prompt_and_what_comes_of_it_run_from_the_right(
-    visit: Callable[..., Visit],
-) -> None:
-    window = visit()
+def test_an_arabic_prompt_and_what_comes_of_it_run_from_the_right(window: Visit) -> None:
     window.write(ARABIC)
     expect(window.at("#prompt textarea")).to_have_css("unicode-bidi", "plaintext")
     window.generate()

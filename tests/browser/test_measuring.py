@@ -45,7 +45,7 @@ def choose(window: Visit, kind: str) -> None:
 
 
 def test_ways_are_in_sight_stay_in_place_and_can_be_cancelled(
-    visit: Open, monkeypatch: pytest.MonkeyPatch
+    window: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compare_runs, "BaselineComparison", Held)
     monkeypatch.setattr(overlay, "is_installed", lambda: False)
@@ -55,7 +55,6 @@ def test_ways_are_in_sight_stay_in_place_and_can_be_cancelled(
         raise overlay.BaselineMissing("It could not be installed.")
 
     monkeypatch.setattr(overlay, "install", install)
-    window = visit()
     window.open_tab("Compare")
     window.says("#compare_estimate", "Takes about", "judging by the size of the model")
     offer = window.at("#compare_install")
@@ -83,9 +82,10 @@ def test_ways_are_in_sight_stay_in_place_and_can_be_cancelled(
 
 
 def test_others_read_what_they_wait_for_and_a_mistake_keeps_what_was_measured(
-    visit: Open, engine: FakeBackend
+    visit: Open, window: Visit, engine: FakeBackend
 ) -> None:
-    window, other = visit(390, 844), visit()
+    other = visit()
+    window.resize(390, 844)
     window.open_tab("Compare")
     choose(window, "Numbers of beams")
     for number in ("4", "8"):

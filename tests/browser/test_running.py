@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import Route, expect
 
 from tests.browser.visit import Visit
@@ -18,9 +17,7 @@ PLACES = "['#story', '#report', '#entries'].map((each) => document.querySelector
 NEW = "#story .story-new"
 
 
-@pytest.mark.release
-def test_a_run_is_told_step_by_step_and_nothing_jumps(visit: Open, engine: FakeBackend) -> None:
-    window = visit()
+def test_a_run_is_told_step_by_step_and_nothing_jumps(window: Visit, engine: FakeBackend) -> None:
     window.write("A tale")
     window.at("#prediction .outcome-miss").wait_for()
     engine.hold("load", "make", "prefill", "text")
@@ -47,7 +44,7 @@ def test_a_run_is_told_step_by_step_and_nothing_jumps(visit: Open, engine: FakeB
     window.at("#prediction .outcome-hit").wait_for()
     before = window.page.evaluate(PLACES)
     window.at("#generate").click()
-    window.says("#report .busy", "The function for this shape is there")
+    window.says("#report .busy", "Already compiled. Generating.")
     engine.write(" there")
     expect(window.at(NEW)).to_have_text("there")
     assert window.page.evaluate(PLACES) == before
@@ -57,8 +54,7 @@ def test_a_run_is_told_step_by_step_and_nothing_jumps(visit: Open, engine: FakeB
     assert window.page.evaluate(PLACES) == before
 
 
-def test_each_press_draws_a_seed_unless_one_is_held(visit: Open, engine: FakeBackend) -> None:
-    window = visit()
+def test_each_press_draws_a_seed_unless_one_is_held(window: Visit, engine: FakeBackend) -> None:
     seeds = []
     for _ in range(2):
         window.generate()
@@ -70,11 +66,11 @@ def test_each_press_draws_a_seed_unless_one_is_held(visit: Open, engine: FakeBac
     window.has_value("#seed input", str(seeds[-1]))
     window.generate()
     assert engine.asked[-1][2].seed == seeds[-1]
+    window.at("#hold input").uncheck()
 
 
-@pytest.mark.release
-def test_a_text_that_was_cut_is_copied_and_continued(visit: Open, engine: FakeBackend) -> None:
-    window = visit(390, 844, permissions=["clipboard-read", "clipboard-write"])
+def test_a_text_that_was_cut_is_copied_and_continued(window: Visit, engine: FakeBackend) -> None:
+    window.resize(390, 844)
     window.write("The old owl")
     window.generate()
     window.at("#copy_text").click()
@@ -88,9 +84,8 @@ def test_a_text_that_was_cut_is_copied_and_continued(visit: Open, engine: FakeBa
 
 
 def test_the_keyboard_starts_and_stops_and_what_was_written_stays(
-    visit: Open, engine: FakeBackend
+    window: Visit, engine: FakeBackend
 ) -> None:
-    window = visit()
     engine.hold("text")
     window.at("#prompt textarea").focus()
     window.page.keyboard.press("Control+Enter")
@@ -111,8 +106,7 @@ def test_the_keyboard_starts_and_stops_and_what_was_written_stays(
     assert (window.page.evaluate(focused), outline) == ("generate", "solid")
 
 
-def test_a_stop_while_the_function_is_made_waits_for_xla(visit: Open, engine: FakeBackend) -> None:
-    window = visit()
+def test_a_stop_while_xla_compiles_waits_for_it(window: Visit, engine: FakeBackend) -> None:
     engine.hold("make")
     window.at("#generate").click()
     window.at("#status .status-compiling").wait_for()
@@ -125,9 +119,9 @@ def test_a_stop_while_the_function_is_made_waits_for_xla(visit: Open, engine: Fa
 
 
 def test_a_visitor_who_leaves_stops_the_run_and_keeps_nobody_waiting(
-    visit: Open, engine: FakeBackend
+    visit: Open, window: Visit, engine: FakeBackend
 ) -> None:
-    leaving, other = visit(), visit()
+    leaving = visit()
     engine.hold("text")
     leaving.at("#generate").click()
     engine.write(" there")
@@ -136,15 +130,14 @@ def test_a_visitor_who_leaves_stops_the_run_and_keeps_nobody_waiting(
     wait_until(lambda: engine.streams[-1].is_over)
     assert engine.streams[-1].result.finish == "stopped"
     engine.release()
-    other.generate()
-    other.says("#report", "End to end")
+    window.generate()
+    window.says("#report", "End to end")
 
 
-@pytest.mark.release
 def test_who_waits_is_told_so_and_a_stop_then_takes_no_turn(
-    visit: Open, engine: FakeBackend
+    visit: Open, window: Visit, engine: FakeBackend
 ) -> None:
-    first, second = visit(), visit()
+    first, second = window, visit()
     engine.hold("text")
     first.at("#generate").click()
     first.at("#status .status-generating").wait_for()
@@ -160,16 +153,15 @@ def test_who_waits_is_told_so_and_a_stop_then_takes_no_turn(
     engine.reached("turn")
     engine.clock.advance(12.0)
     engine.release()
-    for window in (first, second):
-        window.says("#report", "Decode tokens/s")
+    for each in (first, second):
+        each.says("#report", "Decode tokens/s")
     second.says("#report", re.compile(r"Waited\s*12\.0\ss"), "12.0 s of waiting for others")
     assert len(engine.asked) == 3
 
 
 def test_an_engine_that_dies_is_told_and_the_last_result_stays(
-    visit: Open, engine: FakeBackend
+    window: Visit, engine: FakeBackend
 ) -> None:
-    window = visit()
     window.write("The old owl")
     window.generate()
     story, report = window.text(".story"), window.text(".report")
@@ -180,15 +172,13 @@ def test_an_engine_that_dies_is_told_and_the_last_result_stays(
     engine.crash()
     window.says("#notice .problem", "The engine stopped.")
     assert (window.text(".story"), window.text(".report")) == (story, report)
-    window.at("#prediction .outcome-miss").wait_for()
     engine.release()
     window.generate()
     window.says("#report", "MISS")
     assert window.text("#notice") == ""
 
 
-def test_a_download_shows_how_far_it_is(visit: Open, engine: FakeBackend) -> None:
-    window = visit()
+def test_a_download_shows_how_far_it_is(window: Visit, engine: FakeBackend) -> None:
     engine.hold("load")
     window.choose_model("openai-community/gpt2")
     window.says("#model", "Downloaded when first used")
@@ -201,12 +191,12 @@ def test_a_download_shows_how_far_it_is(visit: Open, engine: FakeBackend) -> Non
     engine.release()
     window.says("#report", "MISS")
     expect(window.at("#download .download")).to_have_count(0)
+    window.choose_model("gpt2-stories")
 
 
 def test_a_mistake_is_told_in_sight_and_the_result_is_the_earlier_run_s(
-    visit: Open, engine: FakeBackend
+    window: Visit, engine: FakeBackend
 ) -> None:
-    window = visit()
     window.write("The old owl")
     window.generate()
     story, report = window.text(".story"), window.text(".report")
@@ -231,8 +221,7 @@ def test_a_mistake_is_told_in_sight_and_the_result_is_the_earlier_run_s(
     assert len(engine.asked) == 1
 
 
-def test_a_notice_outlives_what_was_typed_before_the_press(visit: Open) -> None:
-    window = visit()
+def test_a_notice_outlives_what_was_typed_before_the_press(window: Visit) -> None:
     late: list[Route] = []
     window.page.route("**/run/**", lambda route: late.append(route))
     with window.page.expect_request("**/run/**"):

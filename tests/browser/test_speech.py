@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,12 @@ from tests.browser.visit import Visit
 from tests.playground.fake_backend import FakeBackend
 from xla_backend import InvalidRequest
 
-Open = Callable[..., Visit]
-
 
 @pytest.fixture
-def window(visit: Open) -> Visit:
+def window(window: Visit) -> Visit:
     """A visitor of the tab."""
-    window = visit(1280, 1000)
     window.open_tab("Speech")
-    window.at("#speech_prediction .outcome-miss").wait_for()
+    window.at("#speech_prediction .prediction-key").wait_for()
     return window
 
 
@@ -71,6 +67,7 @@ def test_windows_come_one_by_one_until_a_stop(window: Visit, engine: FakeBackend
     window.page.keyboard.press("Tab")
     expect(spoken).to_have_value("Klingon")
     window.resize(390, 844)
+    window.at("#recording [aria-label='Clear']").click()
     upload(window, FOLDER / "command-2.flac")
     engine.hold("text")
     window.at("#transcribe").click()

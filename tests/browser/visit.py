@@ -9,7 +9,7 @@ import contextlib
 import re
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from playwright.sync_api import TimeoutError as NotInTime
 from playwright.sync_api import expect
@@ -82,9 +82,9 @@ class Visit:
             warnings.warn(f"the page has loaded itself anew: {forgiven}", stacklevel=3)
             del self.complaints[:complaints]
 
-    def beside(self) -> Visit:
+    def beside(self) -> Self:
         """Another window of the same browser, at the same address; its complaints are added."""
-        return Visit(self._browser, self.page.url, *self._size, beside=self)
+        return type(self)(self._browser, self.page.url, *self._size, beside=self)
 
     def settle(self) -> None:
         """Waits until the page is built and the prediction has answered for the first time."""
@@ -134,9 +134,19 @@ class Visit:
 
     def open_more(self) -> None:
         """Opens the options that are folded up."""
-        self.at(".area-options .more-options button").first.click()
-        self.at(".area-options .more-options input").first.wait_for()
-        self.let_be_filled_in()
+        self._unfold(".area-options .more-options", "input")
+
+    def show_code(self, form: str) -> None:
+        """Shows the request as code of some form."""
+        self._unfold("#view_code", ".cm-line")
+        self.at("#code_form label", form).click()
+
+    def _unfold(self, folded: str, part: str) -> None:
+        shown = self.at(f"{folded} {part}").first
+        if not shown.is_visible():
+            self.at(f"{folded} button").first.click()
+            shown.wait_for()
+            self.let_be_filled_in()
 
     def open_tab(self, name: str) -> None:
         """Opens a tab; on a narrow window it lies in the menu of those that have no room."""
@@ -202,7 +212,7 @@ class Visit:
     def import_runs(self, name: str, content: str) -> None:
         """Chooses a file of runs for the history."""
         file = {"name": name, "mimeType": "application/json", "buffer": content.encode()}
-        self.at("#import_json input, #import_json + input").first.set_input_files(file)
+        self.at("input[accept='.json']").first.set_input_files(file)
 
     def overflow(self) -> int:
         """Pixels by which the page is wider than the window."""
