@@ -21,6 +21,7 @@ from playground.ui.components import (
     html,
     model_dropdown,
     notice,
+    say_stopping,
     without_validation,
 )
 from playground.ui.option_controls import labelled, slider_end
@@ -85,7 +86,8 @@ class CrowdCard:
                 **FOLLOWING,
                 **self._page.beside_others,
             )
-        self.stop.click(self._page.stop, None, [self.stop, self.notice], **QUIET)
+        say_stopping(self.stop)
+        self.stop.click(self._page.stop, None, self.notice, **QUIET)
 
     def _begin(
         self,

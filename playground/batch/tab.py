@@ -26,6 +26,7 @@ from playground.ui.components import (
     html,
     model_dropdown,
     notice,
+    say_stopping,
 )
 from playground.ui.option_controls import OptionControls, labelled, options_from, with_seed
 from xla_backend import BackendError, InvalidRequest
@@ -119,7 +120,8 @@ class BatchTab:
             **FOLLOWING,
             **self._page.beside_others,
         )
-        self.stop.click(self._stop, self.batch, self.stop, **QUIET)
+        say_stopping(self.stop)
+        self.stop.click(self._stop, self.batch, None, **QUIET)
 
     def _read(self, path: str) -> Updates:
         """Puts a file's text into the field, where the visitor can check it."""
@@ -177,8 +179,6 @@ class BatchTab:
             updates[self.turn] = turn + 1
         yield updates
 
-    def _stop(self, batch: Batch | None) -> Any:
-        if batch is None:
-            return gr.skip()
-        batch.stop()
-        return gr.update(value="Stopping", interactive=False)
+    def _stop(self, batch: Batch | None) -> None:
+        if batch is not None:
+            batch.stop()

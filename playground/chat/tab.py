@@ -30,6 +30,7 @@ from playground.ui.components import (
     model_description,
     model_dropdown,
     notice,
+    say_stopping,
     small_button,
     system_prompt,
 )
@@ -274,7 +275,8 @@ class ChatTab:
             **QUIET,
         )
         self.shelf.keep_after(undone)
-        self.stop.click(self._page.stop, None, [self.stop, self.notice], **QUIET)
+        say_stopping(self.stop)
+        self.stop.click(self._page.stop, None, self.notice, **QUIET)
 
     def _show(self, conversation: Conversation) -> Updates:
         return {

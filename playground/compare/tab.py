@@ -36,6 +36,7 @@ from playground.ui.components import (
     html,
     model_dropdown,
     notice,
+    say_stopping,
     without_validation,
 )
 from playground.ui.option_controls import slider_end
@@ -247,7 +248,8 @@ class CompareTab:
             **FOLLOWING,
             **self._page.alone,
         )
-        self.cancel.click(self._cancel_comparison, None, [self.cancel, self.notice], **QUIET)
+        say_stopping(self.cancel, "Cancelling")
+        self.cancel.click(self._cancel_comparison, None, None, **QUIET)
 
     def _show_kind(self, kind: str) -> list[Any]:
         return [
@@ -430,9 +432,7 @@ class CompareTab:
             self.install: install,
         }
 
-    def _cancel_comparison(self, request: gr.Request) -> tuple[Any, Any]:
+    def _cancel_comparison(self, request: gr.Request) -> None:
         run = self._page.runs.of(str(request.session_hash))
-        if not isinstance(run, ComparisonRun):
-            return gr.skip(), gr.skip()
-        run.stop()
-        return gr.update(value="Cancelling", interactive=False), ""
+        if isinstance(run, ComparisonRun):
+            run.stop()

@@ -124,16 +124,16 @@ class PageContext:
         run.waited_for = ahead > 0
         return ahead
 
-    def stop(self, request: gr.Request) -> tuple[Any, Any]:
-        """Stops a visitor's run; returns what becomes of the button and of the notice beside it."""
+    def stop(self, request: gr.Request) -> Any:
+        """Stops a visitor's run; returns what becomes of the notice beside the button."""
         session = str(request.session_hash)
         run = self.runs.of(session)
         ends_at_once = isinstance(run, TextRun) and run.waits_at_engine
         if not self.runs.stop(session) or ends_at_once:
-            return gr.skip(), gr.skip()
+            return gr.skip()
         # The processes of any other run are its own, and are ended.
         note = stopping_note(self.backend.status) if isinstance(run, VisitorRun) else ""
-        return gr.update(value="Stopping", interactive=False), note and notice(note, "calm")
+        return notice(note, "calm") if note else gr.skip()
 
     def info(self, name: str) -> ModelInfo | None:
         """The model for text of that name; None if visitors may not choose it."""

@@ -43,6 +43,7 @@ from playground.ui.components import (
     model_dropdown,
     name_buttons,
     notice,
+    say_stopping,
     small_button,
 )
 from playground.ui.families import Family, family_of
@@ -257,7 +258,8 @@ class PlaygroundTab:
             queue=False,
             **FOLLOWING,
         )
-        self.stop.click(self._page.stop, None, [self.stop, self.notice], **QUIET)
+        say_stopping(self.stop)
+        self.stop.click(self._page.stop, None, self.notice, **QUIET)
         self.copy_text.click(None, None, self.copy_text, js=_COPY_TEXT, **QUIET)
         self.continue_text.click(
             lambda shown: shown.prompt + shown.result.text, self.shown, self.prompt.text, **QUIET

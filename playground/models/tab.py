@@ -14,7 +14,15 @@ import gradio as gr
 
 from playground.models.adding import Adding
 from playground.models.sheet import candidate_sheet, models_sheet, progress_line
-from playground.ui.components import LATEST, QUIET, heading, html, model_choices, notice
+from playground.ui.components import (
+    LATEST,
+    QUIET,
+    heading,
+    html,
+    model_choices,
+    notice,
+    say_stopping,
+)
 from xla_backend import BackendError, ModelInfo
 from xla_backend.checkpoints.models import candidate
 
@@ -89,7 +97,8 @@ class ModelsTab:
                 lambda: notice("Asking the Hub what it is.", "calm"), None, self.found, **QUIET
             ).then(self._look_up, self.wanted, found, **QUIET)
         self.add.click(self._add, self.candidate, [*found, self.progress, self.cancel], **QUIET)
-        self.cancel.click(self._cancel_adding, None, self.cancel, **QUIET)
+        say_stopping(self.cancel, "Cancel")
+        self.cancel.click(self._adding.cancel, None, None, **QUIET)
 
     def offer_added(self, pickers: Sequence[gr.Dropdown]) -> None:
         """Has the other tabs' lists of models follow what is added here."""
@@ -153,7 +162,3 @@ class ModelsTab:
             problem = notice(str(error))
         off, on = gr.update(interactive=False), gr.update(interactive=self._adding.is_under_way)
         return problem, None, off, progress_line(self._adding.progress), on
-
-    def _cancel_adding(self) -> Any:
-        self._adding.cancel()
-        return gr.update(interactive=False)

@@ -34,6 +34,7 @@ from playground.ui.components import (
     model_dropdown,
     name_buttons,
     notice,
+    say_stopping,
     without_validation,
 )
 from playground.ui.option_controls import slider_end
@@ -246,7 +247,8 @@ class SpeechTab:
             **FOLLOWING,
             **self._page.alone,
         )
-        self.stop.click(self._page.stop, None, [self.stop, self.notice], **QUIET)
+        say_stopping(self.stop)
+        self.stop.click(self._page.stop, None, self.notice, **QUIET)
 
     def _choose_model(self, name: str) -> list[Any]:
         model = next((m for m in self._page.speech_models() if m.name == name), None)

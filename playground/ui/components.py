@@ -44,6 +44,10 @@ line, and one at a time."""
 # The button itself, so that there is one way to start a run.
 PRESS = "(run) => { if (run) setTimeout(() => document.getElementById('generate').click(), 0); }"
 
+# Said by the browser, at once: the server's answer could come after the one that says that the run
+# is over, and the button would stay switched off.
+_STOPPING = "() => ({{__type__: 'update', value: '{}', interactive: false}})"
+
 # Saves a file of which a textbox holds name, type and text, as JSON. It is made in the browser:
 # nothing of the visitor's stays on the server.
 SAVE = """(made) => {
@@ -161,6 +165,11 @@ def name_buttons(names: Sequence[str], label: str, elem_id: str) -> gr.Dataset:
         elem_classes="examples",
         visible=bool(names),
     )
+
+
+def say_stopping(button: gr.Button, text: str = "Stopping") -> None:
+    """Has a button say so from the click until the run that it stops is over."""
+    button.click(None, None, button, js=_STOPPING.format(text), **QUIET)
 
 
 def empty_on_change(notice: gr.HTML, events: Sequence[Any]) -> None:

@@ -41,24 +41,25 @@ def browser(chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Bro
     """The browser; every visit has a profile of its own.
 
     While Playwright is open its event loop counts as running in this thread, and the tests of
-    other modules must be able to start their own.
+    other modules must be able to start their own. Meanwhile each piece of a text is shown, however
+    fast they come.
     """
     browser, loop = chromium
-    asyncio._set_running_loop(loop)  # noqa: SLF001 (in asyncio's `__all__`, for those who run one)
-    yield browser
-    asyncio._set_running_loop(None)  # noqa: SLF001
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (runs, speech_runs):
+            patch.setattr(module, "BETWEEN_UPDATES_S", 0.0)
+        asyncio._set_running_loop(loop)  # noqa: SLF001 (in its `__all__`, for those who run one)
+        yield browser
+        asyncio._set_running_loop(None)  # noqa: SLF001
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiPage]:
-    """One page for the session, which shows each piece of a text, however fast they come."""
+    """One page for the session."""
     engine = FakeBackend(models=(*MODELS, TALKER, MULTILINGUAL))
     added = AddedModels(tmp_path_factory.mktemp("added") / "added_models.json")
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (runs, speech_runs):
-            patch.setattr(module, "BETWEEN_UPDATES_S", 0.0)
-        with api_page(engine, admin=True, added=added) as page:
-            yield page
+    with api_page(engine, admin=True, added=added) as page:
+        yield page
 
 
 @pytest.fixture
