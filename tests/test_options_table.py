@@ -17,21 +17,20 @@ ADDED = """
 import json
 from importlib.machinery import SourceFileLoader
 
-LINE = 'wobble: int = _option(3, "how much it wobbles", label="Wobble", low=0, high=9, slider=(0, 9, 1))'
+SAID = 'label="Wobble", low=0, high=9, slider=(0, 9, 1)'
+LINE = f'    wobble: int = _option(3, "how much it wobbles", {SAID})'
 BEFORE = "    stop: tuple[str, ...] = _option("
-read = SourceFileLoader.get_source
+as_it_is = SourceFileLoader.get_code
 
 def with_the_line(self, name):
-    source = read(self, name)
-    if name == "xla_backend.interface.options":
-        assert BEFORE in source
-        source = source.replace(BEFORE, "    " + LINE + "\\n" + BEFORE)
-    return source
+    if name != "xla_backend.interface.options":
+        return as_it_is(self, name)
+    source = self.get_source(name)
+    assert BEFORE in source
+    source = source.replace(BEFORE, f"{LINE}\\n{BEFORE}")
+    return self.source_to_code(source.encode(), self.get_filename(name))
 
-SourceFileLoader.get_source = with_the_line
-SourceFileLoader.get_code = lambda self, name: self.source_to_code(
-    self.get_source(name), self.get_filename(name)
-)
+SourceFileLoader.get_code = with_the_line
 
 import gradio as gr
 from playground.api.endpoints import REQUEST

@@ -16,6 +16,7 @@ from playground.speech.examples import FOLDER
 from tests.playground.api_page import ApiPage
 from tests.playground.fake_backend import MODELS
 from xla_backend import CacheKey
+from xla_backend.interface.options import OPTIONS
 
 TIMES = (
     "queue_s",
