@@ -41,10 +41,10 @@ from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.child_process.channel import Channel
 from xla_backend.child_process.parent_side import ChildProcess
-from xla_backend.engine import row_scheduler
 from xla_backend.process import supervisor
 from xla_backend.process.engine_process import EngineProcess
 from xla_backend.process.messages import Request, Settings
+from xla_backend.rows import scheduler
 
 ROOT = Path(__file__).resolve().parents[3]
 SHORT = GenerationOptions(max_new_tokens=4)
@@ -122,7 +122,7 @@ def test_requests_begin_in_the_order_of_arrival(parent: ParentSide) -> None:
 def test_rows_are_answered_beside_each_other(
     parent: ParentSide, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_scheduler, "CHUNK_S", 0.0)  # a token a chunk
+    monkeypatch.setattr(scheduler, "CHUNK_S", 0.0)  # a token a chunk
     parent.ask(1, salt="a")
     assert parent.told()[1] == 1
     gate = parent.steps.hold("decode")
@@ -395,6 +395,16 @@ def test_errors_keep_their_class_and_sentence(watched: Watched) -> None:
             watched.process.predict(watched.model, prompt, SHORT)
         assert str(from_engine.value) == str(from_parent.value)
     assert watched.generate().cache is CacheOutcome.HIT
+
+
+def test_wrong_flags_for_xla_are_told_instead_of_a_new_engine(
+    small_gpt2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_no_such_flag=true")
+    process = BackendProcess(default_model=str(small_gpt2), store="off")
+    with pytest.raises(EngineStopped, match=r"cannot start: .*XLA_FLAGS.* --xla_no"):
+        process.wait_ready(240)
+    process.close()
 
 
 def test_prediction_is_what_happens(watched: Watched) -> None:
