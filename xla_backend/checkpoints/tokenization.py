@@ -131,6 +131,8 @@ class Tokenizer:
     def _encode_messages(self, messages: tuple[Message, ...]) -> list[int]:
         from jinja2 import TemplateError
 
+        from xla_backend.checkpoints import chat_template
+
         if self._chat is None:
             raise InvalidRequest(
                 "this model has no chat template, so it cannot be sent messages: send a text to "
@@ -139,15 +141,23 @@ class Tokenizer:
         for message in messages:
             self._check(message.content)
         try:
-            ids = self._chat.apply_chat_template(
-                [message._asdict() for message in messages],
-                add_generation_prompt=True,
-                return_dict=False,
-                sanitize_control_tokens=True,
-            )
+            chat_template.check(self._chat.get_chat_template())
+            with chat_template.limits():
+                ids = self._chat.apply_chat_template(
+                    [message._asdict() for message in messages],
+                    add_generation_prompt=True,
+                    return_dict=False,
+                    sanitize_control_tokens=True,
+                )
         except TemplateError as error:
             raise InvalidRequest(
                 f"the model's chat template refuses these messages: {str(error)[:200]}."
+            ) from error
+        except Exception as error:  # a template is a program, and raises what programs do
+            reason = str(error).partition("\n")[0][:200] or type(error).__name__
+            raise InvalidRequest(
+                f"the model's chat template fails with these messages: {reason}. Send a text to "
+                "continue instead, or choose another model."
             ) from error
         return cast("list[int]", ids)
 

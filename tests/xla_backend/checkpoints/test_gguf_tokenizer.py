@@ -21,6 +21,7 @@ from tokenizers import (
 
 from tests import gguf_files
 from tests.checkpoints import TEXT
+from xla_backend import question
 from xla_backend.checkpoints import gguf_tokenizer, tokenization
 from xla_backend.interface.errors import ModelUnavailable
 
@@ -164,8 +165,13 @@ def test_sentencepiece_tokenizers_are_those_of_tokenizer_json(
     writer.add_eos_token_id(2)
     writer.add_unk_token_id(0)
     writer.add_add_space_prefix(not is_gemma)
+    writer.add_chat_template("{{ messages[0].content }}</s>")
     gguf_files.finish(writer)
     tokenizer = gguf_tokenizer.load(path)
+    # Who types a control token or a byte types letters.
+    for typed in ("a</s>b", "<0x41>", "<s>"):
+        ids = tokenization.Tokenizer.load(path).encode(question(typed))
+        assert (ids.count(2), ids.count(1), tokens.index("<0x41>") in ids) == (1, 0, False)
     assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.unk_token) == (
         "<s>",
         "</s>",
