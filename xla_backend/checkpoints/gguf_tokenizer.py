@@ -54,11 +54,12 @@ def load(path: Path) -> PreTrainedTokenizerFast:
     """
     file = GGUFFile(path)
     tokens = file.texts("tokenizer.ggml.tokens")
-    if not tokens or len(set(tokens)) != len(tokens) or len(max(tokens, key=len)) > _LONGEST_TOKEN:
-        raise file.damaged("its vocabulary is missing, or holds a token twice or one without end")
+    if not tokens or len(max(tokens, key=len)) > _LONGEST_TOKEN:
+        raise file.damaged("its vocabulary is missing, or holds a token without end")
     kinds = file.numbers("tokenizer.ggml.token_type")
     if len(kinds) not in (0, len(tokens)):
         raise file.damaged(f"it has {len(tokens)} tokens and {len(kinds)} kinds of them")
+    _set_repeated_apart(tokens, kinds)
     model = file.value("tokenizer.ggml.model", str)
     pre = file.value("tokenizer.ggml.pre", str, "default")
     if model not in ("gpt2", "llama"):
@@ -93,6 +94,19 @@ def load(path: Path) -> PreTrainedTokenizerFast:
     except Exception as error:  # Rust and Transformers raise any type for a wrong vocabulary
         first_line = str(error).strip().partition("\n")[0][:200]
         raise file.damaged(f"its tokenizer cannot be built ({first_line})") from error
+
+
+def _set_repeated_apart(tokens: list[str], kinds: list[int]) -> None:
+    """Gives all but the last of the tokens that are written alike a name that no text has.
+
+    Files of Google's own have such. llama.cpp reads text as the last one, too.
+    """
+    last = {token: place for place, token in enumerate(tokens)}
+    for place, token in enumerate(tokens):
+        if last[token] != place:
+            tokens[place] = f"<repeated {place}>"
+            if kinds:
+                kinds[place] = _CONTROL
 
 
 def _byte_level(file: GGUFFile, tokens: list[str], pre: str) -> tokenizers.Tokenizer:

@@ -219,7 +219,6 @@ def test_an_unknown_way_to_split_text_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tokens", "merges", "message"),
     [
-        (["a", "a"], [], "twice"),
         (["a", "b" * 2000], [], "without end"),
         (["a", "b"], ["a"], "token of two"),
         (["a", "b"], ["a b"], "token of two"),
@@ -238,6 +237,20 @@ def test_a_vocabulary_that_cannot_be_right_is_damaged(
     gguf_files.finish(writer)
     with pytest.raises(ModelUnavailable, match=message):
         tokenization.Tokenizer.load(path)
+
+
+def test_of_tokens_that_are_written_alike_the_last_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    writer = gguf_files.begin(path, "llama")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(["a", "b", "a", "ab"])
+    writer.add_token_types([1, 1, 1, 1])
+    writer.add_token_merges(["a b"])
+    gguf_files.finish(writer)
+    tokenizer = tokenization.Tokenizer.load(path)
+    assert tokenizer.encode("aab") == [2, 3]
+    assert tokenizer.decode([2, 0, 3]) == "aab"
 
 
 # The model in the box
