@@ -61,7 +61,7 @@ class Engine:
             ready.result()
 
     def _load(self, files: ModelFiles, compiler: Compiler) -> None:
-        self.tokenizer = Tokenizer.load(files.folder)
+        self.tokenizer = Tokenizer.load(files.folder, files.config.vocab_size)
         kind = files.info.weights
         read = read_weights if kind == kinds.FLOAT32 else read_stored
         arrays: dict[str, Weights] = {**read(files.folder)}

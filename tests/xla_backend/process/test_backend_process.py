@@ -401,6 +401,16 @@ def test_errors_keep_their_class_and_sentence(watched: Watched) -> None:
     assert watched.generate().cache is CacheOutcome.HIT
 
 
+def test_wrong_flags_for_xla_are_told_instead_of_a_new_engine(
+    small_gpt2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_no_such_flag=true")
+    process = BackendProcess(default_model=str(small_gpt2), store="off")
+    with pytest.raises(EngineStopped, match=r"cannot start: .*XLA_FLAGS.* --xla_no"):
+        process.wait_ready(240)
+    process.close()
+
+
 def test_prediction_is_what_happens(watched: Watched) -> None:
     for prompt in ("Once", "Once upon a time there was a little fox who lived near the river."):
         for _ in range(2):  # a miss, then a hit
