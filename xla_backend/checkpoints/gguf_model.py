@@ -19,7 +19,7 @@ from xla_backend.checkpoints import turn_ends
 from xla_backend.checkpoints.gguf_file import GGUFFile
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
-from xla_backend.products.grouped import Weights
+from xla_backend.products.blocks import Weights
 
 MODEL_TYPES = {
     "llama": "llama",  # and Mistral, SmolLM2

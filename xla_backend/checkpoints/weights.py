@@ -22,7 +22,7 @@ from xla_backend.checkpoints import gguf_file, gguf_model, rotary_form
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
-from xla_backend.products.grouped import Grouped, Weights
+from xla_backend.products.blocks import Blocks, Weights
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -180,8 +180,8 @@ def read_weights(folder: Path) -> dict[str, np.ndarray]:
 
 
 def _in_float32(tensor: Weights) -> np.ndarray:
-    if isinstance(tensor, Grouped):
-        return tensor.widened()
+    if isinstance(tensor, Blocks):
+        return tensor.dequantized()
     if (
         tensor.dtype == _BFLOAT16
     ):  # the upper half of a float32; `astype` takes several times longer
@@ -262,10 +262,10 @@ def sample(folder: Path) -> bytes:
 
 
 def _fitted(tensor: Weights, name: str, shape: tuple[int, ...], folder: Path) -> Weights:
-    if isinstance(tensor, Grouped):
+    if isinstance(tensor, Blocks):
         if tensor.shape == shape:
             return tensor
-        tensor = tensor.widened()  # for the message
+        tensor = tensor.dequantized()  # for the message
     if tensor.dtype.kind != "f" and tensor.dtype != _BFLOAT16:
         raise ModelUnavailable(
             f"{name} in {folder} is stored as {tensor.dtype}; only float64, float32, float16 and "

@@ -36,7 +36,7 @@ from xla_backend.model.pool_decoding import PoolDecoder
 from xla_backend.model.selection import Selection
 from xla_backend.products import attention, handler, kinds
 from xla_backend.products.attention import block_bytes
-from xla_backend.products.grouped import Weights
+from xla_backend.products.blocks import Weights
 
 
 class Engine:
