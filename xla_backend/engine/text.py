@@ -17,9 +17,9 @@ from xla_backend.engine.function_resolver import FunctionResolver, Served
 from xla_backend.engine.loop import Join, Loop, Stopped, Turn, Wait, Wish
 from xla_backend.engine.stop_strings import StopStrings
 from xla_backend.engine.streams import Stream
-from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.buckets import CacheKey, positions
 from xla_backend.interface.requests import TextRequest
-from xla_backend.interface.results import EngineStatus, Finish, GenerationResult, Token
+from xla_backend.interface.results import EngineStatus, Finish, GenerationResult, RowRun, Token
 from xla_backend.interface.timing import Stopwatch
 from xla_backend.prediction.prediction import Choice
 from xla_backend.rows.scheduler import CHUNK_S, Seat
@@ -237,8 +237,18 @@ class Text:
         if stops.is_found:
             tokens = _tokens_of(text, tokens, engine)
         timing, spans = watch.read(), watch.spans()
+        is_over, row = is_complete or stops.is_found, None
+        if wanted.is_pooled:
+            row = RowRun(
+                len(prompt_ids),
+                positions(len(prompt_ids) - cached_tokens),
+                timing.prefill_s,
+                timing.decode_s,
+                generated,
+                not stops.is_found and _reason(is_complete, engine, ids) == "length",
+            )
         first_call = self._functions.record(
-            engine, served, wanted, timing, is_complete or stops.is_found, batch_size
+            engine, served, wanted, timing, is_over, batch_size, row
         )
         self._stream.finish(
             GenerationResult(

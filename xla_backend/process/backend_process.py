@@ -46,6 +46,8 @@ from xla_backend.interface.results import (
     TranscribedWindow,
     Transcription,
 )
+from xla_backend.prediction.prediction import RowWork
+from xla_backend.prediction.prefixes import cached_tokens, root_name
 from xla_backend.prediction.vocabulary import Vocabulary
 from xla_backend.process import memory
 from xla_backend.process.messages import Request, Settings
@@ -224,21 +226,21 @@ class BackendProcess(ServedBackend):
         return self._predictor.vocabulary(model, self.models())
 
     def predict_text(self, request: TextRequest) -> Prediction:
-        wanted, tokens = self.vocabulary(request.model).prompt_key(self._rules, request)
-        return self.predict_key(request.model, wanted, tokens, request.exact_key)
+        vocabulary, known = self.vocabulary(request.model), self._supervisor.engine.snapshot
+        asked = vocabulary.asked(self._rules, request)
+        tokens, row = len(asked.token_ids), None
+        if asked.key.is_pooled:
+            root = root_name(vocabulary.identity, request.cache_salt)
+            cached = cached_tokens(known.prefixes, root, asked.token_ids)
+            row = RowWork(tokens, cached, asked.max_new_tokens)
+        return self._predictor.predict(
+            *(vocabulary, asked.key, tokens, request.exact_key, known.entries, known.past, row)
+        )
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
-        wanted, frames = self.vocabulary(model).speech_key(self._rules, options)
-        return self.predict_key(model, wanted, frames, exact_key=False)
-
-    def predict_key(
-        self, model: str, wanted: CacheKey, prompt_tokens: int, exact_key: bool
-    ) -> Prediction:
-        """What a request would meet that `wanted` fits best; else as `predict`."""
-        known = self._supervisor.engine.snapshot
-        return self._predictor.predict(
-            self.vocabulary(model), wanted, prompt_tokens, exact_key, known.entries, known.past
-        )
+        vocabulary, known = self.vocabulary(model), self._supervisor.engine.snapshot
+        wanted, frames = vocabulary.speech_key(self._rules, options)
+        return self._predictor.predict(vocabulary, wanted, frames, False, known.entries, known.past)
 
     # --- the engine's end -----------------------------------------------------------------------
 
