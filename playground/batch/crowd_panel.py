@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import htpy as h
+
 from playground.batch.crowd import Crowd, Summary, Visitor
 from playground.ui import quantities
-from playground.ui.markup import escape
+from playground.ui.charts import legend
+from playground.ui.markup import nothing, remarks, rendered
 from playground.ui.report_parts import PHASE_NAMES, faster
 from playground.ui.tables import sheet
 from xla_backend.interface.timing import Span
@@ -25,15 +28,16 @@ _MIN_ONCE_S = 0.05
 """Of loading and compiling: what is worth telling."""
 
 
-def empty() -> str:
+@rendered
+def empty() -> h.Node:
     """Before the first crowd."""
-    return (
-        '<p class="nothing">A bar for each visitor appears here, and grows: waiting, reading the '
-        "prompt, writing.</p>"
+    return nothing(
+        "A bar for each visitor appears here, and grows: waiting, reading the prompt, writing."
     )
 
 
-def report(crowds: Sequence[Crowd]) -> str:
+@rendered
+def report(crowds: Sequence[Crowd]) -> h.Node:
     """The runs, at most one of each kind, on one scale of time, and their figures."""
     spans = [[visitor.spans() for visitor in crowd.visitors] for crowd in crowds]
     starts = [min((row[0].started for row in rows if row), default=0.0) for rows in spans]
@@ -47,47 +51,46 @@ def report(crowds: Sequence[Crowd]) -> str:
         default=1.0,
     )
     drawn = [[_merged(row, scale_s * _FINEST) for row in rows] for rows in spans]
-    charts = "".join(
+    charts = [
         _chart(crowd, rows, start, scale_s)
         for crowd, rows, start in zip(crowds, drawn, starts, strict=True)
-    )
+    ]
     seen = {span.name for rows in drawn for row in rows for span in row}
-    legend = "".join(
-        f'<li><i class="phase-{name}"></i><span>{label}</span></li>'
-        for name, label in _NAMES.items()
-        if name in seen
+    return (
+        _figures(crowds),
+        h.div(".crowds")[charts],
+        legend((f"phase-{name}", label) for name, label in _NAMES.items() if name in seen),
     )
-    return f'{_figures(crowds)}<div class="crowds">{charts}</div><ul class="legend">{legend}</ul>'
 
 
-def _figures(crowds: Sequence[Crowd]) -> str:
+def _figures(crowds: Sequence[Crowd]) -> h.Node:
     known = [(crowd, figures) for crowd in crowds if (figures := crowd.summary())]
     if not known:
-        return ""
-    sentence = ""
+        return None
+    said: list[h.Node] = []
     if len(known) == 2:
         (_, together), (_, alone) = known
         ratio = quantities.as_shown(alone.elapsed_s) / quantities.as_shown(together.elapsed_s)
-        sentence = faster(
-            f"{quantities.times(ratio)} as long",
+        than = (
             f"one at a time: {quantities.seconds(alone.elapsed_s)} until the last text was there, "
             f"instead of {quantities.seconds(together.elapsed_s)}, where the last visitor came "
-            f"after {quantities.seconds(together.arriving_s)}",
+            f"after {quantities.seconds(together.arriving_s)}"
         )
+        said.append(faster(f"{quantities.times(ratio)} as long", than))
     once_s = max(figures.once_s for _, figures in known)
     if once_s > _MIN_ONCE_S:
-        sentence += (
-            f'<p class="remarks">Up to {quantities.seconds(once_s)} of loading and compiling fell '
-            "into a run and slowed it down; TTFT leaves out loading. Run it again for figures "
-            "without that.</p>"
+        text = (
+            f"Up to {quantities.seconds(once_s)} of loading and compiling fell into a run and "
+            "slowed it down; TTFT leaves out loading. Run it again for figures without that."
         )
+        said.append(remarks(text))
     if known[-1][0].apart_s is None:
-        sentence += (
-            '<p class="remarks">One at a time, TTFT has no waiting for others in it: each request '
-            "is sent when the one before has ended.</p>"
+        text = (
+            "One at a time, TTFT has no waiting for others in it: each request is sent when the "
+            "one before has ended."
         )
-    table = sheet(_HEADINGS, [_row(crowd, figures) for crowd, figures in known], "sheet")
-    return f"{sentence}{table}"
+        said.append(remarks(text))
+    return said, sheet(_HEADINGS, [_row(crowd, figures) for crowd, figures in known])
 
 
 def _row(crowd: Crowd, figures: Summary) -> tuple[str, ...]:
@@ -109,30 +112,27 @@ def _name(crowd: Crowd) -> str:
     return f"{crowd.apart_s * 1000:.0f} ms apart"
 
 
-def _chart(crowd: Crowd, rows: Sequence[Sequence[Span]], start: float, scale_s: float) -> str:
-    bars = "".join(
+def _chart(crowd: Crowd, rows: Sequence[Sequence[Span]], start: float, scale_s: float) -> h.Element:
+    bars = [
         _bar(number, visitor, spans, start, scale_s)
         for number, (visitor, spans) in enumerate(zip(crowd.visitors, rows, strict=True), 1)
-    )
-    return (
-        f'<figure class="crowd"><figcaption>{_name(crowd)}</figcaption>'
-        f'<p class="remarks" role="status">{_state(crowd)}</p>'
-        f'<div class="crowd-row crowd-axis"><span></span>'
-        f"<span><i>0</i><i>{quantities.seconds(scale_s)}</i></span><b>TTFT</b></div>"
-        f"{bars}</figure>"
-    )
+    ]
+    ends = h.i["0"], h.i[quantities.seconds(scale_s)]
+    return h.figure(".crowd")[
+        h.figcaption[_name(crowd)],
+        h.p(".remarks", role="status")[_state(crowd)],
+        h.div(".crowd-row.crowd-axis")[h.span, h.span[ends], h.b["TTFT"]],
+        bars,
+    ]
 
 
-def _state(crowd: Crowd) -> str:
+def _state(crowd: Crowd) -> h.Node:
     total = len(crowd.visitors)
     here = sum(visitor.was_sent for visitor in crowd.visitors)
     done = sum(visitor.whole is not None for visitor in crowd.visitors)
     failed = [visitor.problem for visitor in crowd.visitors if visitor.problem]
     if failed:
-        return (
-            f'<span class="problem-text">{len(failed)} of {total} failed: '
-            f"{escape(failed[0])}</span>"
-        )
+        return h.span(".problem-text")[f"{len(failed)} of {total} failed: {failed[0]}"]
     if done == total:
         return f"All {total} have their text."
     if crowd.is_over:
@@ -143,12 +143,17 @@ def _state(crowd: Crowd) -> str:
     )
 
 
-def _bar(number: int, visitor: Visitor, spans: Sequence[Span], start: float, scale_s: float) -> str:
-    parts = "".join(
-        f'<i class="phase-{span.name}" style="left:{(span.started - start) / scale_s:.2%};'
-        f'width:{span.duration_s / scale_s:.2%}"></i>'
+def _bar(
+    number: int, visitor: Visitor, spans: Sequence[Span], start: float, scale_s: float
+) -> h.Element:
+    parts = [
+        h.i(
+            f".phase-{span.name}",
+            style=f"left:{(span.started - start) / scale_s:.2%};"
+            f"width:{span.duration_s / scale_s:.2%}",
+        )
         for span in spans
-    )
+    ]
     result = visitor.whole
     ttft = quantities.seconds_or_dash(result.ttft_s) if result else ""
     said = f"Visitor {number}"
@@ -158,11 +163,9 @@ def _bar(number: int, visitor: Visitor, spans: Sequence[Span], start: float, sca
             f"{quantities.count(result.new_tokens, 'token')}, left after "
             f"{quantities.seconds(_end(spans[-1]) - start)}"
         )
-    return (
-        f'<div class="crowd-row" title="{escape(visitor.said + visitor.run.text)}">'
-        f'<span>{number}</span><span class="crowd-track" role="img" aria-label="{said}">{parts}'
-        f"</span><b>{ttft}</b></div>"
-    )
+    return h.div(".crowd-row", title=visitor.said + visitor.run.text)[
+        h.span[number], h.span(".crowd-track", role="img", aria_label=said)[parts], h.b[ttft]
+    ]
 
 
 def _merged(spans: Sequence[Span], finest_s: float) -> list[Span]:

@@ -5,9 +5,11 @@ Knows how results read side by side. Must not know components, events or the eng
 
 from __future__ import annotations
 
+import htpy as h
+
 from playground.batch.runs import Batch, BatchRow
 from playground.ui import quantities
-from playground.ui.markup import escape
+from playground.ui.markup import nothing, rendered
 from playground.ui.outcomes import badge, no_badge
 from playground.ui.report_parts import file_link, progress_bar, trace_link
 from playground.ui.tables import sheet, sizes
@@ -24,15 +26,17 @@ _COUNTED = {
 }
 
 
-def empty() -> str:
+@rendered
+def empty() -> h.Node:
     """Before the first batch."""
-    return (
-        '<p class="nothing">A row for each prompt appears here as it is done: whether its function '
-        "was there or had to be compiled, and how long it took.</p>"
+    return nothing(
+        "A row for each prompt appears here as it is done: whether its function was there or had "
+        "to be compiled, and how long it took."
     )
 
 
-def report(batch: Batch) -> str:
+@rendered
+def report(batch: Batch) -> h.Node:
     """The progress and the table."""
     done = sum(row.is_done for row in batch.rows)
     total = len(batch.rows)
@@ -43,53 +47,55 @@ def report(batch: Batch) -> str:
     else:
         state = f"{done} of {total} done. Other visitors' requests come in between."
     counts = [
-        f"{badge(outcome)} {batch.outcomes[outcome]} {words}"
+        h.span[badge(outcome), f" {batch.outcomes[outcome]} {words}"]
         for outcome, words in _COUNTED.items()
         if batch.outcomes[outcome]
     ]
-    skipped = "".join(
-        f'<p class="caption">Line {line} has no prompt and was skipped.</p>'
-        for line in batch.skipped[:_MAX_SKIPPED]
-    )
+    skipped = [
+        f"Line {line} has no prompt and was skipped." for line in batch.skipped[:_MAX_SKIPPED]
+    ]
     if (more := len(batch.skipped) - _MAX_SKIPPED) > 0:
-        skipped += f'<p class="caption">{quantities.count(more, "further line")} skipped.</p>'
+        skipped.append(f"{quantities.count(more, 'further line')} skipped.")
     rows = [_row(row, row is batch.current and not batch.is_over) for row in batch.rows]
     return (
-        f'<div class="batch-progress"><p role="status">{state}</p>'
-        f"{progress_bar('Batch', done / total)}"
-        f'<p class="batch-counts">{" ".join(f"<span>{each}</span>" for each in counts)}</p>'
-        f"{skipped}</div>"
-        f"{sheet(_HEADINGS, rows, 'sheet runs batch')}"
+        h.div(".batch-progress")[
+            h.p(role="status")[state],
+            progress_bar("Batch", done / total),
+            h.p(".batch-counts")[[(each, " ") for each in counts]],
+            [h.p(".caption")[sentence] for sentence in skipped],
+        ],
+        sheet(_HEADINGS, rows, "sheet runs batch"),
     )
 
 
-def files(batch: Batch) -> str:
+@rendered
+def files(batch: Batch) -> h.Node:
     """Links to the results as files. They are in the page itself: the server keeps nothing."""
-    csv = file_link("batch.csv", "text/csv", "\ufeff" + batch.to_csv(), "Results as CSV")
-    json = file_link("batch.json", "application/json", batch.to_json(), "Results as JSON")
-    return csv + json + trace_link(batch.traced())
+    return (
+        file_link("batch.csv", "text/csv", "\ufeff" + batch.to_csv(), "Results as CSV"),
+        file_link("batch.json", "application/json", batch.to_json(), "Results as JSON"),
+        trace_link(batch.traced()),
+    )
 
 
-def _row(row: BatchRow, is_current: bool) -> tuple[str, ...]:
+def _row(row: BatchRow, is_current: bool) -> tuple[h.Node, ...]:
     result = row.result
     if result is None:
-        state = "RUNNING" if is_current else "PROBLEM" if row.problem else "–"
-        mark = no_badge(state) if state != "–" else state
-        return str(row.prompt.line), mark, _text(row), "", "", ""
+        state = "RUNNING" if is_current else "PROBLEM" if row.problem else ""
+        return str(row.prompt.line), no_badge(state) if state else "–", _text(row), "", "", ""
     return (
         str(row.prompt.line),
         badge(result.cache),
         _text(row),
-        f'<span class="number">{sizes(result.key)}</span>',
-        f'<span class="number">{quantities.seconds(result.timing.total_s)}</span>',
+        h.span(".number")[sizes(result.key)],
+        h.span(".number")[quantities.seconds(result.timing.total_s)],
         quantities.rate(result.tokens_per_second),
     )
 
 
-def _text(row: BatchRow) -> str:
-    given = f'<span class="story-prompt">{escape(row.prompt.prompt)}</span>'
+def _text(row: BatchRow) -> h.Node:
+    given = h.span(".story-prompt")[row.prompt.prompt]
     if row.problem:
-        return f'{given}<br><span class="problem-text">{escape(row.problem)}</span>'
+        return given, h.br, h.span(".problem-text")[row.problem]
     # A continuation starts with its own space; an answer does not.
-    space = " " if row.text[:1].isalnum() else ""
-    return f'<div dir="auto">{given}{space}{escape(row.text)}</div>'
+    return h.div(dir="auto")[given, " " if row.text[:1].isalnum() else "", row.text]

@@ -9,9 +9,10 @@ import json
 from collections.abc import Iterable
 
 import gradio as gr
+import htpy as h
 
 from playground.ui.components import html
-from playground.ui.markup import escape
+from playground.ui.markup import rendered
 from playground.ui.quantities import count
 from xla_backend import CacheKey
 
@@ -49,21 +50,21 @@ class ClearControls:
         self.notice = html("", "clear_notice")
 
 
-def confirmation(what: str, shape: str | None, in_memory: int) -> str:
+@rendered
+def confirmation(what: str, shape: str | None, in_memory: int) -> h.Node:
     """What the click will do; it affects everybody who uses the page."""
     from_disk = {
         MEMORY: "Nothing is removed from disk.",
-        ONE: f"From disk goes {escape(shape_label(*parse(shape)))}." if shape else "",
+        ONE: f"From disk goes {shape_label(*parse(shape))}." if shape else "",
         ALL: "Everything that was kept on disk goes too, of every model.",
     }[what]
-    return (
-        '<div class="notice problem" role="alert"><p><strong>This is for everybody who uses this '
-        "page.</strong> The engine ends and starts again, because XLA never frees a function by "
-        "itself: for some seconds requests wait. "
-        f"From memory {'goes' if in_memory == 1 else 'go'} {count(in_memory, 'function')}. "
-        f"{from_disk} "
-        "The list of your runs stays.</p></div>"
+    text = (
+        " The engine ends and starts again, because XLA never frees a function by itself: for some "
+        f"seconds requests wait. From memory {'goes' if in_memory == 1 else 'go'} "
+        f"{count(in_memory, 'function')}. {from_disk} The list of your runs stays."
     )
+    strong = h.strong["This is for everybody who uses this page."]
+    return h.div(".notice.problem", role="alert")[h.p[strong, text]]
 
 
 def choices(shapes: Iterable[tuple[str, CacheKey]]) -> list[tuple[str, str]]:

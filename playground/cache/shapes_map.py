@@ -8,14 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+import htpy as h
+
 from playground.cache.shapes import Progress, Shape, seconds_to_make
-from playground.ui.markup import escape
+from playground.ui.charts import part
+from playground.ui.markup import nothing, rendered
 from playground.ui.outcomes import badge
 from playground.ui.quantities import count, elapsed
+from playground.ui.report_parts import meter
 from xla_backend import CacheKey, CacheOutcome
 
 
-def shape_map(shapes: Sequence[Shape], prefetching: Sequence[CacheKey] = ()) -> str:
+@rendered
+def shape_map(shapes: Sequence[Shape], prefetching: Sequence[CacheKey] = ()) -> h.Node:
     """One table for each number of beams: prompt slots down, new slots across.
 
     Args:
@@ -23,65 +28,57 @@ def shape_map(shapes: Sequence[Shape], prefetching: Sequence[CacheKey] = ()) -> 
         prefetching: this model's keys that are being made ready, and those that wait.
     """
     if not shapes:
-        return '<p class="nothing">Choose at least one value in each of the three lists.</p>'
+        return nothing("Choose at least one value in each of the three lists.")
     by_beams = sorted(shapes, key=lambda shape: (shape.size.num_beams, shape.size))
     tables = [
         _table(beams, list(group), prefetching)
         for beams, group in groupby(by_beams, key=lambda shape: shape.size.num_beams)
     ]
-    return f'<div class="shape-maps">{"".join(tables)}</div>'
+    return h.div(".shape-maps")[tables]
 
 
-def no_shape_map(reason: str) -> str:
-    """Shown instead when the model's shapes are not known; it says why."""
-    return f'<p class="nothing">{escape(reason)}</p>'
-
-
-def _table(beams: int, shapes: list[Shape], prefetching: Sequence[CacheKey]) -> str:
+def _table(beams: int, shapes: list[Shape], prefetching: Sequence[CacheKey]) -> h.Element:
     new_slots = sorted({shape.size.max_new_tokens for shape in shapes})
-    head = "".join(f'<th scope="col">{number} new</th>' for number in new_slots)
-    rows = "".join(
-        f'<tr><th scope="row">{padded} slots</th>'
-        + "".join(f"<td>{_cell(shape, prefetching)}</td>" for shape in row)
-        + "</tr>"
+    head = [h.th(scope="col")[f"{number} new"] for number in new_slots]
+    rows = [
+        h.tr[h.th(scope="row")[f"{padded} slots"], [h.td[_cell(each, prefetching)] for each in row]]
         for padded, row in groupby(shapes, key=lambda shape: shape.size.padded_length)
-    )
-    return (
-        f'<table class="shape-map"><caption>{count(beams, "beam")}</caption>'
-        f"<thead><tr><td></td>{head}</tr></thead><tbody>{rows}</tbody></table>"
-    )
+    ]
+    return h.table(".shape-map")[
+        h.caption[count(beams, "beam")], h.thead[h.tr[h.td, head]], h.tbody[rows]
+    ]
 
 
-def _cell(shape: Shape, prefetching: Sequence[CacheKey]) -> str:
+def _cell(shape: Shape, prefetching: Sequence[CacheKey]) -> h.Element:
     if shape.key is None or shape.outcome is None:
-        return '<span class="no-room" title="The model\'s context has no room for it">–</span>'
+        return h.span(".no-room", title="The model's context has no room for it")["–"]
     if shape.key in prefetching and shape.outcome is not CacheOutcome.HIT:
-        is_next = shape.key == prefetching[0]
-        return f'<span class="badge {"making" if is_next else "in-line"}">' + (
-            "making</span>" if is_next else "waits</span>"
-        )
+        if shape.key == prefetching[0]:
+            return h.span(".badge.making")["making"]
+        return h.span(".badge.in-line")["waits"]
     return badge(shape.outcome)
 
 
-def summary_line(shapes: Sequence[Shape]) -> str:
+@rendered
+def summary_line(shapes: Sequence[Shape]) -> h.Node:
     """How many shapes were chosen, where they are, and about how long the rest takes."""
     possible = [shape for shape in shapes if shape.key is not None]
     in_memory = sum(shape.outcome is CacheOutcome.HIT for shape in possible)
     on_disk = sum(shape.outcome is CacheOutcome.DISK for shape in possible)
-    parts = [f"<strong>{count(len(shapes), 'shape')}</strong>: {in_memory} in memory"]
-    parts.append(f"{on_disk} on disk")
-    parts.append(f"{len(possible) - in_memory - on_disk} to be compiled")
+    to_compile = len(possible) - in_memory - on_disk
+    parts = f": {in_memory} in memory, {on_disk} on disk, {to_compile} to be compiled"
     if len(possible) < len(shapes):
-        parts.append(f"{len(shapes) - len(possible)} too long for this model")
+        parts += f", {len(shapes) - len(possible)} too long for this model"
     expected_s = seconds_to_make(possible)
     time = f" About {elapsed(max(1.0, expected_s))} to make ready." if expected_s else ""
-    return f'<p class="shape-summary">{", ".join(parts)}.{time}</p>'
+    return h.p(".shape-summary")[h.strong[count(len(shapes), "shape")], f"{parts}.{time}"]
 
 
-def progress_line(progress: Progress | None) -> str:
+@rendered
+def progress_line(progress: Progress | None) -> h.Node:
     """The progress bar of an order with its text; empty without an order."""
     if progress is None:
-        return ""
+        return None
     ready, total = progress.ready, progress.total
     if progress.under_way:
         what = f"{ready} of {count(total, 'shape')} ready"
@@ -91,10 +88,7 @@ def progress_line(progress: Progress | None) -> str:
         what = f"Cancelled: {ready} of {count(total, 'shape')} ready."
     else:
         what = f"Ended: {ready} of {count(total, 'shape')} ready. Press Make ready for the rest."
-    busy = " busy" if progress.under_way else ""
-    return (
-        f'<div class="order{busy}"><p role="status">{what}</p>'
-        f'<div class="bar" role="progressbar" aria-label="Shapes ready" aria-valuemin="0" '
-        f'aria-valuemax="{total}" aria-valuenow="{ready}">'
-        f'<i class="phase-decode" style="width:{ready / total:.2%}"></i></div></div>'
-    )
+    bar = meter("Shapes ready", {"aria-valuenow": f"{ready}"}, total, "bar")[
+        part("phase-decode", ready / total)
+    ]
+    return h.div(class_=["order", progress.under_way and "busy"])[h.p(role="status")[what], bar]

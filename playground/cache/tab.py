@@ -25,6 +25,7 @@ from playground.ui.components import (
     model_dropdown,
     notice,
 )
+from playground.ui.markup import nothing
 from playground.ui.tables import cached_functions_table
 from xla_backend import BackendError, BucketRules, CacheEntry, CacheKey, CacheOutcome
 
@@ -140,13 +141,7 @@ class ShapesTab:
             None,
             self.notice,
             **QUIET,
-        ).then(
-            self._make,
-            self._choice,
-            self.notice,
-            **FOLLOWING,
-            **self._page.alone,
-        )
+        ).then(self._make, self._choice, self.notice, **FOLLOWING, **self._page.alone)
         self.cancel.click(self._cancel, None, self.notice, **QUIET)
 
     def _look(
@@ -174,7 +169,7 @@ class ShapesTab:
             shapes = survey(self._backend, model, padded_lengths, num_beams, max_new_tokens)
         except BackendError as error:
             shapes = []
-            summary, grid = "", shapes_map.no_shape_map(str(error))
+            summary, grid = "", str(nothing(str(error)))
         else:
             making = [key for name, key in prefetching if name == model]
             summary, grid = shapes_map.summary_line(shapes), shapes_map.shape_map(shapes, making)
@@ -189,11 +184,7 @@ class ShapesTab:
         }
 
     def _make(
-        self,
-        model: str,
-        padded_lengths: list[int],
-        num_beams: list[int],
-        max_new_tokens: list[int],
+        self, model: str, padded_lengths: list[int], num_beams: list[int], max_new_tokens: list[int]
     ) -> str:
         try:
             self._page.check_model(model)
@@ -262,11 +253,7 @@ class ShapesTab:
     def _describe(self, what: str, shape: str | None) -> tuple[str, Any, Any]:
         """The sentence, what "Clear now" does then, and whether it can be pressed."""
         if what == clear_controls.ONE and not shape:
-            return (
-                notice("There is nothing to clear."),
-                None,
-                gr.update(interactive=False),
-            )
+            return (notice("There is nothing to clear."), None, gr.update(interactive=False))
         in_memory = len(self._backend.cached_functions())
         sentence = clear_controls.confirmation(what, shape, in_memory)
         return sentence, [what, shape], gr.update(interactive=True)

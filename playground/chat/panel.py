@@ -10,9 +10,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import htpy as h
+
 from playground.chat.conversation import Conversation, Figures, Turn
 from playground.ui import quantities
-from playground.ui.markup import answer, escape
+from playground.ui.markup import answer, caret, nothing, rendered
 from playground.ui.outcomes import badge
 from playground.ui.prediction_line import expected
 from playground.ui.report_parts import clock, has_waited
@@ -51,21 +53,24 @@ def messages(conversation: Conversation, shown: Sequence[Message] = ()) -> list[
 
 def waiting(question: str, prediction: Prediction | None, clicked_s: float) -> list[Message]:
     """A question whose answer has not begun."""
-    said = ""
-    if prediction:
-        said = badge(prediction.outcome)
-        if work := expected(prediction):
-            said += f" Work expected: {work} ·"
-    return [_question(question), _said(f'<p class="chat-line busy">{said} {clock(clicked_s)}</p>')]
+    line = h.p(".chat-line.busy")[_prediction(prediction), clock(clicked_s)]
+    return [_question(question), _said(line)]
+
+
+def _prediction(prediction: Prediction | None) -> h.Node:
+    if prediction is None:
+        return None
+    work = expected(prediction)
+    return badge(prediction.outcome), f" Work expected: {work} · " if work else " "
 
 
 def writing(question: str, text: str) -> list[Message]:
     """A question whose answer is being written."""
-    caret = '<span class="caret" aria-hidden="true"></span>'
-    return [_question(question), _said(f"{_text(text)}{caret}")]
+    return [_question(question), _said([_text(text), caret(True)])]
 
 
-def line(figures: Figures) -> str:
+@rendered
+def line(figures: Figures) -> h.Node:
     """What an answer cost, in one line."""
     ttft = f"TTFT {quantities.seconds_or_dash(figures.ttft_s)}"
     if _has_waited(figures):
@@ -85,10 +90,11 @@ def line(figures: Figures) -> str:
         said.append(f"weights rounded to {figures.rounded_bits} bits")
     if figures.finish in _FINISHES:
         said.append(_FINISHES[figures.finish])
-    return f"{badge(figures.cache)} {' · '.join(said)}"
+    return badge(figures.cache), " ", " · ".join(said)
 
 
-def strip(turns: Sequence[Turn]) -> str:
+@rendered
+def strip(turns: Sequence[Turn]) -> h.Node:
     """TTFT by turn as small bars, on one scale; a turn that had to make its function stands out.
 
     Where it, or one that waited for others, took longer than the scale shows, its bar is cut.
@@ -99,7 +105,7 @@ def strip(turns: Sequence[Turn]) -> str:
         if turn.figures and turn.figures.ttft_s is not None
     ]
     if not measured:
-        return ""
+        return None
     times = {number: figures.ttft_s or 0.0 for number, figures in measured}
     ran = [
         times[number]
@@ -107,35 +113,37 @@ def strip(turns: Sequence[Turn]) -> str:
         if figures.cache not in _MADE and not _has_waited(figures)
     ]
     scale = max(ran or times.values())
-    bars = "".join(
+    bars = [
         _bar(number, figures, times[number] / scale, len(measured) <= _TOLD_BARS)
         for number, figures in measured
-    )
+    ]
     spoken = ", ".join(
         f"{number}: {quantities.seconds(value)} {figures.cache.value.upper()}"
         for (number, figures), value in zip(measured, times.values(), strict=True)
     )
     is_mixed = not all(figures.reuses for _, figures in measured)
-    legend = '<small><i class="without-reuse"></i><span>Without reuse</span></small>'
-    return (
-        f'<figure class="chat-strip"><figcaption><span>TTFT by turn</span>'
-        f"{legend if is_mixed else ''}</figcaption>"
-        f'<div class="chat-bars" role="img" aria-label="TTFT by turn: {spoken}">{bars}</div>'
-        "</figure>"
-    )
+    legend = h.small[h.i(".without-reuse"), h.span["Without reuse"]]
+    return h.figure(".chat-strip")[
+        h.figcaption[h.span["TTFT by turn"], is_mixed and legend],
+        h.div(".chat-bars", role="img", aria_label=f"TTFT by turn: {spoken}")[bars],
+    ]
 
 
-def left_out_note(left_out: int) -> str:
+@rendered
+def left_out_note(left_out: int) -> h.Node:
     """What the next question leaves out, said before it is sent; empty where all is read."""
-    if not left_out:
-        return ""
+    oldest = quantities.count(left_out, "turn")
     return (
-        f'<p class="chat-left-out">The context is full: the model will not read the oldest '
-        f"{quantities.count(left_out, 'turn')}. The system prompt stays.</p>"
+        left_out > 0
+        and h.p(".chat-left-out")[
+            f"The context is full: the model will not read the oldest {oldest}. The system prompt "
+            "stays."
+        ]
     )
 
 
-def conversations(summaries: str, opened: str) -> str:
+@rendered
+def conversations(summaries: str, opened: str) -> h.Node:
     """The list of what the browser keeps, newest first.
 
     Args:
@@ -147,15 +155,17 @@ def conversations(summaries: str, opened: str) -> str:
     except (ValueError, TypeError, KeyError):  # no script of this page wrote it
         found = []
     if not found:
-        return '<p class="nothing">Your conversations appear here.</p>'
-    entries = "".join(
-        f'<li><button type="button" data-chat="{escape(each)}"'
-        f"{' aria-current=true' if each == opened else ''}>"
-        f'<span dir="auto">{escape(name)}</span>'
-        f"<small>{quantities.count(turns, 'turn')}</small></button></li>"
-        for _, each, name, turns in found
-    )
-    return f'<ul class="chat-list">{entries}</ul>'
+        return nothing("Your conversations appear here.")
+    return h.ul(".chat-list")[
+        (
+            h.li[
+                h.button(type="button", data_chat=each, aria_current=each == opened and "true")[
+                    h.span(dir="auto")[name], h.small[quantities.count(turns, "turn")]
+                ]
+            ]
+            for _, each, name, turns in found
+        )
+    ]
 
 
 def _summary(values: dict[str, Any]) -> tuple[float, str, str, int]:
@@ -177,37 +187,36 @@ def _question(text: str) -> Message:
     return {"role": "user", "content": {"type": "text", "text": shown}}
 
 
-def _said(html: str) -> Message:
+@rendered
+def _html(shown: h.Node) -> h.Node:
+    return shown
+
+
+def _said(shown: h.Node) -> Message:
     # Gradio's own Markdown would fetch pictures and follow links.
-    part = {"component": "html", "value": html, "constructor_args": {}, "props": {}}
+    part = {"component": "html", "value": _html(shown), "constructor_args": {}, "props": {}}
     return {"role": "assistant", "content": {"type": "component", **part}}
 
 
-def _answer(turn: Turn) -> str:
+def _answer(turn: Turn) -> h.Node:
     figures = line(turn.figures) if turn.figures else "cut short by an error"
-    return (
-        f'{_text(turn.answer)}<p class="chat-line">{figures}'
-        '<button type="button" class="chat-copy">Copy</button></p>'
-    )
+    copy = h.button(".chat-copy", type="button")["Copy"]
+    return _text(turn.answer), h.p(".chat-line")[figures, copy]
 
 
 def _has_waited(figures: Figures) -> bool:
     return has_waited(figures.waited_s, figures.ttft_s or 0.0)
 
 
-def _text(said: str) -> str:
-    return (
-        f'<div class="chat-answer markdown" dir="auto" data-text="{escape(said)}">'
-        f"{answer(said)}</div>"
-    )
+def _text(said: str) -> h.Element:
+    return h.div(".chat-answer.markdown", dir="auto", data_text=said)[answer(said)]
 
 
-def _bar(number: int, figures: Figures, share: float, is_labelled: bool) -> str:
-    ttft_s = figures.ttft_s or 0.0
+def _bar(number: int, figures: Figures, share: float, is_labelled: bool) -> h.Element:
+    took = quantities.seconds(figures.ttft_s or 0.0)
     kind = f"outcome-{figures.cache.value}" if figures.reuses else "without-reuse"
-    cut = " cut" if share > 1 else ""
-    label = f"<b>{quantities.seconds(ttft_s)}</b>" if is_labelled else ""
-    return (
-        f'<span class="chat-bar{cut}" title="{quantities.seconds(ttft_s)}">{label}'
-        f'<i class="{kind}" style="--share:{min(share, 1):.3f}"></i><small>{number}</small></span>'
-    )
+    return h.span(class_=["chat-bar", share > 1 and "cut"], title=took)[
+        is_labelled and h.b[took],
+        h.i(f".{kind}", style=f"--share:{min(share, 1):.3f}"),
+        h.small[number],
+    ]

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import os
 
+import htpy as h
+
 from playground.ui import quantities
-from playground.ui.markup import escape
+from playground.ui.markup import nothing, remarks, rendered
+from playground.ui.report_parts import working_bar
 from playground.ui.tables import sheet
 from xla_backend.retracing.question import (
     GENERATE,
@@ -40,7 +43,8 @@ def weighted(x, factor, mask=None):
 _HEADINGS = ("Argument", "First call", "Second call", "This change alone", "Why")
 
 
-def code(question: Question) -> str:
+@rendered
+def code(question: Question) -> h.Node:
     """The two calls as a program would make them."""
     jit = "jit_compile=True" if question.jit_compile else "jit_compile=False"
     if question.function == GENERATE:
@@ -58,7 +62,7 @@ def code(question: Question) -> str:
         f"{name}({', '.join(f'{each.name}={_written(each)}' for each in call)})\n"
         for call in (question.first, question.second)
     )
-    return f'<pre class="doctor-code" tabindex="0">{escape(defined + made + calls)}</pre>'
+    return h.pre(".doctor-code", tabindex="0")[defined, made, calls]
 
 
 def _written(argument: Argument) -> str:
@@ -67,43 +71,43 @@ def _written(argument: Argument) -> str:
     return str(argument)
 
 
-def empty() -> str:
+@rendered
+def empty() -> h.Node:
     """Before the first question."""
-    return (
-        '<p class="nothing">Choose what differs between two calls and press Try: both are made on '
-        "a fresh function, and so is each change alone.</p>" + _flags()
+    sentence = (
+        "Choose what differs between two calls and press Try: both are made on a fresh function, "
+        "and so is each change alone."
     )
+    return nothing(sentence), _flags()
 
 
-def working(question: Question) -> str:
+@rendered
+def working(question: Question) -> h.Node:
     """While it is tried."""
     how_long = "a minute" if question.function == GENERATE else "some seconds"
-    return (
-        f'<p role="status">Trying both calls in a process of its own: {how_long}.</p>'
-        '<div class="bar working"></div>'
-    )
+    what = f"Trying both calls in a process of its own: {how_long}."
+    return h.p(role="status")[what], working_bar()
 
 
-def report(findings: Findings) -> str:
+@rendered
+def report(findings: Findings) -> h.Node:
     """The verdict on the second call, and each change."""
     first, second = findings.first, findings.second
     took = (
-        f"First call {quantities.fine_seconds(first.seconds)}, second "
+        f" First call {quantities.fine_seconds(first.seconds)}, second "
         f"{quantities.fine_seconds(second.seconds)}."
     )
-    problems = "".join(
-        f'<p class="notice problem">The {which} call failed: {escape(each.problem)}</p>'
-        for which, each in (("first", first), ("second", second))
-        if each.problem
-    )
     return (
-        f'<p class="doctor-verdict"><strong>{_verdict(second)}</strong> {took}</p>{problems}'
-        + (
-            sheet(_HEADINGS, map(_row, findings.changes))
-            if findings.changes
-            else "<p>Nothing differs.</p>"
-        )
-        + _flags()
+        h.p(".doctor-verdict")[h.strong[_verdict(second)], took],
+        [
+            h.p(".notice.problem")[f"The {which} call failed: {each.problem}"]
+            for which, each in (("first", first), ("second", second))
+            if each.problem
+        ],
+        sheet(_HEADINGS, map(_row, findings.changes))
+        if findings.changes
+        else h.p["Nothing differs."],
+        _flags(),
     )
 
 
@@ -118,28 +122,28 @@ def _verdict(attempt: Attempt) -> str:
     return "The second call ran what was there."
 
 
-def _row(change: Change) -> tuple[str, ...]:
+def _row(change: Change) -> tuple[h.Node, ...]:
     return (
-        f"<code>{escape(change.name)}</code>",
-        f'<span class="signature">{escape(change.was)}</span>',
-        f'<span class="signature">{escape(change.now)}</span>',
+        h.code[change.name],
+        h.span(".signature")[change.was],
+        h.span(".signature")[change.now],
         _alone(change.alone),
         " ".join(_RULES[kind] for kind in change.kinds),
     )
 
 
-def _alone(attempt: Attempt) -> str:
+def _alone(attempt: Attempt) -> h.Node:
     if attempt.problem:
-        return f"Not possible alone: {escape(attempt.problem)}"
+        return f"Not possible alone: {attempt.problem}"
     made = [name for name in ("traced", "compiled") if getattr(attempt, name)]
     said = f"{' and '.join(made).capitalize()} again" if made else "Ran what was there"
-    return f"{said}<br><small>{quantities.fine_seconds(attempt.seconds)}</small>"
+    return said, h.br, h.small[quantities.fine_seconds(attempt.seconds)]
 
 
-def _flags() -> str:
+def _flags() -> h.Node:
     """What the environment says to TensorFlow and XLA."""
     flags = {name: os.environ.get(name) for name in ("XLA_FLAGS", "TF_XLA_FLAGS")}
-    given = [f"<code>{name}={escape(value)}</code>" for name, value in flags.items() if value]
+    given = [(" ", h.code[f"{name}={value}"]) for name, value in flags.items() if value]
     if not given:
-        return f'<p class="remarks">Neither {" nor ".join(flags)} is set here.</p>'
-    return f'<p class="remarks">In force here: {" ".join(given)}</p>'
+        return remarks(f"Neither {' nor '.join(flags)} is set here.")
+    return remarks(["In force here:", given])

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from playground.ui import quantities, report_parts
-from playground.ui.markup import escape
+import htpy as h
+
+from playground.ui import prediction_line, quantities, report_parts
+from playground.ui.charts import part
+from playground.ui.markup import nothing, remarks, rendered
 from playground.ui.outcomes import badge, no_badge
 from playground.ui.tables import sheet
 from xla_backend import (
@@ -42,37 +45,39 @@ def outcome(request: FunctionRequest, kept: Sequence[StoredKey]) -> CacheOutcome
     return CacheOutcome.HIT if is_there else CacheOutcome.MISS
 
 
-def prediction(request: FunctionRequest, kept: Sequence[StoredKey]) -> str:
+@rendered
+def prediction(request: FunctionRequest, kept: Sequence[StoredKey]) -> h.Node:
     """The prediction beside the button."""
     expected = outcome(request, kept)
     what = {
         CacheOutcome.HIT: "This shape was traced and compiled before. All calls only run.",
         CacheOutcome.MISS: "New shape: tf.function traces it, and XLA compiles it.",
     }[expected]
-    return (
-        f'<div class="prediction">{badge(expected)}<div><p class="prediction-what">{what}</p>'
-        f'<p class="prediction-key">{_shape(request)}</p></div></div>'
-    )
+    return prediction_line.box(badge(expected), what, h.p(".prediction-key")[_shape(request)])
 
 
-def empty_report() -> str:
+@rendered
+def empty_report() -> h.Node:
     """The report before the first comparison: what the three ways are, without numbers."""
-    explained = "".join(
-        f'<section class="way"><header><h3>{NAMES[way]}</h3></header><p>{what}</p></section>'
-        for way, what in _WHAT.items()
-    )
+    ways = [h.section(".way")[h.header[h.h3[NAMES[way]]], h.p[_WHAT[way]]] for way in Way]
     return report_parts.frame(
-        "",
+        None,
         "Press Compare: one function, called in three ways with the same input.",
-        f'<div class="ways">{explained}</div><div class="explain">'
-        + report_parts.drawing()
-        + "<p>Compare a second time, and both find what they made. Change the batch size, and both "
-        "make it again: it is another shape. With <strong>padding</strong>, batches of 5, 6, 7 and "
-        "8 all run at 8, and only the first of them has to wait.</p></div>",
+        h.div(".ways")[ways],
+        h.div(".explain")[
+            report_parts.drawing(),
+            h.p[
+                "Compare a second time, and both find what they made. Change the batch size, and "
+                "both make it again: it is another shape. With ",
+                h.strong["padding"],
+                ", batches of 5, 6, 7 and 8 all run at 8, and only the first of them has to wait.",
+            ],
+        ],
     )
 
 
-def waiting_report(status: EngineStatus, expected: CacheOutcome) -> str:
+@rendered
+def waiting_report(status: EngineStatus, expected: CacheOutcome) -> h.Node:
     """The report while the comparison waits or runs."""
     if status.state in ("starting", "stopped"):
         what = "Waiting for the engine to start."
@@ -82,28 +87,30 @@ def waiting_report(status: EngineStatus, expected: CacheOutcome) -> str:
         what = "Tracing and compiling this shape, then calling it again and again."
     else:
         what = "The shape is there. Calling it again and again."
-    return report_parts.frame(
-        no_badge("RUNNING"), what, '<div class="bar working"></div>', busy=True
-    )
+    return report_parts.frame(no_badge("RUNNING"), what, report_parts.working_bar(), busy=True)
 
 
-def report(comparison: FunctionComparison) -> str:
+@rendered
+def report(comparison: FunctionComparison) -> h.Node:
     """Verdict, the three ways, and how they were measured."""
     cache = comparison.of(Way.XLA).cache
     assert cache is not None
     return report_parts.frame(
         badge(cache),
-        f"{comparison.request.example.title}: {_shape(comparison.request)}",
-        _findings(comparison) + _ways(comparison) + _agreement(comparison) + _measured(comparison),
+        [f"{comparison.request.example.title}: ", _shape(comparison.request)],
+        [report_parts.faster(*finding(comparison, way)) for way in (Way.XLA, Way.GRAPH)],
+        _ways(comparison),
+        _agreement(comparison),
+        _measured(comparison),
     )
 
 
-def kept_table(kept: Sequence[StoredKey]) -> str:
+@rendered
+def kept_table(kept: Sequence[StoredKey]) -> h.Node:
     """Every shape compiled so far, and the cost of its first calls."""
     if not kept:
-        return (
-            '<p class="nothing">Nothing is compiled yet. Each shape appears here with what its '
-            "first call cost.</p>"
+        return nothing(
+            "Nothing is compiled yet. Each shape appears here with what its first call cost."
         )
     return sheet(_HEADINGS, map(_kept_row, kept))
 
@@ -126,32 +133,32 @@ def finding(comparison: FunctionComparison, way: Way) -> tuple[str, str]:
     )
 
 
-def _shape(request: FunctionRequest) -> str:
+def _shape(request: FunctionRequest) -> h.Node:
     size = f"batch of {request.batch_size}"
     if request.rows != request.batch_size:
         size += f", padded to {request.rows}"
-    return f'{size} · <span class="signature">{request.signature}</span>'
+    return f"{size} · ", h.span(".signature")[request.signature]
 
 
-def _findings(comparison: FunctionComparison) -> str:
-    return "".join(report_parts.faster(*finding(comparison, way)) for way in (Way.XLA, Way.GRAPH))
-
-
-def _ways(comparison: FunctionComparison) -> str:
+def _ways(comparison: FunctionComparison) -> h.Node:
     """The three ways side by side; bars of one kind share a scale."""
-    longest_first = max(result.first.total_s for result in comparison.results)
-    longest_later = max(result.cached.p50_s for result in comparison.results)
-    cards = "".join(
-        _way(comparison, result, longest_first, longest_later) for result in comparison.results
-    )
-    legend = "".join(
-        f'<li><i class="phase-{style}"></i><span>{name}</span></li>' for name, style in _PHASES
+    longest_first_s = max(result.first.total_s for result in comparison.results)
+    longest_later_s = max(result.cached.p50_s for result in comparison.results)
+    scales = (
+        f"First calls share one scale, up to {quantities.fine_seconds(longest_first_s)}; later "
+        f"calls another, up to {quantities.fine_seconds(longest_later_s)}."
     )
     return (
-        f'<div class="ways">{cards}</div><ul class="legend ways-legend">{legend}'
-        "<li><span>First calls share one scale, up to "
-        f"{quantities.fine_seconds(longest_first)}; later calls another, up to "
-        f"{quantities.fine_seconds(longest_later)}.</span></li></ul>"
+        h.div(".ways")[
+            (
+                _way(comparison, result, longest_first_s, longest_later_s)
+                for result in comparison.results
+            )
+        ],
+        h.ul(".legend.ways-legend")[
+            (h.li[h.i(f".phase-{style}"), h.span[name]] for name, style in _PHASES),
+            h.li[h.span[scales]],
+        ],
     )
 
 
@@ -160,32 +167,30 @@ def _way(
     result: WayResult,
     longest_first_s: float,
     longest_later_s: float,
-) -> str:
+) -> h.Element:
     first, later_s = result.first, result.cached.p50_s
-    parts = [(name, style, getattr(first, f"{name}_s")) for name, style in _PHASES]
-    segments = "".join(
-        f'<i class="phase-{style}" style="width:{value / longest_first_s:.2%}"></i>'
-        for _, style, value in parts
-        if value
-    )
-    phases = " · ".join(
-        f"{name} {quantities.fine_seconds(value)}" for name, _, value in parts if value
-    )
+    parts = [
+        (name, style, seconds)
+        for name, style in _PHASES
+        if (seconds := getattr(first, f"{name}_s"))
+    ]
+    phases = " · ".join(f"{name} {quantities.fine_seconds(value)}" for name, _, value in parts)
     fastest = min(r.cached.p50_s for r in comparison.results) == later_s
     kind = "nothing is made" if result.cache is None else badge(result.cache)
     when = "First call" if result.cache is not CacheOutcome.HIT else "First call, earlier"
-    return (
-        f'<section class="way{" fastest" if fastest else ""}" id="way_{result.way.value}">'
-        f'<header><h3>{NAMES[result.way]}</h3><span class="way-cache">{kind}</span></header>'
-        f'<p class="way-call"><span>{when}</span>'
-        f"<b>{quantities.fine_seconds(first.total_s)}</b></p>"
-        f'<div class="way-bar">{segments}</div><p class="way-phases">{phases}</p>'
-        f'<p class="way-call later"><span>Later calls{", fastest" if fastest else ""}</span>'
-        f"<b>{quantities.fine_seconds(later_s)}</b></p>"
-        f'<div class="way-bar"><i class="phase-decode" '
-        f'style="width:{later_s / longest_later_s:.2%}"></i></div>'
-        f'<p class="way-phases">{_versus_eager(comparison, result.way)}</p></section>'
-    )
+    return h.section(f"#way_{result.way.value}.way{'.fastest' * fastest}")[
+        h.header[h.h3[NAMES[result.way]], h.span(".way-cache")[kind]],
+        h.p(".way-call")[h.span[when], h.b[quantities.fine_seconds(first.total_s)]],
+        h.div(".way-bar")[
+            (part(f"phase-{style}", value / longest_first_s) for _, style, value in parts)
+        ],
+        h.p(".way-phases")[phases],
+        h.p(".way-call.later")[
+            h.span[f"Later calls{', fastest' * fastest}"], h.b[quantities.fine_seconds(later_s)]
+        ],
+        h.div(".way-bar")[part("phase-decode", later_s / longest_later_s)],
+        h.p(".way-phases")[_versus_eager(comparison, result.way)],
+    ]
 
 
 def _versus_eager(comparison: FunctionComparison, way: Way) -> str:
@@ -199,20 +204,17 @@ def _versus_eager(comparison: FunctionComparison, way: Way) -> str:
     return f"{quantities.times(speedup)} faster than eager"
 
 
-def _agreement(comparison: FunctionComparison) -> str:
+def _agreement(comparison: FunctionComparison) -> h.Element:
     apart = f"{comparison.difference:.1e}" if comparison.difference else "0"
     if comparison.difference <= TOLERANCE:
-        return (
-            '<p class="same-output"><strong>Same output in all three ways.</strong> Largest '
-            f"difference: {apart}; up to {TOLERANCE:.0e} is rounding.</p>"
-        )
-    return (
-        '<p class="notice problem" role="alert">The outputs differ by up to '
-        f"{apart}, which is more than rounding ({TOLERANCE:.0e}).</p>"
-    )
+        rounding = f" Largest difference: {apart}; up to {TOLERANCE:.0e} is rounding."
+        return h.p(".same-output")[h.strong["Same output in all three ways."], rounding]
+    return h.p(".notice.problem", role="alert")[
+        f"The outputs differ by up to {apart}, which is more than rounding ({TOLERANCE:.0e})."
+    ]
 
 
-def _measured(comparison: FunctionComparison) -> str:
+def _measured(comparison: FunctionComparison) -> h.Element:
     calls = quantities.count(comparison.results[0].cached.n, "call")
     padding = ""
     if comparison.request.rows != comparison.request.batch_size:
@@ -223,20 +225,20 @@ def _measured(comparison: FunctionComparison) -> str:
             f" Not in these times: {quantities.seconds(comparison.queue_s)} of waiting for other "
             "requests."
         )
-    return (
-        f'<p class="remarks">Later calls: the median of {calls} in each way, taking turns, from '
-        f"the input to an output that can be read.{padding}{waited}</p>"
+    return remarks(
+        f"Later calls: the median of {calls} in each way, taking turns, from the input to an "
+        f"output that can be read.{padding}{waited}"
     )
 
 
-def _kept_row(shape: StoredKey) -> tuple[str, ...]:
+def _kept_row(shape: StoredKey) -> tuple[h.Node, ...]:
+    fine = quantities.fine_seconds
+    graph = f"trace {fine(shape.graph.trace_s)}"
+    xla = f"trace {fine(shape.xla.trace_s)} · compile {fine(shape.xla.compile_s)}"
     return (
         EXAMPLE_FUNCTIONS[shape.function].title,
-        f'<span class="signature">{shape.signature}</span>',
-        escape(", ".join(map(str, shape.batch_sizes))),
-        f"{quantities.fine_seconds(shape.graph.total_s)}<br>"
-        f"<small>trace {quantities.fine_seconds(shape.graph.trace_s)}</small>",
-        f"{quantities.fine_seconds(shape.xla.total_s)}<br>"
-        f"<small>trace {quantities.fine_seconds(shape.xla.trace_s)}"
-        f" · compile {quantities.fine_seconds(shape.xla.compile_s)}</small>",
+        h.span(".signature")[shape.signature],
+        ", ".join(map(str, shape.batch_sizes)),
+        (fine(shape.graph.total_s), h.br, h.small[graph]),
+        (fine(shape.xla.total_s), h.br, h.small[xla]),
     )

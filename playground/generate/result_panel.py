@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import htpy as h
+
 from playground.context.runs import Shown
 from playground.ui import quantities, report_parts
 from playground.ui.families import CONTINUING, Family, model_name
-from playground.ui.markup import answer, escape, quoted
+from playground.ui.markup import answer, caret, quoted, remarks, rendered
 from playground.ui.option_controls import LABELS, relevant
 from playground.ui.outcomes import MEANING, badge
 from playground.ui.report_parts import PHASE_NAMES, trace_link
@@ -29,107 +31,92 @@ _PHASE_HINTS = {  # that of prefill is the family's
 }
 
 
-def story(prompt: Prompt, text: str, writing: bool = False, family: Family = CONTINUING) -> str:
+@rendered
+def story(prompt: Prompt, text: str, writing: bool = False, family: Family = CONTINUING) -> h.Node:
     """Prompt and continuation, or input and answer, in a box that stays scrolled to its end.
 
     An answer to messages is Markdown once it is finished.
     """
-    caret = '<span class="caret" aria-hidden="true"></span>' if writing else ""
-    given = f'<span class="story-prompt">{escape(last_text(prompt))}</span>'
-    new = f'<span class="story-new">{escape(text)}</span>{caret}'
+    given: h.Node = h.span(".story-prompt")[last_text(prompt)]
+    new: h.Node = h.span(".story-new")[text], caret(writing)
     if not isinstance(prompt, str) and not writing:
-        new = f'<div class="story-new markdown" data-text="{escape(text)}">{answer(text)}</div>'
+        new = h.div(".story-new.markdown", data_text=text)[answer(text)]
     if family.is_apart:
         # What stands in `bdi` does not decide which way the text around it runs.
-        given = (
-            f'<div class="story-part" dir="auto"><h3><bdi>{family.input_label}</bdi></h3>'
-            f"{given}</div>"
-        )
-        new = (
-            f'<div class="story-part story-answer" dir="auto">'
-            f"<h3><bdi>{family.output.capitalize()}</bdi></h3>{new}</div>"
-        )
-    return (
-        f'<div class="story" tabindex="0" role="region" aria-label="Generated text"'
-        f' aria-busy="{str(writing).lower()}"><div class="story-text" dir="auto">'
-        f"{given}{new}</div></div>"
-    )
+        given = h.div(".story-part", dir="auto")[h.h3[h.bdi[family.input_label]], given]
+        new = h.div(".story-part.story-answer", dir="auto")[
+            h.h3[h.bdi[family.output.capitalize()]], new
+        ]
+    return report_parts.text_box("Generated text", [given, new], writing)
 
 
-def origin(shown: Shown) -> str:
+@rendered
+def origin(shown: Shown) -> h.Node:
     """Whose text it is: the model, the options that had an effect, the time."""
-    ended = datetime.fromtimestamp(shown.ended_s, UTC)
     options = relevant(shown.result.options)
-    parts = [f"{LABELS[name]} {escape(value)}" for name, value in options.items()]
+    parts = [f"{LABELS[name]} {value}" for name, value in options.items()]
     if system := system_text(shown.prompt):
-        parts.append(f"System prompt {escape(quoted(system))}")
-    return (
-        '<p class="origin-earlier">From the earlier run</p><ul class="origin">'
-        f'<li translate="no">{escape(model_name(shown.result.model))}</li>'
-        + "".join(f"<li>{part}</li>" for part in parts)
-        + f"<li>{ended:%H:%M:%S} UTC</li></ul>"
-    )
+        parts.append(f"System prompt {quoted(system)}")
+    parts.append(f"{datetime.fromtimestamp(shown.ended_s, UTC):%H:%M:%S} UTC")
+    return h.p(".origin-earlier")["From the earlier run"], h.ul(".origin")[
+        h.li(translate="no")[model_name(shown.result.model)], [h.li[part] for part in parts]
+    ]
 
 
-def empty_story(family: Family = CONTINUING) -> str:
+@rendered
+def empty_story(family: Family = CONTINUING) -> h.Node:
     """The box before the first run."""
-    return (
-        '<div class="story" role="region" aria-label="Generated text"><div class="story-text">'
-        f'<span class="story-prompt">The {family.output} appears here, word by word.</span>'
-        "</div></div>"
-    )
+    said = f"The {family.output} appears here, word by word."
+    return h.div(".story", role="region", aria_label="Generated text")[
+        h.div(".story-text")[h.span(".story-prompt")[said]]
+    ]
 
 
-def downloading(status: EngineStatus) -> str:
+@rendered
+def downloading(status: EngineStatus) -> h.Node:
     """The progress of the download that a run waits for; empty without one."""
     if status.progress is None:
-        return ""
-    return (
-        '<div class="download"><p>Downloading from the Hugging Face Hub, once. '
-        f"<b>{escape(status.detail)}</b></p>"
-        f"{report_parts.progress_bar('Download', status.progress)}</div>"
-    )
+        return None
+    return report_parts.downloading(status.detail, status.progress)
 
 
-def empty_report(family: Family = CONTINUING) -> str:
+@rendered
+def empty_report(family: Family = CONTINUING) -> h.Node:
     """The report before the first run: an outline of what a run will show, without numbers."""
     example = _in_order(family, ("padding", 11, "padding"), ("prompt", 5, family.input))
     cells = [*example, ("room", 16, "room for new tokens")]
     return report_parts.frame(
-        "",
+        None,
         "Press Show what XLA does: the first call of a shape compiles, every later one only runs.",
-        '<div class="explain">'
-        "<p>XLA compiles a function for one exact <strong>shape</strong>: this many "
-        f"{family.input} tokens, "
-        "this many beams, this many new tokens. The first time a shape is used, XLA must compile "
-        "it. Afterwards it is kept.</p>"
-        + report_parts.drawing()
-        + f"<p>{family.inputs.capitalize()} are <strong>padded</strong> to a few fixed lengths, so "
-        f"that different {family.inputs} share one compiled function. Padding never changes the "
-        f"{family.output}.</p>"
-        '<div class="slots" aria-hidden="true">'
-        + report_parts.cells(cells)
-        + '</div><ul class="legend" aria-hidden="true">'
-        + "".join(
-            f'<li><i class="slot slot-{name}"></i><span>{label}</span></li>'
-            for name, _, label in cells
-        )
-        + "</ul></div>",
+        h.div(".explain")[
+            h.p[
+                "XLA compiles a function for one exact ",
+                h.strong["shape"],
+                f": this many {family.input} tokens, this many beams, this many new tokens. The "
+                "first time a shape is used, XLA must compile it. Afterwards it is kept.",
+            ],
+            report_parts.drawing(),
+            h.p[
+                f"{family.inputs.capitalize()} are ",
+                h.strong["padded"],
+                f" to a few fixed lengths, so that different {family.inputs} share one compiled "
+                f"function. Padding never changes the {family.output}.",
+            ],
+            h.div(".slots", aria_hidden="true")[report_parts.cells(cells)],
+            h.ul(".legend", aria_hidden="true")[
+                (h.li[h.i(f".slot.slot-{name}"), h.span[label]] for name, _, label in cells)
+            ],
+        ],
     )
 
 
+@rendered
 def waiting_report(
-    prediction: Prediction | None,
-    ahead: int,
-    family: Family = CONTINUING,
-    clicked_s: float = 0.0,
-) -> str:
+    prediction: Prediction | None, ahead: int, family: Family = CONTINUING, clicked_s: float = 0.0
+) -> h.Node:
     """The report while the request waits, compiles or runs: a clock, and the prediction."""
-    body = ""
-    if prediction:
-        key = prediction.key
-        if key.is_pooled:
-            return report_parts.waiting(prediction, ahead, clicked_s, "")
+    slots = None
+    if prediction and not (key := prediction.key).is_pooled:
         padding = max(0, key.padded_length - prediction.prompt_tokens)
         parts = _in_order(
             family,
@@ -137,11 +124,12 @@ def waiting_report(
             ("prompt", prediction.prompt_tokens, family.input),
         )
         parts.append(("room", key.max_new_tokens, "room for new tokens"))
-        body = report_parts.slots(_shape_caption(key, family), parts)
-    return report_parts.waiting(prediction, ahead, clicked_s, body)
+        slots = report_parts.slots(_shape_caption(key, family), parts)
+    return report_parts.waiting(prediction, ahead, clicked_s, slots)
 
 
-def report(shown: Shown, family: Family = CONTINUING) -> str:
+@rendered
+def report(shown: Shown, family: Family = CONTINUING) -> h.Node:
     """Verdict, figures, phases and shape of a finished run."""
     hints = {**_PHASE_HINTS, "prefill": family.prefill}
     result = shown.result
@@ -160,20 +148,20 @@ def report(shown: Shown, family: Family = CONTINUING) -> str:
     return report_parts.frame(
         badge(result.cache),
         MEANING[result.cache],
-        report_parts.figures(figures)
-        + report_parts.against_first_call(
+        report_parts.figures(figures),
+        report_parts.against_first_call(
             result.timing,
             result.cache,
             result.first_call,
             result.speedup,
             ("First call", "This call"),
             result.timing.run_s,
-        )
-        + report_parts.phases(timing, result.cache, PHASE_NAMES, hints)
-        + f'<p class="files">{trace_link([TracedRequest(result, shown.spans)])}</p>'
-        + _result_slots(result, family)
-        + report_parts.waited(timing, ttft_s if ttft_waits else None, ttft_queue_s)
-        + _remarks(shown, family),
+        ),
+        report_parts.phases(timing, result.cache, PHASE_NAMES, hints),
+        h.p(".files")[trace_link([TracedRequest(result, shown.spans)])],
+        _result_slots(result, family),
+        report_parts.waited(timing, ttft_s if ttft_waits else None, ttft_queue_s),
+        _remarks(shown, family),
     )
 
 
@@ -183,7 +171,7 @@ def _in_order(
     return [padding, given] if family.pads_left else [given, padding]
 
 
-def _result_slots(result: GenerationResult, family: Family) -> str:
+def _result_slots(result: GenerationResult, family: Family) -> h.Element:
     key = result.key
     if key.is_pooled:
         return _pool_slots(result, family)
@@ -198,11 +186,11 @@ def _result_slots(result: GenerationResult, family: Family) -> str:
     ]
     caption = _shape_caption(key, family)
     if key != result.requested_key:
-        caption += f" The request alone would have needed {escape(result.requested_key)}."
+        caption += f" The request alone would have needed {result.requested_key}."
     return report_parts.slots(caption, parts)
 
 
-def _pool_slots(result: GenerationResult, family: Family) -> str:
+def _pool_slots(result: GenerationResult, family: Family) -> h.Element:
     """What the text took of the model's context, where nothing is padded."""
     used = result.prompt_tokens + result.new_tokens
     parts = [
@@ -222,7 +210,7 @@ def _shape_caption(key: CacheKey, family: Family) -> str:
     )
 
 
-def _remarks(shown: Shown, family: Family) -> str:
+def _remarks(shown: Shown, family: Family) -> h.Element:
     """Footnotes: how the run ended, and what the total leaves out."""
     result = shown.result
     ending = {
@@ -237,4 +225,4 @@ def _remarks(shown: Shown, family: Family) -> str:
         others = quantities.count(result.batch_size - 1, "other request")
         beside = f" It ran side by side with {others}, which share the processor."
     rounded = report_parts.rounded(result.rounded_bits)
-    return f'<p class="remarks">{ending}{beside}{rounded}{beyond}</p>'
+    return remarks(f"{ending}{beside}{rounded}{beyond}")

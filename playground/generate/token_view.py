@@ -9,10 +9,13 @@ import json
 import math
 import re
 
+import htpy as h
+
 from playground.context.runs import Shown
 from playground.ui import quantities
+from playground.ui.charts import legend
 from playground.ui.families import CONTINUING, Family
-from playground.ui.markup import escape
+from playground.ui.markup import nothing, rendered, with_note
 from xla_backend import GenerationResult, Token
 
 # From 90%, from 50%, from 20%, from 5%, and below; the style is `likely-4` to `likely-0`.
@@ -108,32 +111,33 @@ element.addEventListener("keydown", (event) => {
 """
 
 
-def empty_token_view(family: Family = CONTINUING) -> str:
+@rendered
+def empty_token_view(family: Family = CONTINUING) -> h.Node:
     """The box before the first run."""
-    return _view(
-        f'<p class="nothing">The tokens of the {family.output} appear here when it is finished.</p>'
-    )
+    said = f"The tokens of the {family.output} appear here when it is finished."
+    return _view(nothing(said))
 
 
-def token_view(shown: Shown, family: Family = CONTINUING) -> str:
+@rendered
+def token_view(shown: Shown, family: Family = CONTINUING) -> h.Node:
     """Every slot of the compiled shape: padding, prompt, new tokens, unused slots."""
-    result = shown.result
-    padding = 0 if result.key.is_pooled else result.key.padded_length - result.prompt_tokens
-    given = [_slots("padding", max(0, padding), "padding"), _prompt(result, family.input)]
+    result, key = shown.result, shown.result.key
+    padding = 0 if key.is_pooled else max(0, key.padded_length - result.prompt_tokens)
+    given = [_slots("padding", padding, "padding"), _prompt(result, family.input)]
     if not family.pads_left:
         given.reverse()
-    room = 0 if result.key.is_pooled else result.key.max_new_tokens - result.new_tokens
-    unused = max(0, room)
-    guessed = ""
-    if any(token.in_same_pass for token in result.tokens):
-        guessed = " <small>underlined: in one pass with the token before</small>"
+    unused = 0 if key.is_pooled else max(0, key.max_new_tokens - result.new_tokens)
+    guessed = any(token.in_same_pass for token in result.tokens)
+    note = "underlined: in one pass with the token before" if guessed else ""
+    new = h.div(".tokens", role="group", dir="auto", translate="no", aria_label="New tokens")
     return _view(
-        f'<div class="token-given">{"".join(given)}</div>'
-        f'<figure class="token-slots"><figcaption>{result.new_tokens:,} new{guessed}'
-        "</figcaption>"
-        '<div class="tokens" role="group" dir="auto" translate="no" aria-label="New tokens">'
-        f"{_new(result)}</div></figure>"
-        f'<div class="token-given">{_slots("room", unused, "unused")}</div>'
+        [
+            h.div(".token-given")[given],
+            h.figure(".token-slots")[
+                h.figcaption[with_note(f"{result.new_tokens:,} new", note)], new[_new(result)]
+            ],
+            h.div(".token-given")[_slots("room", unused, "unused")],
+        ]
     )
 
 
@@ -164,48 +168,52 @@ def visible(text: str) -> str:
     )
 
 
-def _view(box: str) -> str:
+def _view(box: h.Node) -> h.Element:
     """The box, the legend below it, and the popover of one token.
 
     A live region says the same to screen readers.
     """
-    return (
-        f'<div class="token-view"><div class="token-box">{box}</div>'
-        f'<p class="token-hint">{_HINT}</p>{_legend()}'
-        '<p class="token-detail" aria-live="polite"></p>'
-        '<div class="token-popover" aria-hidden="true" hidden>'
-        "<p>The most likely in this place</p>"
-        '<ol translate="no"></ol><p class="token-place"></p></div></div>'
-    )
+    last = len(_SHADES) - 1
+    return h.div(".token-view")[
+        h.div(".token-box")[box],
+        h.p(".token-hint")[_HINT],
+        h.p(".caption")["Probability of each new token, before temperature, filters and penalties"],
+        legend(
+            ((f"likely-{last - place}", name) for place, name in enumerate(_SHADES)), "token-legend"
+        ),
+        h.p(".token-detail", aria_live="polite"),
+        h.div(".token-popover", aria_hidden="true", hidden=True)[
+            h.p["The most likely in this place"], h.ol(translate="no"), h.p(".token-place")
+        ],
+    ]
 
 
 def _share(logprob: float) -> float:
     return min(1.0, math.exp(logprob))
 
 
-def _prompt(result: GenerationResult, label: str) -> str:
+def _prompt(result: GenerationResult, label: str) -> h.Node:
     """The prompt's tokens with their texts, in the slots that padding leaves free."""
     if not result.prompt_texts:
         return _slots("prompt", result.prompt_tokens, label)
     shown = result.prompt_texts[:_MAX_CELLS]
-    texts = "".join(f'<span class="token given">{_marked(text)}</span>' for text in shown)
     over = len(result.prompt_texts) - len(shown)
-    more = f"<small>… {over:,} more</small>" if over else ""
-    return (
-        f'<figure class="token-slots"><figcaption>{result.prompt_tokens:,} {label}</figcaption>'
-        f'<div class="tokens" dir="auto" translate="no">{texts}{more}</div></figure>'
-    )
+    return h.figure(".token-slots")[
+        h.figcaption[f"{result.prompt_tokens:,} {label}"],
+        h.div(".tokens", dir="auto", translate="no")[
+            (h.span(".token.given")[_marked(text)] for text in shown),
+            over > 0 and h.small[f"… {over:,} more"],
+        ],
+    ]
 
 
-def _new(result: GenerationResult) -> str:
+def _new(result: GenerationResult) -> h.Node:
     if not result.tokens:
-        return '<p class="nothing">No token was written.</p>'
-    return "".join(
-        _token(token, place, result.new_tokens) for place, token in enumerate(result.tokens)
-    )
+        return nothing("No token was written.")
+    return [_token(token, place, result.new_tokens) for place, token in enumerate(result.tokens)]
 
 
-def _token(token: Token, place: int, of: int) -> str:
+def _token(token: Token, place: int, of: int) -> h.Node:
     share = probability(token)
     shade = sum(share >= bound for bound in _BOUNDS)
     is_special = _SPECIAL.fullmatch(token.text) is not None
@@ -228,45 +236,38 @@ def _token(token: Token, place: int, of: int) -> str:
         detail += f" The most likely in this place: {named}."
     if not any(is_chosen for *_, is_chosen in rows):
         rows.append((visible(token.text), percent(share), round(100 * share), True))
-    styles = f"token likely-{shade}{' special' if is_special else ''}"
-    styles += " same-pass" if token.in_same_pass else ""
-    button = (
-        f'<button type="button" class="{styles}" tabindex="{-1 if place else 0}" '
-        f'data-detail="{escape(detail)}" data-place="{escape(where)}" '
-        f'data-top-logprobs="{escape(json.dumps(rows))}">{_marked(token.text)}</button>'
+    button = h.button(
+        class_=[
+            f"token likely-{shade}",
+            is_special and "special",
+            token.in_same_pass and "same-pass",
+        ],
+        type="button",
+        tabindex="-1" if place else "0",
+        data_detail=detail,
+        data_place=where,
+        data_top_logprobs=json.dumps(rows),
     )
-    return button + "<br>" * (0 if is_special else min(2, token.text.count("\n")))
+    line_breaks = 0 if is_special else min(2, token.text.count("\n"))
+    return button[_marked(token.text)], [h.br] * line_breaks
 
 
-def _marked(text: str) -> str:
+def _marked(text: str) -> h.Node:
     """The token's text, with whitespace signs in a lighter style."""
     parts = re.findall(r"\S+|\s", text) if text else [""]
-    return "".join(
-        f"<i>{escape(visible(part))}</i>" if part.isspace() or not part else escape(visible(part))
-        for part in parts
-    )
+    return [h.i[visible(part)] if part.isspace() or not part else visible(part) for part in parts]
 
 
-def _slots(style: str, number: int, label: str) -> str:
+def _slots(style: str, number: int, label: str) -> h.Node:
     """Slots without text: one box each, or one box for all if there are too many."""
     if not number:
-        return ""
+        return None
     cells = min(number, _MAX_CELLS)
-    box = f'<i class="slot slot-{style}"></i>' * cells
-    more = f"<span>… {number - cells:,} more</span>" if number > cells else ""
     name = quantities.count(number, "slot")
-    return (
-        f'<figure class="token-slots"><figcaption>{number:,} {label}</figcaption>'
-        f'<div class="slots" role="img" aria-label="{name}: {label}">{box}{more}</div></figure>'
-    )
-
-
-def _legend() -> str:
-    keys = "".join(
-        f'<li><i class="likely-{len(_SHADES) - 1 - place}"></i><span>{name}</span></li>'
-        for place, name in enumerate(_SHADES)
-    )
-    return (
-        '<p class="caption">Probability of each new token, before temperature, filters and '
-        f'penalties</p><ul class="legend token-legend">{keys}</ul>'
-    )
+    return h.figure(".token-slots")[
+        h.figcaption[f"{number:,} {label}"],
+        h.div(".slots", role="img", aria_label=f"{name}: {label}")[
+            [h.i(f".slot.slot-{style}")] * cells,
+            number > cells and h.span[f"… {number - cells:,} more"],
+        ],
+    ]

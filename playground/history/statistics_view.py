@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import htpy as h
+
 from playground.history.records import Record
 from playground.history.run_statistics import ShapeStatistics, by_shape, cached, run_s
 from playground.ui import charts, quantities
 from playground.ui.charts import Bar, Dot
 from playground.ui.families import model_name
-from playground.ui.markup import escape
+from playground.ui.markup import nothing, rendered, with_note
 from playground.ui.tables import sheet, sizes
 from xla_backend import CacheEntry, CacheKey, CacheOutcome
 from xla_backend.interface.results import KeyHistory, Past
@@ -20,11 +22,12 @@ from xla_backend.interface.timing import summarize
 
 _MAX_SHAPES = 12
 _HEADINGS = ("Model", "Shape", "Cached runs", "First call", "p50", "p95", "p99", "Tokens/s")
-_NO_P95 = '<span title="A guess below 20 runs">–</span>'
-_NO_P99 = '<span title="A guess below 100 runs">–</span>'
+_NO_P95 = h.span(title="A guess below 20 runs")["–"]
+_NO_P99 = h.span(title="A guess below 100 runs")["–"]
 
 
-def engine_statistics(entries: Sequence[CacheEntry], past: Past) -> str:
+@rendered
+def engine_statistics(entries: Sequence[CacheEntry], past: Past) -> h.Node:
     """First call and cached call of each shape, on one scale; the shapes most asked for."""
     known = {
         (entry.model, entry.key): entry
@@ -37,35 +40,39 @@ def engine_statistics(entries: Sequence[CacheEntry], past: Past) -> str:
         if rows := _rows(known.get(shape), pasts.get(shape, KeyHistory())):
             drawn[shape] = rows
     if not drawn:
-        return (
-            '<p class="nothing">The engine has made no function yet. Each shape appears here with '
-            "what its first call cost and what a cached call costs.</p>"
+        return nothing(
+            "The engine has made no function yet. Each shape appears here with what its first "
+            "call cost and what a cached call costs."
         )
     times = {shape: pasts.get(shape, KeyHistory()).times for shape in drawn}
     chosen = sorted(drawn, key=lambda shape: (-times[shape], shape))[:_MAX_SHAPES]
     longest = max(bar.value for shape in chosen for bar in drawn[shape])
-    parts = "".join(
-        f'<figure class="shape-times"><figcaption>{escape(model_name(shape[0]))} '
-        f"<small>{sizes(shape[1])} · asked for {quantities.count(times[shape], 'time')}</small>"
-        f"</figcaption>{charts.bars(drawn[shape], longest, quantities.seconds)}</figure>"
-        for shape in chosen
-    )
+    parts = [
+        h.figure(".shape-times")[
+            h.figcaption[
+                with_note(
+                    model_name(model),
+                    f"{sizes(key)} · asked for {quantities.count(times[model, key], 'time')}",
+                )
+            ],
+            charts.bars(drawn[model, key], longest, quantities.seconds),
+        ]
+        for model, key in chosen
+    ]
     left = len(drawn) - len(chosen)
-    more = (
-        f'<p class="caption">And {quantities.count(left, "shape")} less used.</p>' if left else ""
-    )
-    return f'<div class="shapes-times">{parts}</div>{more}'
+    more = left > 0 and h.p(".caption")[f"And {quantities.count(left, 'shape')} less used."]
+    return h.div(".shapes-times")[parts], more
 
 
-def visitor_statistics(runs: Sequence[Record]) -> str:
+@rendered
+def visitor_statistics(runs: Sequence[Record]) -> h.Node:
     """Histogram, percentiles by shape, and speed over time, of the visitor's own runs."""
     if not runs:
-        return (
-            '<p class="nothing">Nothing to count yet. Generate a few times on the Playground tab: '
-            "your runs are counted here, those that had to compile apart from those that only "
-            "ran.</p>"
+        return nothing(
+            "Nothing to count yet. Generate a few times on the Playground tab: your runs are "
+            "counted here, those that had to compile apart from those that only ran."
         )
-    return _speeds(runs) + _histogram(runs) + _table(by_shape(runs))
+    return _speeds(runs), _histogram(runs), _table(by_shape(runs))
 
 
 def _rows(entry: CacheEntry | None, was: KeyHistory) -> list[Bar]:
@@ -83,7 +90,7 @@ def _rows(entry: CacheEntry | None, was: KeyHistory) -> list[Bar]:
     return [Bar(name, value, style, note) for name, value, style, note in rows if value]
 
 
-def _speeds(runs: Sequence[Record]) -> str:
+def _speeds(runs: Sequence[Record]) -> h.Node:
     series = [
         Dot(
             run["tokens_per_second"],
@@ -95,7 +102,7 @@ def _speeds(runs: Sequence[Record]) -> str:
         if run["tokens_per_second"]
     ]
     if not series:
-        return ""
+        return None
     values = [dot.value for dot in series]
     return charts.dots(
         series,
@@ -106,13 +113,11 @@ def _speeds(runs: Sequence[Record]) -> str:
     )
 
 
-def _histogram(runs: Sequence[Record]) -> str:
+def _histogram(runs: Sequence[Record]) -> h.Node:
     seconds = [run_s(run) for run in cached(runs)]
     summary = summarize(seconds)
     if summary is None:
-        return (
-            '<p class="nothing">No cached run yet: generate once more with the same settings.</p>'
-        )
+        return nothing("No cached run yet: generate once more with the same settings.")
     lines = [("p50, half are faster", summary.p50_s)]
     if summary.p95_s is not None:
         lines.append(("p95", summary.p95_s))
@@ -126,21 +131,23 @@ def _histogram(runs: Sequence[Record]) -> str:
     )
 
 
-def _table(shapes: Sequence[ShapeStatistics]) -> str:
+def _table(shapes: Sequence[ShapeStatistics]) -> h.Node:
     if not shapes:
-        return ""
-    return (
-        '<figure class="chart"><figcaption>Cached runs by shape</figcaption>'
-        f"{sheet(_HEADINGS, map(_row, shapes))}"
-        '<p class="caption">p95 needs 20 runs and p99 needs 100: below that they would be guesses. '
-        "First call: trace, compile (or restoring) and run.</p></figure>"
-    )
+        return None
+    return h.figure(".chart")[
+        h.figcaption["Cached runs by shape"],
+        sheet(_HEADINGS, map(_row, shapes)),
+        h.p(".caption")[
+            "p95 needs 20 runs and p99 needs 100: below that they would be guesses. First call: "
+            "trace, compile (or restoring) and run."
+        ],
+    ]
 
 
-def _row(shape: ShapeStatistics) -> tuple[str, ...]:
+def _row(shape: ShapeStatistics) -> tuple[h.Node, ...]:
     p95, p99 = shape.run_s.p95_s, shape.run_s.p99_s
     return (
-        escape(model_name(shape.model)),
+        model_name(shape.model),
         sizes(shape.key),
         str(shape.run_s.n),
         quantities.seconds(shape.first_call_s),

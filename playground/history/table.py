@@ -9,14 +9,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
+import htpy as h
+
 from playground.history import records
 from playground.history.records import Record
 from playground.ui import charts, quantities
 from playground.ui.charts import Dot
 from playground.ui.families import model_name
-from playground.ui.markup import escape
+from playground.ui.markup import nothing, rendered, with_note
 from playground.ui.outcomes import badge
-from playground.ui.report_parts import PHASE_NAMES
+from playground.ui.report_parts import PHASE_NAMES, faster, figures
 from playground.ui.tables import sheet, sizes
 from xla_backend import CacheKey, CacheOutcome
 from xla_backend.interface.options import GenerationOptions
@@ -42,23 +44,24 @@ element.addEventListener("click", (event) => {
 """
 
 
-def history_table(runs: Sequence[Record]) -> str:
+@rendered
+def history_table(runs: Sequence[Record]) -> h.Node:
     """The runs as a table, or what will appear there."""
     if not runs:
-        return (
-            '<p class="nothing">Your runs appear here. They are kept in this browser, not on the '
-            "server, and are still here after a reload.</p>"
+        return nothing(
+            "Your runs appear here. They are kept in this browser, not on the server, and are "
+            "still here after a reload."
         )
-    return (
-        '<div class="runs-box" tabindex="0" role="region" aria-label="Your runs">'
-        f"{sheet(_HEADINGS, map(_row, runs), 'sheet runs')}</div>"
-    )
+    return h.div(".runs-box", tabindex="0", role="region", aria_label="Your runs")[
+        sheet(_HEADINGS, map(_row, runs), "sheet runs")
+    ]
 
 
-def timeline(runs: Sequence[Record]) -> str:
+@rendered
+def timeline(runs: Sequence[Record]) -> h.Node:
     """How long each run took, in their order; nothing before there are two."""
     if len(runs) < 2:
-        return ""
+        return None
     ordered = sorted(runs, key=lambda run: run["run"])
     series = [
         Dot(
@@ -79,109 +82,101 @@ def timeline(runs: Sequence[Record]) -> str:
     )
 
 
-def side_by_side(runs: Sequence[Record]) -> str:
+@rendered
+def side_by_side(runs: Sequence[Record]) -> h.Node:
     """The pinned runs, every metric beside the other's; nothing while none is pinned."""
     chosen = records.pinned(runs)
     if not chosen:
-        return ""
-    heads = "".join(
-        f'<th scope="col">Run {run["run"]} {badge(CacheOutcome(run["cache"]))}'
-        f'<button type="button" class="row-action" data-act="select" data-run="{run["run"]}" '
-        f'aria-label="Unpin run {run["run"]}">Unpin</button></th>'
+        return None
+    heads = [
+        h.th(scope="col")[
+            f"Run {run['run']} ", badge(CacheOutcome(run["cache"])), _action("select", "Unpin", run)
+        ]
         for run in chosen
-    )
-    head = f"<thead><tr><td></td>{heads}</tr></thead>"
+    ]
+    head = h.thead[h.tr[h.td, heads]]
     if len(chosen) < 2:
-        body = f'<table>{head}</table><p class="caption">Pin another run to compare the two.</p>'
+        more = h.p(".caption")["Pin another run to compare the two."]
+        body: h.Node = h.table[head], more
     else:
-        body = _verdict(chosen) + _comparison(head, chosen)
-    return f'<section class="pinned-runs" aria-label="Pinned runs"><h3>Pinned</h3>{body}</section>'
+        body = _verdict(chosen), _comparison(head, chosen)
+    return h.section(".pinned-runs", aria_label="Pinned runs")[h.h3["Pinned"], body]
 
 
-def _comparison(head: str, chosen: Sequence[Record]) -> str:
+def _comparison(head: h.Element, chosen: Sequence[Record]) -> h.Node:
     """What differs, the texts, and what does not differ behind a click."""
     rows = {name: [reads(run) for run in chosen] for name, reads in _METRICS.items()}
-    texts = [f'<div class="pinned-text" dir="auto">{_story(run)}</div>' for run in chosen]
+    texts = [h.div(".pinned-text", dir="auto")[_story(run)] for run in chosen]
     different = {name: values for name, values in rows.items() if len(set(values)) > 1}
     alike = {name: values[:1] for name, values in rows.items() if name not in different}
-    return (
-        f"<table>{head}<tbody>{_rows({**different, 'Text': texts})}</tbody></table>"
-        f"<details><summary>Alike in {quantities.count(len(alike), 'value')}</summary>"
-        f"<table><tbody>{_rows(alike)}</tbody></table></details>"
-    )
+    return h.table[head, h.tbody[_rows({**different, "Text": texts})]], h.details[
+        h.summary[f"Alike in {quantities.count(len(alike), 'value')}"],
+        h.table[h.tbody[_rows(alike)]],
+    ]
 
 
-def _rows(named: Mapping[str, Sequence[str]]) -> str:
-    return "".join(
-        f'<tr><th scope="row">{name}</th>{"".join(f"<td>{value}</td>" for value in values)}</tr>'
+def _rows(named: Mapping[str, Sequence[h.Node]]) -> h.Node:
+    return [
+        h.tr[h.th(scope="row")[name], [h.td[value] for value in values]]
         for name, values in named.items()
-    )
+    ]
 
 
-def _verdict(chosen: Sequence[Record]) -> str:
+def _verdict(chosen: Sequence[Record]) -> h.Node:
     """How the two compare in the time that a visitor waits, in one sentence."""
     fast, slow = sorted(chosen, key=lambda run: run["timing"]["total_s"])
     if fast["timing"]["total_s"] <= 0:
-        return ""
+        return None
     ratio = slow["timing"]["total_s"] / fast["timing"]["total_s"]
     if ratio < 1.05:
-        return '<p class="faster"><strong>Equally fast</strong>, within 5%.</p>'
-    return (
-        f'<p class="faster"><strong>Run {fast["run"]} was {quantities.times(ratio)} faster'
-        f"</strong> than run {slow['run']}, in total.</p>"
-    )
+        return h.p(".faster")[h.strong["Equally fast"], ", within 5%."]
+    than = f"than run {slow['run']}, in total."
+    return faster(f"Run {fast['run']} was {quantities.times(ratio)} faster", than)
 
 
-def _row(run: Record) -> tuple[str, ...]:
+def _row(run: Record) -> tuple[h.Node, ...]:
     timing = run["timing"]
+    number = h.span(".number")
     return (
         str(run["run"]),
         badge(CacheOutcome(run["cache"])),
-        f'<div class="run-text" dir="auto">{_short_story(run)}</div>{_details(run)}',
-        f'<span class="number">{sizes(CacheKey(**run["key"]))}</span> '
-        f"<small>{escape(model_name(run['model']))}</small>",
-        f'<span class="number">{quantities.seconds(timing["total_s"])}</span>',
-        f'<span class="number">{quantities.seconds_or_dash(run["ttft_s"])}</span>',
+        (h.div(".run-text", dir="auto")[_short_story(run)], _details(run)),
+        (number[sizes(CacheKey(**run["key"]))], with_note("", model_name(run["model"]))),
+        number[quantities.seconds(timing["total_s"])],
+        number[quantities.seconds_or_dash(run["ttft_s"])],
         quantities.rate(run["tokens_per_second"]),
-        _actions(run),
+        h.span(".row-actions")[
+            _action("retry", "Rerun", run),
+            _action("select", "Unpin" if run["pinned"] else "Pin", run),
+            _action("delete", "Delete", run),
+        ],
     )
 
 
-def _actions(run: Record) -> str:
-    number = run["run"]
-    pin = "Unpin" if run["pinned"] else "Pin"
-    named = (("retry", "Rerun"), ("select", pin), ("delete", "Delete"))
-    return (
-        '<span class="row-actions">'
-        + "".join(
-            f'<button type="button" class="row-action" data-act="{act}" data-run="{number}" '
-            f'aria-label="{name} run {number}">{name}</button>'
-            for act, name in named
-        )
-        + "</span>"
-    )
+def _action(act: str, name: str, run: Record) -> h.Element:
+    label = f"{name} run {run['run']}"
+    data = {"data-act": act, "data-run": run["run"]}
+    return h.button(".row-action", data, aria_label=label, type="button")[name]
 
 
-def _details(run: Record) -> str:
+def _details(run: Record) -> h.Element:
     """All other metrics of a run, below its text."""
     is_restored = run["cache"] == CacheOutcome.DISK.value
     called = {PHASE_NAMES[phase]: name for phase, name in RESTORING.items()} if is_restored else {}
-    metrics = "".join(
-        f"<div><dt>{called.get(name, name)}</dt><dd>{reads(run)}</dd></div>"
-        for name, reads in _METRICS.items()
-    )
-    return (
-        f'<details><summary>Details</summary><dl class="run-metrics">{metrics}</dl>'
-        f'<div class="run-whole" dir="auto">{_story(run)}</div></details>'
-    )
+    metrics = [(called.get(name, name), reads(run)) for name, reads in _METRICS.items()]
+    return h.details[
+        h.summary["Details"],
+        figures(metrics, "run-metrics"),
+        h.div(".run-whole", dir="auto")[_story(run)],
+    ]
 
 
-def _story(run: Record) -> str:
+def _story(run: Record) -> h.Node:
     prompt = run["prompt"] + ("" if run["prompt_is_whole"] else "…")
     return _given_and_new(prompt + ("\n→ " if run["is_apart"] else ""), run["text"])
 
 
-def _short_story(run: Record) -> str:
+def _short_story(run: Record) -> h.Node:
     if run["is_apart"]:
         return _given_and_new(
             _short(run["prompt"], _MAX_BEFORE_ANSWER) + " → ", _short(run["text"])
@@ -189,8 +184,8 @@ def _short_story(run: Record) -> str:
     return _given_and_new(_short(run["prompt"]), _short(run["text"]))
 
 
-def _given_and_new(given: str, new: str) -> str:
-    return f'<span class="story-prompt">{escape(given)}</span>{escape(new)}'
+def _given_and_new(given: str, new: str) -> h.Node:
+    return h.span(".story-prompt")[given], new
 
 
 def _short(text: str, most: int = _MAX_CHARACTERS) -> str:
@@ -217,7 +212,7 @@ def _option(name: str) -> Callable[[Record], str]:
     def reads(run: Record) -> str:
         value = run["options"][name]
         if isinstance(value, list | dict):
-            return escape(json.dumps(value, ensure_ascii=False)) if value else "–"
+            return json.dumps(value, ensure_ascii=False) if value else "–"
         return str(value).lower() if isinstance(value, bool | str) else f"{value:g}"
 
     return reads
@@ -232,7 +227,7 @@ def _shape_asked_for(run: Record) -> str:
 
 
 _METRICS: dict[str, Callable[[Record], str]] = {
-    "Model": lambda run: escape(model_name(run["model"])),
+    "Model": lambda run: model_name(run["model"]),
     "Shape": lambda run: sizes(CacheKey(**run["key"])),
     "Shape asked for": _shape_asked_for,
     "End to end": lambda run: quantities.seconds(run["timing"]["total_s"]),
@@ -252,5 +247,5 @@ _METRICS: dict[str, Callable[[Record], str]] = {
         name.replace("_", " ").capitalize(): _option(name) for name in GenerationOptions().to_dict()
     },
     "When": lambda run: datetime.fromtimestamp(run["time"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
-    "Machine": lambda run: escape(run["machine"]),
+    "Machine": lambda run: str(run["machine"]),
 }

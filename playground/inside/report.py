@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+import htpy as h
+
 from playground.ui import charts, quantities, report_parts
 from playground.ui.charts import Bar
-from playground.ui.markup import escape
+from playground.ui.markup import remarks, rendered
 from playground.ui.tables import sheet
 from xla_backend.inspection.hlo import origin
 from xla_backend.inspection.inspection import FunctionInside, Inspection, KernelInside, Sums, sums
@@ -32,43 +34,37 @@ _PARTS = {
 _WAYS = {"eager": "Eager", "graph": "tf.function", "xla": "jit_compile=True"}
 
 
-def empty_report(sentence: str) -> str:
-    """The report before anything was looked into."""
-    return f'<p class="nothing">{sentence}</p>'
-
-
-def report(seen: Inspection, measured: Measurement | None) -> str:
+@rendered
+def report(seen: Inspection, measured: Measurement | None) -> h.Node:
     """Both functions: decode first, because it runs for every token."""
-    decode = _function("Decode, one token", seen.decode, "inside_decode")
-    prefill = _function("Prefill, one prompt", seen.prefill, "inside_prefill")
-    took = quantities.seconds(seen.took_s)
-    return (
-        f'<section class="inside" aria-label="Inside">{decode}'
-        f"{_measured(seen.decode, measured) if measured else ''}"
-        f"{_roofline(seen, measured) if measured else ''}"
-        f"{_graph(seen.decode)}{_largest(seen.decode, measured)}{prefill}"
-        f'<p class="remarks">Looking took {took}, in a process of its own beside the engine: '
-        "nothing was compiled or run for it.</p></section>"
+    took = (
+        f"Looking took {quantities.seconds(seen.took_s)}, in a process of its own beside the "
+        "engine: nothing was compiled or run for it."
     )
+    return h.section(".inside", aria_label="Inside")[
+        _function("Decode, one token", seen.decode, "inside_decode"),
+        measured and [_measured(seen.decode, measured), _roofline(seen, measured)],
+        _graph(seen.decode),
+        _largest(seen.decode, measured),
+        _function("Prefill, one prompt", seen.prefill, "inside_prefill"),
+        remarks(took),
+    ]
 
 
-def _function(name: str, inside: FunctionInside, element: str) -> str:
-    parts = sums(inside.kernels, lambda kernel: kernel.part)
-    return (
-        f'<section id="{element}"><h3>{name}</h3>{_stages(inside)}'
-        + report_parts.figures(
-            [
-                ("FLOPs", amount(inside.flops, "")),
-                ("Read and written", amount(inside.bytes, "B")),
-                ("FLOPs a byte", f"{inside.intensity:.2f}"),
-                ("Machine code", amount(inside.code_bytes, "B")),
-            ]
-        )
-        + _bytes_by_part(parts)
-        + '<dl class="inside-facts">'
-        + "".join(f"<div><dt>{said}</dt><dd>{value}</dd></div>" for said, value in _facts(inside))
-        + "</dl></section>"
-    )
+def _function(name: str, inside: FunctionInside, elem_id: str) -> h.Element:
+    large = [
+        ("FLOPs", amount(inside.flops, "")),
+        ("Read and written", amount(inside.bytes, "B")),
+        ("FLOPs a byte", f"{inside.intensity:.2f}"),
+        ("Machine code", amount(inside.code_bytes, "B")),
+    ]
+    return h.section(f"#{elem_id}")[
+        h.h3[name],
+        _stages(inside),
+        report_parts.figures(large),
+        _bytes_by_part(sums(inside.kernels, lambda kernel: kernel.part)),
+        report_parts.figures(_facts(inside), "inside-facts"),
+    ]
 
 
 def _facts(inside: FunctionInside) -> list[tuple[str, str]]:
@@ -83,7 +79,7 @@ def _facts(inside: FunctionInside) -> list[tuple[str, str]]:
     ]
 
 
-def _stages(inside: FunctionInside) -> str:
+def _stages(inside: FunctionInside) -> h.Element:
     """Operations become instructions become kernels, on one scale."""
     rows = [
         ("Traced operations", inside.operations, "miss"),
@@ -97,18 +93,17 @@ def _stages(inside: FunctionInside) -> str:
     )
 
 
-def _bytes_by_part(parts: dict[str, Sums]) -> str:
+def _bytes_by_part(parts: dict[str, Sums]) -> h.Element:
     rows = sorted(parts.items(), key=lambda one: -one[1].bytes)
     bars = [Bar(_PARTS[part], found.bytes, "disk") for part, found in rows if found.bytes]
     longest = max(bar.value for bar in bars)
-    return (
-        '<figure class="inside-parts"><figcaption>Bytes by part of the model</figcaption>'
-        + charts.bars(bars, longest, lambda value: amount(value, "B"))
-        + "</figure>"
-    )
+    return h.figure(".inside-parts")[
+        h.figcaption["Bytes by part of the model"],
+        charts.bars(bars, longest, lambda value: amount(value, "B")),
+    ]
 
 
-def _measured(decode: FunctionInside, measured: Measurement) -> str:
+def _measured(decode: FunctionInside, measured: Measurement) -> h.Element:
     seconds: dict[str, float] = {}
     for kernel in decode.kernels:
         took_s = measured.kernel_s.get(kernel.name, 0.0)
@@ -119,30 +114,30 @@ def _measured(decode: FunctionInside, measured: Measurement) -> str:
         if took_s
     ]
     bars.append(Bar("Between kernels", measured.between_s, "miss"))
-    return (
-        '<section id="inside_measured"><h3>Where the time of a token goes</h3>'
-        + report_parts.figures(
-            [
-                ("A token", quantities.fine_seconds(measured.token_s)),
-                ("In kernels", quantities.fine_seconds(measured.kernels_s)),
-                ("Times the limit", quantities.times(measured.distance(decode))),
-            ]
-        )
-        + charts.bars(bars, max(max(bar.value for bar in bars), 1e-9), quantities.fine_seconds)
-        + f'<p class="remarks">Each kernel: the median of a token’s runs, from XLA’s own profiler, '
-        f"which makes a token {max(0, measured.overhead):.0%} longer. The token itself was timed "
-        f"without it. Programs that wanted a core meanwhile: {measured.load:.1f}.</p>"
-        + _ways(measured)
-        + "</section>"
-    )
+    large = [
+        ("A token", quantities.fine_seconds(measured.token_s)),
+        ("In kernels", quantities.fine_seconds(measured.kernels_s)),
+        ("Times the limit", quantities.times(measured.distance(decode))),
+    ]
+    return h.section("#inside_measured")[
+        h.h3["Where the time of a token goes"],
+        report_parts.figures(large),
+        charts.bars(bars, max(max(bar.value for bar in bars), 1e-9), quantities.fine_seconds),
+        remarks(
+            "Each kernel: the median of a token’s runs, from XLA’s own profiler, which makes a "
+            f"token {max(0, measured.overhead):.0%} longer. The token itself was timed without it. "
+            f"Programs that wanted a core meanwhile: {measured.load:.1f}."
+        ),
+        _ways(measured),
+    ]
 
 
-def _ways(measured: Measurement) -> str:
+def _ways(measured: Measurement) -> h.Node:
     if not measured.ways:
-        return ""
+        return None
     rows = [
         (
-            f'<span translate="no">{_WAYS[way]}</span>',
+            h.span(translate="no")[_WAYS[way]],
             f"{layer.kernels:,}",
             amount(layer.bytes, "B"),
             quantities.fine_seconds(layer.seconds),
@@ -152,7 +147,7 @@ def _ways(measured: Measurement) -> str:
     return sheet(("One layer", "Kernels", "Bytes", "A call"), rows, elem_id="inside_ways")
 
 
-def _roofline(seen: Inspection, measured: Measurement) -> str:
+def _roofline(seen: Inspection, measured: Measurement) -> h.Element:
     """Both axes logarithmic: FLOPs a byte to the right, FLOPs a second upwards."""
     limits = measured.limits
     dots = [
@@ -181,35 +176,29 @@ def _roofline(seen: Inspection, measured: Measurement) -> str:
         f"{100 * left(x):.2f},{100 - 100 * bottom(y or x * limits.read_bytes_s):.2f}"
         for x, y in corners
     )
-    grid = "".join(
-        f'<span class="grid" style="bottom:{bottom(y):.1%}"><b>{amount(y, "")}/s</b></span>'
-        for y in ys
-    )
-    marks = "".join(
-        f'<i class="inside-dot" title="{escape(title)}" '
-        f'style="left:{left(x):.2%};bottom:{bottom(y):.2%}"></i>'
+    marks = [
+        h.i(".inside-dot", title=title, style=f"left:{left(x):.2%};bottom:{bottom(y):.2%}")
         for x, y, title in dots
-    )
-    marks += (
-        f'<i class="inside-dot whole" style="left:{left(whole[0]):.2%};'
-        f'bottom:{bottom(whole[1]):.2%}"></i>'
-    )
-    axis = "".join(f"<span>{x:g}</span>" for x in xs)
+    ]
+    x, y = whole
+    marks.append(h.i(".inside-dot.whole", style=f"left:{left(x):.2%};bottom:{bottom(y):.2%}"))
     summary = (
-        f"A token does {whole[0]:.2f} FLOPs a byte and reaches {amount(whole[1], 'FLOP')}/s; "
-        f"memory gives {amount(limits.read_bytes_s, 'B')}/s, the processor "
-        f"{amount(limits.flops_s, 'FLOP')}/s."
+        f"A token does {x:.2f} FLOPs a byte and reaches {amount(y, 'FLOP')}/s; memory gives "
+        f"{amount(limits.read_bytes_s, 'B')}/s, the processor {amount(limits.flops_s, 'FLOP')}/s."
     )
-    return (
-        '<figure class="chart" id="inside_roofline"><figcaption>Roofline: FLOPs a second over '
-        "FLOPs a byte</figcaption>"
-        f'<div class="plot" role="img" aria-label="{escape(summary)}">{grid}'
-        '<svg viewBox="0 0 100 100" preserveAspectRatio="none" aria-hidden="true">'
-        f'<polyline points="{roof}"/></svg><div class="marks" translate="no">{marks}</div></div>'
-        f'<div class="inside-axis" aria-hidden="true">{axis}</div>'
-        f'<p class="remarks">{summary}</p>'
-        f'<p class="remarks">{_verdict(decode, measured)}</p></figure>'
-    )
+    return h.figure("#inside_roofline.chart")[
+        h.figcaption["Roofline: FLOPs a second over FLOPs a byte"],
+        h.div(".plot", role="img", aria_label=summary)[
+            charts.grid((bottom(y), f"{amount(y, '')}/s") for y in ys),
+            h.svg(viewBox="0 0 100 100", preserveAspectRatio="none", aria_hidden="true")[
+                h.polyline(points=roof)
+            ],
+            h.div(".marks", translate="no")[marks],
+        ],
+        h.div(".inside-axis", aria_hidden="true")[(h.span[f"{x:g}"] for x in xs)],
+        remarks(summary),
+        remarks(_verdict(decode, measured)),
+    ]
 
 
 def _verdict(decode: FunctionInside, measured: Measurement) -> str:
@@ -220,68 +209,65 @@ def _verdict(decode: FunctionInside, measured: Measurement) -> str:
     return f"The processor is the limit: a token takes {shortest} at least."
 
 
-def _graph(inside: FunctionInside) -> str:
+def _graph(inside: FunctionInside) -> h.Element:
     """Layers as boxes, in the order in which a token passes them; each opens to its kernels."""
     layers = sums(inside.kernels, lambda kernel: kernel.layer)
     numbered = sorted(number for number in layers if number is not None)
     first = [k for k in inside.kernels if k.layer is None and k.part == origin.EMBEDDING]
     last = [k for k in inside.kernels if k.layer is None and k.part != origin.EMBEDDING]
-    boxes = [_box("Embedding", first)] if first else []
-    boxes += [
+    boxes = [
         _box(f"Layer {number}", [k for k in inside.kernels if k.layer == number])
         for number in numbered
     ]
-    boxes += [_box("Head and token choice", last)] if last else []
-    return (
-        '<section id="inside_graph"><h3>The way of a token</h3>'
-        '<p class="caption">From top to bottom. Open a box for its parts, and those for their '
-        f'kernels.</p><div class="inside-graph">{"".join(boxes)}</div></section>'
-    )
+    return h.section("#inside_graph")[
+        h.h3["The way of a token"],
+        h.p(".caption")[
+            "From top to bottom. Open a box for its parts, and those for their kernels."
+        ],
+        h.div(".inside-graph")[
+            first and _box("Embedding", first), boxes, last and _box("Head and token choice", last)
+        ],
+    ]
 
 
-def _box(name: str, kernels: Sequence[KernelInside]) -> str:
-    parts = "".join(
-        f"<details><summary><span>{_PARTS[part]}</span>"
-        f"<small>{_short(of_part)}</small></summary>{_kernel_list(of_part)}</details>"
+def _box(name: str, kernels: Sequence[KernelInside]) -> h.Element:
+    parts = [
+        h.details[_summary(_PARTS[part], of_part), _kernel_list(of_part)]
         for part in dict.fromkeys(kernel.part for kernel in kernels)
         if (of_part := [kernel for kernel in kernels if kernel.part == part])
-    )
-    return (
-        f'<details class="inside-box"><summary><span>{name}</span>'
-        f"<small>{_short(kernels)}</small></summary>{parts}</details>"
-    )
+    ]
+    return h.details(".inside-box")[_summary(name, kernels), parts]
 
 
-def _short(kernels: Sequence[KernelInside]) -> str:
+def _summary(name: str, kernels: Sequence[KernelInside]) -> h.Element:
     moved = amount(sum(kernel.bytes for kernel in kernels), "B")
-    return f"{quantities.count(len(kernels), 'kernel')} · {moved}"
+    number = quantities.count(len(kernels), "kernel")
+    return h.summary[h.span[name], h.small[f"{number} · {moved}"]]
 
 
-def _kernel_list(kernels: Iterable[KernelInside]) -> str:
-    rows = "".join(
-        f"<li><b>{escape(kernel.name)}</b> <span>{amount(kernel.bytes, 'B')}</span>"
-        f"<small>{escape(kernel.source)}</small></li>"
-        for kernel in kernels
-    )
-    return f'<ul class="inside-kernels" translate="no">{rows}</ul>'
+def _kernel_list(kernels: Iterable[KernelInside]) -> h.Element:
+    rows = [
+        h.li[h.b[each.name], " ", h.span[amount(each.bytes, "B")], h.small[each.source]]
+        for each in kernels
+    ]
+    return h.ul(".inside-kernels", translate="no")[rows]
 
 
-def _largest(inside: FunctionInside, measured: Measurement | None) -> str:
+def _largest(inside: FunctionInside, measured: Measurement | None) -> h.Element:
     took = measured.kernel_s if measured else {}
     order = sorted(inside.kernels, key=lambda one: (-took.get(one.name, 0.0), -one.bytes))[:LISTED]
     names = ("Kernel", "Layer", "FLOPs", "Bytes", "Time", "Line of Python")
+    signature = h.span(".signature", translate="no")
     rows = [
         (
-            f'<span class="signature" translate="no">{escape(kernel.name)}</span>',
+            signature[kernel.name],
             "–" if kernel.layer is None else str(kernel.layer),
             amount(kernel.flops, ""),
             amount(kernel.bytes, "B"),
             quantities.fine_seconds(took[kernel.name]) if kernel.name in took else "–",
-            f'<span class="signature" translate="no">{escape(kernel.source)}</span>',
+            signature[kernel.source],
         )
         for kernel in order
     ]
-    return (
-        '<section id="inside_largest"><h3>The largest kernels of a token</h3>'
-        f"{sheet(names, rows)}</section>"
-    )
+    title = h.h3["The largest kernels of a token"]
+    return h.section("#inside_largest")[title, sheet(names, rows)]

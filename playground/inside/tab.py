@@ -26,6 +26,7 @@ from playground.ui.components import (
     model_dropdown,
     notice,
 )
+from playground.ui.markup import nothing
 from xla_backend import BackendError, InvalidRequest
 
 if TYPE_CHECKING:
@@ -49,9 +50,7 @@ class InsideTab:
         with gr.Column(elem_classes="card"):
             self._build_choice()
         with gr.Column(elem_classes="card"):
-            self.report = html(
-                report.empty_report(_NOTHING if page.inspector else NO_STORE), "inside_report"
-            )
+            self.report = html(nothing(_NOTHING if page.inspector else NO_STORE), "inside_report")
         self._connect()
 
     def _build_choice(self) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+import htpy as h
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from playground.inside.functions import NO_STORE, key_of, word_of
-from playground.ui.markup import escape
+from playground.ui.markup import rendered
 from xla_backend import BackendError, CacheKey, InvalidRequest
 from xla_backend.inspection.inspector import TEXTS
 
@@ -45,10 +46,10 @@ def texts_route(page: PageContext) -> Route:
     return Route(PATH, answer)
 
 
-def links(model: str, key: CacheKey) -> str:
-    """The files to download, as HTML."""
-    said = ""
-    for name in TEXTS:
-        query = escape(urlencode({"model": model, "key": word_of(key), "file": name}))
-        said += f'<li><a href="{PATH.lstrip("/")}?{query}" download="{name}">{name}</a></li>'
-    return f'<ul class="inside-files" translate="no">{said}</ul>'
+@rendered
+def links(model: str, key: CacheKey) -> h.Node:
+    """The files to download."""
+    address = f"{PATH.lstrip('/')}?{urlencode({'model': model, 'key': word_of(key)})}"
+    return h.ul(".inside-files", translate="no")[
+        (h.li[h.a(href=f"{address}&file={name}", download=name)[name]] for name in TEXTS)
+    ]

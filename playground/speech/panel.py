@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
+import htpy as h
+
 from playground.speech.word_differences import word_pairs
 from playground.ui import quantities, report_parts
-from playground.ui.markup import escape
+from playground.ui.markup import caret, nothing, remarks, rendered
 from playground.ui.outcomes import MEANING, badge
 from playground.ui.tables import sheet
 from xla_backend import CacheOutcome, Prediction, Timing, TranscribedWindow, Transcription
@@ -54,75 +56,82 @@ class Heard:
     other_s: float = 0.0
 
 
-def transcript(text: str, writing: bool = False) -> str:
+@rendered
+def transcript(text: str, writing: bool = False) -> h.Node:
     """The transcript so far, in a box that stays scrolled to its end."""
-    caret = '<span class="caret" aria-hidden="true"></span>' if writing else ""
-    return _box(f'<span class="story-new">{escape(text)}</span>{caret}', writing)
+    return _box([h.span(".story-new")[text], caret(writing)], writing)
 
 
-def empty_transcript() -> str:
+@rendered
+def empty_transcript() -> h.Node:
     """The box before the first run."""
-    return _box('<span class="story-prompt">The transcript appears here, window by window.</span>')
+    return _box(h.span(".story-prompt")["The transcript appears here, window by window."])
 
 
-def heard_transcript(heard: Heard) -> str:
+@rendered
+def heard_transcript(heard: Heard) -> h.Node:
     """The final transcript, beside what was said if that is known."""
     # Nobody knows how much of the recording a stopped run had heard.
     if heard.said is None or heard.result.finish == "stopped":
         text = heard.result.text
         if not text:
-            return _box('<span class="story-prompt">The model heard no words.</span>')
+            return _box(h.span(".story-prompt")["The model heard no words."])
         return transcript(text)
     pairs = word_pairs(heard.said, heard.result.text)
     errors = sum(not pair.is_same for pair in pairs)
     words = sum(pair.said is not None for pair in pairs)
-    ours = " ".join(_marked(p.heard, p.is_same, "ins") for p in pairs if p.heard is not None)
-    theirs = " ".join(_marked(p.said, p.is_same, "del") for p in pairs if p.said is not None)
+    ours = [_marked(p.heard, p.is_same, h.ins) for p in pairs if p.heard is not None]
+    theirs = [_marked(p.said, p.is_same, h.del_) for p in pairs if p.said is not None]
+    verdict = h.span(".truth-right")[f"all {words} words right"]
     if errors:
-        verdict = (
-            f'<span class="truth-errors">{quantities.count(errors, "word error")} in {words} words'
-            f" ({errors / words:.0%})</span>"
-        )
-    else:
-        verdict = f'<span class="truth-right">all {words} words right</span>'
-    return _box(f'<span class="story-new">{ours}</span>') + (
-        '<div class="truth" role="group" aria-label="What is really said">'
-        f'<p class="truth-head"><strong>Really said:</strong> {verdict}</p>'
-        f'<p class="truth-text" tabindex="0">{theirs}</p></div>'
-    )
+        counted = f"{quantities.count(errors, 'word error')} in {words} words"
+        verdict = h.span(".truth-errors")[f"{counted} ({errors / words:.0%})"]
+    return _box(h.span(".story-new")[ours]), h.div(
+        ".truth", role="group", aria_label="What is really said"
+    )[
+        h.p(".truth-head")[h.strong["Really said:"], " ", verdict],
+        h.p(".truth-text", tabindex="0")[theirs],
+    ]
 
 
-def _marked(word: str | None, is_same: bool, tag: str) -> str:
-    return escape(word) if is_same else f"<{tag}>{escape(word)}</{tag}>"
+def _marked(word: str, is_same: bool, tag: h.Element) -> h.Node:
+    return word if is_same else tag[word], " "
 
 
-def _box(content: str, busy: bool = False) -> str:
-    return (
-        '<div class="story heard" tabindex="0" role="region" aria-label="Transcript"'
-        f' aria-busy="{str(busy).lower()}"><div class="story-text" dir="auto">{content}</div></div>'
-    )
+def _box(content: h.Node, busy: bool = False) -> h.Element:
+    return report_parts.text_box("Transcript", content, busy, "story heard")
 
 
-def empty_speech_report() -> str:
+@rendered
+def empty_speech_report() -> h.Node:
     """The report before the first run: an outline of what a run will show, without numbers."""
     return report_parts.frame(
-        "",
+        None,
         "Press Transcribe: at most the first window has to be compiled, all others only run.",
-        '<div class="explain">'
-        "<p>A speech model hears a <strong>window</strong> of fixed length. A shorter recording is "
-        "filled up with silence, a longer one is cut where it is quietest. So all recordings have "
-        "one shape, and one compiled function serves them all.</p>"
-        + report_parts.drawing()
-        + '<p class="caption">Only the very first window pays.</p></div>',
+        h.div(".explain")[
+            h.p[
+                "A speech model hears a ",
+                h.strong["window"],
+                " of fixed length. A shorter recording is filled up with silence, a longer one is "
+                "cut where it is quietest. So all recordings have one shape, and one compiled "
+                "function serves them all.",
+            ],
+            report_parts.drawing(),
+            h.p(".caption")["Only the very first window pays."],
+        ],
     )
 
 
-def waiting_speech_report(prediction: Prediction | None, ahead: int, clicked_s: float = 0.0) -> str:
+@rendered
+def waiting_speech_report(
+    prediction: Prediction | None, ahead: int, clicked_s: float = 0.0
+) -> h.Node:
     """The report while the recording waits, or its windows run."""
     return report_parts.waiting(prediction, ahead, clicked_s)
 
 
-def speech_report(heard: Heard) -> str:
+@rendered
+def speech_report(heard: Heard) -> h.Node:
     """Verdict, figures, phases and windows of a finished run."""
     result = heard.result
     windows = [window for window in result.windows if window.cache is not None]
@@ -135,19 +144,19 @@ def speech_report(heard: Heard) -> str:
     return report_parts.frame(
         badge(result.cache),
         MEANING[result.cache],
-        report_parts.figures(figures)
-        + _real_time(result)
-        + report_parts.against_first_call(
+        report_parts.figures(figures),
+        _real_time(result),
+        report_parts.against_first_call(
             result.timing,
             result.cache,
             result.first_call,
             result.speedup,
             ("First window", "A window now"),
             mean_s,
-        )
-        + report_parts.phases(result.timing, result.cache, _PHASE_NAMES, _PHASE_HINTS)
-        + _remarks(heard)
-        + report_parts.waited(result.timing),
+        ),
+        report_parts.phases(result.timing, result.cache, _PHASE_NAMES, _PHASE_HINTS),
+        _remarks(heard),
+        report_parts.waited(result.timing),
     )
 
 
@@ -163,32 +172,33 @@ def _worked_s(timing: Timing) -> float:
     return timing.total_s - timing.queue_s
 
 
-def _real_time(result: Transcription) -> str:
+def _real_time(result: Transcription) -> h.Element:
     speed = times_real_time(result)
     if speed >= 1:
         return report_parts.faster(f"{quantities.times(speed)} faster", "than real time")
     return report_parts.faster(f"{quantities.times(1 / speed)} slower", "than real time, this once")
 
 
-def window_table(windows: Sequence[TranscribedWindow]) -> str:
+@rendered
+def window_table(windows: Sequence[TranscribedWindow]) -> h.Node:
     """The windows of a long recording, or a placeholder."""
     if len(windows) < 2:
-        return (
-            '<p class="nothing">The windows of a longer recording appear here, each with its text '
-            "and what it took. All of them run on one compiled function.</p>"
+        return nothing(
+            "The windows of a longer recording appear here, each with its text and what it took. "
+            "All of them run on one compiled function."
         )
     return sheet(_HEADINGS, map(_row, count(1), windows), "sheet windows")
 
 
-def _row(number: int, window: TranscribedWindow) -> tuple[str, ...]:
-    silent = window.cache is None
+def _row(number: int, window: TranscribedWindow) -> tuple[h.Node, ...]:
+    without_text = "silence, not run" if window.cache is None else "no words"
     return (
         str(number),
-        f'<span class="number">{_clock(window.start_s)} – {_clock(window.end_s)}</span>',
-        escape(window.text) or f"<small>{'silence, not run' if silent else 'no words'}</small>",
+        h.span(".number")[f"{_clock(window.start_s)} – {_clock(window.end_s)}"],
+        window.text or h.small[without_text],
         "–" if window.cache is None else badge(window.cache),
         # Without the queue: that belongs to the whole recording and is among its phases.
-        f'<span class="number">{quantities.seconds(_worked_s(window.timing))}</span>',
+        h.span(".number")[quantities.seconds(_worked_s(window.timing))],
     )
 
 
@@ -197,26 +207,26 @@ def _clock(value: float) -> str:
     return f"{int(minutes)}:{rest:04.1f}"
 
 
-def _remarks(heard: Heard) -> str:
+def _remarks(heard: Heard) -> h.Element:
     """Footnotes: how the run ended, and what the total leaves out."""
     result = heard.result
-    remarks = []
+    said = []
     if result.finish == "stopped":
-        remarks.append("You stopped it; what was heard until then is kept.")
+        said.append("You stopped it; what was heard until then is kept.")
     if result.finish == "length":
-        remarks.append("A window reached its new tokens before its text had ended.")
+        said.append("A window reached its new tokens before its text had ended.")
     silent = sum(window.cache is None for window in result.windows)
     if silent:
-        remarks.append(f"{quantities.count(silent, 'window')} without any sound was not run.")
+        said.append(f"{quantities.count(silent, 'window')} without any sound was not run.")
     if result.language is not None:
-        remarks.append(f"Language: {escape(result.language)}.")
+        said.append(f"Language: {result.language}.")
     beams = quantities.count(result.key.num_beams, "beam")
-    remarks.append(
+    said.append(
         f"The compiled shape: {result.key.padded_length} frames of sound, {beams}, "
         f"{result.key.max_new_tokens} new slots."
     )
     if result.cache is CacheOutcome.REUSED:
-        remarks.append(f"The request alone would have needed {escape(result.requested_key)}.")
-    text = " ".join(remarks) + report_parts.rounded(result.rounded_bits)
+        said.append(f"The request alone would have needed {result.requested_key}.")
+    text = " ".join(said) + report_parts.rounded(result.rounded_bits)
     text += report_parts.not_in_total(result.load_s, heard.other_s)
-    return f'<p class="remarks">{text}</p>'
+    return remarks(text)
