@@ -25,7 +25,7 @@ from playground.compare.runs import (
 )
 from playground.compare.variants_report import variants_report
 from playground.context.measuring import check_answerable, registry_of
-from playground.generate.examples import EXAMPLES
+from playground.tabs.generate.examples import EXAMPLES
 from playground.ui.components import (
     FOLLOWING,
     LATEST,

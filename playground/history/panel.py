@@ -16,7 +16,7 @@ import gradio as gr
 
 from playground.history import records, records_file
 from playground.history.records import Record
-from playground.history.table import SCRIPT, history_table, side_by_side, timeline
+from playground.history.report import SCRIPT, history_table, side_by_side, timeline
 from playground.ui import quantities
 from playground.ui.components import (
     FOLLOWING,

@@ -1,7 +1,7 @@
 """The pieces that every report is made of: frame, figures, comparison, phases and slots.
 
 Knows how measured times and compiled shapes are drawn. Must not know whose result it is: a text's
-is `generate.result_panel`'s, a recording's `speech.panel`'s.
+is `tabs.generate.report`'s, a recording's `tabs.speech.report`'s.
 """
 
 from __future__ import annotations
