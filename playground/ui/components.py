@@ -64,6 +64,8 @@ SAVE = """(made) => {
 }"""
 
 
+Updates = dict[gr.blocks.Block, Any]
+"""What an event makes of components."""
 Control = TypeVar("Control", bound=gr.components.Component)
 Field = (
     gr.Audio

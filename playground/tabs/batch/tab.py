@@ -17,24 +17,13 @@ from playground.tabs.batch.crowd_card import CrowdCard
 from playground.tabs.batch.prompts import prompts_in, text_of_file
 from playground.tabs.batch.runs import Batch, checked
 from playground.tabs.generate.examples import examples_for
-from playground.ui.components import (
-    FOLLOWING,
-    QUIET,
-    Field,
-    empty_on_change,
-    heading,
-    html,
-    model_dropdown,
-    notice,
-    say_stopping,
-)
+from playground.ui import components as ui
 from playground.ui.option_controls import OptionControls, labelled, options_from, with_seed
 from xla_backend import BackendError, InvalidRequest
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
-Updates = dict[gr.components.Component, Any]
 _EXAMPLE = """Once upon a time
 One day a small rabbit
 The old bear went to the river
@@ -54,9 +43,9 @@ class BatchTab:
             with gr.Column(elem_classes="card"):
                 self._build_request()
             with gr.Column(elem_classes="card"):
-                heading("Results", "Shape is prompt or input slots · beams · new slots.")
-                self.report = html(report.empty(), "batch_report")
-                self.files = html("", "batch_files")
+                ui.heading("Results", "Shape is prompt or input slots · beams · new slots.")
+                self.report = ui.html(report.empty(), "batch_report")
+                self.files = ui.html("", "batch_files")
         with gr.Column(elem_classes="card"):
             CrowdCard(page, self.prompts)
         self.batch = gr.State(None)
@@ -67,9 +56,9 @@ class BatchTab:
     # ---- what is on the tab
 
     def _build_request(self) -> None:
-        heading("Many prompts", "One on each line, or CSV with a column “prompt”; 50 at most.")
+        ui.heading("Many prompts", "One on each line, or CSV with a column “prompt”; 50 at most.")
         models = self._page.models_that_continue_first()
-        self.model = model_dropdown(models, "batch_model")
+        self.model = ui.model_dropdown(models, "batch_model")
         self.prompts = gr.Textbox(
             value=_EXAMPLE, label="Prompts", lines=8, max_lines=14, elem_id="batch_prompts"
         )
@@ -83,7 +72,7 @@ class BatchTab:
         with gr.Row(elem_classes="actions"):
             self.run = gr.Button("Run all", variant="primary", elem_id="batch_run")
             self.stop = gr.Button("Stop", interactive=False, elem_id="stop_batch")
-        self.notice = html("", "batch_notice")
+        self.notice = ui.html("", "batch_notice")
         first = models[0] if models else None
         self.controls = OptionControls(
             self._page.limits.within(examples_for(first)[0].options),
@@ -99,11 +88,11 @@ class BatchTab:
     # ---- what happens
 
     def _connect(self) -> None:
-        request: list[Field] = [self.model, self.prompts, self.exact_key, *self.controls.inputs]
+        request: list[ui.Field] = [self.model, self.prompts, self.exact_key, *self.controls.inputs]
         changes = [component.change for component in request]
-        empty_on_change(self.notice, changes)
+        ui.empty_on_change(self.notice, changes)
         self.controls.connect()
-        self.upload.upload(self._read, self.upload, [self.prompts, self.notice], **QUIET)
+        self.upload.upload(self._read, self.upload, [self.prompts, self.notice], **ui.QUIET)
         self.run.click(
             self._begin,
             [self.turn, self.controls.hold, *request],
@@ -111,25 +100,25 @@ class BatchTab:
                 *(self.notice, self.report, self.files, self.batch, self.turn),
                 *(self.run, self.stop, self.controls.seed),
             ],
-            **QUIET,
+            **ui.QUIET,
         )
         self.turn.change(
             self._take_turn,
             [self.turn, self.batch],
             [self.report, self.files, self.turn, self.run, self.stop, self._page.status],
-            **FOLLOWING,
+            **ui.FOLLOWING,
             **self._page.beside_others,
         )
-        say_stopping(self.stop)
-        self.stop.click(self._stop, self.batch, None, **QUIET)
+        ui.say_stopping(self.stop)
+        self.stop.click(self._stop, self.batch, None, **ui.QUIET)
 
-    def _read(self, path: str) -> Updates:
+    def _read(self, path: str) -> ui.Updates:
         """Puts a file's text into the field, where the visitor can check it."""
         file = Path(path)
         try:
             return {self.prompts: text_of_file(file.name, file.read_bytes()), self.notice: ""}
         except InvalidRequest as error:
-            return {self.notice: notice(str(error))}
+            return {self.notice: ui.notice(str(error))}
         finally:
             file.unlink(missing_ok=True)
 
@@ -141,7 +130,7 @@ class BatchTab:
         prompts: str,
         exact_key: bool,
         *values: Any,
-    ) -> Updates:
+    ) -> ui.Updates:
         """Checks all prompts first, so that no mistake is found halfway."""
         try:
             self._page.line.check_room()
@@ -150,7 +139,7 @@ class BatchTab:
             batch = checked(self._page, model, found, options, exact_key)
             batch.skipped = without_prompt
         except BackendError as error:
-            return {self.notice: notice(labelled(str(error)))}
+            return {self.notice: ui.notice(labelled(str(error)))}
         return {
             self.notice: "",
             self.report: report.report(batch),
@@ -162,14 +151,14 @@ class BatchTab:
             self.controls.seed: options.seed,
         }
 
-    def _take_turn(self, turn: float, batch: Batch | None) -> Iterator[Updates]:
+    def _take_turn(self, turn: float, batch: Batch | None) -> Iterator[ui.Updates]:
         """Runs one prompt, then asks for the next turn behind the requests that came meanwhile."""
         if batch is None:  # The server was restarted meanwhile.
             yield {self.run: gr.update(value="Run all", interactive=True)}
             return
         for _ in batch.turn(self._page):
             yield {self.report: report.report(batch)}
-        updates: Updates = {self.report: report.report(batch)}
+        updates: ui.Updates = {self.report: report.report(batch)}
         if batch.is_over:
             updates[self.files] = report.files(batch)
             updates[self.run] = gr.update(value="Run all", interactive=True)

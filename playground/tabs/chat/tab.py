@@ -20,20 +20,7 @@ from playground.tabs.chat.runs import ChatRun
 from playground.tabs.chat.shelf import BUSY, Shelf
 from playground.tabs.generate import permalink
 from playground.tabs.generate.examples import INSTRUCT_DEFAULTS
-from playground.ui.components import (
-    FOLLOWING,
-    LATEST,
-    QUIET,
-    Field,
-    empty_on_change,
-    html,
-    model_description,
-    model_dropdown,
-    notice,
-    say_stopping,
-    small_button,
-    system_prompt,
-)
+from playground.ui import components as ui
 from playground.ui.families import CHATTING
 from playground.ui.markup import clean
 from playground.ui.option_controls import (
@@ -65,8 +52,6 @@ _COPY_LINK = f"""(opened, text, model, system, ...options) => {{
   return ({permalink.copy_script(ADDRESS)})(model, first, system, null, null, ...options, null);
 }}"""
 
-Updates = dict[gr.blocks.Block, Any]
-
 
 class ChatTab:
     """Builds the tab inside the current `gr.Tab` and connects it."""
@@ -78,7 +63,7 @@ class ChatTab:
         models = [model for model in page.models() if model.is_instruct]
         self.to_playground: gr.Button | None = None
         if not models:
-            html(
+            ui.html(
                 '<div class="card"><p class="nothing">This page offers no model with a chat '
                 "template.</p></div>"
             )
@@ -110,7 +95,7 @@ class ChatTab:
     # ---- what is on the tab
 
     def _build_chat(self) -> None:
-        self.strip = html("", "chat_strip")
+        self.strip = ui.html("", "chat_strip")
         self.chatbot = gr.Chatbot(
             elem_id="chat",
             show_label=False,
@@ -127,7 +112,7 @@ class ChatTab:
             "computed again.",
             examples=[{"display_text": name, "text": text} for name, text in EXAMPLES],
         )
-        self.notice = html("", "chat_notice")
+        self.notice = ui.html("", "chat_notice")
         with gr.Row(elem_classes="chat-input"):
             self.text = gr.Textbox(
                 value="",
@@ -145,12 +130,12 @@ class ChatTab:
             self.stop = gr.Button(
                 "Stop", interactive=False, elem_id="chat_stop", scale=0, min_width=80
             )
-        self.prediction = html(no_prediction_line(_EMPTY_LINE), "chat_prediction")
+        self.prediction = ui.html(no_prediction_line(_EMPTY_LINE), "chat_prediction")
 
     def _build_settings(self, models: list[ModelInfo]) -> None:
-        self.link_notice = html("", "chat_link_notice")
-        self.model = model_dropdown(models, "chat_model", is_described=True)
-        self.system = system_prompt("chat_system")
+        self.link_notice = ui.html("", "chat_link_notice")
+        self.model = ui.model_dropdown(models, "chat_model", is_described=True)
+        self.system = ui.system_prompt("chat_system")
         self.without_reuse = gr.Checkbox(
             label="Without reuse",
             info="Recompute every turn, for comparison.",
@@ -163,13 +148,13 @@ class ChatTab:
                 most_new_tokens=self._page.limits.new_tokens,
             )
         with gr.Row(elem_classes="chat-actions"):
-            self.copy_link = small_button("Copy link", "chat_copy_link")
-            self.to_playground = small_button("Open in Playground", "chat_to_playground")
+            self.copy_link = ui.small_button("Copy link", "chat_copy_link")
+            self.to_playground = ui.small_button("Open in Playground", "chat_to_playground")
 
     # ---- what happens
 
     @property
-    def _settings(self) -> list[Field]:
+    def _settings(self) -> list[ui.Field]:
         """Model, system prompt, whether nothing is reused, whether the seed is held, options."""
         return [
             *(self.model, self.system, self.without_reuse, self.controls.hold),
@@ -187,21 +172,21 @@ class ChatTab:
                 *(request.linked_model, request.model, request.prompt, request.system),
                 *(request.is_raw, *request.controls.inputs),
             ],
-            **QUIET,
-        ).then(None, None, None, js="() => turnTo('playground')", **QUIET)
+            **ui.QUIET,
+        ).then(None, None, None, js="() => turnTo('playground')", **ui.QUIET)
 
     def _connect_request(self) -> None:
         changes = [component.change for component in (self.text, *self._settings)]
-        empty_on_change(self.notice, changes)
-        self.text.change(None, self.text, None, js="keepDraft", **QUIET)
-        self.chatbot.example_select(self._take_example, None, self.text, **QUIET)
-        self.model.change(self._describe, self.model, self.model, **QUIET)
+        ui.empty_on_change(self.notice, changes)
+        self.text.change(None, self.text, None, js="keepDraft", **ui.QUIET)
+        self.chatbot.example_select(self._take_example, None, self.text, **ui.QUIET)
+        self.model.change(self._describe, self.model, self.model, **ui.QUIET)
         gr.on(
             [self._page.in_sight["chat"].click, *changes],
             self._predict,
             [self.shelf.opened, self._salt, self.text, *self._settings],
             self.prediction,
-            **LATEST,
+            **ui.LATEST,
         )
         shown = [
             *(self.shelf.opened, self.shelf.name, self.chatbot, self.strip),
@@ -214,7 +199,7 @@ class ChatTab:
             [kept, draft, gr.Checkbox(visible=False), self._salt],
             [*shown, self.text, self.controls.hold, self.link_notice, self._salt],
             js="chatBefore",
-            **QUIET,
+            **ui.QUIET,
         )
         self.shelf.keep_after(restored)
         self.copy_link.click(
@@ -222,7 +207,7 @@ class ChatTab:
             [self.shelf.opened, self.text, self.model, self.system, *self.controls.inputs],
             self.link_notice,
             js=_COPY_LINK,
-            **QUIET,
+            **ui.QUIET,
         )
 
     def _connect_runs(self) -> None:
@@ -231,11 +216,11 @@ class ChatTab:
             *(self.notice, self.text, self.chatbot, self.send, self.stop, self.controls.seed),
             self.link_notice,
         ]
-        keep_sent: dict[str, Any] = {"js": "(...values) => sending(values)", **QUIET}
+        keep_sent: dict[str, Any] = {"js": "(...values) => sending(values)", **ui.QUIET}
         for event in (
             gr.on([self.send.click, self.text.submit], self._send, request, begun, **keep_sent),
-            self.chatbot.retry(self._retry, request, begun, **QUIET),
-            self.chatbot.edit(self._edit, request, begun, **QUIET),
+            self.chatbot.retry(self._retry, request, begun, **ui.QUIET),
+            self.chatbot.edit(self._edit, request, begun, **ui.QUIET),
         ):
             ended = event.then(
                 # Only what changes during the run: Gradio's page looks up every output for each
@@ -243,7 +228,7 @@ class ChatTab:
                 self._run,
                 None,
                 self.chatbot,
-                **FOLLOWING,
+                **ui.FOLLOWING,
                 **self._page.beside_others,
             ).then(
                 self._finish,
@@ -254,7 +239,7 @@ class ChatTab:
                     *(self._page.runs_of_visitor, self._page.status),
                 ],
                 queue=False,
-                **FOLLOWING,
+                **ui.FOLLOWING,
             )
             self.shelf.keep_after(ended)
             # The history shows what this has added.
@@ -263,7 +248,7 @@ class ChatTab:
                 None,
                 None,
                 js="() => document.getElementById('runs_are_new').click()",
-                **QUIET,
+                **ui.QUIET,
             )
         undone = self.chatbot.undo(
             self._undo,
@@ -272,13 +257,13 @@ class ChatTab:
                 *(self.shelf.opened, self.shelf.name, self.chatbot, self.strip),
                 *(self.text, self.notice),
             ],
-            **QUIET,
+            **ui.QUIET,
         )
         self.shelf.keep_after(undone)
-        say_stopping(self.stop)
-        self.stop.click(self._page.stop, None, self.notice, **QUIET)
+        ui.say_stopping(self.stop)
+        self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
 
-    def _show(self, conversation: Conversation) -> Updates:
+    def _show(self, conversation: Conversation) -> ui.Updates:
         return {
             self.shelf.opened: conversation.to_json(),
             self.shelf.name: conversation.name,
@@ -286,7 +271,7 @@ class ChatTab:
             self.strip: report.strip(conversation.turns),
         }
 
-    def _set(self, conversation: Conversation) -> Updates:
+    def _set(self, conversation: Conversation) -> ui.Updates:
         """The controls as a conversation has them; a model that is not offered changes nothing."""
         names = [model.name for model in self._page.models() if model.is_instruct]
         return {
@@ -297,14 +282,17 @@ class ChatTab:
 
     def _restore(
         self, kept: str, draft: str, is_reload: bool, salt: str, request: gr.Request
-    ) -> Updates:
+    ) -> ui.Updates:
         """What a link says, or else the conversation and the draft that this window had."""
         query = {name: str(text) for name, text in dict(request.query_params).items()}
         is_linked = query.get("tab") == ADDRESS and not is_reload
         models = [model.name for model in self._page.models() if model.is_instruct]
         link = permalink.read(query if is_linked else {}, models, self.controls.ranges)
         problem = permalink.problem(link)
-        updates: Updates = {self.link_notice: notice(problem) if problem else "", self._salt: salt}
+        updates: ui.Updates = {
+            self.link_notice: ui.notice(problem),
+            self._salt: salt,
+        }
         if not link.is_empty:
             options = self._page.limits.within(INSTRUCT_DEFAULTS).replace(**link.options)
             linked = Conversation(link.model or models[0], link.system or "", options)
@@ -326,7 +314,7 @@ class ChatTab:
 
     def _describe(self, name: str) -> Any:
         model = self._page.info(name)
-        return gr.update(info=model_description(model)) if model else gr.skip()
+        return gr.update(info=ui.model_description(model)) if model else gr.skip()
 
     def _fill_in(
         self, opened: str, text: str, model: str, system: str, *options: Any
@@ -374,17 +362,17 @@ class ChatTab:
 
     def _send(
         self, request: gr.Request, text: str, opened: str, salt: str, *settings: Any
-    ) -> Updates:
+    ) -> ui.Updates:
         """Checks the question at once, so that mistakes are reported without waiting in line."""
         try:
             before, salt = self._before(opened, salt, *settings)
             return {**self._begin(request, before, text, salt), self.text: ""}
         except BackendError as error:
-            return {self.notice: notice(labelled(str(error)))}
+            return {self.notice: ui.notice(labelled(str(error)))}
 
     def _retry(
         self, request: gr.Request, _: str, opened: str, salt: str, *settings: Any
-    ) -> Updates:
+    ) -> ui.Updates:
         """Asks the last question again."""
         try:
             last, salt = self._before(opened, salt, *settings)
@@ -393,7 +381,7 @@ class ChatTab:
             before = last.before(len(last.turns) - 1)
             return self._begin(request, before, last.turns[-1].question, salt)
         except BackendError as error:
-            return {self.notice: notice(labelled(str(error)))}
+            return {self.notice: ui.notice(labelled(str(error)))}
 
     def _edit(
         self,
@@ -403,7 +391,7 @@ class ChatTab:
         opened: str,
         salt: str,
         *settings: Any,
-    ) -> Updates:
+    ) -> ui.Updates:
         """Asks another question in a turn's place. Where turns followed, they stay: the
         conversation goes on in one of its own."""
         asked = report.as_written(str(event.value))
@@ -418,14 +406,14 @@ class ChatTab:
         except BackendError as error:
             shown = readable(opened)
             return {
-                self.notice: notice(labelled(str(error))),
+                self.notice: ui.notice(labelled(str(error))),
                 self.chatbot: report.messages(shown) if shown else gr.skip(),
                 self.text: text or asked,
             }
 
     def _begin(
         self, request: gr.Request, before: Conversation, question: str, salt: str
-    ) -> Updates:
+    ) -> ui.Updates:
         """Enters the run.
 
         Raises:
@@ -456,35 +444,35 @@ class ChatTab:
                         yield report.messages(run.conversation, report.writing(run.question, text))
         yield gr.skip()  # A generator that yields nothing would empty its outputs.
 
-    def _finish(self, opened: str, text: str, runs: Any, request: gr.Request) -> Updates:
+    def _finish(self, opened: str, text: str, runs: Any, request: gr.Request) -> ui.Updates:
         """Shows the answer and its cost. After an error the question is a draft again."""
         ended = self._page.runs.ended(str(request.session_hash), ChatRun)
         if ended is None:  # The run never started.
             return {self.notice: gr.skip()}
         run, problem = ended
         conversation = run.after()
-        at_rest: Updates = {
+        at_rest: ui.Updates = {
             self.send: gr.update(interactive=True),
             self.stop: gr.update(value="Stop", interactive=False),
-            self.notice: notice(labelled(problem)) if problem else "",
+            self.notice: ui.notice(labelled(problem)),
             self._page.status: self._page.engine_line(),
         }
         if conversation is None:
             before = readable(opened) or run.conversation
             draft = "\n".join(filter(None, (run.question, text)))
-            message = notice(labelled(problem or "Stopped before it began."))
+            message = ui.notice(labelled(problem or "Stopped before it began."))
             return {**at_rest, **self._show(before), self.text: draft, self.notice: message}
         if (shown := run.shown()) is not None:
             at_rest[self._page.runs_of_visitor] = records.add(runs, shown, CHATTING)
         return {**at_rest, **self._show(conversation)}
 
-    def _undo(self, opened: str, text: str, request: gr.Request) -> Updates:
+    def _undo(self, opened: str, text: str, request: gr.Request) -> ui.Updates:
         """Takes the last turn back; its question is a draft again."""
         conversation = readable(opened)
         if conversation is None or not conversation.turns:
             return {self.notice: gr.skip()}
         if self._page.runs.of(str(request.session_hash)) is not None:
-            return {self.notice: notice(BUSY)}
+            return {self.notice: ui.notice(BUSY)}
         *rest, last = conversation.turns
         draft = "\n".join(filter(None, (last.question, text)))
         return {**self._show(conversation.before(len(rest))), self.text: draft, self.notice: ""}

@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from playground.tabs.functions import doctor_report
-from playground.ui.components import (
-    BESIDE_THE_ENGINE,
-    FOLLOWING,
-    QUIET,
-    empty_on_change,
-    heading,
-    html,
-    notice,
-)
+from playground.ui import components as ui
 from xla_backend import BackendError, InvalidRequest
 from xla_backend.retracing.doctor import diagnose
 from xla_backend.retracing.question import GENERATE, WEIGHTED, Argument, Question
@@ -28,7 +20,6 @@ from xla_backend.retracing.question import GENERATE, WEIGHTED, Argument, Questio
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
-Updates = dict[gr.components.Component, Any]
 
 _FILE = "file"
 _NONE, _GIVEN, _TENSOR = 0, 1, 0.0
@@ -75,7 +66,7 @@ class RetraceDoctor:
 
     def __init__(self, page: PageContext) -> None:
         self._page = page
-        heading(
+        ui.heading(
             "What makes tf.function trace again?",
             "Two calls of a fresh function: choose what differs.",
         )
@@ -104,13 +95,13 @@ class RetraceDoctor:
         self.any_rows = gr.Checkbox(
             label="Declare it for any number of rows", elem_id="doctor_any_rows"
         )
-        self.code = html("", "doctor_code")
+        self.code = ui.html("", "doctor_code")
         with gr.Row():
             self.run = gr.Button(
                 "Try", variant="primary", elem_id="doctor_run", scale=0, min_width=200
             )
-        self.notice = html("", "doctor_notice")
-        self.report = html(doctor_report.empty(), "doctor_report")
+        self.notice = ui.html("", "doctor_notice")
+        self.report = ui.html(doctor_report.empty(), "doctor_report")
         self.asked = gr.State(None)
         self._connect()
 
@@ -119,7 +110,7 @@ class RetraceDoctor:
     ) -> list[gr.Radio]:
         with gr.Column(min_width=220):
             which = ("First", "Second")[number - 1]
-            html(f'<h3 class="doctor-call">{which} call</h3>')
+            ui.html(f'<h3 class="doctor-call">{which} call</h3>')
             return [
                 gr.Radio(
                     list(values.items()),
@@ -134,28 +125,28 @@ class RetraceDoctor:
         radios = [radio for calls in self._calls.values() for call in calls for radio in call]
         question: list[Any] = [self.function, self.jit_compile, self.any_rows, self.file, *radios]
         changes = [component.change for component in question]
-        empty_on_change(self.notice, changes)
+        ui.empty_on_change(self.notice, changes)
         gr.on(
             [self._page.in_sight["functions"].click, *changes],
             self._look,
             question,
             self.code,
-            **QUIET,
+            **ui.QUIET,
         )
         self.function.change(
             self._turn,
             self.function,
             [*self._groups.values(), self.file, self.any_rows],
-            **QUIET,
+            **ui.QUIET,
         )
         self.run.click(
-            self._begin, question, [self.notice, self.report, self.run, self.asked], **QUIET
+            self._begin, question, [self.notice, self.report, self.run, self.asked], **ui.QUIET
         ).then(
             self._try,
             self.asked,
             [self.report, self.notice, self.run],
-            **FOLLOWING,
-            **BESIDE_THE_ENGINE,
+            **ui.FOLLOWING,
+            **ui.BESIDE_THE_ENGINE,
         )
 
     def _turn(self, function: str) -> dict[Any, Any]:
@@ -202,12 +193,12 @@ class RetraceDoctor:
             return ""
         return doctor_report.code(question) if question.file is None else ""
 
-    def _begin(self, *values: Any) -> Updates:
+    def _begin(self, *values: Any) -> ui.Updates:
         """Checks the question at once."""
         try:
             question = self._question(*values)
         except BackendError as error:
-            return {self.notice: notice(str(error)), self.asked: None}
+            return {self.notice: ui.notice(str(error)), self.asked: None}
         return {
             self.notice: "",
             self.report: doctor_report.working(question),
@@ -215,7 +206,7 @@ class RetraceDoctor:
             self.asked: question,
         }
 
-    def _try(self, question: Question | None) -> Updates:
+    def _try(self, question: Question | None) -> ui.Updates:
         if question is None:  # `_begin` found a mistake and reported it.
             return {self.report: gr.skip()}
         said = ""
@@ -223,6 +214,6 @@ class RetraceDoctor:
             said = doctor_report.report(diagnose(question))
         return {
             self.report: said or doctor_report.empty(),
-            self.notice: notice(ending.problem) if ending.problem else "",
+            self.notice: ui.notice(ending.problem),
             self.run: gr.update(value="Try", interactive=True),
         }

@@ -6,25 +6,14 @@ function is called or timed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gradio as gr
 
 from playground.tabs.functions import report
 from playground.tabs.functions.code import code
 from playground.tabs.functions.doctor import RetraceDoctor
-from playground.ui.components import (
-    FOLLOWING,
-    LATEST,
-    PAGE_EVENT,
-    QUIET,
-    Field,
-    empty_on_change,
-    heading,
-    html,
-    notice,
-    without_validation,
-)
+from playground.ui import components as ui
 from playground.ui.prediction_line import no_prediction_line
 from xla_backend import BackendError, FunctionComparison, FunctionRequest
 from xla_backend.interface.function_comparison import EXAMPLE_FUNCTIONS, MAX_BATCH_SIZE
@@ -33,8 +22,6 @@ if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
 _FIRST = FunctionRequest("dense", 5)
-
-Updates = dict[gr.components.Component, Any]
 
 
 class FunctionsTab:
@@ -53,7 +40,7 @@ class FunctionsTab:
                     self._build_code()
             with gr.Column(elem_classes="stack"):
                 with gr.Column(elem_classes="card"):
-                    self.report = html(report.empty_report(), "functions_report")
+                    self.report = ui.html(report.empty_report(), "functions_report")
                     self.shown = gr.State(None)
                 with gr.Column(elem_classes="card"):
                     self._build_kept()
@@ -64,14 +51,16 @@ class FunctionsTab:
     # ---- what is on the tab
 
     def _build_request(self) -> None:
-        heading("One function, three ways", "The first example of the XLA guide, and a larger one.")
+        ui.heading(
+            "One function, three ways", "The first example of the XLA guide, and a larger one."
+        )
         self.function = gr.Radio(
             [(example.title, example.name) for example in EXAMPLE_FUNCTIONS.values()],
             value=_FIRST.function,
             label="Function",
             elem_id="functions_function",
         )
-        self.batch_size = without_validation(
+        self.batch_size = ui.without_validation(
             gr.Slider(
                 1,
                 MAX_BATCH_SIZE,
@@ -88,12 +77,12 @@ class FunctionsTab:
             elem_id="functions_pad",
         )
         self.run = gr.Button("Compare", variant="primary", elem_id="functions_run")
-        self.prediction = html(report.prediction(_FIRST, []), "functions_prediction")
-        self.notice = html("", "functions_notice")
+        self.prediction = ui.html(report.prediction(_FIRST, []), "functions_prediction")
+        self.notice = ui.html("", "functions_notice")
         self.asked = gr.State(None)
 
     def _build_code(self) -> None:
-        heading("In your own code", "For the function and batch size that are chosen.")
+        ui.heading("In your own code", "For the function and batch size that are chosen.")
         self.code = gr.Code(
             code(_FIRST),
             language="python",
@@ -106,36 +95,38 @@ class FunctionsTab:
 
     def _build_kept(self) -> None:
         with gr.Row(elem_classes="card-head"):
-            heading("Shapes compiled so far", "What each first call cost. All visitors share them.")
+            ui.heading(
+                "Shapes compiled so far", "What each first call cost. All visitors share them."
+            )
             if self._page.admin:
                 # XLA frees no memory, so strangers could fill it by pressing this.
                 self.afresh = gr.Button(
                     "Start afresh", size="sm", elem_id="functions_afresh", scale=0, min_width=130
                 )
-        self.kept = html(report.kept_table([]), "functions_kept")
-        self.afresh_notice = html("", "functions_afresh_notice")
+        self.kept = ui.html(report.kept_table([]), "functions_kept")
+        self.afresh_notice = ui.html("", "functions_afresh_notice")
         self.sent = gr.State(None)
 
     # ---- what happens
 
     def _connect(self) -> None:
-        request: list[Field] = [self.function, self.batch_size, self.pad]
+        request: list[ui.Field] = [self.function, self.batch_size, self.pad]
         changes = [component.change for component in request]
-        empty_on_change(self.notice, changes)
+        ui.empty_on_change(self.notice, changes)
         gr.on(
             [self._page.in_sight["functions"].click, *changes],
             self._look,
             [*request, self.sent],
             [self.prediction, self.code, self.kept, self.sent],
-            **LATEST,
+            **ui.LATEST,
         )
         self.run.click(
-            self._begin, request, [self.notice, self.report, self.run, self.asked], **QUIET
+            self._begin, request, [self.notice, self.report, self.run, self.asked], **ui.QUIET
         ).then(
             self._run,
             [self.asked, self.shown],
             [self.report, self.shown, self.notice, self.run, self._page.status],
-            **FOLLOWING,
+            **ui.FOLLOWING,
             **self._page.alone,
         )
         if self._page.admin:
@@ -143,11 +134,11 @@ class FunctionsTab:
                 self._start_afresh,
                 None,
                 self.afresh_notice,
-                **PAGE_EVENT,
+                **ui.PAGE_EVENT,
                 **self._page.alone,
             )
 
-    def _look(self, function: str, batch_size: int, pad: bool, sent: int | None) -> Updates:
+    def _look(self, function: str, batch_size: int, pad: bool, sent: int | None) -> ui.Updates:
         """Everything that depends on the choice and the engine; sent only if it changed."""
         kept = self._backend.stored_keys()
         new = hash((function, batch_size, pad, tuple(kept)))
@@ -164,13 +155,13 @@ class FunctionsTab:
             self.sent: new,
         }
 
-    def _begin(self, function: str, batch_size: int, pad: bool) -> Updates:
+    def _begin(self, function: str, batch_size: int, pad: bool) -> ui.Updates:
         """Checks the request at once, so that mistakes are reported without waiting in line."""
         try:
             request = FunctionRequest(function, batch_size, pad)
             self._page.line.check_room()
         except BackendError as error:
-            return {self.notice: notice(str(error)), self.asked: None}
+            return {self.notice: ui.notice(str(error)), self.asked: None}
         expected = report.outcome(request, self._backend.stored_keys())
         return {
             self.notice: "",
@@ -179,7 +170,9 @@ class FunctionsTab:
             self.asked: request,
         }
 
-    def _run(self, request: FunctionRequest | None, before: FunctionComparison | None) -> Updates:
+    def _run(
+        self, request: FunctionRequest | None, before: FunctionComparison | None
+    ) -> ui.Updates:
         """Compares, then shows the cost. After an error the last result stays."""
         if request is None:  # `_begin` found a mistake and reported it.
             return {self.shown: before}
@@ -191,7 +184,7 @@ class FunctionsTab:
         return {
             self.report: report.report(shown) if shown else report.empty_report(),
             self.shown: shown,
-            self.notice: notice(ending.problem) if ending.problem else "",
+            self.notice: ui.notice(ending.problem),
             self.run: gr.update(value="Compare", interactive=True),
             self._page.status: self._page.engine_line(),
         }
@@ -200,5 +193,5 @@ class FunctionsTab:
         try:
             self._backend.clear_functions()
         except BackendError as error:
-            return notice(str(error))
-        return notice("Cleared. The next call of each shape is a first call again.", "calm")
+            return ui.notice(str(error))
+        return ui.notice("Cleared. The next call of each shape is a first call again.", "calm")

@@ -73,7 +73,7 @@ class LinkedRequest:
             of_link = name if name != first else None
             return ["", of_link, False, name, *rest[:4], holds_seed, *rest[4:]]
         problem = permalink.problem(link)
-        message = notice(problem) if problem else ""
+        message = notice(problem)
         if link.is_empty:
             return [message, None, link.run and not problem, *[gr.skip()] * (6 + len(NAMES))]
         name = link.model or first

@@ -30,22 +30,7 @@ from playground.tabs.generate.report import (
 from playground.tabs.generate.token_view import SCRIPT as TOKEN_SCRIPT
 from playground.tabs.generate.token_view import empty_token_view, token_view
 from playground.tabs.generate.view_code import ViewCode
-from playground.ui.components import (
-    FOLLOWING,
-    LATEST,
-    PRESS,
-    QUIET,
-    Field,
-    empty_on_change,
-    heading,
-    html,
-    model_description,
-    model_dropdown,
-    name_buttons,
-    notice,
-    say_stopping,
-    small_button,
-)
+from playground.ui import components as ui
 from playground.ui.families import Family, family_of
 from playground.ui.option_controls import (
     NAMES,
@@ -67,7 +52,6 @@ from xla_backend import BackendError, ModelUnavailable, Prediction, Prompt
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
-Updates = dict[gr.blocks.Block, Any]
 _COPY_TEXT = """() => {
   const written = document.querySelector("#story .story-new");
   return copiedOrNot(written.dataset.text ?? written.textContent);
@@ -118,15 +102,17 @@ class PlaygroundTab:
     def _build_request(self) -> None:
         examples = examples_for(self._first)
         self.link = LinkedRequest(self._page)
-        self.model = model_dropdown(self._page.models(), "model", is_described=True)
+        self.model = ui.model_dropdown(self._page.models(), "model", is_described=True)
         self.prompt = PromptFields(self._first, examples[0].prompt)
         with gr.Row(elem_classes="actions within-reach"):
             self.generate = gr.Button("Generate", variant="primary", elem_id="generate")
             self.stop = gr.Button("Stop", interactive=False, elem_id="stop")
             self.walkthrough.build_button()
-        self.prediction = html(awaited_prediction_line("Counting tokens"), "prediction")
-        self.notice = html("", "notice")
-        self.examples = name_buttons([example.name for example in examples], "Examples", "examples")
+        self.prediction = ui.html(awaited_prediction_line("Counting tokens"), "prediction")
+        self.notice = ui.html("", "notice")
+        self.examples = ui.name_buttons(
+            [example.name for example in examples], "Examples", "examples"
+        )
 
     def _build_result(self) -> None:
         family = family_of(self._first)
@@ -141,23 +127,23 @@ class PlaygroundTab:
             interactive=True,  # Gradio makes a component that is no event's input read-only.
             elem_id="result_view",
         )
-        self.story = html(empty_story(family), "story")
-        self.tokens = html(empty_token_view(family), "tokens", js_on_load=TOKEN_SCRIPT)
+        self.story = ui.html(empty_story(family), "story")
+        self.tokens = ui.html(empty_token_view(family), "tokens", js_on_load=TOKEN_SCRIPT)
         with gr.Row(elem_classes="origin-row"):
-            self.origin = html("", "origin")
-            self.continue_text = small_button("Continue", "continue_text", visible=False)
-            self.copy_text = small_button("Copy text", "copy_text", visible=False)
-        self.download = html("", "download")
-        self.report = html(empty_report(family), "report")
+            self.origin = ui.html("", "origin")
+            self.continue_text = ui.small_button("Continue", "continue_text", visible=False)
+            self.copy_text = ui.small_button("Copy text", "copy_text", visible=False)
+        self.download = ui.html("", "download")
+        self.report = ui.html(empty_report(family), "report")
         self.shown = gr.State(None)
 
     def _build_tables(self) -> None:
         with gr.Column(elem_classes="card"):
-            heading(
+            ui.heading(
                 "Compiled functions",
                 "What the engine holds in memory, for everybody who uses this page.",
             )
-            self.entries = html(cached_functions_table([]), "entries")
+            self.entries = ui.html(cached_functions_table([]), "entries")
             self.entries_sent = gr.State(None)
         with gr.Column(elem_classes="card"):
             self.history = HistoryPanel(self._page)
@@ -165,7 +151,7 @@ class PlaygroundTab:
     # ---- what happens
 
     @property
-    def _request(self) -> list[Field]:
+    def _request(self) -> list[ui.Field]:
         return [self.model, *self.prompt.inputs, self.exact_key, *self.controls.inputs]
 
     @property
@@ -182,7 +168,7 @@ class PlaygroundTab:
         )
 
     def _connect_request(self) -> None:
-        empty_on_change(self.notice, [component.change for component in self._request])
+        ui.empty_on_change(self.notice, [component.change for component in self._request])
         self.model.change(
             self._follow_model,
             [self.model, self.prompt.text, self.shown, self.link.model, *self.controls.inputs],
@@ -197,13 +183,13 @@ class PlaygroundTab:
                 self.report,
                 *self.controls.inputs,
             ],
-            **LATEST,
+            **ui.LATEST,
         )
         self.examples.click(
             self._fill_in,
             [self.examples, self.model],
             [self.prompt.text, *self.controls.inputs],
-            **QUIET,
+            **ui.QUIET,
         )
         gr.on(
             [
@@ -215,7 +201,7 @@ class PlaygroundTab:
             [self.controls.hold, *self._request],
             self.prediction,
             js="(...values) => keepRequest(values)",
-            **LATEST,
+            **ui.LATEST,
         )
 
     def _connect_run(self) -> None:
@@ -226,14 +212,14 @@ class PlaygroundTab:
                 *(self.notice, self.story, self.report, self.generate, self.stop),
                 *(self.walkthrough.button, self.controls.seed),
             ],
-            **QUIET,
+            **ui.QUIET,
         ).then(
             # Only the outputs that change during the run: Gradio's page looks up every output
             # for each chunk of text.
             self._run,
             None,
             [self.story, self.report],
-            **FOLLOWING,
+            **ui.FOLLOWING,
             **self._page.beside_others,
         ).then(
             self._finish,
@@ -256,14 +242,14 @@ class PlaygroundTab:
                 self.stop,
             ],
             queue=False,
-            **FOLLOWING,
+            **ui.FOLLOWING,
         )
-        say_stopping(self.stop)
-        self.stop.click(self._page.stop, None, self.notice, **QUIET)
-        self.copy_text.click(None, None, self.copy_text, js=_COPY_TEXT, **QUIET)
+        ui.say_stopping(self.stop)
+        self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
+        self.copy_text.click(None, None, self.copy_text, js=_COPY_TEXT, **ui.QUIET)
         self.continue_text.click(
-            lambda shown: shown.prompt + shown.result.text, self.shown, self.prompt.text, **QUIET
-        ).then(None, None, None, js=f"() => ({PRESS})(true)", **QUIET)
+            lambda shown: shown.prompt + shown.result.text, self.shown, self.prompt.text, **ui.QUIET
+        ).then(None, None, None, js=f"() => ({ui.PRESS})(true)", **ui.QUIET)
 
     def _connect_tables(self) -> None:
         gr.on(
@@ -271,14 +257,14 @@ class PlaygroundTab:
             self._look_at_status,
             None,
             [self._page.status, self.download],
-            **LATEST,
+            **ui.LATEST,
         )
         gr.on(
             [self._page.load, self._page.in_sight["playground"].click],
             self._look_at_engine,
             self.entries_sent,
             [self.entries, self.entries_sent],
-            **LATEST,
+            **ui.LATEST,
         )
         self.history.connect(self.request_fields)
 
@@ -293,7 +279,7 @@ class PlaygroundTab:
         shown: Shown | None,
         linked: str | None,
         *values: Any,
-    ) -> Updates:
+    ) -> ui.Updates:
         """The chosen model's description and examples. What the visitor typed or set stays."""
         model = self._page.info(name)
         if model is None:
@@ -301,9 +287,9 @@ class PlaygroundTab:
         family, examples = family_of(model), examples_for(model)
         own = [examples]
         is_linked = name == linked
-        updates: Updates = {
+        updates: ui.Updates = {
             self.link.model: None,
-            self.model: gr.update(info=model_description(model)),
+            self.model: gr.update(info=ui.model_description(model)),
             **self.prompt.of_model(model),
             self.examples: gr.Dataset(
                 samples=[[example.name] for example in examples],
@@ -361,7 +347,7 @@ class PlaygroundTab:
         except BackendError as error:
             return no_prediction_line(labelled(str(error)))
 
-    def _begin(self, request: gr.Request, holds_seed: bool, *values: Any) -> Updates:
+    def _begin(self, request: gr.Request, holds_seed: bool, *values: Any) -> ui.Updates:
         """Checks the request at once, so that mistakes are reported without waiting in line."""
         try:
             model, prompt, wanted, exact_key = self._page.asked(*values)
@@ -371,7 +357,7 @@ class PlaygroundTab:
             run.prediction = prediction = self._prediction_of(run)
             ahead = self._page.begin(str(request.session_hash), run)
         except BackendError as error:
-            return {self.notice: notice(labelled(str(error)))}
+            return {self.notice: ui.notice(labelled(str(error)))}
         family = self._family(model, prompt)
         return {
             self.notice: "",
@@ -392,7 +378,7 @@ class PlaygroundTab:
         except ModelUnavailable:
             return None
 
-    def _run(self, request: gr.Request) -> Iterator[Updates]:
+    def _run(self, request: gr.Request) -> Iterator[ui.Updates]:
         """Streams the visitor's run; what it cost is shown by `_finish`, which follows."""
         session = str(request.session_hash)
         run = self._page.runs.take(session, Run)
@@ -409,7 +395,7 @@ class PlaygroundTab:
                         }
         yield {self.report: gr.skip()}  # A generator that yields nothing would empty its outputs.
 
-    def _finish(self, before: Shown | None, runs: Any, request: gr.Request) -> Updates:
+    def _finish(self, before: Shown | None, runs: Any, request: gr.Request) -> ui.Updates:
         """Shows the run's result and its cost. After an error the last result stays."""
         ended = self._page.runs.ended(str(request.session_hash), Run)
         if ended is None:  # The run never started.
@@ -419,11 +405,11 @@ class PlaygroundTab:
         shown = run.shown()
         if shown is None:
             problem = problem or "Stopped before it began."
-            return {**self._at_rest(before, family), self.notice: notice(labelled(problem))}
+            return {**self._at_rest(before, family), self.notice: ui.notice(labelled(problem))}
         runs = records.add(runs, shown, family)
         return {**self._at_rest(shown, family), **self.history.updates(runs)}
 
-    def _at_rest(self, shown: Shown | None, empty: Family) -> Updates:
+    def _at_rest(self, shown: Shown | None, empty: Family) -> ui.Updates:
         """A result (or the page before the first one) with the buttons in their initial state."""
         family = self._family(shown.result.model, shown.prompt) if shown else empty
         if shown:

@@ -7,7 +7,7 @@ function is looked into. All of it happens beside the engine, in a process that 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gradio as gr
 
@@ -15,17 +15,7 @@ from playground.context.measuring import TICK_S, is_idle
 from playground.tabs.inside import report
 from playground.tabs.inside.functions import NO_STORE, check_own, choices, key_of
 from playground.tabs.inside.texts_route import links
-from playground.ui.components import (
-    BESIDE_THE_ENGINE,
-    FOLLOWING,
-    LATEST,
-    QUIET,
-    empty_on_change,
-    heading,
-    html,
-    model_dropdown,
-    notice,
-)
+from playground.ui import components as ui
 from playground.ui.markup import nothing
 from xla_backend import BackendError, InvalidRequest
 
@@ -36,7 +26,6 @@ if TYPE_CHECKING:
 PATIENCE_S = 60.0
 """How long a measurement waits for an idle engine; then it measures beside it."""
 
-Updates = dict[gr.components.Component, Any]
 _NOTHING = "Choose a function that was compiled before, and look into it."
 
 
@@ -50,18 +39,20 @@ class InsideTab:
         with gr.Column(elem_classes="card"):
             self._build_choice()
         with gr.Column(elem_classes="card"):
-            self.report = html(nothing(_NOTHING if page.inspector else NO_STORE), "inside_report")
+            self.report = ui.html(
+                nothing(_NOTHING if page.inspector else NO_STORE), "inside_report"
+            )
         self._connect()
 
     def _build_choice(self) -> None:
-        heading(
+        ui.heading(
             "Inside a compiled function",
             "What XLA made of it: kernels, what each reads and computes, and where the time of a "
             "token goes. Runs separately; nobody is delayed.",
         )
         with gr.Row():
             models = [*self._page.models(), *self._page.speech_models()]
-            self.model = model_dropdown(models, "inside_model")
+            self.model = ui.model_dropdown(models, "inside_model")
             self.function = gr.Dropdown(
                 [], label="Function", info="Functions saved on disk.", elem_id="inside_function"
             )
@@ -71,19 +62,19 @@ class InsideTab:
             mine = self._page.admin
             self.measure = gr.Button("Measure a token", elem_id="inside_measure", visible=mine)
             self.texts = gr.Button("Files to download", elem_id="inside_texts", visible=mine)
-        self.notice = html("", "inside_notice")
-        self.files = html("", "inside_files")
+        self.notice = ui.html("", "inside_notice")
+        self.files = ui.html("", "inside_files")
 
     def _connect(self) -> None:
         page = self._page
         for element in (self.notice, self.files):
-            empty_on_change(element, [self.model.change, self.function.change])
+            ui.empty_on_change(element, [self.model.change, self.function.change])
         gr.on(
             [page.in_sight["inside"].click, self.model.change],
             self._offer,
             [self.model, self.function],
             self.function,
-            **LATEST,
+            **ui.LATEST,
         )
         chosen = [self.model, self.function]
         for button, said, work in (
@@ -99,15 +90,17 @@ class InsideTab:
                 self._texts,
             ),
         ):
-            button.click(lambda said=said: notice(said, "calm"), None, self.notice, **QUIET).then(
+            button.click(
+                lambda said=said: ui.notice(said, "calm"), None, self.notice, **ui.QUIET
+            ).then(
                 work,
                 chosen,
                 [self.notice, self.report, self.files],
-                **BESIDE_THE_ENGINE,
-                **FOLLOWING,
+                **ui.BESIDE_THE_ENGINE,
+                **ui.FOLLOWING,
             )
 
-    def _offer(self, model: str | None, chosen: str | None) -> Updates:
+    def _offer(self, model: str | None, chosen: str | None) -> ui.Updates:
         offered = choices(self._page, model)
         words = [word for _, word in offered]
         kept = chosen if chosen in words else (words[0] if words else None)
@@ -118,13 +111,13 @@ class InsideTab:
             raise InvalidRequest(NO_STORE)
         return self._page.inspector
 
-    def _look(self, model: str, function: str | None) -> Updates:
+    def _look(self, model: str, function: str | None) -> ui.Updates:
         try:
             return {self.notice: "", self.report: self._report(model, function)}
         except BackendError as error:
-            return {self.notice: notice(str(error))}
+            return {self.notice: ui.notice(str(error))}
 
-    def _measure(self, model: str, function: str | None) -> Updates:
+    def _measure(self, model: str, function: str | None) -> ui.Updates:
         try:
             check_own(self._page)
             key = key_of(function or "")
@@ -135,9 +128,9 @@ class InsideTab:
             self._inspector().measure(model, self._page.backend.identity(model), key)
             return {self.notice: "", self.report: self._report(model, function)}
         except BackendError as error:
-            return {self.notice: notice(str(error))}
+            return {self.notice: ui.notice(str(error))}
 
-    def _texts(self, model: str, function: str | None) -> Updates:
+    def _texts(self, model: str, function: str | None) -> ui.Updates:
         try:
             check_own(self._page)
             key = key_of(function or "")
@@ -145,7 +138,7 @@ class InsideTab:
             self._inspector().texts(model, self._page.backend.identity(model), key)
             return {self.notice: "", self.files: links(model, key)}
         except BackendError as error:
-            return {self.notice: notice(str(error))}
+            return {self.notice: ui.notice(str(error))}
 
     def _report(self, model: str, function: str | None) -> str:
         key = key_of(function or "")

@@ -14,23 +14,13 @@ import gradio as gr
 
 from playground.tabs.models.adding import Adding
 from playground.tabs.models.report import candidate_sheet, models_sheet, progress_line
-from playground.ui.components import (
-    LATEST,
-    QUIET,
-    heading,
-    html,
-    model_choices,
-    notice,
-    say_stopping,
-)
+from playground.ui import components as ui
 from xla_backend import BackendError, ModelInfo
 from xla_backend.checkpoints.models import candidate
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
     from xla_backend.checkpoints.added_models import AddedModels
-
-Updates = dict[gr.components.Component, Any]
 
 
 class ModelsTab:
@@ -43,12 +33,12 @@ class ModelsTab:
         if page.added is not None:
             self._build_adding(page.added)
         with gr.Column(elem_classes="card"):
-            heading(
+            ui.heading(
                 "All models",
                 "What each takes. Weights are counted once they are in memory. The last run is of "
                 "the shape that was used most; engine time, without queueing.",
             )
-            self.sheet = html("", "models_sheet")
+            self.sheet = ui.html("", "models_sheet")
         self.sent = gr.State(None)
         looked_at = [self.sheet, self.sent]
         if page.added is not None:
@@ -59,14 +49,14 @@ class ModelsTab:
             self._look,
             self.sent,
             looked_at,
-            **LATEST,
+            **ui.LATEST,
         )
 
     def _build_adding(self, added: AddedModels) -> None:
         self._adding = Adding(added)
         self._page.watched.append(lambda: self._adding.progress)
         with gr.Column(elem_classes="card"):
-            heading(
+            ui.heading(
                 "Add a model",
                 "From the Hugging Face Hub, or a folder or GGUF file on this computer. You see "
                 "what it is before anything large is downloaded, and it is remembered for the next"
@@ -84,21 +74,26 @@ class ModelsTab:
                     "Add", variant="primary", interactive=False, elem_id="add_model"
                 )
                 self.cancel = gr.Button("Cancel", interactive=False, elem_id="cancel_adding")
-            self.found = html("", "add_found")
-            self.progress = html("", "adding")
+            self.found = ui.html("", "add_found")
+            self.progress = ui.html("", "adding")
             self.candidate = gr.State(None)
             self.names = gr.State(tuple(added.read()))  # that are in the lists of the other tabs
 
     def _connect_adding(self) -> None:
         found = [self.found, self.candidate, self.add]
-        self.wanted.change(lambda: ("", None, gr.update(interactive=False)), None, found, **QUIET)
+        self.wanted.change(
+            lambda: ("", None, gr.update(interactive=False)), None, found, **ui.QUIET
+        )
         for asks in (self.look_up.click, self.wanted.submit):
             asks(
-                lambda: notice("Asking the Hub what it is.", "calm"), None, self.found, **QUIET
-            ).then(self._look_up, self.wanted, found, **QUIET)
-        self.add.click(self._add, self.candidate, [*found, self.progress, self.cancel], **QUIET)
-        say_stopping(self.cancel, "Cancel")
-        self.cancel.click(self._adding.cancel, None, None, **QUIET)
+                lambda: ui.notice("Asking the Hub what it is.", "calm"),
+                None,
+                self.found,
+                **ui.QUIET,
+            ).then(self._look_up, self.wanted, found, **ui.QUIET)
+        self.add.click(self._add, self.candidate, [*found, self.progress, self.cancel], **ui.QUIET)
+        ui.say_stopping(self.cancel, "Cancel")
+        self.cancel.click(self._adding.cancel, None, None, **ui.QUIET)
 
     def offer_added(self, pickers: Sequence[gr.Dropdown]) -> None:
         """Has the other tabs' lists of models follow what is added here."""
@@ -119,7 +114,7 @@ class ModelsTab:
             return [
                 names,
                 *(
-                    gr.update(choices=model_choices(special.get(str(each.elem_id), text)))
+                    gr.update(choices=ui.model_choices(special.get(str(each.elem_id), text)))
                     for each in pickers
                 ),
             ]
@@ -129,10 +124,10 @@ class ModelsTab:
             follow,
             self.names,
             [self.names, *pickers],
-            **LATEST,
+            **ui.LATEST,
         )
 
-    def _look(self, sent: int | None) -> Updates | dict[Any, Any]:
+    def _look(self, sent: int | None) -> ui.Updates | dict[Any, Any]:
         """The list and the progress, sent only if something changed."""
         models = [*self._page.models(), *self._page.speech_models()]
         sheet = models_sheet(models, self._page.backend.past())
@@ -140,7 +135,7 @@ class ModelsTab:
         new = hash((sheet, progress))
         if new == sent:
             return {self.sent: sent}
-        updates: Updates = {self.sheet: sheet, self.sent: new}
+        updates: ui.Updates = {self.sheet: sheet, self.sent: new}
         if self._page.added is not None:
             updates[self.progress] = progress_line(progress)
             updates[self.cancel] = gr.update(interactive=self._adding.is_under_way)
@@ -150,7 +145,7 @@ class ModelsTab:
         try:
             found = candidate(name)
         except BackendError as error:
-            return notice(str(error)), None, gr.update(interactive=False)
+            return ui.notice(str(error)), None, gr.update(interactive=False)
         return candidate_sheet(found), found, gr.update(interactive=True)
 
     def _add(self, found: ModelInfo | None) -> tuple[Any, ...]:
@@ -159,6 +154,6 @@ class ModelsTab:
             if found is not None:
                 self._adding.start(found)
         except BackendError as error:
-            problem = notice(str(error))
+            problem = ui.notice(str(error))
         off, on = gr.update(interactive=False), gr.update(interactive=self._adding.is_under_way)
         return problem, None, off, progress_line(self._adding.progress), on

@@ -22,24 +22,13 @@ from playground.tabs.shapes.shapes import (
     Shape,
     survey,
 )
-from playground.ui.components import (
-    FOLLOWING,
-    LATEST,
-    QUIET,
-    Field,
-    heading,
-    html,
-    model_dropdown,
-    notice,
-)
+from playground.ui import components as ui
 from playground.ui.markup import nothing
 from playground.ui.tables import cached_functions_table
 from xla_backend import BackendError, BucketRules, CacheEntry, CacheKey, CacheOutcome
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
-
-Updates = dict[gr.components.Component, Any]
 
 
 class ShapesTab:
@@ -69,12 +58,12 @@ class ShapesTab:
 
     def _build_choice(self) -> None:
         usual = BucketRules().key_for(1, DEFAULTS.num_beams, DEFAULTS.max_new_tokens)
-        heading(
+        ui.heading(
             "Make shapes ready",
             "Every combination is one compiled function. Prepared shapes start at once. "
             "Requests always go first: this work is done while nobody waits.",
         )
-        self.model = model_dropdown(self._page.models_that_continue_first(), "shapes_model")
+        self.model = ui.model_dropdown(self._page.models_that_continue_first(), "shapes_model")
         self.padded_lengths = _sizes(
             PADDED_LENGTHS,
             [usual.padded_length, 2 * usual.padded_length],
@@ -90,37 +79,37 @@ class ShapesTab:
             info="New tokens are rounded up to the next of these.",
             elem_id="new_slots",
         )
-        self.summary = html("", "shapes_summary")
+        self.summary = ui.html("", "shapes_summary")
         with gr.Row(elem_classes="actions"):
             self.make = gr.Button("Make ready", variant="primary", elem_id="make_ready")
             self.cancel = gr.Button("Cancel", interactive=False, elem_id="cancel_making")
-        self.progress = html("", "making")
-        self.notice = html("", "shapes_notice")
+        self.progress = ui.html("", "making")
+        self.notice = ui.html("", "shapes_notice")
 
     def _build_map(self) -> None:
-        heading(
+        ui.heading(
             "Where they are now",
             "What a request of exactly this shape would meet: HIT is in memory, DISK can be "
             "restored, MISS must be compiled.",
         )
-        self.map = html("", "shape_map")
+        self.map = ui.html("", "shape_map")
         self.sent = gr.State(None)
 
     def _build_functions(self) -> None:
-        heading(
+        ui.heading(
             "Compiled functions in memory",
             "What each first call cost, and what a call costs since.",
         )
-        self.entries = html(cached_functions_table([]), "all_entries")
+        self.entries = ui.html(cached_functions_table([]), "all_entries")
 
     def _build_clearing(self) -> None:
-        heading("Clear", "To show a first call again, to everybody who uses this page.")
+        ui.heading("Clear", "To show a first call again, to everybody who uses this page.")
         self.clear = ClearControls()
 
     # ---- compiling ahead
 
     @property
-    def _choice(self) -> list[Field]:
+    def _choice(self) -> list[ui.Field]:
         return [self.model, self.padded_lengths, self.num_beams, self.max_new_tokens]
 
     def _connect_choice(self) -> None:
@@ -141,15 +130,15 @@ class ShapesTab:
             self._look,
             [*self._choice, self.clear.shape, self.sent],
             shown,
-            **LATEST,
+            **ui.LATEST,
         )
         self.make.click(
-            lambda: notice("Asking the engine. Runs that are going on end first.", "calm"),
+            lambda: ui.notice("Asking the engine. Runs that are going on end first.", "calm"),
             None,
             self.notice,
-            **QUIET,
-        ).then(self._make, self._choice, self.notice, **FOLLOWING, **self._page.alone)
-        self.cancel.click(self._cancel, None, self.notice, **QUIET)
+            **ui.QUIET,
+        ).then(self._make, self._choice, self.notice, **ui.FOLLOWING, **self._page.alone)
+        self.cancel.click(self._cancel, None, self.notice, **ui.QUIET)
 
     def _look(
         self,
@@ -159,7 +148,7 @@ class ShapesTab:
         max_new_tokens: list[int],
         clear_shape: str | None,
         sent: int | None,
-    ) -> Updates | dict[Any, Any]:
+    ) -> ui.Updates | dict[Any, Any]:
         """Everything that depends on the engine, sent only if something changed."""
         entries = self._backend.cached_functions()
         prefetching = self._backend.prefetching()
@@ -198,17 +187,17 @@ class ShapesTab:
             self._backend.load(model)  # a model that is not loaded cannot be compiled for
             shapes = survey(self._backend, model, padded_lengths, num_beams, max_new_tokens)
         except BackendError as error:
-            return notice(str(error))
+            return ui.notice(str(error))
         keys = [s.key for s in shapes if s.key is not None and s.outcome is not CacheOutcome.HIT]
         if not keys:
             there = "All of these are in memory already." if shapes else "No shape is chosen."
-            return notice(f"{there} There is nothing to make.", "calm")
+            return ui.notice(f"{there} There is nothing to make.", "calm")
         self._order.place(model, keys)
         return ""
 
     def _cancel(self) -> str:
         self._order.cancel()
-        return notice("Cancelled. What XLA has begun it ends, and that is kept.", "calm")
+        return ui.notice("Cancelled. What XLA has begun it ends, and that is kept.", "calm")
 
     # ---- clearing
 
@@ -218,7 +207,7 @@ class ShapesTab:
             lambda what: gr.update(visible=what == clear_controls.ONE),
             controls.what,
             controls.shape,
-            **QUIET,
+            **ui.QUIET,
         )
         # The sentence and the action arrive together, so nobody confirms anything else.
         gr.on(
@@ -226,7 +215,7 @@ class ShapesTab:
             self._describe,
             [controls.what, controls.shape],
             [controls.sentence, controls.asked, controls.confirm],
-            **LATEST,
+            **ui.LATEST,
         )
         controls.ask.click(
             self._ask,
@@ -238,29 +227,33 @@ class ShapesTab:
                 controls.confirmation,
                 controls.notice,
             ],
-            **QUIET,
+            **ui.QUIET,
         )
-        controls.keep.click(lambda: gr.update(visible=False), None, controls.confirmation, **QUIET)
+        controls.keep.click(
+            lambda: gr.update(visible=False), None, controls.confirmation, **ui.QUIET
+        )
         controls.confirm.click(
             lambda: (
                 gr.update(visible=False),
-                notice("The engine ends as soon as the runs that are going on are over.", "calm"),
+                ui.notice(
+                    "The engine ends as soon as the runs that are going on are over.", "calm"
+                ),
             ),
             None,
             [controls.confirmation, controls.notice],
-            **QUIET,
+            **ui.QUIET,
         ).then(
             self._clear,
             controls.asked,
             [controls.notice, self._page.status],
-            **FOLLOWING,
+            **ui.FOLLOWING,
             **self._page.alone,
         )
 
     def _describe(self, what: str, shape: str | None) -> tuple[str, Any, Any]:
         """The sentence, what "Clear now" does then, and whether it can be pressed."""
         if what == clear_controls.ONE and not shape:
-            return (notice("There is nothing to clear."), None, gr.update(interactive=False))
+            return (ui.notice("There is nothing to clear."), None, gr.update(interactive=False))
         in_memory = len(self._backend.cached_functions())
         sentence = clear_controls.confirmation(what, shape, in_memory)
         return sentence, [what, shape], gr.update(interactive=True)
@@ -279,12 +272,12 @@ class ShapesTab:
             else:
                 self._backend.clear(disk=what == clear_controls.ALL)
         except BackendError as error:
-            return notice(str(error)), self._status()
+            return ui.notice(str(error)), self._status()
         self._order.drop()
         # The store on disk may have changed although the memory did not.
         self._page.times_cleared += 1
         done = "Cleared. The engine is starting again; a request that comes now waits for it."
-        return notice(done, "calm"), self._status()
+        return ui.notice(done, "calm"), self._status()
 
     def _clear_one(self, shape: str | None) -> None:
         if shape:

@@ -23,20 +23,7 @@ from playground.tabs.speech.report import (
     window_table,
 )
 from playground.tabs.speech.runs import SpeechRun
-from playground.ui.components import (
-    FOLLOWING,
-    LATEST,
-    QUIET,
-    Field,
-    empty_on_change,
-    heading,
-    html,
-    model_dropdown,
-    name_buttons,
-    notice,
-    say_stopping,
-    without_validation,
-)
+from playground.ui import components as ui
 from playground.ui.option_controls import slider_end
 from playground.ui.prediction_line import (
     awaited_prediction_line,
@@ -83,8 +70,6 @@ _LANGUAGES = {
 }
 """Language codes by name."""
 
-Updates = dict[gr.components.Component, Any]
-
 
 class SpeechTab:
     """Builds the tab inside the current `gr.Tab` and connects it."""
@@ -113,15 +98,15 @@ class SpeechTab:
 
     def _build_nothing(self) -> None:
         with gr.Column(elem_classes="card"):
-            html(
+            ui.html(
                 '<p class="nothing">This page offers no speech model. Its server can be started '
                 f"with one: <code>--models {DEFAULT_SPEECH_MODEL}</code>.</p>"
             )
 
     def _build_request(self, models: list[ModelInfo]) -> None:
-        self.model = model_dropdown(models, "speech_model")
+        self.model = ui.model_dropdown(models, "speech_model")
         if any(model.name == DEFAULT_SPEECH_MODEL for model in models):
-            html(
+            ui.html(
                 f'<p class="caption"><strong>{DEFAULT_SPEECH_MODEL}</strong> knows some 250 words '
                 "of household commands and was trained on synthetic voices only. For real speech "
                 f"choose <strong>{REAL_SPEECH_MODEL}</strong>.</p>",
@@ -135,7 +120,7 @@ class SpeechTab:
             elem_id="recording",
         )
         examples = speech_examples()
-        self.examples = name_buttons(
+        self.examples = ui.name_buttons(
             [example.name for example in examples],
             "Examples, held out from training",
             "speech_examples",
@@ -143,17 +128,19 @@ class SpeechTab:
         with gr.Row(elem_classes="actions"):
             self.transcribe = gr.Button("Transcribe", variant="primary", elem_id="transcribe")
             self.stop = gr.Button("Stop", interactive=False, elem_id="stop_speech")
-        self.prediction = html(awaited_prediction_line("Looking up the model"), "speech_prediction")
-        self.notice = html("", "speech_notice")
+        self.prediction = ui.html(
+            awaited_prediction_line("Looking up the model"), "speech_prediction"
+        )
+        self.notice = ui.html("", "speech_notice")
 
     def _build_result(self) -> None:
-        self.transcript = html(empty_transcript(), "heard")
-        self.report = html(empty_speech_report(), "speech_report")
+        self.transcript = ui.html(empty_transcript(), "heard")
+        self.report = ui.html(empty_speech_report(), "speech_report")
         self.shown = gr.State(None)
         self.entries_seen = gr.State(None)
 
     def _build_options(self, model: ModelInfo) -> None:
-        self.num_beams = without_validation(
+        self.num_beams = ui.without_validation(
             gr.Slider(
                 1,
                 MAX_NUM_BEAMS,
@@ -165,7 +152,7 @@ class SpeechTab:
             )
         )
         most = self._most_tokens(model)
-        self.max_new_tokens = without_validation(
+        self.max_new_tokens = ui.without_validation(
             gr.Slider(
                 1,
                 most,
@@ -188,40 +175,40 @@ class SpeechTab:
 
     def _build_windows(self) -> None:
         with gr.Column(elem_classes="card"):
-            heading(
+            ui.heading(
                 "Windows",
                 "A recording that is longer than what the model hears at once is cut into windows,"
                 " where it is quietest.",
             )
-            self.windows = html(window_table([]), "windows")
+            self.windows = ui.html(window_table([]), "windows")
 
     # ---- what happens
 
     @property
-    def _options(self) -> list[Field]:
+    def _options(self) -> list[ui.Field]:
         return [self.model, self.num_beams, self.max_new_tokens]
 
     def _connect_request(self) -> None:
-        parts: tuple[Field, ...] = (*self._options, self.recording, self.language)
-        empty_on_change(self.notice, [part.change for part in parts])
+        parts: tuple[ui.Field, ...] = (*self._options, self.recording, self.language)
+        ui.empty_on_change(self.notice, [part.change for part in parts])
         self.examples.click(
-            lambda index: speech_examples()[index].sound, self.examples, self.recording, **QUIET
+            lambda index: speech_examples()[index].sound, self.examples, self.recording, **ui.QUIET
         )
         self.model.change(
-            self._choose_model, self.model, [self.max_new_tokens, self.language], **QUIET
+            self._choose_model, self.model, [self.max_new_tokens, self.language], **ui.QUIET
         )
         gr.on(
             [part.change for part in self._options],
             self._predict,
             self._options,
             self.prediction,
-            **LATEST,
+            **ui.LATEST,
         )
         self._page.in_sight["speech"].click(
             self._look_at_engine,
             [self.entries_seen, *self._options],
             [self.prediction, self.entries_seen],
-            **LATEST,
+            **ui.LATEST,
         )
 
     def _connect_run(self) -> None:
@@ -229,7 +216,7 @@ class SpeechTab:
             self._begin,
             [self.model, self.recording, self.num_beams, self.max_new_tokens, self.language],
             [self.notice, self.transcript, self.report, self.windows, self.transcribe, self.stop],
-            **QUIET,
+            **ui.QUIET,
         ).then(
             self._run,
             [self.shown, *self._options],
@@ -244,11 +231,11 @@ class SpeechTab:
                 self.transcribe,
                 self.stop,
             ],
-            **FOLLOWING,
+            **ui.FOLLOWING,
             **self._page.alone,
         )
-        say_stopping(self.stop)
-        self.stop.click(self._page.stop, None, self.notice, **QUIET)
+        ui.say_stopping(self.stop)
+        self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
 
     def _choose_model(self, name: str) -> list[Any]:
         model = next((m for m in self._page.speech_models() if m.name == name), None)
@@ -289,7 +276,7 @@ class SpeechTab:
         num_beams: int,
         max_new_tokens: int,
         language: str | None,
-    ) -> Updates:
+    ) -> ui.Updates:
         """Checks the request at once, so that mistakes are reported without waiting in line."""
         try:
             options = _options_from(num_beams, max_new_tokens)
@@ -306,7 +293,7 @@ class SpeechTab:
             run.prediction = prediction = self._prediction_of(run)
             ahead = self._page.begin(str(request.session_hash), run)
         except BackendError as error:
-            return {self.notice: notice(str(error))}
+            return {self.notice: ui.notice(str(error))}
         return {
             self.notice: "",
             self.transcript: transcript("", writing=True),
@@ -335,7 +322,7 @@ class SpeechTab:
         num_beams: int,
         max_new_tokens: int,
         request: gr.Request,
-    ) -> Iterator[Updates]:
+    ) -> Iterator[ui.Updates]:
         """Shows the windows as they come, then their cost. After an error the last result stays."""
         session = str(request.session_hash)
         run = self._page.runs.take(session, SpeechRun)
@@ -358,11 +345,11 @@ class SpeechTab:
         problem = "" if heard else ending.problem or "Stopped before it began."
         yield {
             **self._at_rest(heard or before),
-            self.notice: notice(problem) if problem else "",
+            self.notice: ui.notice(problem),
             self.prediction: self._predict(model, num_beams, max_new_tokens),
         }
 
-    def _at_rest(self, heard: Heard | None) -> Updates:
+    def _at_rest(self, heard: Heard | None) -> ui.Updates:
         """A result (or the tab before the first one) with the buttons in their initial state."""
         return {
             self.shown: heard,
