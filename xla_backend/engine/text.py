@@ -1,7 +1,7 @@
 """`Text`: one request for a text on its way through the engine, from a prompt to a result.
 
 Knows its phases: load, tokenize, functions, prompt, tokens, characters, and its timings. Must not
-know TensorFlow, who asks, nor which rows run beside it: `row_scheduler` does.
+know TensorFlow, who asks, nor which rows run beside it: `rows.scheduler` does.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ class Text:
         engine.check(request.options)
         self._request = request = with_room(request, len(prompt_ids), engine.info)
         wanted = self._functions.key(engine, len(prompt_ids), request)
-        self._decoder = IncrementalDecoder(engine.tokenizer)
+        # A control token has no text, unless the text is to end at it.
+        shown = engine.tokenizer.special_ids(request.options.stop)
+        self._decoder = IncrementalDecoder(engine.tokenizer, shown)
         self._stops = StopStrings(request.options.stop)
         watch.enter("queue")
         choice = self._functions.choose(engine, wanted, request.exact_key)

@@ -24,6 +24,7 @@ from starlette.responses import Response, StreamingResponse
 from xla_backend import __version__
 from xla_backend.checkpoints.prompts import check_prompt
 from xla_backend.interface.errors import BackendError, ModelUnavailable
+from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import (
     GenerationResult,
     ModelInfo,
@@ -138,14 +139,10 @@ def create_api(host: Host) -> FastAPI:
         options = form.options()
         host.check(form.model, "", options)
         with kept(form.file) as path:
-            opened = partial(
-                host.backend.transcribe_windows,
-                form.model,
-                path,
-                options,
-                language=form.language or None,
-                max_seconds=host.audio_s,
+            asked = SpeechRequest(
+                form.model, path, options, form.language or None, max_seconds=host.audio_s
             )
+            opened = partial(host.backend.submit_speech, asked)
             runs: Runs[TranscribedWindow, Transcription] = Runs(
                 threads, host.enter(request, 1, alone=True), [opened]
             )
@@ -167,13 +164,15 @@ def create_api(host: Host) -> FastAPI:
                 check_prompt(prompt, info)  # or it would be refused only at its turn
         opens = [
             partial(
-                host.backend.stream,
-                body.model,
-                prompt,
-                options,
-                exact_key=bool(body.exact_key),
-                cache_salt=_salt(host, request, body.cache_salt),
-                in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,
+                host.backend.submit,
+                TextRequest(
+                    body.model,
+                    prompt,
+                    options,
+                    exact_key=bool(body.exact_key),
+                    cache_salt=_salt(host, request, body.cache_salt),
+                    in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,
+                ),
             )
             for prompt, options in asked
         ]

@@ -82,7 +82,7 @@ class Vocabulary:
         """
         return cls(
             info=files.info,
-            counter=PromptCounter(Tokenizer.load(files.folder)),
+            counter=PromptCounter(Tokenizer.load(files.folder, files.config.vocab_size)),
             speech=SpeechInput.load(files.folder, files.generation_config, files.config)
             if files.info.family == "speech"
             else None,

@@ -26,6 +26,7 @@ from llvmlite import ir
 from xla_backend.products import exponential, foreign_calls, handler, machine_code, sums
 from xla_backend.products.exponential import constant
 from xla_backend.products.handler import Handler
+from xla_backend.products.lines import UNROLLED
 from xla_backend.products.machine_code import (
     BIT,
     FLOAT,
@@ -206,7 +207,7 @@ class _Attention:
         )
         with builder.if_then(goes_on):
             builder.ret_void()
-        fours = builder.or_(line, long(sums.UNROLLED - 1))
+        fours = builder.or_(line, long(UNROLLED - 1))
         with builder.if_then(builder.icmp_unsigned("<", line, fours)):
             rest = Loop(builder, builder.add(line, long(1)), builder.add(fours, long(1)), 1)
             column = Loop(builder, long(0), size, 4)
@@ -280,7 +281,7 @@ class _Attention:
             at = builder.add(builder.mul(query, long(_SCORES)), column)
             out = builder.at(scores, at, FLOAT)
             begins = ir.Constant(BIT, 1)
-            return [x, size, keys, keys, size, out, long(_SCORES), begins, ahead]
+            return [x, size, keys, size, out, long(_SCORES), begins, ahead]
 
         for_queries(of_keys)
         blocks.close()
@@ -319,7 +320,7 @@ class _Attention:
             out = builder.add(builder.mul(query, sums_width), parts.index)
             out = builder.at(sums_at, out, FLOAT)
             tile, later = builder.at(values, of_part), builder.at(ahead, of_part)
-            return [x, long(_SCORES), tile, tile, lines, out, sums_width, begins, later]
+            return [x, long(_SCORES), tile, lines, out, sums_width, begins, later]
 
         for_queries(of_values)
         parts.close()

@@ -71,6 +71,35 @@ def test_a_template_that_refuses_says_why(folder: Path) -> None:
         Tokenizer.load(folder).encode(question("Who?", "never"))
 
 
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        ("{{ tools|length }}", "has no len"),
+        ("{{ 1 // 0 }}", "zero"),
+        ("{{ messages[0].content.nothing.at_all }}", "no attribute"),
+        ("{{ 1 + 'x' }}", "unsupported operand"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recursion"),
+        ("{% if %}", "Expected an expression"),
+        ("{{ 'x' * 3000000000 }}", "multiplies"),
+        ("{{ 'x'.center(3000000000) }}", "multiplies"),
+        ("{{ 'x' * (9999 * 9999 * 99) }}", "multiplies"),
+        ("{{ 9 ** 9 ** 9 ** 9 }}", "multiplies"),
+        ("{% for i in range(99999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}", "1 s"),
+        (
+            "{% set n = namespace(x='x' * 9999) %}"
+            "{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+            "more than 256 MB",
+        ),
+    ],
+)
+def test_a_template_that_fails_is_told_and_ends(folder: Path, template: str, why: str) -> None:
+    (folder / "chat_template.jinja").write_text(template)
+    tokenizer = Tokenizer.load(folder)
+    with pytest.raises(InvalidRequest, match=f"chat template .*{why}"):
+        tokenizer.encode(question("Who?"))
+    assert tokenizer.encode("Who?")
+
+
 def test_a_model_without_a_template_takes_no_messages(tmp_path: Path) -> None:
     folder = checkpoints.gpt2(tmp_path)
     assert not folder_info(str(folder)).is_instruct

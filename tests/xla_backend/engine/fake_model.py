@@ -128,8 +128,11 @@ class FakeTokenizer:
             return list(prompt.ids)
         return encode(prompt if isinstance(prompt, str) else prompt[-1].content)
 
-    def visible(self, ids: Iterable[int]) -> list[int]:
-        return [id for id in ids if id != END]
+    def visible(self, ids: Iterable[int], shown: Iterable[int] = ()) -> list[int]:
+        return [id for id in ids if id != END or END in shown]
+
+    def special_ids(self, texts: Iterable[str]) -> frozenset[int]:
+        return frozenset([END] if "<end>" in texts else [])
 
     def piece_bytes(self, id: int) -> bytes:
         return chr(FIRST + id).encode()
