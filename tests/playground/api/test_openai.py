@@ -16,7 +16,7 @@ import pytest
 from gradio_client import Client
 
 from playground.context.limits import Limits
-from playground.speech.examples import FOLDER
+from playground.tabs.speech.examples import FOLDER
 from tests.playground.api_page import ApiPage, api_page
 from tests.playground.fake_backend import MODELS, TOKENS_A_WORD
 from tests.waiting import wait_until
