@@ -135,7 +135,7 @@ def _fields(bytes_: np.ndarray, bits: int, run: int) -> np.ndarray:
     if bits == 8:
         return bytes_
     runs = bytes_.reshape(*bytes_.shape[:-1], -1, 1, run)
-    shifts = np.arange(0, 8, bits, np.uint8)[:, None]
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
     return (runs >> shifts & np.uint8((1 << bits) - 1)).reshape(*bytes_.shape[:-1], -1)
 
 
