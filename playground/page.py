@@ -37,7 +37,6 @@ from playground.inside.texts_route import texts_route
 from playground.models.tab import ModelsTab
 from playground.server.changes import changes_route
 from playground.server.gate import Gate
-from playground.server.health import health_route
 from playground.server.metrics import Metrics
 from playground.server.openapi import WholeDescription
 from playground.speech.tab import SpeechTab
@@ -229,7 +228,6 @@ def launch_options(
             ],
             "lifespan": partial(_before_everything, cors),
             "routes": [
-                health_route(context.backend, context.line),
                 changes_route(context),
                 texts_route(context),
                 Mount(PATH, api),

@@ -6,9 +6,10 @@ Knows the page's waiting line, models and limits, which hold here too. Must not 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from playground.context.waiting_line import ALONE
+from playground.server.health import health
 from xla_backend.openai_api.host import Host, Turn
 from xla_backend.rows.scheduler import MAX_AT_ONCE
 
@@ -36,6 +37,12 @@ class OpenAiHost(Host):
         self, model: str, prompt: Prompt = "", options: GenerationOptions | None = None
     ) -> None:
         self._page.check_request(model, prompt, options)
+
+    def health(self) -> dict[str, Any]:
+        return health(self.backend, self._page.line)
+
+    def running(self) -> int:
+        return self._page.line.running
 
     def address(self, request: Request) -> str:
         return self._page.line.address(request)

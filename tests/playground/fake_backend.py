@@ -47,10 +47,11 @@ from xla_backend import (
     TranscribedWindow,
     Transcription,
 )
+from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.function_comparison import DEFAULT_CALLS
 from xla_backend.interface.options import DEFAULT_MAX_SECONDS, DEFAULT_OPTIONS, AudioInput
-from xla_backend.interface.prompt import Prompt
+from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.results import Past, TopLogprob
 from xla_backend.prediction import prediction
 
@@ -267,6 +268,43 @@ def _prompt_texts(prompt: Prompt) -> tuple[str, ...]:
     return tuple(text for word in prompt.split() for text in (f" {word}", ".", "."))
 
 
+class FakeTokenizer(Tokenizer):
+    """Counts tokens as the engine without a model does, and knows its words by their places."""
+
+    def __init__(self, backend: FakeBackend) -> None:
+        self._backend = backend
+
+    def encode(self, prompt: Prompt, special: bool = True) -> list[int]:
+        if isinstance(prompt, TokenIds):
+            return list(prompt.ids)
+        said = [each.content for each in prompt] if isinstance(prompt, tuple) else [prompt]
+        return list(range(TOKENS_A_WORD * sum(len(text.split()) for text in said)))
+
+    def decode(self, ids: Sequence[int], special: bool = False) -> str:
+        return "".join(map(self.token_text, ids))
+
+    def token_text(self, id: int) -> str:
+        words = self._backend.words
+        return words[id % len(words)]
+
+    def visible(self, ids: Iterable[int]) -> list[int]:
+        return list(ids)
+
+    def piece_bytes(self, id: int) -> bytes:
+        return self.token_text(id).encode()
+
+    def token_bytes(self, id: int) -> bytes:
+        return self.piece_bytes(id)
+
+    @property
+    def chat_template(self) -> str:
+        return "{{ messages }}"
+
+    @property
+    def is_byte_level(self) -> bool:
+        return True
+
+
 class FakeBackend(Script, ServedBackend):
     """An engine without a model.
 
@@ -434,10 +472,13 @@ class FakeBackend(Script, ServedBackend):
         tokens = TOKENS_A_WORD * sum(len(text.split()) for text in said)
         if tokens == 0:
             raise InvalidRequest("The prompt is empty.")
-        if tokens + options.max_new_tokens > CONTEXT_LENGTH:
+        if tokens >= CONTEXT_LENGTH:
             raise InvalidRequest(f"The model has room for {CONTEXT_LENGTH} tokens.")
         wanted = BucketRules().key_for(
-            tokens, options.num_beams, options.max_new_tokens, CONTEXT_LENGTH
+            tokens,
+            options.num_beams,
+            min(options.max_new_tokens, CONTEXT_LENGTH - tokens),
+            CONTEXT_LENGTH,
         )
         return self._predict(model, wanted, tokens, exact_key)
 
@@ -496,6 +537,10 @@ class FakeBackend(Script, ServedBackend):
 
     def identity(self, model: str) -> str:
         return self.load(model).name
+
+    def tokenizer(self, model: str) -> FakeTokenizer:
+        self.load(model)
+        return FakeTokenizer(self)
 
     def wait_ready(self, timeout_s: float | None = None) -> bool:
         return self.status.state != "starting"

@@ -9,9 +9,9 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.checkpoints import gguf_file, gguf_tokenizer
 from xla_backend.checkpoints.transformers_import import locked_transformers
@@ -100,12 +100,21 @@ class Tokenizer:
         """What a tokenizer.json holds of it."""
         return self._rust.to_str()
 
-    def encode(self, prompt: Prompt) -> list[int]:
+    @property
+    def chat_template(self) -> str:
+        """The chat template, of jinja; empty where there is none."""
+        return str(self._chat.chat_template) if self._chat else ""
+
+    def encode(self, prompt: Prompt, special: bool = True) -> list[int]:
         """The ids of a prompt, with the special tokens that the model expects around it.
 
         T5 gets its end-of-text token, OPT its beginning-of-text token, GPT-2 none. Messages are
         written as the chat template says, up to where the answer begins; special tokens in them are
         plain text, so no message can end itself or pretend to be another.
+
+        Args:
+            prompt: see above.
+            special: whether a text gets them.
 
         Raises:
             InvalidRequest: it is not text, or contains half of a surrogate pair; of messages, the
@@ -116,7 +125,7 @@ class Tokenizer:
         if isinstance(prompt, TokenIds):
             return self._checked_ids(prompt.ids)
         self._check(prompt)
-        return self._rust.encode(prompt).ids
+        return self._rust.encode(prompt, add_special_tokens=special).ids
 
     def _checked_ids(self, ids: tuple[int, ...]) -> list[int]:
         size = self._rust.get_vocab_size()
@@ -129,8 +138,6 @@ class Tokenizer:
         return list(ids)
 
     def _encode_messages(self, messages: tuple[Message, ...]) -> list[int]:
-        from jinja2 import TemplateError
-
         if self._chat is None:
             raise InvalidRequest(
                 "this model has no chat template, so it cannot be sent messages: send a text to "
@@ -138,18 +145,44 @@ class Tokenizer:
             )
         for message in messages:
             self._check(message.content)
+        first: Exception | None = None
+        for form in _forms(messages):
+            try:
+                if form is not messages or self._says_all(messages):
+                    return self._apply(form)
+            except Exception as error:  # a template is a program, and raises anything
+                first = first or error
         try:
-            ids = self._chat.apply_chat_template(
-                [message._asdict() for message in messages],
-                add_generation_prompt=True,
-                return_dict=False,
-                sanitize_control_tokens=True,
-            )
-        except TemplateError as error:
+            return self._apply(messages)
+        except Exception as error:
             raise InvalidRequest(
-                f"the model's chat template refuses these messages: {str(error)[:200]}."
+                f"the model's chat template refuses these messages: {str(first or error)[:200]}."
             ) from error
-        return cast("list[int]", ids)
+
+    def _apply(self, messages: tuple[Message, ...], **how: Any) -> list[int]:
+        """What the template makes of messages; the model goes on from an assistant's last one."""
+        assert self._chat is not None
+        is_begun = messages[-1].role == "assistant"
+        if is_begun and not messages[-1].content:
+            messages, is_begun = messages[:-1], False
+        return cast(
+            "list[int]",
+            self._chat.apply_chat_template(
+                [message._asdict() for message in messages],
+                add_generation_prompt=not is_begun,
+                continue_final_message=is_begun,
+                **{"return_dict": False, "sanitize_control_tokens": True} | how,
+            ),
+        )
+
+    def _says_all(self, messages: tuple[Message, ...]) -> bool:
+        """Whether the template leaves out none of several system messages, or one further on."""
+        if all(message.role != "system" for message in messages[1:]):
+            return True
+        rendered = str(self._apply(messages, tokenize=False, sanitize_control_tokens=False))
+        return all(
+            message.content.strip() in rendered for message in messages if message.role == "system"
+        )
 
     @staticmethod
     def _check(text: str) -> None:
@@ -163,9 +196,10 @@ class Tokenizer:
                 f"{error.start + 1}; remove it."
             ) from error
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, without special tokens; invalid UTF-8 becomes `\\ufffd`."""
-        return self._rust.decode(self.visible(ids), skip_special_tokens=False)
+    def decode(self, ids: Sequence[int], special: bool = False) -> str:
+        """The text of ids, with or without special tokens; invalid UTF-8 becomes `\\ufffd`."""
+        ids = ids if special else self.visible(ids)
+        return self._rust.decode(list(ids), skip_special_tokens=False)
 
     def token_text(self, id: int) -> str:
         """A token's text for display: with its leading space; a special token's name."""
@@ -194,6 +228,14 @@ class Tokenizer:
             if int(id) not in self._skipped and self._rust.id_to_token(int(id)) is not None
         ]
 
+    def token_bytes(self, id: int) -> bytes:
+        """A token's bytes, which may be a part of a letter's."""
+        piece = self._rust.id_to_token(id) or ""
+        if self._spells_bytes and piece:
+            return self.piece_bytes(id)
+        is_byte = _BYTE_PIECE.fullmatch(piece)
+        return bytes([int(piece[3:5], 16)]) if is_byte else self.token_text(id).encode()
+
     def piece(self, id: int) -> str:
         """The token as the vocabulary writes it."""
         piece = self._rust.id_to_token(id)
@@ -207,6 +249,28 @@ class Tokenizer:
             return bytes(_BYTE_OF_CHARACTER[character] for character in piece)
         except KeyError:  # an added token: the vocabulary has its plain text
             return piece.encode("utf-8")
+
+
+def _forms(messages: tuple[Message, ...]) -> Iterator[tuple[Message, ...]]:
+    """Messages as they are, then in orders that more templates take.
+
+    One system message in front, roles in turn; then its text before the user's first.
+    """
+    yield messages
+    system = "\n\n".join(each.content for each in messages if each.role == "system")
+    rest: list[Message] = []
+    for message in messages:
+        if message.role == "system":
+            continue
+        if rest and rest[-1].role == message.role:
+            both = (rest.pop().content, message.content)
+            message = message._replace(content="\n\n".join(filter(None, both)))
+        rest.append(message)
+    yield (*([Message("system", system)] if system else ()), *rest)
+    if system and rest and rest[0].role == "user":
+        yield (rest[0]._replace(content=f"{system}\n\n{rest[0].content}"), *rest[1:])
+    elif system:
+        yield (Message("user", system), *rest)
 
 
 def has_chat_template(folder: Path) -> bool:

@@ -207,7 +207,7 @@ class Text:
         if chunk := self._stops.push(self._decoder.push(token_ids)):
             self._chunks.append(chunk)
             self._stream.put(chunk)
-        return not self._stops.is_found
+        return not self._stops.found
 
     def _finish(
         self,
@@ -232,11 +232,11 @@ class Text:
         passes = None
         if request.options.prompt_lookup_num_tokens and wanted.is_pooled:
             passes = sum(not token.in_same_pass for token in tokens[1:])
-        if stops.is_found:
+        if stops.found:
             tokens = _tokens_of(text, tokens, engine)
         timing, spans = watch.read(), watch.spans()
         first_call = self._functions.record(
-            engine, served, wanted, timing, is_complete or stops.is_found, batch_size
+            engine, served, wanted, timing, is_complete or bool(stops.found), batch_size
         )
         self._stream.finish(
             GenerationResult(
@@ -248,7 +248,8 @@ class Text:
                 key=served.choice.key,
                 requested_key=wanted,
                 cache=served.choice.outcome,
-                finish="stop" if stops.is_found else _reason(is_complete, engine, ids),
+                stop_string=stops.found,
+                finish="stop" if stops.found else _reason(is_complete, engine, ids),
                 timing=timing,
                 since_first_token_s=watch.since_first_token_s(),
                 first_call=first_call,

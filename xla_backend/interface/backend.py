@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.function_comparison import (
@@ -288,6 +288,10 @@ class ServedBackend(AnyBackend, Protocol):
         Raises:
             ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.
         """
+
+    @abstractmethod
+    def tokenizer(self, model: str) -> Any:
+        """The `checkpoints.tokenization.Tokenizer` of a model; errors as for `identity`."""
 
     @abstractmethod
     def clear(

@@ -164,6 +164,7 @@ class GenerationResult:
         rounded_bits: to how many bits the model's weights were rounded; None if they are as stored.
         compile_beside_s: for how long, while it ran, something else was compiled beside it, which
             slows it down.
+        stop_string: the one that ended it; empty where none did.
     """
 
     model: str
@@ -188,6 +189,7 @@ class GenerationResult:
     passes: int | None = None
     rounded_bits: int | None = None
     compile_beside_s: float = 0.0
+    stop_string: str = ""
 
     @property
     def new_tokens(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from xla_backend.checkpoints.tokenization import IncrementalDecoder, Tokenizer
 from xla_backend.interface.results import GenerationResult, Token, TopLogprob
 
 MIN_LOGPROB = -9999.0
@@ -70,7 +71,7 @@ class Timings(BaseModel):
 
 
 class TopTokenLogprob(BaseModel):
-    """One of the most likely tokens at a position; `bytes` is null where it is part of a letter."""
+    """One of the most likely tokens at a position; `bytes` may be a part of a letter's."""
 
     token: str
     logprob: float
@@ -240,6 +241,7 @@ class Error(BaseModel):
 class ErrorAnswer(BaseModel):
     """The answer to a request that cannot be served."""
 
+    type: Literal["error"] = "error"
     error: Error
 
 
@@ -294,26 +296,32 @@ def finish_reason(result: GenerationResult) -> Finish:
     return "length" if result.finish == "length" else "stop"
 
 
-def chat_logprobs(result: GenerationResult, most: int) -> ChatLogprobs:
+def chat_logprobs(result: GenerationResult, most: int, tokenizer: Tokenizer | None) -> ChatLogprobs:
     """The tokens of an answer, each with so many of the most likely."""
     return ChatLogprobs(
         content=[
             TokenLogprob(
-                **_token(token),
-                top_logprobs=[TopTokenLogprob(**_token(top)) for top in token.top_logprobs[:most]],
+                **_token(token, tokenizer),
+                top_logprobs=[
+                    TopTokenLogprob(**_token(top, tokenizer)) for top in token.top_logprobs[:most]
+                ],
             )
             for token in _written(result)
         ]
     )
 
 
-def completion_logprobs(result: GenerationResult, most: int) -> CompletionLogprobs:
+def completion_logprobs(
+    result: GenerationResult, most: int, tokenizer: Tokenizer | None
+) -> CompletionLogprobs:
     """The tokens of a text, each with so many of the most likely."""
     tokens = _written(result)
+    # Not the sum of their own texts: letters come in parts, and a text may lose its first space.
+    decoder = IncrementalDecoder(tokenizer) if tokenizer else None
     offsets, length = [], 0
     for token in tokens:
         offsets.append(length)
-        length += len(token.text)
+        length += len(decoder.push([token.id]) if decoder else token.text)
     return CompletionLogprobs(
         tokens=[token.text for token in tokens],
         token_logprobs=[_logprob(token) for token in tokens],
@@ -333,12 +341,14 @@ def _written(result: GenerationResult) -> tuple[Token, ...]:
     return result.tokens[:-1] if result.finish == "eos" else result.tokens
 
 
-def _token(token: Token | TopLogprob) -> dict[str, Any]:
-    is_part = "\ufffd" in token.text
+def _token(token: Token | TopLogprob, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    spelled: bytes | None = token.text.encode()
+    if "\ufffd" in token.text:  # a part of a letter
+        spelled = tokenizer.token_bytes(token.id) if tokenizer else None
     return {
         "token": token.text,
         "logprob": _logprob(token),
-        "bytes": None if is_part else list(token.text.encode()),
+        "bytes": None if spelled is None else list(spelled),
     }
 
 

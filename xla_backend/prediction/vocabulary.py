@@ -40,12 +40,12 @@ class PromptCounter:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         """Remembers nothing yet."""
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._remembered = functools.lru_cache(REMEMBERED_PROMPTS)(self._count)
 
     def __reduce__(self) -> tuple[type[PromptCounter], tuple[Tokenizer]]:
         """What it remembers stays behind."""
-        return PromptCounter, (self._tokenizer,)
+        return PromptCounter, (self.tokenizer,)
 
     def count(self, prompt: Prompt) -> int:
         """The tokens of a prompt, without padding."""
@@ -56,7 +56,7 @@ class PromptCounter:
         return self._remembered(prompt) if is_short else self._count(prompt)
 
     def _count(self, prompt: Prompt) -> int:
-        return len(self._tokenizer.encode(prompt))
+        return len(self.tokenizer.encode(prompt))
 
 
 @dataclass(frozen=True)

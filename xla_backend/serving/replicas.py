@@ -25,6 +25,7 @@ from xla_backend.interface.results import (
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
+    from xla_backend.checkpoints.tokenization import Tokenizer
     from xla_backend.interface.options import GenerationOptions
     from xla_backend.interface.prompt import Prompt
 
@@ -56,8 +57,16 @@ class Replicas:
 
     def identity(self, model: str) -> str:
         """See `ServedBackend`."""
+        return str(self._ask("identity", model))
+
+    def tokenizer(self, model: str) -> Tokenizer:
+        """See `ServedBackend`."""
+        return cast("Tokenizer", self._ask("tokenizer", model))
+
+    def _ask(self, method: str, model: str) -> Any:
+        handle = self._handle.options(multiplexed_model_id=model)
         try:
-            return self._handle.options(multiplexed_model_id=model).identity.remote(model).result()
+            return getattr(handle, method).remote(model).result()
         except (RayError, RayServeException) as error:
             raise EngineStopped(REPLICA_DIED) from error
 
