@@ -37,6 +37,7 @@ from playground.inside.texts_route import texts_route
 from playground.models.tab import ModelsTab
 from playground.server.changes import changes_route
 from playground.server.gate import Gate
+from playground.server.health import health
 from playground.server.metrics import Metrics
 from playground.server.openapi import WholeDescription
 from playground.speech.tab import SpeechTab
@@ -205,7 +206,7 @@ def launch_options(
         metrics: what /metrics tells; None for no such address.
     """
     context = page.context
-    api = create_api(OpenAiHost(context))
+    api = create_api(OpenAiHost(context, partial(health, context.backend, context.line)))
     scripts = [(_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
     # page.css is what all tabs share; a tab with styles of its own has a file of its own.
     sheets = [path.read_text(encoding="utf-8") for path in sorted(_ASSETS.glob("*.css"))]

@@ -5,11 +5,10 @@ Knows the page's waiting line, models and limits, which hold here too. Must not 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from playground.context.waiting_line import ALONE
-from playground.server.health import health
 from xla_backend.openai_api.host import Host, Turn
 from xla_backend.rows.scheduler import MAX_AT_ONCE
 
@@ -23,8 +22,10 @@ if TYPE_CHECKING:
 class OpenAiHost(Host):
     """The page that offers the API."""
 
-    def __init__(self, page: PageContext) -> None:
+    def __init__(self, page: PageContext, health: Callable[[], dict[str, Any]]) -> None:
+        """Takes what the tabs share, and what tells the server's health."""
         self._page = page
+        self._health = health
         self.backend = page.backend
         self.at_once = MAX_AT_ONCE
         self.new_tokens = page.limits.new_tokens
@@ -39,7 +40,7 @@ class OpenAiHost(Host):
         self._page.check_request(model, prompt, options)
 
     def health(self) -> dict[str, Any]:
-        return health(self.backend, self._page.line)
+        return self._health()
 
     def running(self) -> int:
         return self._page.line.running

@@ -124,9 +124,9 @@ class Completer:
             runs.leave()
             raise
         answer = (await write()).whole(results)
-        is_typed = isinstance(answer, BaseModel)
-        text = answer.model_dump_json() if is_typed else json.dumps(answer)
-        return Response(text, media_type=JSON)
+        if isinstance(answer, BaseModel):
+            return Response(answer.model_dump_json(), media_type=JSON)
+        return Response(json.dumps(answer), media_type=JSON)
 
     async def tokenizer(self, model: str) -> Tokenizer:
         """The tokenizer of a model.
