@@ -41,7 +41,12 @@ from xla_backend.inspection import table
 from xla_backend.inspection.inspector import Inspector
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import BackendError, InvalidRequest
-from xla_backend.interface.options import WINDOW_TOKENS, GenerationOptions
+from xla_backend.interface.options import (
+    DEFAULT_OPTIONS,
+    OPTIONS,
+    WINDOW_TOKENS,
+    GenerationOptions,
+)
 from xla_backend.interface.prompt import question
 from xla_backend.interface.results import CacheOutcome, GenerationResult, ModelInfo, Transcription
 from xla_backend.interface.timing import PHASES, RESTORING
@@ -62,25 +67,6 @@ _NO_STORE_TO_FILL = (
 
 CHAT_TOKENS = 256
 """The most tokens of an answer where nothing is asked."""
-
-NUMBERS = {
-    "num_beams": ("N", "beams to search side by side, 1 to 8 (default: 1)"),
-    "max_new_tokens": ("N", "most tokens to generate, 1 to 8192 (default: 32)"),
-    "temperature": ("T", "above 0: sample, and how freely (default: 0, the most likely text)"),
-    "top_k": ("K", "sample from the K most likely tokens; 0: from all (default: 50)"),
-    "top_p": ("P", "sample from the most likely tokens that add up to P (default: 1)"),
-    "min_p": ("P", "sample from tokens at least P times as likely as the most likely (default: 0)"),
-    "repetition_penalty": ("R", "above 1: repeat less (default: 1)"),
-    "presence_penalty": ("R", "-2 to 2: taken from the logits of generated tokens (default: 0)"),
-    "frequency_penalty": ("R", "-2 to 2: the same for each time they came (default: 0)"),
-    "length_penalty": ("L", "beams: above 0 favours longer texts (default: 1)"),
-    "seed": ("S", "the noise of sampling; the same seed gives the same text (default: 0)"),
-    "prompt_lookup_num_tokens": (
-        "N",
-        "tokens to guess at a time from the prompt and the text, 0 to 7 (default: 0)",
-    ),
-}
-"""Placeholder and help of the numeric `GenerationOptions`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -390,18 +376,26 @@ _OUTPUT = {
     "--json": _switch("one JSON object a line on stdout"),
     "--verbose": _switch("show what the libraries log"),
 }
-# Kept as text: GenerationOptions checks the numbers, and its messages say more.
-_OPTIONS = {f"--{name.replace('_', '-')}": _takes(*row) for name, row in NUMBERS.items()} | {
-    "--early-stopping": _takes(
-        "=never",
-        "beams: stop as soon as enough texts are finished; with =never, only when no better one is "
-        "possible",
-        nargs="?",
-    ),
-    "--logit-bias": _takes(
-        "ID=B", "-100 to 100, added to the logit of a token; can be repeated", action="append"
-    ),
+# Taken as text: GenerationOptions checks the numbers, and its messages say more.
+_FORMS: dict[str, dict[str, Any]] = {
+    "early_stopping": {"metavar": "=never", "nargs": "?"},
+    "logit_bias": {"metavar": "ID=B", "action": "append"},
+    "stop": {"metavar": "TEXT", "action": "append"},
 }
+"""How options are given that are no number."""
+_OPTIONS = {
+    f"--{name.replace('_', '-')}": _takes("N", option.help) | _FORMS[name]
+    if name in _FORMS
+    else _takes("N", f"{option.help} ({option.range}; default: {getattr(DEFAULT_OPTIONS, name):g})")
+    for name, option in OPTIONS.items()
+}
+
+
+def _most_tokens(of: str, default: int) -> dict[str, dict[str, Any]]:
+    text = f"most tokens {of} ({OPTIONS['max_new_tokens'].range}; default: {default})"
+    return {"--max-new-tokens": _takes("N", text)}
+
+
 _SYSTEM = "how the model is to answer"
 COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] = {
     "generate": (
@@ -413,7 +407,6 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
             "--system": _takes("TEXT", f"{_SYSTEM}, with --chat", default=""),
         }
         | _OPTIONS
-        | {"--stop": _takes("TEXT", "end before this text; up to four times", action="append")}
         | {"--exact-key": _switch("never run on a larger compiled function: show the cold call")}
         | _WEIGHTS
         | _ANY_STORE
@@ -427,7 +420,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
             "--system": _takes("TEXT", _SYSTEM, default=""),
         }
         | _OPTIONS
-        | {"--max-new-tokens": _takes("N", "most tokens an answer, 1 to 8192 (default: 256)")}
+        | _most_tokens("an answer", CHAT_TOKENS)
         | _WEIGHTS
         | _ANY_STORE
         | {"--verbose": _OUTPUT["--verbose"]},
@@ -436,8 +429,8 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
         transcribe,
         "write down recordings, one after the other",
         {"files": _takes("FILE", nargs="+"), "--model": _MODEL | {"default": DEFAULT_SPEECH_MODEL}}
-        | _OPTIONS
-        | {"--max-new-tokens": _takes("N", "most tokens a window, 1 to 8192 (default: 224)")}
+        | {flag: takes for flag, takes in _OPTIONS.items() if flag != "--stop"}
+        | _most_tokens("a window", WINDOW_TOKENS)
         | {"--language": _LANGUAGE}
         | _WEIGHTS
         | _ANY_STORE
@@ -512,20 +505,15 @@ def _options(parsed: argparse.Namespace, **defaults: int) -> GenerationOptions:
     Raises:
         InvalidRequest: one has a wrong type or is out of range.
     """
-    values: dict[str, Any] = defaults | {
-        name: _number(getattr(parsed, name))
-        for name in NUMBERS
-        if getattr(parsed, name) is not None
-    }
-    if parsed.early_stopping is not None:
-        values["early_stopping"] = {"true": True, "false": False}.get(
-            parsed.early_stopping, parsed.early_stopping
-        )
-    if parsed.logit_bias is not None:
-        pairs = (pair.partition("=") for pair in parsed.logit_bias)
-        values["logit_bias"] = {token_id: _number(bias) for token_id, _, bias in pairs}
-    if getattr(parsed, "stop", None) is not None:
-        values["stop"] = parsed.stop
+    values: dict[str, Any] = dict(defaults)
+    for name, option in OPTIONS.items():
+        if (given := getattr(parsed, name, None)) is not None:
+            values[name] = _number(given) if option.range else given
+    if isinstance(word := values.get("early_stopping"), str):
+        values["early_stopping"] = {"true": True, "false": False}.get(word, word)
+    if pairs := values.get("logit_bias"):
+        split = (pair.partition("=") for pair in pairs)
+        values["logit_bias"] = {token_id: _number(bias) for token_id, _, bias in split}
     return GenerationOptions.from_dict(values)
 
 

@@ -19,38 +19,26 @@ from playground.compare.runs import baselines_run
 from playground.context.runs import BETWEEN_UPDATES_S
 from xla_backend import GenerationOptions, InvalidRequest, Prompt, question
 from xla_backend.baselines.comparison import CACHED_CALLS
-from xla_backend.interface.options import WINDOW_TOKENS
+from xla_backend.interface.options import OPTIONS, WINDOW_TOKENS
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
-REQUEST = {
-    "prompt": "the text to continue; for T5 models, the text to answer, task included.",
-    "model": "name of a model that the page offers.",
-    "max_new_tokens": "most tokens to generate, 1 to 1024. Part of the compiled shape.",
-    "num_beams": "beams searched, 1 to 8. Part of the compiled shape.",
-    "temperature": "0 takes the most likely token; above 0 samples.",
-    "top_k": "when sampling, keep only the k most likely tokens; 0 keeps all.",
-    "top_p": "when sampling, keep the most likely tokens that add up to top_p.",
-    "repetition_penalty": "above 1 makes tokens that already occurred less likely.",
-    "length_penalty": "above 0 favours longer texts in beam search.",
-    "early_stopping": 'when beam search ends: true, false or "never"; null is false.',
-    "seed": "the same seed gives the same text.",
-    "exact_key": "a larger compiled function, if there is one, may not serve instead.",
-    "min_p": "when sampling, keep only tokens at least min_p times as likely as the most likely.",
-    "presence_penalty": "-2 to 2, subtracted from the logits of tokens that were generated.",
-    "frequency_penalty": "-2 to 2, the same, times how often each was generated.",
-    "logit_bias": "token ids with -100 to 100, added to their logits; at most 300.",
-    "stop": "up to four strings; the text ends before the first of them.",
-    "chat": "whether the prompt is a question to an instruct model, and not a text to continue.",
-    "system": "how the model is to answer; only where chat is true.",
-    "prompt_lookup_num_tokens": "tokens guessed at a time from the prompt and the text, 0 to 7. "
-    "Part of the compiled shape.",
-}
-"""What an endpoint for a request takes, in order, and what callers are told about it.
-
-New ones stand at the end: some callers send values without names.
-"""
+_SAID = {
+    "prompt": "The text to continue; for T5 models, the text to answer, task included.",
+    "model": "Name of a model that the page offers.",
+    "exact_key": "A larger compiled function, if there is one, may not serve instead.",
+    "chat": "Whether the prompt is a question to an instruct model, and not a text to continue.",
+    "system": "How the model is to answer; only where chat is true.",
+} | {name: option.sentence for name, option in OPTIONS.items()}
+# Some callers send values without names: new ones stand at the end.
+_ORDER = (
+    *("prompt", "model", "max_new_tokens", "num_beams", "temperature", "top_k", "top_p"),
+    *("repetition_penalty", "length_penalty", "early_stopping", "seed", "exact_key", "min_p"),
+    *("presence_penalty", "frequency_penalty", "logit_bias", "stop", "chat", "system"),
+)
+REQUEST = {name: _SAID[name] for name in dict.fromkeys((*_ORDER, *_SAID))}
+"""What an endpoint for a request takes, in order, and what callers are told about it."""
 
 
 def add_endpoints(page: "PageContext") -> None:
@@ -133,7 +121,7 @@ def add_endpoints(page: "PageContext") -> None:
         Parameters:
             prompt: the text to continue.
             model: name of a model that the page offers.
-            max_new_tokens: most tokens to generate, 1 to 1024.
+            max_new_tokens: most tokens to generate.
             num_beams: beams searched, 1 to 8.
             cached_calls: how often each way repeats the request after its first call, 3 to 50, if
                 that takes it no longer than half a minute.
@@ -210,7 +198,7 @@ def _add_transcribe(page: "PageContext", default_model: str) -> None:
             recording: an uploaded file: WAV, FLAC, OGG or MP3, of at most ten minutes. In Python,
                 `handle_file("recording.wav")` of `gradio_client`.
             model: name of a speech model that the page offers.
-            max_new_tokens: most tokens for each window, 1 to 1024 and no more than the model can
+            max_new_tokens: most tokens for each window, and no more than the model can
                 write. Part of the compiled shape.
             num_beams: beams searched, 1 to 8. Part of the compiled shape.
             language: what is spoken, as "en" or "German"; empty to let the model hear it.

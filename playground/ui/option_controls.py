@@ -14,24 +14,9 @@ import gradio as gr
 
 from playground.ui.components import LATEST, Field, without_validation
 from xla_backend import GenerationOptions
-from xla_backend.interface.options import MAX_DRAFTS, MAX_NUM_BEAMS
+from xla_backend.interface.options import OPTIONS
 
-LABELS = {
-    "max_new_tokens": "New tokens",
-    "num_beams": "Beams",
-    "temperature": "Temperature",
-    "top_k": "Top k",
-    "top_p": "Top p",
-    "min_p": "Min p",
-    "repetition_penalty": "Repetition penalty",
-    "presence_penalty": "Presence penalty",
-    "frequency_penalty": "Frequency penalty",
-    "length_penalty": "Length penalty",
-    "early_stopping": "Stop searching when",
-    "seed": "Seed",
-    "stop": "Stop strings",
-    "prompt_lookup_num_tokens": "Prompt lookup",
-}
+LABELS = {name: option.label for name, option in OPTIONS.items() if option.label}
 """What the page calls each option that it has."""
 NAMES = tuple(LABELS)
 # A name without an underscore is a word of any sentence, but in front it is the option's.
@@ -39,55 +24,46 @@ _NAMED = re.compile(
     rf"\b(?:{'|'.join(name for name in NAMES if '_' in name)})\b|^(?:temperature|seed|stop)\b"
 )
 _ESCAPED = re.compile(r"\\([n\\])")
-SAMPLING_ONLY = ("top_k", "top_p", "min_p", "seed")
-BEAMS_ONLY = ("length_penalty", "early_stopping")
-_OFF_BY_DEFAULT = (
-    *("min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),
-    "prompt_lookup_num_tokens",
-)
+SAMPLING_ONLY = tuple(name for name in NAMES if OPTIONS[name].needs == "sampling")
+BEAMS_ONLY = tuple(name for name in NAMES if OPTIONS[name].needs == "beams")
+_NEEDS = {
+    "": "",
+    "sampling": " Needs temperature above 0.",
+    "beams": " Needs 2 beams or more.",
+}
+_IDS = {"stop": "stop_strings"}  # the button has the other name
+_IN_SIGHT = ("max_new_tokens", "num_beams", "temperature")
+"""Options that are not folded up."""
+_TOLD = (*_IN_SIGHT, "top_k", "top_p", "seed", "length_penalty")
+"""Options that are told beside a text even where they have their defaults."""
 # A radio button carries text; these are the three values that Hugging Face defines.
 EARLY_STOPPING = {"unlikely": False, "enough": True, "impossible": "never"}
 MAX_NEW_TOKENS = 256
 """The engine takes more; a page that shows what a token costs does not need them."""
-_SLIDERS: dict[str, tuple[float, float, float, str]] = {
-    "max_new_tokens": (1, MAX_NEW_TOKENS, 1, "Maximum length; changing this may compile."),
-    "num_beams": (
-        1,
-        MAX_NUM_BEAMS,
-        1,
-        "Candidates searched in parallel; changing this may compile.",
+_OTHERS: dict[str, tuple[type[Field], dict[str, Any]]] = {
+    "seed": (gr.Number, {"precision": 0, "minimum": 0}),
+    "early_stopping": (
+        gr.Radio,
+        {
+            "choices": [
+                ("a better text is unlikely", "unlikely"),
+                ("enough texts are finished", "enough"),
+                ("a better text is impossible", "impossible"),
+            ],
+            "info": _NEEDS["beams"].strip(),
+        },
     ),
-    "temperature": (
-        *(0, 2, 0.05),
-        "0 always takes the most likely token; higher is more varied. Never recompiles.",
-    ),
-    "top_k": (
-        *(0, 200, 1),
-        "Sample from the k most likely tokens; 0 is all. Needs temperature above 0.",
-    ),
-    "top_p": (
-        *(0.05, 1, 0.05),
-        "Sample from the most likely tokens that add up to p. Needs temperature above 0.",
-    ),
-    "min_p": (
-        *(0, 1, 0.01),
-        "Sample from tokens at least this likely next to the most likely; 0 is all. Needs "
-        "temperature above 0.",
-    ),
-    "repetition_penalty": (0.5, 2, 0.05, "Above 1 avoids words that already occurred."),
-    "presence_penalty": (-2, 2, 0.1, "Above 0 avoids tokens that were written already."),
-    "frequency_penalty": (
-        *(-2, 2, 0.1),
-        "Above 0 avoids tokens the more, the more often they came.",
-    ),
-    "length_penalty": (-2, 2, 0.1, "Above 0 favours longer texts. Needs 2 beams or more."),
-    "prompt_lookup_num_tokens": (
-        *(0, MAX_DRAFTS, 1),
-        "Guess so many tokens at a time from what is there: the same text, sooner where it "
-        "repeats. 0 is off, 3 a good number. Part of the shape. Needs 1 beam.",
+    "stop": (
+        gr.Textbox,
+        {
+            "lines": 2,
+            "max_lines": 4,
+            "info": "The text ends before the first of them. One a line, at most four; "
+            "\\n is a line break.",
+        },
     ),
 }
-"""The lowest value, the highest, the step, and what is said of it."""
+"""Controls that are no sliders, and what is particular about them."""
 _SEEDS = 1_000_000
 """Seeds that are drawn are below it: enough to be new, and short enough to be told."""
 
@@ -117,18 +93,12 @@ class OptionControls:
         self._prefix = prefix
         self._most_new_tokens = slider_end(most_new_tokens)
         self._by_name: dict[str, Field] = {}
-        for name in ("max_new_tokens", "num_beams", "temperature"):
-            self._build_slider(name)
+        for name in _IN_SIGHT:
+            self._build(name)
         with gr.Accordion("More options", open=False, elem_classes="more-options"):
-            for name in ("top_k", "top_p", "min_p"):
-                self._build_slider(name, interactive=defaults.do_sample)
-            self._build_seed()
-            for name in ("repetition_penalty", "presence_penalty", "frequency_penalty"):
-                self._build_slider(name)
-            self._build_slider("length_penalty", interactive=defaults.num_beams > 1)
-            self._build_early_stopping()
-            self._build_stop()
-            self._build_slider("prompt_lookup_num_tokens")
+            for name in NAMES:
+                if name not in _IN_SIGHT:
+                    self._build(name)
         for control in self._by_name.values():
             if isinstance(control, gr.Slider | gr.Number):
                 without_validation(control)
@@ -152,61 +122,36 @@ class OptionControls:
             if isinstance(control, gr.Slider)
         }
 
-    def _build_slider(self, name: str, interactive: bool | None = None) -> None:
-        lowest, highest, step, info = _SLIDERS[name]
-        self._by_name[name] = gr.Slider(
-            lowest,
-            self._most_new_tokens if name == "max_new_tokens" else highest,
-            value=getattr(self._defaults, name),
-            step=step,
-            label=LABELS[name],
-            info=info,
-            interactive=interactive,
-            elem_id=f"{self._prefix}{name}",
-        )
+    def _build(self, name: str) -> None:
+        option = OPTIONS[name]
+        has_effect = {
+            "": None,
+            "sampling": self._defaults.do_sample,
+            "beams": self._defaults.num_beams > 1,
+        }
+        shown: dict[str, Any] = {
+            "value": _values(self._defaults)[name],
+            "label": option.label,
+            "info": option.sentence + _NEEDS[option.needs],
+            "interactive": has_effect[option.needs],
+            "elem_id": self._prefix + _IDS.get(name, name),
+        }
+        if option.slider is not None:
+            lowest, highest, step = option.slider
+            if name == "max_new_tokens":
+                highest = self._most_new_tokens
+            self._by_name[name] = gr.Slider(lowest, highest, step=step, **shown)
+        else:
+            kind, own = _OTHERS[name]
+            self._by_name[name] = kind(**{**shown, **own})
 
-    def _build_seed(self) -> None:
-        sampled = self._defaults.do_sample
-        self._by_name["seed"] = gr.Number(
-            value=self._defaults.seed,
-            precision=0,
-            minimum=0,
-            label=LABELS["seed"],
-            info="The same seed gives the same text. Needs temperature above 0.",
-            interactive=sampled,
-            elem_id=f"{self._prefix}seed",
-        )
-        self.hold = gr.Checkbox(
-            label="Hold the seed",
-            info="Otherwise each run takes a new one, and writes another text.",
-            interactive=sampled,
-            elem_id=f"{self._prefix}hold",
-        )
-
-    def _build_early_stopping(self) -> None:
-        self._by_name["early_stopping"] = gr.Radio(
-            [
-                ("a better text is unlikely", "unlikely"),
-                ("enough texts are finished", "enough"),
-                ("a better text is impossible", "impossible"),
-            ],
-            value=_word_of(self._defaults.early_stopping),
-            label=LABELS["early_stopping"],
-            info="Needs 2 beams or more.",
-            interactive=self._defaults.num_beams > 1,
-            elem_id=f"{self._prefix}early_stopping",
-        )
-
-    def _build_stop(self) -> None:
-        self._by_name["stop"] = gr.Textbox(
-            value=stop_text(self._defaults),
-            lines=2,
-            max_lines=4,
-            label=LABELS["stop"],
-            info="The text ends before the first of them. One a line, at most four; \\n is a line "
-            "break.",
-            elem_id=f"{self._prefix}stop_strings",
-        )
+        if name == "seed":
+            self.hold = gr.Checkbox(
+                label="Hold the seed",
+                info="Otherwise each run takes a new one, and writes another text.",
+                interactive=shown["interactive"],
+                elem_id=f"{self._prefix}hold",
+            )
 
     def connect(self) -> None:
         """Switches off what has no effect, as long as it has none."""
@@ -252,7 +197,7 @@ def relevant(options: GenerationOptions) -> dict[str, str]:
         *("early_stopping", "stop"),
         *(() if options.do_sample else SAMPLING_ONLY),
         *(() if options.num_beams > 1 else BEAMS_ONLY),
-        *(name for name in _OFF_BY_DEFAULT if values[name] == defaults[name]),
+        *(name for name in NAMES if name not in _TOLD and values[name] == defaults[name]),
     )
     numbers = {name: f"{values[name]:.9g}" for name in NAMES if name not in idle}
     return numbers | ({"stop": ", ".join(map(repr, options.stop))} if options.stop else {})
@@ -267,10 +212,15 @@ def with_seed(options: GenerationOptions, is_held: bool) -> GenerationOptions:
 
 def values_for(options: GenerationOptions) -> list[Any]:
     """The controls' values that stand for these options."""
+    values = _values(options)
+    return [values[name] for name in NAMES]
+
+
+def _values(options: GenerationOptions) -> dict[str, Any]:
     values = options.to_dict()
     values["early_stopping"] = _word_of(options.early_stopping)
     values["stop"] = stop_text(options)
-    return [values[name] for name in NAMES]
+    return values
 
 
 def stops_from(text: str) -> list[str]:

@@ -175,9 +175,15 @@ class Visit:
         self.at("#prompt textarea").fill(prompt)
 
     def choose_model(self, label: str) -> None:
-        """Picks a model from the list."""
-        self.at("#model input").click()
+        """Picks a model from the list; its words and examples have come then."""
+        about = self.at("#model")
+        field, before = self.at("#model input"), about.inner_text()
+        was = field.input_value()
+        field.click()
         self.page.get_by_role("option", name=label).click()
+        if field.input_value() != was:
+            expect(about).not_to_have_text(before)
+            self.let_be_filled_in()
 
     def set_number(self, option: str, value: float) -> None:
         """Types a value into an option's number field."""

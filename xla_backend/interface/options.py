@@ -1,7 +1,8 @@
-"""`GenerationOptions`: a request's options, checked before anything is compiled.
+"""`GenerationOptions`: a request's options, checked before anything is compiled, in one table.
 
-Knows their names, ranges and meanings (those of Hugging Face's `GenerationConfig`). Must not know
-models, tokens or TensorFlow: the page's process imports this module.
+Knows their names, ranges and meanings (those of Hugging Face's `GenerationConfig`; the penalties,
+`logit_bias` and `stop` are OpenAI's). A new option is a field here. Must not know models, tokens or
+TensorFlow: the page's process imports this module.
 """
 
 from __future__ import annotations
@@ -38,80 +39,198 @@ MAX_STOP_CHARACTERS = 100
 
 
 @dataclass(frozen=True)
-class GenerationOptions:
-    """Options of one generation. Sampling is on exactly when `temperature` is above 0.
+class Option:
+    """What is said of a field of `GenerationOptions`.
+
+    The command line, the endpoints, `/v1`, the page's controls and links and the table in
+    docs/options.md are made of the fields and this.
 
     Attributes:
-        max_new_tokens: upper bound of generated tokens, 1 to 8192; a text also ends where
-            the model's context does.
-        num_beams: number of beams, 1 to 8; 1 is greedy search or plain sampling.
-        temperature: divides the logits before sampling, up to 100; 0 (default) is greedy.
-        top_k: when sampling, keep only the k most likely tokens; 0 keeps all.
-        top_p: when sampling, keep the most likely tokens whose probabilities first add up to
-            `top_p`, above 0 up to 1; 1 keeps all.
-        min_p: when sampling, keep only tokens at least `min_p` times as likely as the most likely,
-            0 to 1; 0 keeps all.
-        repetition_penalty: above 1 makes tokens that already occurred less likely, 0.01 to 100.
-        presence_penalty: subtracted from the logits of tokens that were generated, -2 to 2.
-        frequency_penalty: the same, times how often they were generated, -2 to 2.
-        logit_bias: pairs of a token id and what is added to its logit, -100 to 100, for at most 300
-            tokens, sorted. Any mapping can be given; its ids may be text, as in JSON.
-        length_penalty: exponent on the length by which beam scores are divided, -10 to 10;
-            above 0 favours longer texts. Beam search only.
-        early_stopping: True stops as soon as `num_beams` texts are finished, False when a better
-            one is unlikely, "never" when a better one is impossible. Beam search only.
-        seed: of sampling, 0 to 2**31 - 1; the same seed gives the same text.
-        stop: the text ends before the first of these strings that it contains, and without it: at
-            most four, of 1 to 100 characters. A single string can be given as it is.
-        prompt_lookup_num_tokens: how many tokens are guessed at a time, 0 to 7, from where the last
-            ones occurred before in the prompt or the text, and verified together: the same text
-            sooner, where it repeats what is there. 0 guesses none. One beam, and decoder-only
-            models.
+        help: what it does, as a phrase.
+        label: what the page calls it; empty where the page has no control for it.
+        low: lowest value of a number, as its type.
+        high: highest value of a number, as its type.
+        slider: lowest value, highest value and step that the page offers.
+        needs: what it has no effect without.
+        is_in_key: whether it is part of a compiled function's cache key.
+    """
+
+    help: str
+    label: str = ""
+    low: float | None = None
+    high: float | None = None
+    slider: tuple[float, float, float] | None = None
+    needs: Literal["", "sampling", "beams"] = ""
+    is_in_key: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """What it does, its range and that it is part of the key, as a sentence."""
+        said = f"{self.help[0].upper()}{self.help[1:]}"
+        said += f" ({self.range})." if self.range else "."
+        return f"{said} Part of the compiled shape." if self.is_in_key else said
+
+    @property
+    def range(self) -> str:
+        """The range of a number, like "0 to 1"; empty for what is no number."""
+        if self.low is None:
+            return ""
+        if isinstance(self.low, int):
+            return f"{self.low} to {self.high}"
+        return f"{self.low:g} to {self.high:g}"
+
+
+def _option(default: Any, help: str, **said: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"option": Option(help, **said)})
+
+
+@dataclass(frozen=True)
+class GenerationOptions:
+    """Options of one generation, and the one table of what a request can ask for.
+
+    Sampling is on exactly when `temperature` is above 0. `max_new_tokens` is an upper bound: a text
+    also ends where the model's context does. `logit_bias` takes a mapping from token ids, as text
+    too, to what is added to their logits; it is kept as pairs, sorted. `early_stopping` is True to
+    stop as soon as `num_beams` texts are finished, False when a better one is unlikely, "never"
+    when a better one is impossible. `stop` takes a single string as it is. The tokens guessed for
+    `prompt_lookup_num_tokens` are those that followed where the last tokens occurred before; they
+    are verified together, with one beam and decoder-only models.
 
     Raises:
         InvalidRequest: an option has a wrong type or is out of range; the message names the option,
             the range and the value.
     """
 
-    max_new_tokens: int = 32
-    num_beams: int = 1
-    temperature: float = 0.0
-    top_k: int = 50
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: tuple[tuple[int, float], ...] = ()
-    length_penalty: float = 1.0
-    early_stopping: bool | Literal["never"] = False
-    seed: int = 0
-    stop: tuple[str, ...] = ()
-    prompt_lookup_num_tokens: int = 0
+    max_new_tokens: int = _option(
+        32,
+        "most tokens to generate",
+        label="New tokens",
+        low=1,
+        high=MAX_NEW_TOKENS,
+        slider=(1, 256, 1),
+        is_in_key=True,
+    )
+    num_beams: int = _option(
+        1,
+        "candidates searched side by side",
+        label="Beams",
+        low=1,
+        high=MAX_NUM_BEAMS,
+        slider=(1, MAX_NUM_BEAMS, 1),
+        is_in_key=True,
+    )
+    temperature: float = _option(
+        0.0,
+        "0 takes the most likely token; above 0 tokens are sampled, the higher the more varied",
+        label="Temperature",
+        low=0.0,
+        high=100.0,
+        slider=(0, 2, 0.05),
+    )
+    top_k: int = _option(
+        50,
+        "sample from the k most likely tokens; 0 is all",
+        label="Top k",
+        low=0,
+        high=MAX_TOP_K,
+        slider=(0, 200, 1),
+        needs="sampling",
+    )
+    top_p: float = _option(
+        1.0,
+        "sample from the most likely tokens whose probabilities add up to p",
+        label="Top p",
+        low=0.0,
+        high=1.0,
+        slider=(0.05, 1, 0.05),
+        needs="sampling",
+    )
+    min_p: float = _option(
+        0.0,
+        "sample from tokens at least p times as likely as the most likely one",
+        label="Min p",
+        low=0.0,
+        high=1.0,
+        slider=(0, 1, 0.01),
+        needs="sampling",
+    )
+    seed: int = _option(
+        0,
+        "the same seed gives the same text",
+        label="Seed",
+        low=0,
+        high=MAX_SEED,
+        needs="sampling",
+    )
+    repetition_penalty: float = _option(
+        1.0,
+        "above 1 avoids tokens that occurred already, in the prompt too",
+        label="Repetition penalty",
+        low=0.01,
+        high=100.0,
+        slider=(0.5, 2, 0.05),
+    )
+    presence_penalty: float = _option(
+        0.0,
+        "above 0 avoids tokens that were generated already",
+        label="Presence penalty",
+        low=-2.0,
+        high=2.0,
+        slider=(-2, 2, 0.1),
+    )
+    frequency_penalty: float = _option(
+        0.0,
+        "above 0 avoids tokens the more, the more often they were generated",
+        label="Frequency penalty",
+        low=-2.0,
+        high=2.0,
+        slider=(-2, 2, 0.1),
+    )
+    logit_bias: tuple[tuple[int, float], ...] = _option(
+        (),
+        f"token ids, at most {MAX_BIASED_TOKENS}, each with -100 to 100 that is added to its logit",
+    )
+    length_penalty: float = _option(
+        1.0,
+        "above 0 favours longer texts",
+        label="Length penalty",
+        low=-10.0,
+        high=10.0,
+        slider=(-2, 2, 0.1),
+        needs="beams",
+    )
+    early_stopping: bool | Literal["never"] = _option(
+        False,
+        "whether the search ends once enough texts are finished: true, false (a better one is "
+        'unlikely) or "never" (a better one is impossible)',
+        label="Stop searching when",
+        needs="beams",
+    )
+    stop: tuple[str, ...] = _option(
+        (),
+        f"the text ends before the first of these strings: at most {MAX_STOPS}, of 1 to "
+        f"{MAX_STOP_CHARACTERS} characters",
+        label="Stop strings",
+    )
+    prompt_lookup_num_tokens: int = _option(
+        0,
+        "tokens guessed at a time from the prompt and the text: the same text, sooner where it "
+        "repeats; needs one beam",
+        label="Prompt lookup",
+        low=0,
+        high=MAX_DRAFTS,
+        slider=(0, MAX_DRAFTS, 1),
+        is_in_key=True,
+    )
 
     def __post_init__(self) -> None:
-        if self.temperature is None:
-            object.__setattr__(self, "temperature", 0.0)
-        if self.prompt_lookup_num_tokens is None:  # Hugging Face's default
-            object.__setattr__(self, "prompt_lookup_num_tokens", 0)
-        for name, low, high in (
-            ("max_new_tokens", 1, MAX_NEW_TOKENS),
-            ("num_beams", 1, MAX_NUM_BEAMS),
-            ("top_k", 0, MAX_TOP_K),
-            ("seed", 0, MAX_SEED),
-            ("prompt_lookup_num_tokens", 0, MAX_DRAFTS),
-        ):
-            object.__setattr__(self, name, _integer(name, getattr(self, name), low, high))
-        for name, least, most in (
-            ("temperature", 0.0, 100.0),
-            ("top_p", 0.0, 1.0),
-            ("min_p", 0.0, 1.0),
-            ("repetition_penalty", 0.01, 100.0),
-            ("presence_penalty", -2.0, 2.0),
-            ("frequency_penalty", -2.0, 2.0),
-            ("length_penalty", -10.0, 10.0),
-        ):
-            object.__setattr__(self, name, _real(name, getattr(self, name), least, most))
+        for name, option in OPTIONS.items():
+            if option.low is not None and option.high is not None:
+                value = getattr(self, name)
+                if value is None and name in ("temperature", "prompt_lookup_num_tokens"):
+                    value = 0  # None switches them off in Hugging Face's configuration
+                check = _integer if isinstance(option.low, int) else _real
+                object.__setattr__(self, name, check(name, value, option.low, option.high))
         if self.top_p == 0.0:
             raise InvalidRequest("top_p must be above 0 and at most 1: 0 would leave no token.")
         if 0.0 < self.temperature < 0.01:
@@ -155,13 +274,17 @@ class GenerationOptions:
         Raises:
             InvalidRequest: a name is unknown, a type is wrong or a value is out of range.
         """
-        known = {field.name for field in dataclasses.fields(cls)}
-        unknown = sorted(str(name) for name in values if name not in known)
+        unknown = sorted(str(name) for name in values if name not in OPTIONS)
         if unknown:
-            raise InvalidRequest(
-                f"unknown option {', '.join(unknown)}; the options are {', '.join(sorted(known))}."
-            )
+            known = ", ".join(sorted(OPTIONS))
+            raise InvalidRequest(f"unknown option {', '.join(unknown)}; the options are {known}.")
         return cls(**values)
+
+
+OPTIONS: dict[str, Option] = {
+    field.name: field.metadata["option"] for field in dataclasses.fields(GenerationOptions)
+}
+"""What is said of each field of `GenerationOptions`, in their order."""
 
 
 def shown(value: object, length: int = 40) -> str:
@@ -173,7 +296,7 @@ def shown(value: object, length: int = 40) -> str:
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
-def _integer(name: str, value: object, low: int, high: int) -> int:
+def _integer(name: str, value: object, low: float, high: float) -> int:
     # JSON and sliders send whole numbers as floats: 32.0 is 32, 32.5 is a mistake.
     if isinstance(value, float) and math.isfinite(value) and value == int(value):
         value = int(value)

@@ -7,16 +7,11 @@ their name. Fields that nobody knows are ignored, as OpenAI does. Must not know 
 from __future__ import annotations
 
 import secrets
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from xla_backend.interface.options import (
-    MAX_DRAFTS,
-    MAX_NUM_BEAMS,
-    MAX_SEED,
-    GenerationOptions,
-)
+from xla_backend.interface.options import MAX_SEED, OPTIONS, GenerationOptions
 from xla_backend.interface.prompt import Message, Prompt, TokenIds
 from xla_backend.openai_api.errors import NotSupported
 
@@ -65,7 +60,6 @@ _REFUSED: dict[str, tuple[object, ...]] = {
 MAX_SALT = 256
 """Characters of a `cache_salt`."""
 
-Penalty = Annotated[float, Field(ge=-2, le=2)]
 Tokens = Annotated[int, Field(ge=-1)]
 """Most tokens of a text; -1 for as many as there is room for, as llama.cpp has it."""
 
@@ -136,49 +130,45 @@ class StreamOptions(Fields):
     include_usage: bool = Field(False, description="a last chunk with the request's usage")
 
 
-class Generation(Fields):
+def _option_fields() -> dict[str, Any]:
+    """The engine's options under their own names, each of which may be left out."""
+    kinds: dict[str, Any] = get_type_hints(GenerationOptions)
+    kinds |= {"logit_bias": dict[str, float], "stop": str | list[str]}  # as JSON has them
+    said = {
+        "temperature": "; 1 where it is left out, but 0 with several beams",
+        "seed": "; a new one at each request if left out",
+    }
+    fields = {}
+    for name, option in OPTIONS.items():
+        about = Field(None, description=option.help + said.get(name, ""))
+        bounds = Field(ge=option.low, le=option.high)
+        kind = Annotated[kinds[name], bounds] if option.range else kinds[name]
+        fields[name] = (kind | None, about)
+    del fields["max_new_tokens"]  # max_tokens
+    return fields
+
+
+if TYPE_CHECKING:
+    OptionFields = Fields
+else:
+    OptionFields = create_model("OptionFields", __base__=Fields, **_option_fields())
+
+
+class Generation(OptionFields):
     """What chats and completions have in common."""
 
     model: str | None = Field(
         None, description="a model that /v1/models lists; the first that fits if left out"
     )
     max_tokens: Tokens | None = Field(None, description="most tokens; part of the compiled shape")
-    temperature: float | None = Field(
-        None, description="0 is greedy; 1 where it is left out, but 0 with several beams"
-    )
-    top_p: float | None = Field(None, description="above 0 up to 1")
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = Field(
         None, description="how many texts; they run side by side, with seeds from seed on"
-    )
-    stop: str | list[str] | None = Field(None, description="at most four strings")
-    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = Field(
-        None, description="the same one gives the same text; a new one at each request if left out"
-    )
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    logit_bias: dict[str, float] | None = Field(
-        None, description="token ids with -100 to 100; at most 300"
     )
     stream: bool | None = Field(None, description="send the text while it grows")
     stream_options: StreamOptions | None = None
     user: str | None = Field(None, description="ignored")
-    top_k: int | None = Field(None, description="of this engine: only the k most likely; 0 for all")
-    min_p: float | None = Field(None, description="of this engine: 0 to 1")
-    repetition_penalty: float | None = Field(None, description="of this engine: 0.01 to 100")
-    num_beams: Annotated[int, Field(ge=1, le=MAX_NUM_BEAMS)] | None = Field(
-        None, description="of this engine: beams searched; part of the compiled shape"
-    )
-    length_penalty: float | None = Field(None, description="of this engine: -10 to 10, for beams")
-    early_stopping: bool | Literal["never"] | None = Field(
-        None, description="of this engine: when beam search ends"
-    )
     exact_key: bool | None = Field(
         None, description="of this engine: a larger compiled function may not serve instead"
-    )
-    prompt_lookup_num_tokens: Annotated[int, Field(ge=0, le=MAX_DRAFTS)] | None = Field(
-        None,
-        description="of Hugging Face: tokens guessed at a time from the prompt and the text; part "
-        "of the compiled shape",
     )
     cache_salt: Annotated[str, Field(max_length=MAX_SALT)] | None = Field(
         None,
@@ -222,31 +212,19 @@ class Generation(Fields):
                 f"{len(prompts)} prompts {times} times are more than the {MAX_TEXTS} texts that "
                 "one request may ask for. Send several requests.",
             )
-        asked = self.wanted_tokens()
-        beams = self.num_beams or 1
-        temperature = self.temperature
-        if temperature is None:
-            temperature = 0.0 if beams > 1 else 1.0
         given = {
-            "top_p": self.top_p,
-            "min_p": self.min_p,
-            "repetition_penalty": self.repetition_penalty,
-            "presence_penalty": self.presence_penalty,
-            "frequency_penalty": self.frequency_penalty,
-            "logit_bias": self.logit_bias,
-            "length_penalty": self.length_penalty,
-            "early_stopping": self.early_stopping,
-            "stop": self.stop,
-            "prompt_lookup_num_tokens": self.prompt_lookup_num_tokens,
+            name: value
+            for name in OPTIONS
+            if (value := getattr(self, name, None)) is not None and name != "seed"
         }
-        options = GenerationOptions(
-            max_new_tokens=min(asked or (CHAT_TOKENS if beams > 1 else new_tokens), new_tokens),
-            num_beams=beams,
-            temperature=temperature,
-            top_k=self.top_k or 0,
-            **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
+        beams = given.get("num_beams", 1)
+        most = self.wanted_tokens() or (CHAT_TOKENS if beams > 1 else new_tokens)
+        options = GenerationOptions.from_dict(
+            {"temperature": 0.0 if beams > 1 else 1.0, "top_k": 0, **given}
+            | {"max_new_tokens": min(most, new_tokens)}
         )
-        first = secrets.randbelow(MAX_SEED) if self.seed is None else self.seed
+        seed = getattr(self, "seed", None)
+        first = secrets.randbelow(MAX_SEED) if seed is None else seed
         return [
             (prompt, options.replace(seed=(first + time) % (MAX_SEED + 1)))
             for prompt in prompts

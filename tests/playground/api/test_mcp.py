@@ -53,7 +53,7 @@ def test_an_agent_finds_the_tools_and_calls_them(url: str) -> None:
     for tool in tools:
         assert len(tool.description) > 30
     properties = described["generate"].inputSchema["properties"]
-    assert "the text to continue" in properties["prompt"]["description"]
+    assert "The text to continue" in properties["prompt"]["description"]
     assert properties["max_new_tokens"]["type"] == "integer"
 
     result, prediction, models = (

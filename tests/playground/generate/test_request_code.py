@@ -128,7 +128,7 @@ def test_only_what_differs_from_the_defaults_is_named() -> None:
     assert "seed" not in curl_code(plain) + openai_code(plain)
     options = GenerationOptions(max_new_tokens=7, early_stopping="never", seed=3)
     changed = a_request("Once", options=options, exact_key=True)
-    assert 'GenerationOptions(max_new_tokens=7, early_stopping="never", seed=3)' in library_code(
+    assert 'GenerationOptions(max_new_tokens=7, seed=3, early_stopping="never")' in library_code(
         changed
     )
     assert "    max_new_tokens=7,\n" in client_code(changed)
