@@ -50,7 +50,12 @@ from xla_backend import (
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.function_comparison import DEFAULT_CALLS
-from xla_backend.interface.options import DEFAULT_MAX_SECONDS, DEFAULT_OPTIONS, AudioInput
+from xla_backend.interface.options import (
+    DEFAULT_MAX_SECONDS,
+    DEFAULT_OPTIONS,
+    MAX_NEW_TOKENS,
+    AudioInput,
+)
 from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.results import Past, TopLogprob
 from xla_backend.prediction import prediction
@@ -472,14 +477,12 @@ class FakeBackend(Script, ServedBackend):
         tokens = TOKENS_A_WORD * sum(len(text.split()) for text in said)
         if tokens == 0:
             raise InvalidRequest("The prompt is empty.")
-        if tokens >= CONTEXT_LENGTH:
+        room, new_tokens = CONTEXT_LENGTH - tokens, options.max_new_tokens
+        if new_tokens == MAX_NEW_TOKENS:  # as many as there is room for
+            new_tokens = max(1, room)
+        if new_tokens > room:
             raise InvalidRequest(f"The model has room for {CONTEXT_LENGTH} tokens.")
-        wanted = BucketRules().key_for(
-            tokens,
-            options.num_beams,
-            min(options.max_new_tokens, CONTEXT_LENGTH - tokens),
-            CONTEXT_LENGTH,
-        )
+        wanted = BucketRules().key_for(tokens, options.num_beams, new_tokens, CONTEXT_LENGTH)
         return self._predict(model, wanted, tokens, exact_key)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:

@@ -46,7 +46,7 @@ class Token:
         id: its number in the vocabulary.
         text: its own text; several tokens can share a character, so joining these is not exact.
         logprob: natural logarithm of its probability, before temperature, filters and penalties.
-        top_logprobs: the five most likely tokens at this position, best first; the token itself may
+        top_logprobs: the 20 most likely tokens at this position, best first; the token itself may
             not be among them.
         in_same_pass: whether it came of the same pass of the model as the token before it, which
             prompt lookup had guessed.
@@ -391,6 +391,8 @@ class ModelInfo:
         weights_bytes: what its weights take in memory; None before it is loaded.
         rounded_bits: to how many bits numbers were rounded for it; None if they are as stored, or
             it is not loaded.
+        sampling: the options with which its makers sample it, as its generation_config.json says,
+            or its card.
     """
 
     name: str
@@ -408,6 +410,7 @@ class ModelInfo:
     weights: str = "auto"
     weights_bytes: int | None = None
     rounded_bits: int | None = None
+    sampling: dict[str, float] = dataclasses.field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,10 @@ class Completion(BaseModel):
 
 
 class Model(BaseModel):
-    """A model that requests can name; `weights` and `rounded_bits` as `ModelInfo` has them."""
+    """A model that requests can name; the last four as `ModelInfo` has them.
+
+    `sampling` are the options of a request that says nothing of them.
+    """
 
     id: str
     object: Literal["model"] = "model"
@@ -192,6 +195,7 @@ class Model(BaseModel):
     is_instruct: bool
     weights: str
     rounded_bits: int | None
+    sampling: dict[str, float]
 
 
 class Models(BaseModel):

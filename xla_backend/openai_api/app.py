@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from xla_backend import __version__
-from xla_backend.interface.errors import BackendError, ModelUnavailable
+from xla_backend.interface.errors import BackendError
 from xla_backend.interface.results import ModelInfo, TranscribedWindow, Transcription
 from xla_backend.openai_api.answers import (
     ChatCompletion,
@@ -97,12 +97,7 @@ def create_api(host: Host) -> FastAPI:
     @api.get("/models/{name:path}")
     async def model(name: str) -> Model:
         """Say what is known of one model."""
-        models = host.models()
-        name = meant(name, models, lambda info: True)
-        for info in models:
-            if info.name == name:
-                return _model(info, started)
-        raise ModelUnavailable(f"There is no model {name[:80]!r} here; /v1/models lists them.")
+        return _model(completer.info(name), started)
 
     @api.post("/chat/completions", response_model=ChatCompletion, responses=_streamed("chunks"))
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
@@ -229,6 +224,7 @@ def _model(info: ModelInfo, created: int) -> Model:
         is_instruct=info.is_instruct,
         weights=info.weights,
         rounded_bits=info.rounded_bits,
+        sampling=info.sampling,
     )
 
 

@@ -23,7 +23,7 @@ from starlette.responses import Response, StreamingResponse
 from xla_backend import __version__
 from xla_backend.checkpoints.prompts import check_prompt
 from xla_backend.checkpoints.tokenization import Tokenizer
-from xla_backend.interface.errors import BackendError
+from xla_backend.interface.errors import BackendError, ModelUnavailable
 from xla_backend.interface.results import GenerationResult, ModelInfo
 from xla_backend.openai_api.errors import describe, error_object
 from xla_backend.openai_api.host import Host, meant
@@ -73,6 +73,18 @@ class Completer:
 
         return meant(name, self.host.models(), fits)
 
+    def info(self, name: str | None) -> ModelInfo:
+        """The entry of the model that a request means.
+
+        Raises:
+            ModelUnavailable: it is not in the list.
+        """
+        model = self.model(name, is_chat=True)
+        for info in self.host.models():
+            if info.name == model:
+                return info
+        raise ModelUnavailable(f"There is no model {model[:80]!r} here; /v1/models lists them.")
+
     async def complete(
         self, request: Request, body: Generation, writer: Callable[..., Writer]
     ) -> Response:
@@ -86,7 +98,7 @@ class Completer:
         host = self.host
         model = body.model = self.model(body.model, isinstance(body, ChatRequest))
         info = next((info for info in host.models() if info.name == model), None)
-        asked = body.runs(host.new_tokens)
+        asked = body.runs(host.new_tokens, info.sampling if info else {})
         for prompt, options in asked:
             host.check(model, prompt, options)
             if info is not None:
@@ -106,7 +118,7 @@ class Completer:
 
         async def write() -> Writer:
             fingerprint, tokenizer = await self._known(model)
-            return writer(body, facts=Facts(fingerprint, tokenizer, [run[0] for run in asked]))
+            return writer(body, facts=Facts(fingerprint, tokenizer, asked))
 
         turns = host.enter(request, len(asked))
         runs: Runs[str, GenerationResult] = Runs(self.threads, turns, opens)

@@ -11,7 +11,6 @@ from fastapi import FastAPI
 from starlette.responses import JSONResponse
 
 from xla_backend import __version__
-from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.prompt import TokenIds
 from xla_backend.openai_api.completing import Completer
 from xla_backend.openai_api.errors import RETRY_S, NotSupported
@@ -41,15 +40,11 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
     """Adds the addresses."""
     host = completer.host
 
-    async def tokenizer_of(name: str | None) -> tuple[Tokenizer, int | None]:
-        model = completer.model(name, is_chat=True)
-        tokenizer = await completer.tokenizer(model)
-        return tokenizer, next((i.context_length for i in host.models() if i.name == model), None)
-
     @api.post("/tokenize")
     async def tokenize(body: TokenizeRequest) -> dict[str, Any]:
         """Tell the tokens of a text, or of messages as the model reads them."""
-        tokenizer, most = await tokenizer_of(body.model)
+        info = completer.info(body.model)
+        tokenizer = await completer.tokenizer(info.name)
         text = body.prompt if body.content is None else body.content
         if text is not None:
             special = body.add_special if body.content is not None else body.add_special_tokens
@@ -60,12 +55,12 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
             raise NotSupported("content", "content is missing: send the text as content.")
         pieces = [{"id": each, "piece": tokenizer.token_text(each)} for each in ids]
         told = pieces if body.with_pieces else ids
-        return {"tokens": told, "count": len(ids), "max_model_len": most}
+        return {"tokens": told, "count": len(ids), "max_model_len": info.context_length}
 
     @api.post("/detokenize")
     async def detokenize(body: DetokenizeRequest) -> dict[str, str]:
         """Tell the text of tokens."""
-        tokenizer, _ = await tokenizer_of(body.model)
+        tokenizer = await completer.tokenizer(completer.info(body.model).name)
         ids = tokenizer.encode(TokenIds(tuple(body.tokens)))
         text = tokenizer.decode(ids, special=True)
         return {"content": text, "prompt": text}
@@ -73,13 +68,15 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
     @api.get("/props")
     async def props(model: str | None = None) -> dict[str, Any]:
         """Tell what llama.cpp tells of a model and the server."""
-        name = completer.model(model, is_chat=True)
-        tokenizer, context = await tokenizer_of(name)
+        info = completer.info(model)
+        tokenizer = await completer.tokenizer(info.name)
+        sampling = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0} | info.sampling
+        settings = {"n_ctx": info.context_length or 0, "params": sampling}
         return {
-            "default_generation_settings": {"n_ctx": context or 0, "params": {}},
+            "default_generation_settings": settings,
             "total_slots": host.at_once,
-            "model_alias": name,
-            "model_path": name,
+            "model_alias": info.name,
+            "model_path": info.name,
             "modalities": {"vision": False, "audio": False},
             "chat_template": tokenizer.chat_template,
             "build_info": f"xla-playground {__version__}",
@@ -88,9 +85,7 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
     @api.get("/slots")
     async def slots(model: str | None = None) -> list[dict[str, Any]]:
         """Tell how many requests run; which slot has which is not told."""
-        name = completer.model(model, is_chat=True)
-        context = next((i.context_length for i in host.models() if i.name == name), None)
-        running = host.running()
+        context, running = completer.info(model).context_length, host.running()
         return [
             {"id": place, "n_ctx": context or 0, "is_processing": place < running}
             for place in range(host.at_once)

@@ -76,7 +76,7 @@ class MessageWriter(Writer):
         }
 
     def begin(self, number: int) -> Iterator[dict[str, Any]]:
-        [prompt], tokenizer = self._facts.prompts, self._facts.tokenizer
+        [(prompt, _)], tokenizer = self._facts.asked, self._facts.tokenizer
         tokens = len(tokenizer.encode(prompt)) if tokenizer else 0
         yield {
             "type": "message_start",

@@ -6,7 +6,8 @@ their name. Fields that nobody knows are ignored, as OpenAI does. Must not know 
 
 from __future__ import annotations
 
-import secrets
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
@@ -19,7 +20,7 @@ MAX_CHOICES = 16
 """Texts of one prompt that a request may ask for."""
 MAX_TEXTS = 128
 """Texts that one request may ask for, of all its prompts. LangChain sends 20 prompts at a time."""
-MAX_TOP_LOGPROBS = 5
+MAX_TOP_LOGPROBS = 20
 CHAT_TOKENS = 256
 """Most tokens of an answer with several beams where a chat says nothing: they are compiled for."""
 COMPLETION_TOKENS = 16
@@ -135,7 +136,7 @@ def _option_fields() -> dict[str, Any]:
     kinds: dict[str, Any] = get_type_hints(GenerationOptions)
     kinds |= {"logit_bias": dict[str, float], "stop": str | list[str]}  # as JSON has them
     said = {
-        "temperature": "; 1 where it is left out, but 0 with several beams",
+        "temperature": "; the model's own or 1 where it is left out, but 0 with several beams",
         "seed": "; a new one at each request if left out",
     }
     fields = {}
@@ -196,11 +197,14 @@ class Generation(OptionFields):
         """The tokens asked for; None for as many as there is room for."""
         raise NotImplementedError
 
-    def runs(self, new_tokens: int) -> list[tuple[Prompt, GenerationOptions]]:
+    def runs(
+        self, new_tokens: int, sampling: Mapping[str, float] = MappingProxyType({})
+    ) -> list[tuple[Prompt, GenerationOptions]]:
         """What the engine is asked: n times each prompt, each time with another seed.
 
         Args:
             new_tokens: most that a run may write where the request says nothing.
+            sampling: what the model's options are then, see `ModelInfo`.
 
         Raises:
             InvalidRequest: an option is out of range, or there are too many texts.
@@ -213,20 +217,18 @@ class Generation(OptionFields):
                 "one request may ask for. Send several requests.",
             )
         given = {
-            name: value
-            for name in OPTIONS
-            if (value := getattr(self, name, None)) is not None and name != "seed"
+            name: value for name in OPTIONS if (value := getattr(self, name, None)) is not None
         }
         beams = given.get("num_beams", 1)
         most = self.wanted_tokens() or (CHAT_TOKENS if beams > 1 else new_tokens)
         options = GenerationOptions.from_dict(
-            {"temperature": 0.0 if beams > 1 else 1.0, "top_k": 0, **given}
+            {"temperature": 0.0, "top_k": 0, "seed": -1}
+            | ({} if beams > 1 else {"temperature": 1.0, **sampling})
+            | given
             | {"max_new_tokens": min(most, new_tokens)}
         )
-        seed = getattr(self, "seed", None)
-        first = secrets.randbelow(MAX_SEED) if seed is None else seed
         return [
-            (prompt, options.replace(seed=(first + time) % (MAX_SEED + 1)))
+            (prompt, options.replace(seed=(options.seed + time) % (MAX_SEED + 1)))
             for prompt in prompts
             for time in range(times)
         ]

@@ -224,7 +224,7 @@ class ResponseWriter(Writer):
         }
 
     def _response(self, status: str) -> dict[str, Any]:
-        body, chat = self._body, self._chat
+        body, [(_, options)] = self._body, self._facts.asked
         return {
             "id": self._id,
             "object": "response",
@@ -235,16 +235,16 @@ class ResponseWriter(Writer):
             "instructions": body.instructions,
             "max_output_tokens": body.max_output_tokens,
             "metadata": body.metadata or {},
-            "model": chat.model,
+            "model": self._chat.model,
             "output": [],
             "parallel_tool_calls": True,
             "previous_response_id": body.previous_response_id,
             "store": body.store is not False,
-            "temperature": chat.temperature,
+            "temperature": options.temperature,
             "text": {"format": {"type": "text"}},
             "tool_choice": "auto",
             "tools": [],
-            "top_p": chat.top_p,
+            "top_p": options.top_p,
             "truncation": "disabled",
             "usage": None,
         }

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from xla_backend.checkpoints.tokenization import Tokenizer
+from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.prompt import Prompt, TokenIds, last_text
 from xla_backend.interface.results import GenerationResult
 from xla_backend.openai_api.answers import (
@@ -47,12 +48,12 @@ class Facts(NamedTuple):
     Attributes:
         fingerprint: of the model; None where nothing can be told of it yet.
         tokenizer: the model's; None likewise, or where it was not asked for.
-        prompts: what the runs were asked.
+        asked: the prompts and options of the runs.
     """
 
     fingerprint: str | None
     tokenizer: Tokenizer | None
-    prompts: Sequence[Prompt]
+    asked: Sequence[tuple[Prompt, GenerationOptions]]
 
 
 class Writer(ABC):
@@ -181,7 +182,7 @@ class CompletionWriter(_OpenAiWriter):
         self._logprobs = body.logprobs
         texts: Iterable[str] = ()
         if body.echo:
-            texts = (_text(prompt, facts.tokenizer) for prompt in facts.prompts)
+            texts = (_text(prompt, facts.tokenizer) for prompt, _ in facts.asked)
         self._echoes = dict(enumerate(texts))
 
     def whole(self, results: Sequence[GenerationResult]) -> Completion:

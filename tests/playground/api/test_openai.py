@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import socket
 import time
@@ -171,6 +172,26 @@ def test_nothing_asked_is_openai_s_default(page: ApiPage, client: openai.OpenAI)
     assert (one.max_new_tokens, one.temperature, one.top_p, one.top_k) == (16, 1.0, 1.0, 0)
     assert one.seed != other.seed
     assert beams.temperature == 0.0
+
+
+def test_a_model_is_sampled_as_its_makers_say_unless_asked_otherwise(
+    page: ApiPage, client: openai.OpenAI
+) -> None:
+    sampling = {"temperature": 0.2, "top_p": 0.9, "repetition_penalty": 1.1}
+    page.backend.known = [dataclasses.replace(MODELS[0], sampling=sampling)]
+    client.completions.create(model=MODEL, prompt="Once")
+    client.completions.create(model=MODEL, prompt="Once", temperature=0.7, top_p=1)
+    client.completions.create(model=MODEL, prompt="Once", extra_body={"num_beams": 2})
+    asked = [
+        (options.temperature, options.top_p, options.repetition_penalty)
+        for _, _, options, _ in page.backend.asked
+    ]
+    assert asked == [(0.2, 0.9, 1.1), (0.7, 1.0, 1.1), (0.0, 1.0, 1.0)]
+    response = client.responses.create(model=MODEL, input="Hello")
+    assert (response.temperature, response.top_p) == (0.2, 0.9)
+    assert client.models.retrieve(MODEL).sampling == sampling
+    params = httpx.get(f"{page.url}/props").json()["default_generation_settings"]["params"]
+    assert params | sampling == params
 
 
 def test_several_texts_are_runs_with_seeds_of_their_own(
@@ -453,15 +474,15 @@ def test_who_reads_slowly_holds_up_nobody(page: ApiPage, client: openai.OpenAI) 
         ({"n": 17}, "n", "less than or equal to 16"),
         ({"max_tokens": -2}, "max_tokens", "greater than or equal to -1"),
         ({"max_tokens": 0}, "max_tokens", "ask for one token at least"),
-        ({"top_logprobs": 20, "logprobs": True}, "top_logprobs", "less than or equal to 5"),
+        ({"top_logprobs": 21, "logprobs": True}, "top_logprobs", "less than or equal to 20"),
         ({"temperature": "hot"}, "temperature", "valid number"),
         ({"temperature": -1}, "temperature", "greater than or equal to 0"),
-        ({"stop": ["x"] * 10_000}, None, "at most 4 strings"),
+        ({"stop": ["x"] * 10_000}, None, "at most 64 strings"),
         ({"stop": 5}, "stop", "stop must be a string or a list"),
         ({"messages": "Hello"}, "messages", "messages must be a list"),
         ({"messages": [{"role": "cook", "content": "a"}]}, "messages", "'system', 'developer'"),
         ({"logit_bias": {"one": 1}}, None, "a token id of logit_bias"),
-        ({"seed": -1}, "seed", "greater than or equal to 0"),
+        ({"seed": 2**64}, "seed", "less than or equal to 18446744073709551615"),
         ({"messages": []}, None, "There are no messages"),
         ({"continue_final_message": True}, "continue_final_message", "goes on from the last"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "needs stream"),
