@@ -8,10 +8,12 @@ has been started: TensorFlow loads there while Gradio loads here.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -30,6 +32,12 @@ if TYPE_CHECKING:
 
 ENDS_WITHIN_S = 3.0
 """Seconds that the clean-up after SIGTERM may take: containers are killed soon afterwards."""
+_CANNOT_LISTEN = {
+    errno.EADDRINUSE: "something listens there already; end it, or choose another --port",
+    errno.EACCES: "that needs an administrator; choose a --port from 1024 on",
+    errno.EADDRNOTAVAIL: "this machine has no such address; choose another --host",
+    socket.EAI_NONAME: "nothing has this name; choose another --host",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     backend: BackendProcess | None = None
     metrics: Metrics | None = None
     try:
+        ensure_temporary_folder()
+        reach_directly(flags.host)
         check_port(flags.host, flags.port)
         if flags.metrics:
             from playground.server.metrics import Metrics
@@ -77,9 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BackendError as error:
         print(error, file=sys.stderr)
         return 1
-    except (OSError, ValueError) as error:
+    except Exception as error:  # of libraries, too: whatever it is, its reader wants one sentence
         where = f"{flags.host}:{flags.port}"
-        print(f"The page cannot be served at {where}: {error}", file=sys.stderr)
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        print(f"The page cannot be served at {where}: {reason}", file=sys.stderr)
         return 1
     finally:
         if backend is not None:
@@ -95,11 +106,43 @@ def _end(*_: object) -> None:
     sys.exit(0)
 
 
+def ensure_temporary_folder() -> None:
+    """Has this program use /dev/shm where none of the usual temporary folders can be written.
+
+    Raises:
+        OSError: nor can that.
+    """
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:  # a container whose root is read-only
+        os.environ["TMPDIR"] = "/dev/shm"
+        try:
+            tempfile.gettempdir()
+        except FileNotFoundError:
+            raise OSError(
+                "no temporary folder can be written to; name one in the variable TMPDIR"
+            ) from None
+
+
+def reach_directly(host: str) -> None:
+    """Exempts this machine's addresses from proxies: at launch Gradio requests its own page."""
+    exempt = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    names = [*filter(None, [exempt]), "localhost", "127.0.0.1", "::1", host]
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(names)
+
+
 def check_port(host: str, port: int) -> None:
-    """Raises OSError when the page could not listen there, before anything slow has begun."""
+    """Looks whether the page could listen there, before anything slow has begun.
+
+    Raises:
+        OSError: it could not.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family):
-        pass
+    try:
+        with socket.create_server((host, port), family=family):
+            pass
+    except OSError as error:
+        raise OSError(_CANNOT_LISTEN.get(error.errno or 0, str(error))) from None
 
 
 def opened_log(path: str) -> RequestLog | None:
@@ -180,6 +223,9 @@ def serve(
     added: AddedModels | None,
 ) -> None:
     """Builds the page, serves it and waits."""
+    # Gradio's default is one folder for all users of a machine: the first who starts it owns it.
+    files = tempfile.TemporaryDirectory(prefix="xla-playground-", ignore_cleanup_errors=True)
+    os.environ.setdefault("GRADIO_TEMP_DIR", files.name)
     from playground import create_app, launch_options
 
     # Gradio uses a name that Starlette has renamed; the reader of this terminal cannot help it.
@@ -211,6 +257,7 @@ def serve(
         threading.Event().wait()
     finally:
         backend.close()  # first: what waits for it is answered, and its connections close
+        files.cleanup()  # before what may hang until this process is ended
         app.close(verbose=False)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from playground.generate.examples import examples_for
+from playground.tabs.generate.examples import examples_for
 
 if TYPE_CHECKING:
     from playground.page import create_app, launch_options

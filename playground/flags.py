@@ -239,6 +239,8 @@ def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _problem(flags: argparse.Namespace) -> str:
     """Why these flags cannot be, in a sentence; empty where they can."""
+    if not 0 < flags.port < 2**16:
+        return f"--port is {flags.port}; a port is a number from 1 to {2**16 - 1}"
     if flags.mcp and importlib.util.find_spec("mcp") is None:
         return (
             "--mcp needs more packages: pip install -r requirements-mcp.txt, or xla-playground[mcp]"

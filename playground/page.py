@@ -18,29 +18,29 @@ from starlette.applications import Starlette
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount
 
-from playground.about import AboutTab
 from playground.api.endpoints import add_endpoints
 from playground.api.openai_host import OpenAiHost
-from playground.batch.tab import BatchTab
-from playground.cache.tab import ShapesTab
-from playground.chat.tab import ChatTab
 from playground.compare.tab import CompareTab
 from playground.context.limits import Limits
 from playground.context.page_context import ENGINE_QUEUE, PageContext
 from playground.context.status_line import status_line
 from playground.context.waiting_line import WaitingLine
-from playground.functions.tab import FunctionsTab
-from playground.generate.tab import PlaygroundTab
-from playground.history.statistics_tab import StatisticsTab
-from playground.inside.tab import InsideTab
-from playground.inside.texts_route import texts_route
-from playground.models.tab import ModelsTab
 from playground.server.changes import changes_route
 from playground.server.gate import Gate
 from playground.server.health import health
 from playground.server.metrics import Metrics
 from playground.server.openapi import WholeDescription
-from playground.speech.tab import SpeechTab
+from playground.tabs.about.tab import AboutTab
+from playground.tabs.batch.tab import BatchTab
+from playground.tabs.chat.tab import ChatTab
+from playground.tabs.functions.tab import FunctionsTab
+from playground.tabs.generate.tab import PlaygroundTab
+from playground.tabs.inside.tab import InsideTab
+from playground.tabs.inside.texts_route import texts_route
+from playground.tabs.models.tab import ModelsTab
+from playground.tabs.shapes.tab import ShapesTab
+from playground.tabs.speech.tab import SpeechTab
+from playground.tabs.statistics.tab import StatisticsTab
 from playground.ui import header
 from playground.ui.components import QUIET, html
 from playground.ui.theme import css_variables, theme

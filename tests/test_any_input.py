@@ -24,13 +24,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from playground.batch.prompts import MAX_PROMPTS, prompts_in, text_of_file
 from playground.context.limits import Limits
 from playground.context.runs import Shown
 from playground.flags import LIMIT_FLAGS, flags_from
-from playground.generate import permalink
-from playground.generate.token_view import visible
 from playground.history import records, records_file
+from playground.tabs.batch.prompts import MAX_PROMPTS, prompts_in, text_of_file
+from playground.tabs.generate import permalink
+from playground.tabs.generate.token_view import visible
 from playground.ui.csv_cells import csv_table, guarded, unguarded
 from playground.ui.markup import clean, escape
 from playground.ui.option_controls import NAMES, options_from

@@ -62,8 +62,9 @@ ROOMS = {
         "ui",
         "context",
         "history walkthrough",
-        "generate",
-        "chat speech functions batch compare cache models inside",
+        "tabs.generate",
+        "tabs.chat tabs.speech tabs.functions tabs.batch compare tabs.shapes tabs.models "
+        "tabs.inside tabs.statistics tabs.about",
         "api server",
         "",
     ),
@@ -98,8 +99,9 @@ def imports_within(package: str) -> dict[str, set[str]]:
 
 
 def room_of(name: str) -> str:
-    """The folder of a module; empty for the package's own."""
-    return ".".join(name.split(".")[1:-1]).partition(".")[0]
+    """The folder of a module, of the tabs each its own; empty for the package's own."""
+    folders = name.split(".")[1:-1]
+    return ".".join(folders[: 2 if folders[:1] == ["tabs"] else 1])
 
 
 @pytest.mark.parametrize("package", ROOMS)

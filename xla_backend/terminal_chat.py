@@ -18,7 +18,7 @@ from xla_backend.interface.results import GenerationResult, ModelInfo
 
 if TYPE_CHECKING:
     from xla_backend.engine.backend import Backend
-    from xla_backend.engine.text import TextStream
+    from xla_backend.interface.backend import AnyTextStream
     from xla_backend.interface.options import GenerationOptions
 
 HELP = "Ctrl-C stops an answer, /new begins anew, Ctrl-D or /quit ends."
@@ -93,7 +93,7 @@ class TerminalChat:
 
 
 @contextmanager
-def _stopped_by_ctrl_c(stream: TextStream) -> Iterator[None]:
+def _stopped_by_ctrl_c(stream: AnyTextStream) -> Iterator[None]:
     """Lets Ctrl-C end an answer; an exception in the middle of the engine's work would not."""
     before = signal.signal(signal.SIGINT, lambda number, frame: stream.stop())
     try:

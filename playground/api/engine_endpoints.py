@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from playground.cache.shapes import survey
 from playground.context.runs import UNEXPECTED
-from playground.inside.functions import NO_STORE, check_own
+from playground.tabs.inside.functions import NO_STORE, check_own
+from playground.tabs.shapes.shapes import survey
 from playground.ui.components import BESIDE_THE_ENGINE
 from xla_backend import BackendError, BucketRules, CacheKey, InvalidRequest
 

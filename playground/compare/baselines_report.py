@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from markupsafe import Markup
+
 from playground.compare.difference import how_many_times, shared_scale, spread_bar, spread_note
 from playground.ui import quantities
 from playground.ui.markup import escape
@@ -287,7 +289,7 @@ def all_values(results: Mapping[Baseline, BaselineResult] | None = None) -> str:
             )
         )
     body = (
-        sheet(headings, rows)
+        sheet(headings, [map(Markup, row) for row in rows])
         if results
         else '<p class="nothing">They appear here as they are measured.</p>'
     )

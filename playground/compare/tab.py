@@ -25,20 +25,8 @@ from playground.compare.runs import (
 )
 from playground.compare.variants_report import variants_report
 from playground.context.measuring import check_answerable, registry_of
-from playground.generate.examples import EXAMPLES
-from playground.ui.components import (
-    FOLLOWING,
-    LATEST,
-    QUIET,
-    Field,
-    empty_on_change,
-    heading,
-    html,
-    model_dropdown,
-    notice,
-    say_stopping,
-    without_validation,
-)
+from playground.tabs.generate.examples import EXAMPLES
+from playground.ui import components as ui
 from playground.ui.option_controls import slider_end
 from playground.ui.quantities import about, elapsed
 from playground.ui.report_parts import waiting_for_others
@@ -72,8 +60,6 @@ _BRING_INTO_SIGHT = """async () => {
 _FIRST_WAYS = "Press Compare: the guide’s claim, measured live on this machine."
 _FIRST_VARIANTS = "Press Compare: the same prompt, side by side."
 
-Updates = dict[gr.components.Component, Any]
-
 
 class CompareTab:
     """Builds the tab inside the current `gr.Tab` and connects it."""
@@ -89,17 +75,17 @@ class CompareTab:
             with gr.Column(elem_classes="card"):
                 self._build_choice()
             with gr.Column(elem_classes="card"):
-                self.ways = html(baselines_report(remark=_FIRST_WAYS), "ways")
+                self.ways = ui.html(baselines_report(remark=_FIRST_WAYS), "ways")
                 # Separate from the ways, because each of their updates would fold it up again.
-                self.values = html(all_values(), "values")
-                self.variants = html(
+                self.values = ui.html(all_values(), "values")
+                self.variants = ui.html(
                     variants_report(remark=_FIRST_VARIANTS), "variants", visible=_HIDDEN
                 )
         self._connect()
 
     def _build_choice(self) -> None:
         models = self._page.models_that_continue_first()
-        heading(
+        ui.heading(
             "Compare",
             "One prompt in several ways, one after the other, so that they do not disturb each "
             "other.",
@@ -107,7 +93,7 @@ class CompareTab:
         self.kind = gr.Radio(
             compare_choice.KINDS, value=WAYS, label="What to compare", elem_id="compare_kind"
         )
-        self.model = model_dropdown(models, "compare_model")
+        self.model = ui.model_dropdown(models, "compare_model")
         self.models = gr.Dropdown(
             [(str(label), str(name)) for label, name in self.model.choices],
             value=[model.name for model in models[:2]],
@@ -126,7 +112,7 @@ class CompareTab:
             max_lines=6,
             elem_id="compare_prompt",
         )
-        self.max_new_tokens = without_validation(
+        self.max_new_tokens = ui.without_validation(
             gr.Slider(
                 1,
                 slider_end(self._page.limits.new_tokens),
@@ -136,10 +122,10 @@ class CompareTab:
                 elem_id="compare_new_tokens",
             )
         )
-        self.num_beams = without_validation(
+        self.num_beams = ui.without_validation(
             gr.Slider(1, 8, value=1, step=1, label="Beams", elem_id="compare_num_beams")
         )
-        self.cached_calls = without_validation(
+        self.cached_calls = ui.without_validation(
             gr.Slider(
                 CACHED_CALLS,
                 MAX_CACHED_CALLS,
@@ -173,16 +159,16 @@ class CompareTab:
             visible=_HIDDEN,
             elem_id="compare_install",
         )
-        self.estimate = html("", "compare_estimate")
+        self.estimate = ui.html("", "compare_estimate")
         with gr.Row(elem_classes="actions"):
             self.compare = gr.Button("Compare", variant="primary", elem_id="compare")
             self.cancel = gr.Button("Cancel", interactive=False, elem_id="compare_cancel")
-        self.notice = html("", "compare_notice")
+        self.notice = ui.html("", "compare_notice")
 
     # ---- what happens
 
     @property
-    def _choice(self) -> list[Field]:
+    def _choice(self) -> list[ui.Field]:
         return [
             self.kind,
             self.model,
@@ -197,11 +183,11 @@ class CompareTab:
         ]
 
     @property
-    def _estimated(self) -> list[Field]:
+    def _estimated(self) -> list[ui.Field]:
         return [self.kind, self.model, self.max_new_tokens, self.num_beams, self.cached_calls]
 
     def _connect(self) -> None:
-        empty_on_change(self.notice, [component.change for component in self._choice])
+        ui.empty_on_change(self.notice, [component.change for component in self._choice])
         self.kind.change(
             self._show_kind,
             self.kind,
@@ -216,7 +202,7 @@ class CompareTab:
                 self.values,
                 self.variants,
             ],
-            **QUIET,
+            **ui.QUIET,
         )
         gr.on(
             [
@@ -226,12 +212,12 @@ class CompareTab:
             self._estimate,
             self._estimated,
             [self.estimate, self.install],
-            **LATEST,
+            **ui.LATEST,
         )
         begin = self.compare.click(
-            self._begin, self._choice, [self.notice, self.compare, self.cancel], **QUIET
+            self._begin, self._choice, [self.notice, self.compare, self.cancel], **ui.QUIET
         )
-        begin.then(None, None, None, js=_BRING_INTO_SIGHT, **QUIET)
+        begin.then(None, None, None, js=_BRING_INTO_SIGHT, **ui.QUIET)
         begin.then(
             self._run,
             None,
@@ -245,11 +231,11 @@ class CompareTab:
                 self.compare,
                 self.cancel,
             ],
-            **FOLLOWING,
+            **ui.FOLLOWING,
             **self._page.alone,
         )
-        say_stopping(self.cancel, "Cancelling")
-        self.cancel.click(self._cancel_comparison, None, None, **QUIET)
+        ui.say_stopping(self.cancel, "Cancelling")
+        self.cancel.click(self._cancel_comparison, None, None, **ui.QUIET)
 
     def _show_kind(self, kind: str) -> list[Any]:
         return [
@@ -321,15 +307,15 @@ class CompareTab:
         run.ends_at = time.perf_counter() + left_s
         return f" About {about(left_s)} left." if left_s >= 1 else ""
 
-    def _begin(self, request: gr.Request, *choice: Any) -> Updates:
+    def _begin(self, request: gr.Request, *choice: Any) -> ui.Updates:
         """Checks the request at once, so that mistakes are reported without waiting in line."""
         try:
             run = self._run_for(*choice)
             ahead = self._page.begin(str(request.session_hash), run)
         except BackendError as error:
-            return {self.notice: notice(str(error))}
+            return {self.notice: ui.notice(str(error))}
         return {
-            self.notice: notice(waiting_for_others(), "calm") if ahead else "",
+            self.notice: ui.notice(waiting_for_others(), "calm") if ahead else "",
             self.compare: gr.update(value="Comparing", interactive=False),
             self.cancel: gr.update(interactive=True),
         }
@@ -365,7 +351,7 @@ class CompareTab:
             check_answerable(self._page, variant.model, prompt, variant.options)
         return VariantsRun(prompt, variants)
 
-    def _run(self, request: gr.Request) -> Iterator[Updates]:
+    def _run(self, request: gr.Request) -> Iterator[ui.Updates]:
         """Runs the visitor's comparison. After an error the last results stay."""
         session = str(request.session_hash)
         run = self._page.runs.take(session, ComparisonRun)
@@ -386,12 +372,12 @@ class CompareTab:
             problem = problem or run.problem
         yield {
             **self._shown_at_end(run, cancelled),
-            self.notice: notice(problem) if problem else "",
+            self.notice: ui.notice(problem),
             self.compare: gr.update(value="Compare", interactive=True),
             self.cancel: gr.update(value="Cancel", interactive=False),
         }
 
-    def _shown(self, run: ComparisonRun) -> Updates:
+    def _shown(self, run: ComparisonRun) -> ui.Updates:
         if isinstance(run, VariantsRun):
             rows = run.rows
             remark = "First calls, one after the other."
@@ -416,7 +402,7 @@ class CompareTab:
             remark += self._left(run)
         return {self.ways: baselines_report(run.comparison, run.progress, remark)}
 
-    def _shown_at_end(self, run: ComparisonRun, cancelled: bool) -> Updates:
+    def _shown_at_end(self, run: ComparisonRun, cancelled: bool) -> ui.Updates:
         remark = "Cancelled. What was measured stays." if cancelled else ""
         if isinstance(run, VariantsRun):
             return {self.variants: variants_report(run.rows, None, remark, is_over=True)}

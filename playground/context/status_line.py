@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import time
 
+import htpy as h
+
 from playground.context.runs import Occupation
-from playground.ui.markup import escape
+from playground.ui.markup import rendered
 from playground.ui.quantities import about, count, elapsed
-from playground.ui.report_parts import progress_bar
+from playground.ui.report_parts import download, progress_bar
 from xla_backend import EngineStatus
 
 ACTIVITY = {
@@ -34,14 +36,15 @@ AT_REST = ("ready", "stopped")
 """States that are shown without a clock."""
 
 
+@rendered
 def status_line(
     status: EngineStatus,
     prefetching: int = 0,
     before: int = 0,
     occupation: Occupation | None = None,
     now: float | None = None,
-) -> str:
-    """The status as HTML: a dot, the activity, its object and its duration.
+) -> h.Node:
+    """The status: a dot, the activity, its object and its duration.
 
     Args:
         status: what the engine reports.
@@ -56,40 +59,37 @@ def status_line(
         # Its processes are busy, whatever the engine itself does.
         status, at_rest = EngineStatus("measuring"), False
         activity, since = occupation.activity, occupation.since
-    detail = "" if at_rest else escape(status.detail)
+    detail = "" if at_rest else status.detail
     if status.state == "ready" and prefetching:
         detail = f"making {count(prefetching, 'shape')} ready in the background"
     if status.state == "starting":
         detail = "TensorFlow is loading; you can already press Generate"
         if status.detail:
-            activity, detail = "Restarting the engine", escape(status.detail)
-    clock = ""
-    if not at_rest:
-        seconds = (time.perf_counter() if now is None else now) - since
-        clock = f'<span class="status-clock">{elapsed(seconds)}</span>'
+            activity, detail = "Restarting the engine", status.detail
     if status.note and not detail:
-        detail = escape(status.note)
-    line = ""
-    if before:
-        line = f'<span class="status-before">{count(before, "request")} before yours</span>'
-    bar = "" if status.progress is None else progress_bar("Download", status.progress)
-    if left := _left(occupation):
-        clock += f'<span class="status-left">{left}</span>'
-    return (
-        f'<div class="status status-{status.state}" role="status" aria-live="off">'
-        f'<span class="status-dot" aria-hidden="true"></span>'
-        f'<span class="status-activity">{activity}</span>'
-        f'<span class="status-detail">{detail}</span>{bar}{clock}{line}</div>'
-    )
+        detail = status.note
+    seconds = (time.perf_counter() if now is None else now) - since
+    left = _left(occupation)
+    said = {"role": "status", "aria-live": "off"}
+    return h.div(f".status.status-{status.state}", said)[
+        h.span(".status-dot", aria_hidden="true"),
+        h.span(".status-activity")[activity],
+        h.span(".status-detail")[detail],
+        status.progress is not None and progress_bar("Download", status.progress),
+        not at_rest and h.span(".status-clock")[elapsed(seconds)],
+        left and h.span(".status-left")[left],
+        before > 0 and h.span(".status-before")[f"{count(before, 'request')} before yours"],
+    ]
 
 
-def runs_now(status: EngineStatus, occupation: Occupation) -> str:
+@rendered
+def runs_now(status: EngineStatus, occupation: Occupation) -> h.Node:
     """What keeps the engine and how long that should last, for somebody who waits for it."""
     left = _left(occupation)
-    more = f" · {left}" if left else ""
-    bar = progress_bar("Expected", occupation.share()) if left else ""
     activity = occupation.activity or ACTIVITY[status.state]
-    return f'<div class="download"><p>Runs now: {activity}{more}</p>{bar}</div>'
+    more = f" · {left}" if left else ""
+    bar = left and progress_bar("Expected", occupation.share())
+    return download(f"Runs now: {activity}{more}", bar)
 
 
 def _left(occupation: Occupation | None) -> str:

@@ -16,27 +16,15 @@ import gradio as gr
 
 from playground.history import records, records_file
 from playground.history.records import Record
-from playground.history.table import SCRIPT, history_table, side_by_side, timeline
+from playground.history.report import SCRIPT, history_table, side_by_side, timeline
+from playground.ui import components as ui
 from playground.ui import quantities
-from playground.ui.components import (
-    FOLLOWING,
-    PRESS,
-    QUIET,
-    SAVE,
-    heading,
-    html,
-    import_button,
-    notice,
-    small_button,
-)
 from playground.ui.families import model_name
 from playground.ui.option_controls import OptionControls, values_for
 from xla_backend import BackendError, GenerationOptions, InvalidRequest
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
-
-Updates = dict[gr.blocks.Block, Any]
 
 
 @dataclass(frozen=True)
@@ -62,20 +50,20 @@ class HistoryPanel:
     def __init__(self, page: PageContext) -> None:
         self._page = page
         with gr.Row(elem_classes="card-head history-head"):
-            heading(
+            ui.heading(
                 "Your runs",
                 "Shape is prompt or input slots · beams · new slots. Kept in this browser only.",
             )
             with gr.Row(elem_classes="history-actions"):
-                self.csv = small_button("Export CSV", "export_csv")
-                self.json = small_button("Export JSON", "export_json")
-                self.upload = import_button("import_json", min_width=100)
-                self.clear = small_button("Clear", "clear")
-                self.undo = small_button("Undo clear", "undo_clear", visible=False)
-        self.notice = html("", "history_notice")
-        self.timeline = html("", "timeline")
-        self.pinned = html("", "pinned", js_on_load=SCRIPT)
-        self.table = html(history_table([]), "history", js_on_load=SCRIPT)
+                self.csv = ui.small_button("Export CSV", "export_csv")
+                self.json = ui.small_button("Export JSON", "export_json")
+                self.upload = ui.import_button("import_json", min_width=100)
+                self.clear = ui.small_button("Clear", "clear")
+                self.undo = ui.small_button("Undo clear", "undo_clear", visible=False)
+        self.notice = ui.html("", "history_notice")
+        self.timeline = ui.html("", "timeline")
+        self.pinned = ui.html("", "pinned", js_on_load=SCRIPT)
+        self.table = ui.html(history_table([]), "history", js_on_load=SCRIPT)
         self._cleared = gr.State([])
         self._made = gr.Textbox(visible=False)
         self._arrived = gr.Button(visible="hidden", elem_id="runs_are_new")
@@ -93,7 +81,7 @@ class HistoryPanel:
             self.table,
         ]
 
-    def updates(self, runs: list[Record], message: str = "") -> Updates:
+    def updates(self, runs: list[Record], message: str = "") -> ui.Updates:
         """The records and everything that shows them; `message` is a notice in HTML."""
         return {
             self._page.runs_of_visitor: runs,
@@ -107,22 +95,22 @@ class HistoryPanel:
         """Has the buttons do what they say; a rerun fills the request in."""
         self._request = request
         runs = self._page.runs_of_visitor
-        self._page.load(self._show, runs, self.outputs, **QUIET)
-        runs.change(None, runs, None, js="(runs) => tellRuns(runs)", **QUIET)
+        self._page.load(self._show, runs, self.outputs, **ui.QUIET)
+        runs.change(None, runs, None, js="(runs) => tellRuns(runs)", **ui.QUIET)
         self._arrived.click(
             self._take_over,
             [runs, self._news],
             self.outputs,
             js="(runs) => [runs, runsOfOthers()]",
             queue=False,
-            **FOLLOWING,
+            **ui.FOLLOWING,
         )
         cleared = [*self.outputs, self._cleared, self.undo]
-        self.clear.click(self._clear_runs, [runs, self._cleared], cleared, **QUIET)
-        self.undo.click(self._undo, [runs, self._cleared], cleared, **QUIET)
-        self.table.delete(self._delete, runs, self.outputs, **QUIET)
+        self.clear.click(self._clear_runs, [runs, self._cleared], cleared, **ui.QUIET)
+        self.undo.click(self._undo, [runs, self._cleared], cleared, **ui.QUIET)
+        self.table.delete(self._delete, runs, self.outputs, **ui.QUIET)
         for shown in (self.table, self.pinned):
-            shown.select(self._pin, runs, self.outputs, **QUIET)
+            shown.select(self._pin, runs, self.outputs, **ui.QUIET)
         self.table.retry(
             self._rerun,
             runs,
@@ -138,18 +126,18 @@ class HistoryPanel:
                 request.controls.hold,
                 *request.controls.inputs,
             ],
-            **QUIET,
-        ).then(None, self._press, None, js=PRESS, **QUIET)
-        self.upload.upload(self._import, [self.upload, runs], self.outputs, **QUIET)
+            **ui.QUIET,
+        ).then(None, self._press, None, js=ui.PRESS, **ui.QUIET)
+        self.upload.upload(self._import, [self.upload, runs], self.outputs, **ui.QUIET)
         for button, export in ((self.csv, _csv), (self.json, _json)):
-            button.click(_exporting(export), runs, [self._made, self.notice], **QUIET).then(
-                None, self._made, None, js=SAVE, **QUIET
+            button.click(_exporting(export), runs, [self._made, self.notice], **ui.QUIET).then(
+                None, self._made, None, js=ui.SAVE, **ui.QUIET
             )
 
-    def _show(self, runs: Any) -> Updates:
+    def _show(self, runs: Any) -> ui.Updates:
         return self.updates(records.readable(runs))
 
-    def _take_over(self, runs: Any, news: str) -> Updates:
+    def _take_over(self, runs: Any, news: str) -> ui.Updates:
         """What other windows of this browser have changed."""
         mine = records.readable(runs)
         with contextlib.suppress(ValueError, TypeError, KeyError):  # no browser's script wrote it
@@ -158,7 +146,7 @@ class HistoryPanel:
                 mine = records.taken_over(mine, before, after)
         return self.updates(mine)
 
-    def _clear_runs(self, runs: Any, cleared: list[Record]) -> Updates:
+    def _clear_runs(self, runs: Any, cleared: list[Record]) -> ui.Updates:
         kept = records.readable(runs) or cleared  # A second press clears nothing.
         return {
             **self.updates([]),
@@ -166,7 +154,7 @@ class HistoryPanel:
             self.undo: gr.update(visible=bool(kept)),
         }
 
-    def _undo(self, runs: Any, cleared: list[Record]) -> Updates:
+    def _undo(self, runs: Any, cleared: list[Record]) -> ui.Updates:
         """The cleared runs again, below those that came since."""
         return {
             **self.updates(records.under(records.readable(runs), cleared)),
@@ -174,22 +162,22 @@ class HistoryPanel:
             self.undo: gr.update(visible=False),
         }
 
-    def _delete(self, runs: Any, event: gr.EventData) -> Updates:
+    def _delete(self, runs: Any, event: gr.EventData) -> ui.Updates:
         return self.updates(records.without(records.readable(runs), _number(event)))
 
-    def _pin(self, runs: Any, event: gr.EventData) -> Updates:
+    def _pin(self, runs: Any, event: gr.EventData) -> ui.Updates:
         return self.updates(records.pin(records.readable(runs), _number(event)))
 
-    def _import(self, path: str, runs: Any) -> Updates:
+    def _import(self, path: str, runs: Any) -> ui.Updates:
         own = records.readable(runs)
         try:
             others, unreadable = records_file.from_json(records_file.FILE.uploaded(path))
         except BackendError as error:
-            return {self.notice: notice(str(error))}
+            return {self.notice: ui.notice(str(error))}
         merged, added = records.merge(own, others)
-        return self.updates(merged, notice(_imported(added, len(others), unreadable), "calm"))
+        return self.updates(merged, ui.notice(_imported(added, len(others), unreadable), "calm"))
 
-    def _rerun(self, runs: Any, event: gr.EventData, request: gr.Request) -> Updates:
+    def _rerun(self, runs: Any, event: gr.EventData, request: gr.Request) -> ui.Updates:
         """Fills the request in; the browser then presses the button."""
         run = records.find(records.readable(runs), _number(event))
         try:
@@ -201,9 +189,9 @@ class HistoryPanel:
                 **self._filled_in(run),
             }
         except BackendError as error:
-            return {self.notice: notice(str(error)), self._press: False}
+            return {self.notice: ui.notice(str(error)), self._press: False}
 
-    def _filled_in(self, run: Record | None) -> Updates:
+    def _filled_in(self, run: Record | None) -> ui.Updates:
         """The request of a run in its components.
 
         Raises:
@@ -269,7 +257,7 @@ def _exporting(
     def made(runs: Any) -> tuple[str, str]:
         kept = records.readable(runs)
         if not kept:
-            return "", notice("There is no run to export yet.", "calm")
+            return "", ui.notice("There is no run to export yet.", "calm")
         return json.dumps(export(kept)), ""
 
     return made

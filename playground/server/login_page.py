@@ -5,7 +5,10 @@ Knows HTML. Must not know the password, nor who asks.
 
 from __future__ import annotations
 
-from playground.ui.markup import escape
+import htpy as h
+from markupsafe import Markup
+
+from playground.ui.markup import rendered
 from playground.ui.theme import DARK, css_variables
 
 _STYLE = """
@@ -24,17 +27,31 @@ p { margin: 0; color: var(--danger); }
 """
 
 
-def login_page(problem: str = "") -> str:
+@rendered
+def login_page(problem: str = "") -> h.Node:
     """A whole HTML page; `problem` is what was wrong with the last try."""
-    alert = f'<p role="alert">{escape(problem)}</p>' if problem else ""
     dark = "".join(f"--{name}:{value};" for name, value in DARK.items())
     style = f"{css_variables()}@media (prefers-color-scheme: dark){{:root{{{dark}}}}}{_STYLE}"
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>XLA Playground</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{style}</style></head><body>"
-        '<form method="post" action="login"><h1>XLA Playground</h1>'
-        '<label>Password<input type="password" name="password" required autofocus '
-        'autocomplete="current-password"></label>'
-        f"{alert}<button>Open</button></form></body></html>"
+    secret = h.input(
+        type="password",
+        name="password",
+        required=True,
+        autofocus=True,
+        autocomplete="current-password",
     )
+    return h.html(lang="en")[
+        h.head[
+            h.meta(charset="utf-8"),
+            h.title["XLA Playground"],
+            h.meta(name="viewport", content="width=device-width, initial-scale=1"),
+            h.style[Markup(style)],
+        ],
+        h.body[
+            h.form(method="post", action="login")[
+                h.h1["XLA Playground"],
+                h.label["Password", secret],
+                problem and h.p(role="alert")[problem],
+                h.button["Open"],
+            ]
+        ],
+    ]

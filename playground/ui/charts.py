@@ -7,10 +7,11 @@ instead of SVG, so that words keep their size on a narrow screen.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from playground.ui.markup import escape
+import htpy as h
+
 from xla_backend import CacheOutcome
 
 _ORDER = (CacheOutcome.HIT, CacheOutcome.REUSED, CacheOutcome.DISK, CacheOutcome.MISS)
@@ -41,18 +42,47 @@ class Bar:
     note: str = ""
 
 
+def part(style: str, share: float) -> h.Element:
+    """A part of a bar: its class, and its share of the width."""
+    return h.i(class_=style, style=f"width:{share:.2%}")
+
+
+def legend(entries: Iterable[Sequence[str]], classes: str = "") -> h.Element:
+    """What marks stand for: the class of each mark, its name and, where there is one, its value."""
+    return h.ul(class_=["legend", classes])[
+        (
+            h.li[h.i(class_=style), h.span[name], [h.b[each] for each in value]]
+            for style, name, *value in entries
+        )
+    ]
+
+
+def bar_row(name: str, told: str, parts: h.Node, value: h.Node) -> h.Element:
+    """A bar with its name and its value; `told` is the value without HTML."""
+    return h.div(".versus-row")[
+        h.span[name],
+        h.span(".versus-track", role="img", aria_label=f"{name}: {told}")[parts],
+        h.b[value],
+    ]
+
+
+def grid(lines: Iterable[tuple[float, str]]) -> h.Node:
+    """The lines of a plot across its whole width: how high each lies, 0 to 1, and its value."""
+    return [h.span(".grid", style=f"bottom:{height:.1%}")[h.b[value]] for height, value in lines]
+
+
 def dots(
     series: Sequence[Dot],
     caption: str,
     summary: str,
     reads: Callable[[float], str],
     is_logarithmic: bool = False,
-) -> str:
+) -> h.Element:
     """Values in their order, from left to right.
 
     Args:
         series: at least one.
-        caption: HTML.
+        caption: what is shown.
         summary: what a reader who does not see the picture is told.
         reads: a value as it is written at the axis.
         is_logarithmic: whether each step of the axis is ten times the one below.
@@ -66,26 +96,22 @@ def dots(
             return math.log(value / low) / math.log(high / low)
         return value / high
 
-    grid = "".join(
-        f'<span class="grid" style="bottom:{height(tick):.1%}"><b>{reads(tick)}</b></span>'
-        for tick in ticks
-    )
-    marks = "".join(
-        f'<i class="mark mark-{dot.outcome.value}" title="{escape(dot.title)}" '
-        f'style="left:{(place + 0.5) / len(series):.2%};bottom:{height(dot.value):.2%}"></i>'
+    marks = [
+        h.i(
+            f".mark.mark-{dot.outcome.value}",
+            title=dot.title,
+            style=f"left:{(place + 0.5) / len(series):.2%};bottom:{height(dot.value):.2%}",
+        )
         for place, dot in enumerate(series)
-    )
+    ]
     there = {dot.outcome for dot in series}
-    legend = "".join(
-        f'<li><i class="mark mark-{outcome.value}"></i><span>{outcome.value.upper()}</span></li>'
-        for outcome in _ORDER
-        if outcome in there
-    )
-    return (
-        f'<figure class="chart"><figcaption>{caption}</figcaption>'
-        f'<div class="plot" role="img" aria-label="{escape(summary)}">{grid}'
-        f'<div class="marks">{marks}</div></div><ul class="legend">{legend}</ul></figure>'
-    )
+    return h.figure(".chart")[
+        h.figcaption[caption],
+        h.div(".plot", role="img", aria_label=summary)[
+            grid((height(tick), reads(tick)) for tick in ticks), h.div(".marks")[marks]
+        ],
+        legend((f"mark mark-{o.value}", o.value.upper()) for o in _ORDER if o in there),
+    ]
 
 
 def histogram(
@@ -93,52 +119,48 @@ def histogram(
     caption: str,
     reads: Callable[[float], str],
     lines: Sequence[tuple[str, float]] = (),
-) -> str:
+) -> h.Element:
     """How many values lie where; columns are equally wide on a logarithmic scale.
 
     Args:
         values: at least one, above 0.
-        caption: HTML.
+        caption: what is shown.
         reads: a value as it is written.
         lines: names and values to mark, as ("p50", 0.05).
     """
     low, high = min(values) / 1.02, max(values) * 1.02
     counts = bins(values, low, high)
-    most = max(counts)
-
-    def place(value: float) -> float:
-        return math.log(value / low) / math.log(high / low)
-
-    columns = "".join(
-        f'<span class="bin"><b>{count or ""}</b>'
-        f'<i style="height:{count / most * 100:.1f}px"></i></span>'
+    columns = [
+        h.span(".bin")[h.b[count or ""], h.i(style=f"height:{count / max(counts) * 100:.1f}px")]
         for count in counts
-    )
-    marked = "".join(
-        f'<span class="marked" style="left:{place(value):.2%}"></span>' for _, value in lines
-    )
-    named = "".join(f"<li><b>{reads(value)}</b><span>{name}</span></li>" for name, value in lines)
+    ]
+    marked = [
+        h.span(".marked", style=f"left:{math.log(value / low) / math.log(high / low):.2%}")
+        for _, value in lines
+    ]
     edges = [low * (high / low) ** (part / 2) for part in range(3)]
     summary = f"{len(values)} values from {reads(min(values))} to {reads(max(values))}"
-    return (
-        f'<figure class="chart"><figcaption>{caption}</figcaption>'
-        f'<div class="columns-chart" role="img" aria-label="{escape(summary)}">{columns}{marked}'
-        '</div><div class="columns-axis" aria-hidden="true">'
-        + "".join(f"<span>{reads(edge)}</span>" for edge in edges)
-        + f'</div><ul class="legend">{named}</ul></figure>'
-    )
+    return h.figure(".chart")[
+        h.figcaption[caption],
+        h.div(".columns-chart", role="img", aria_label=summary)[columns, marked],
+        h.div(".columns-axis", aria_hidden="true")[(h.span[reads(edge)] for edge in edges)],
+        h.ul(".legend")[(h.li[h.b[reads(value)], h.span[name]] for name, value in lines)],
+    ]
 
 
-def bars(rows: Sequence[Bar], longest: float, reads: Callable[[float], str]) -> str:
+def bars(rows: Sequence[Bar], longest: float, reads: Callable[[float], str]) -> h.Element:
     """Values as lengths; `longest` fills the whole width."""
-    drawn = "".join(
-        f'<div class="versus-row"><span>{row.name}</span>'
-        f'<span class="versus-track" role="img" aria-label="{row.name}: {reads(row.value)}">'
-        f'<i class="fill-{row.style}" style="width:{row.value / longest:.2%}"></i></span>'
-        f"<b>{reads(row.value)} <small>{row.note}</small></b></div>"
-        for row in rows
-    )
-    return f'<div class="versus">{drawn}</div>'
+    return h.div(".versus")[
+        (
+            bar_row(
+                row.name,
+                reads(row.value),
+                part(f"fill-{row.style}", row.value / longest),
+                [f"{reads(row.value)} ", h.small[row.note]],
+            )
+            for row in rows
+        )
+    ]
 
 
 def decades(values: Sequence[float]) -> list[float]:

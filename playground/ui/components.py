@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import gradio as gr
+import htpy as h
 
 from playground.ui.families import architecture
-from playground.ui.markup import escape
+from playground.ui.markup import rendered
 from playground.ui.quantities import file_size
 from xla_backend import ModelInfo
 
@@ -63,6 +64,8 @@ SAVE = """(made) => {
 }"""
 
 
+Updates = dict[gr.blocks.Block, Any]
+"""What an event makes of components."""
 Control = TypeVar("Control", bound=gr.components.Component)
 Field = (
     gr.Audio
@@ -78,14 +81,14 @@ Field = (
 class."""
 
 
-def html(content: str, elem_id: str | None = None, **options: Any) -> gr.HTML:
+def html(content: h.Node, elem_id: str | None = None, **options: Any) -> gr.HTML:
     """HTML that looks as the style sheets have it, without Gradio's own rules for it."""
-    return gr.HTML(content, elem_id=elem_id, apply_default_css=False, **options)
+    return gr.HTML(str(h.fragment[content]), elem_id=elem_id, apply_default_css=False, **options)
 
 
 def heading(title: str, caption: str) -> gr.HTML:
     """The head of a card: its title, and a line below it that says more."""
-    return html(f'<h2>{title}</h2><p class="caption">{caption}</p>')
+    return html([h.h2[title], h.p(".caption")[caption]])
 
 
 def without_validation(control: Control) -> Control:
@@ -182,10 +185,11 @@ def empty_on_change(notice: gr.HTML, events: Sequence[Any]) -> None:
     gr.on(events, None, notice, notice, js="(shown) => keptNotice(shown)", **QUIET)
 
 
-def notice(message: str, kind: str = "problem") -> str:
-    """A sentence beside the button that it is about, in HTML; the other kind is "calm"."""
+@rendered
+def notice(message: str, kind: str = "problem") -> h.Node:
+    """A sentence beside the button that it is about, if any; the other kind is "calm"."""
     role = "alert" if kind == "problem" else "status"
-    return f'<div class="notice {kind}" role="{role}">{escape(message)}</div>'
+    return message and h.div(f".notice.{kind}", role=role)[message]
 
 
 def model_description(model: ModelInfo) -> str:

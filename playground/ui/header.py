@@ -6,6 +6,11 @@ panel of the words is a popover, which the browser opens and closes by itself.
 
 from __future__ import annotations
 
+import htpy as h
+from markupsafe import Markup
+
+from playground.ui.markup import rendered
+
 _KEYS = (
     (("Ctrl", "Enter"), "run what the tab in sight is for; on a Mac, Cmd and Enter"),
     (("Esc",), "stop what is running"),
@@ -24,50 +29,52 @@ _TERMS = {
     "New tokens": "The most tokens that the model may write.",
 }
 """What the words of the first screen mean."""
-_DARK = "<circle cx='10' cy='10' r='7'/><path class='filled' d='M10 3a7 7 0 0 1 0 14z'/>"
-_PRESENT = "<path d='M2.5 4h15v9.5h-15zM10 13.5V17M6.5 17h7'/>"
+_DARK = Markup("<circle cx='10' cy='10' r='7'/><path class='filled' d='M10 3a7 7 0 0 1 0 14z'/>")
+_PRESENT = Markup("<path d='M2.5 4h15v9.5h-15zM10 13.5V17M6.5 17h7'/>")
 
 
-def controls() -> str:
+@rendered
+def controls() -> h.Node:
     """All of it. The presenter's switch has no use on a phone, where the style sheet hides it."""
+    terms = [(h.dt[term], h.dd[meaning]) for term, meaning in _TERMS.items()]
     return (
-        _switch("dark_switch", "Light or dark", _DARK)
-        + _switch("present_switch", "Presenter view", _PRESENT)
-        + _keys()
-        + _words()
+        _switch("dark_switch", "Light or dark", _DARK),
+        _switch("present_switch", "Presenter view", _PRESENT),
+        _keys(),
+        h.div("#terms", popover=True)[h.dl[terms]],
     )
 
 
-def explained(words: str, classes: str = "") -> str:
-    """These words (HTML) as a button that opens the panel which says what they mean."""
-    return (
-        f'<button type="button" class="term {classes}" popovertarget="terms" '
-        f'title="What these words mean">{words}</button>'
-    )
+def explained(words: str, classes: str = "") -> h.Element:
+    """These words as a button that opens the panel which says what they mean."""
+    return h.button(
+        class_=["term", classes],
+        type="button",
+        popovertarget="terms",
+        title="What these words mean",
+    )[words]
 
 
-def _switch(elem_id: str, name: str, drawing: str) -> str:
-    return (
-        f'<button type="button" id="{elem_id}" class="view-switch" aria-label="{name}" '
-        f'title="{name}"><svg viewBox="0 0 20 20" aria-hidden="true">{drawing}</svg></button>'
-    )
+def _switch(elem_id: str, name: str, drawing: Markup) -> h.Element:
+    return h.button(f"#{elem_id}.view-switch", type="button", aria_label=name, title=name)[
+        h.svg(viewBox="0 0 20 20", aria_hidden="true")[drawing]
+    ]
 
 
-def _keys() -> str:
+def _keys() -> h.Node:
     """The button, and the panel that it opens."""
-    rows = "".join(
-        f"<dt translate='no'>{' '.join(f'<kbd>{key}</kbd>' for key in keys)}</dt><dd>{what}</dd>"
+    name = "Keyboard shortcuts"
+    rows = [
+        (h.dt(translate="no")[[(h.kbd[key], " ") for key in keys]], h.dd[what])
         for keys, what in _KEYS
-    )
+    ]
     return (
-        '<button type="button" id="shortcuts_open" aria-label="Keyboard shortcuts" '
-        'aria-haspopup="dialog" title="Keyboard shortcuts">?</button>'
-        '<dialog id="shortcuts" aria-labelledby="shortcuts_title"><form method="dialog">'
-        f'<h2 id="shortcuts_title">Keyboard shortcuts</h2><dl>{rows}</dl>'
-        '<button type="submit">Close</button></form></dialog>'
+        h.button(
+            "#shortcuts_open", type="button", aria_label=name, aria_haspopup="dialog", title=name
+        )["?"],
+        h.dialog("#shortcuts", aria_labelledby="shortcuts_title")[
+            h.form(method="dialog")[
+                h.h2("#shortcuts_title")[name], h.dl[rows], h.button(type="submit")["Close"]
+            ]
+        ],
     )
-
-
-def _words() -> str:
-    rows = "".join(f"<dt>{term}</dt><dd>{meaning}</dd>" for term, meaning in _TERMS.items())
-    return f'<div id="terms" popover><dl>{rows}</dl></div>'

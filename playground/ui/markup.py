@@ -1,21 +1,26 @@
 """Text that is safe to put into HTML and to send to a browser.
 
-Knows escaping and Markdown. Must not know what the text means. Every module that writes HTML
-passes all that came from outside (prompts, generated text, model names, messages) through `escape`.
+Knows HTML as text and Markdown. Must not know what the text means. Reports are built of htpy's
+elements, which escape every string that they are given; `rendered` makes text of them.
 """
 
 from __future__ import annotations
 
-import html
+import functools
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ParamSpec
 
+import htpy as h
+import markupsafe
 from markdown_it import MarkdownIt
+from markupsafe import Markup
 
 if TYPE_CHECKING:
     from markdown_it.renderer import RendererHTML
     from markdown_it.token import Token
+
+P = ParamSpec("P")
 
 # No HTML of the text's own, and nothing that a browser would fetch or that leads elsewhere.
 _MARKDOWN = (
@@ -28,15 +33,46 @@ _MARKDOWN = (
 _THOUGHT = re.compile(r"\s*<think>(.*?)(?:</think>|\Z)", re.DOTALL)
 
 
-def markdown(text: object) -> str:
+def rendered(build: Callable[P, h.Node]) -> Callable[P, Markup]:
+    """A function that returns HTML as text that can travel, of one that builds elements."""
+
+    @functools.wraps(build)
+    def text(*args: P.args, **kwargs: P.kwargs) -> Markup:
+        return Markup(clean(h.fragment[build(*args, **kwargs)]))
+
+    return text
+
+
+def nothing(sentence: h.Node) -> h.Element:
+    """What is said where there is nothing to show yet."""
+    return h.p(".nothing")[sentence]
+
+
+def remarks(text: h.Node) -> h.Element:
+    """A footnote of a report."""
+    return h.p(".remarks")[text]
+
+
+def with_note(value: str, *notes: str) -> h.Node:
+    """A value, and after it in small letters what there is to say of it."""
+    return value, [[" ", h.small[note]] for note in notes if note]
+
+
+def caret(is_writing: bool) -> h.Node:
+    """The mark at the end of a text that grows."""
+    return is_writing and h.span(".caret", aria_hidden="true")
+
+
+def markdown(text: object) -> Markup:
     """A model's Markdown as HTML: no tag, picture or link of the text's own survives in it.
 
     The page's script has the button of a block of code copy it.
     """
-    return _MARKDOWN.render(clean(text))
+    return Markup(_MARKDOWN.render(clean(text)))
 
 
-def answer(text: str) -> str:
+@rendered
+def answer(text: str) -> h.Node:
     """A model's answer as HTML; what it thought before, as Qwen3 marks it, is folded."""
     found = _THOUGHT.match(text)
     if found is None:
@@ -44,14 +80,15 @@ def answer(text: str) -> str:
     thought, said = found[1].strip(), markdown(text[found.end() :])
     if not thought:
         return said
-    return f"<details><summary><bdi>Thinking</bdi></summary>{markdown(thought)}</details>{said}"
+    summary = h.summary[h.bdi["Thinking"]]
+    return h.details[summary, markdown(thought)], said
 
 
-def _code(self: RendererHTML, tokens: Sequence[Token], place: int, *_: object) -> str:
-    return (
-        '<div class="copied-code" dir="ltr"><button type="button">Copy</button>'
-        f'<pre translate="no"><code>{escape(tokens[place].content)}</code></pre></div>'
-    )
+@rendered
+def _code(self: RendererHTML, tokens: Sequence[Token], place: int, *_: object) -> h.Node:
+    return h.div(".copied-code", dir="ltr")[
+        h.button(type="button")["Copy"], h.pre(translate="no")[h.code[tokens[place].content]]
+    ]
 
 
 _MARKDOWN.add_render_rule("fence", _code)
@@ -71,4 +108,4 @@ def quoted(text: object) -> str:
 
 def escape(text: object) -> str:
     """Any text as HTML character data, in element content and in quoted attributes alike."""
-    return html.escape(clean(text), quote=True)
+    return str(markupsafe.escape(clean(text)))

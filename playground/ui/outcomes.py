@@ -5,6 +5,8 @@ Knows words. Colours are the style sheet's, under the class `outcome-<value>`.
 
 from __future__ import annotations
 
+import htpy as h
+
 from xla_backend import CacheOutcome
 
 MEANING = {
@@ -21,12 +23,12 @@ EXPECTATION = {
 }
 
 
-def no_badge(word: str) -> str:
-    """What stands in a badge's place before there is an outcome, in HTML: "WAITS"."""
-    return f'<span class="badge outcome-none">{word}</span>'
+def no_badge(word: str) -> h.Element:
+    """What stands in a badge's place before there is an outcome: "WAITS"."""
+    return h.span(".badge.outcome-none")[word]
 
 
-def badge(outcome: CacheOutcome) -> str:
-    """The outcome as a coloured word, in HTML."""
+def badge(outcome: CacheOutcome) -> h.Element:
+    """The outcome as a coloured word."""
     word = outcome.value
-    return f'<span class="badge outcome-{word}" translate="no">{word.upper()}</span>'
+    return h.span(f".badge.outcome-{word}", translate="no")[word.upper()]

@@ -5,9 +5,11 @@ Knows how a `Prediction` reads. Must not know how it is made.
 
 from __future__ import annotations
 
+import htpy as h
+
 from playground.ui.families import CONTINUING, Family
 from playground.ui.header import explained
-from playground.ui.markup import escape
+from playground.ui.markup import rendered
 from playground.ui.outcomes import EXPECTATION, badge, no_badge
 from playground.ui.quantities import about, count
 from xla_backend import CacheOutcome, Prediction
@@ -17,12 +19,14 @@ SCATTERED = 1.5
 """A range is told where its end is so many times its beginning; else it is one number."""
 
 
-def prediction_line(prediction: Prediction, family: Family = CONTINUING) -> str:
+@rendered
+def prediction_line(prediction: Prediction, family: Family = CONTINUING) -> h.Node:
     """The prediction as HTML, in the words for the model's family."""
     return _line(prediction, _expectation(prediction), _shape(prediction, family))
 
 
-def window_prediction_line(prediction: Prediction) -> str:
+@rendered
+def window_prediction_line(prediction: Prediction) -> h.Node:
     """The prediction for a recording: of its first window, for all its windows have one shape."""
     key = prediction.key
     shape = (
@@ -32,29 +36,25 @@ def window_prediction_line(prediction: Prediction) -> str:
     return _line(prediction, _expectation(prediction, " for the first window"), shape)
 
 
-def no_prediction_line(reason: str) -> str:
+@rendered
+def no_prediction_line(reason: str) -> h.Node:
     """The same line when there is nothing to predict: it says why."""
-    return _unknown("prediction unknown", reason)
+    return box(no_badge("…"), reason, more="unknown")
 
 
-def awaited_prediction_line(meanwhile: str) -> str:
+@rendered
+def awaited_prediction_line(meanwhile: str) -> h.Node:
     """The same line on a page that has not been answered yet, which its script knows it by."""
-    return _unknown("prediction unknown awaited", meanwhile)
+    return box(no_badge("…"), meanwhile, more="unknown awaited")
 
 
-def _unknown(classes: str, what: str) -> str:
-    return (
-        f'<div class="{classes}">{no_badge("…")}'
-        f'<div><p class="prediction-what">{escape(what)}</p></div></div>'
-    )
+def _line(prediction: Prediction, what: str, shape: str) -> h.Element:
+    return box(badge(prediction.outcome), what, explained(shape, "prediction-key"))
 
 
-def _line(prediction: Prediction, what: str, shape: str) -> str:
-    return (
-        f'<div class="prediction">{badge(prediction.outcome)}'
-        f'<div><p class="prediction-what">{what}</p>'
-        f"{explained(shape, 'prediction-key')}</div></div>"
-    )
+def box(mark: h.Node, what: str, shape: h.Node = None, more: str = "") -> h.Element:
+    """A prediction: its badge, what it says and for which shape."""
+    return h.div(class_=["prediction", more])[mark, h.div[h.p(".prediction-what")[what], shape]]
 
 
 def _expectation(prediction: Prediction, whose: str = "") -> str:

@@ -1,17 +1,20 @@
-"""The pieces that every report is made of: frame, figures, comparison, phases and slots, as HTML.
+"""The pieces that every report is made of: frame, figures, comparison, phases and slots.
 
 Knows how measured times and compiled shapes are drawn. Must not know whose result it is: a text's
-is `generate.result_panel`'s, a recording's `speech.panel`'s.
+is `tabs.generate.report`'s, a recording's `tabs.speech.report`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from urllib.parse import quote
 
+import htpy as h
+
 from playground.ui import quantities
-from playground.ui.markup import escape
+from playground.ui.charts import bar_row, part
+from playground.ui.markup import remarks
 from playground.ui.outcomes import no_badge
 from playground.ui.prediction_line import expected
 from playground.ui.quantities import elapsed, seconds
@@ -43,22 +46,30 @@ _MIN_TRACE_S = 0.001
 """Tracing takes longer than that: a graph that is there in less had been traced before."""
 
 
-def frame(badge_html: str, verdict: str, body: str, busy: bool = False) -> str:
+def text_box(name: str, content: h.Node, is_busy: bool, style: str = "story") -> h.Element:
+    """A box with a text that grows, which stays scrolled to its end."""
+    return h.div(
+        class_=style, tabindex="0", role="region", aria_label=name, aria_busy=str(is_busy).lower()
+    )[h.div(".story-text", dir="auto")[content]]
+
+
+def frame(badge: h.Node, verdict: h.Node, *body: h.Node, busy: bool = False) -> h.Element:
     """The whole report: the verdict on top, the rest below it."""
-    return (
-        f'<section class="report{" busy" if busy else ""}" aria-label="What this run cost">'
-        f'<div class="verdict">{badge_html}<p role="status">{verdict}</p></div>{body}</section>'
-    )
+    return h.section(class_=["report", busy and "busy"], aria_label="What this run cost")[
+        h.div(".verdict")[badge, h.p(role="status")[verdict]], body
+    ]
 
 
-def waiting(prediction: Prediction | None, ahead: int, clicked_s: float, body: str = "") -> str:
+def waiting(
+    prediction: Prediction | None, ahead: int, clicked_s: float, body: h.Node = None
+) -> h.Element:
     """The report while the request waits, compiles or runs.
 
     Args:
         prediction: None where nothing can be predicted.
         ahead: how many other runs come first.
         clicked_s: seconds since the click; the page's script goes on from there.
-        body: HTML to show below the bar.
+        body: to show below the bar.
     """
     outcome = prediction.outcome if prediction else None
     if ahead:
@@ -69,37 +80,48 @@ def waiting(prediction: Prediction | None, ahead: int, clicked_s: float, body: s
         what = "Loading the model, then compiling. The line at the top says how far it is."
     else:
         what = "Compiling this shape. The line at the top says how far it is."
-    running = no_badge("WAITS" if ahead else "RUNNING")
-    named = [("Since the click", clock(clicked_s))]
-    bar = '<div class="bar working"></div>'
+    named: list[tuple[str, h.Node]] = [("Since the click", clock(clicked_s))]
+    bar = working_bar()
     if prediction and prediction.expected_s:
         named.append(("Work expected", expected(prediction)))
         if not ahead and outcome in (CacheOutcome.MISS, CacheOutcome.DISK):
             bar = _timed_bar(prediction.high_s or prediction.expected_s)
-    return frame(running, what, f"{figures(named)}{bar}{body}", busy=True)
+    mark = no_badge("WAITS" if ahead else "RUNNING")
+    return frame(mark, what, figures(named), bar, body, busy=True)
 
 
-def clock(spent_s: float) -> str:
+def working_bar() -> h.Element:
+    """A bar of work whose length nobody knows."""
+    return h.div(".bar.working")
+
+
+def clock(spent_s: float) -> h.Element:
     """Seconds that the page's script counts on."""
-    return f'<span data-spent="{spent_s:.1f}">{elapsed(spent_s)}</span>'
+    return h.span(data_spent=f"{spent_s:.1f}")[elapsed(spent_s)]
 
 
-def _timed_bar(expected_s: float) -> str:
+def _timed_bar(expected_s: float) -> h.Element:
     """A bar that the page's script fills in the expected time."""
-    return (
-        '<div class="progress" role="progressbar" aria-label="Expected" aria-valuemin="0" '
-        f'aria-valuemax="100" data-spent="0" data-expected="{expected_s:.2f}"><i></i></div>'
-    )
+    attributes = {"data-spent": "0", "data-expected": f"{expected_s:.2f}"}
+    return meter("Expected", attributes)[h.i]
 
 
-def work_and_waiting(timing: Timing) -> list[tuple[str, str]]:
+def meter(
+    label: str, attributes: Mapping[str, str], most: int = 100, style: str = "progress"
+) -> h.Element:
+    """An empty bar; `attributes` say how full it is to those who do not see it."""
+    ends = {"aria-valuemin": "0", "aria-valuemax": str(most)}
+    return h.div(f".{style}", attributes, ends, role="progressbar", aria_label=label)
+
+
+def work_and_waiting(timing: Timing) -> list[tuple[str, h.Node]]:
     """The headline's first figures: end to end, or, where others came first, work and waiting."""
     if not has_waited(timing.queue_s, timing.total_s):
         return [("End to end", seconds(timing.total_s))]
     return [("Work", seconds(timing.total_s - timing.queue_s)), ("Waited", seconds(timing.queue_s))]
 
 
-def waited(timing: Timing, ttft_s: float | None = None, ttft_queue_s: float = 0.0) -> str:
+def waited(timing: Timing, ttft_s: float | None = None, ttft_queue_s: float = 0.0) -> h.Node:
     """The figures with waiting in them; empty where nobody came first.
 
     Args:
@@ -117,7 +139,7 @@ def waited(timing: Timing, ttft_s: float | None = None, ttft_queue_s: float = 0.
         if ttft_s is not None:
             waits = f"TTFT {seconds(ttft_s)} includes {seconds(ttft_queue_s)}"
             sentences.append(f"{waits} of waiting for others.")
-    return f'<p class="remarks">{" ".join(sentences)}</p>' if sentences else ""
+    return sentences and remarks(" ".join(sentences))
 
 
 def has_waited(waited_s: float, of_s: float) -> bool:
@@ -130,37 +152,46 @@ def waiting_for_others() -> str:
     return "Queued. The line at the top says what runs now, and how many requests are ahead."
 
 
-def progress_bar(label: str, share: float) -> str:
+def progress_bar(label: str, share: float) -> h.Element:
     """How much is done, 0 to 1."""
-    return (
-        f'<div class="progress" role="progressbar" aria-label="{label}" aria-valuemin="0" '
-        f'aria-valuemax="100" aria-valuenow="{share * 100:.0f}">'
-        f'<i style="width:{share:.2%}"></i></div>'
-    )
+    return meter(label, {"aria-valuenow": f"{share * 100:.0f}"})[part("", share)]
 
 
-def drawing() -> str:
+def download(what: h.Node, bar: h.Node) -> h.Element:
+    """A sentence and a bar that says how far what it names has come."""
+    return h.div(".download")[h.p[what], bar]
+
+
+def downloading(detail: str, share: float) -> h.Element:
+    """How far a download from the Hub has come."""
+    what = "Downloading from the Hugging Face Hub, once. ", h.b[detail]
+    return download(what, progress_bar("Download", share))
+
+
+def drawing() -> h.Element:
     """What a first call and later ones consist of, drawn without numbers."""
-    return (
-        '<div class="versus drawing" aria-hidden="true">'
-        '<div class="versus-row"><span>First call</span><span class="versus-track">'
-        '<i class="phase-trace" style="width:30%"><em>trace</em></i>'
-        '<i class="phase-compile" style="width:50%"><em>compile</em></i>'
-        '<i class="phase-decode" style="width:14%"><em>run</em></i></span></div>'
-        '<div class="versus-row"><span>Later calls</span><span class="versus-track">'
-        '<i class="phase-decode" style="width:14%"><em>run</em></i></span></div></div>'
+    run = part("phase-decode", 0.14)[h.em["run"]]
+    first = (
+        part("phase-trace", 0.3)[h.em["trace"]],
+        part("phase-compile", 0.5)[h.em["compile"]],
+        run,
     )
+    return h.div(".versus.drawing", aria_hidden="true")[
+        (
+            h.div(".versus-row")[h.span[name], h.span(".versus-track")[parts]]
+            for name, parts in (("First call", first), ("Later calls", run))
+        )
+    ]
 
 
-def figures(named: Sequence[tuple[str, str]]) -> str:
-    """The most important numbers, large."""
-    cells = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in named)
-    return f'<dl class="figures">{cells}</dl>'
+def figures(named: Iterable[tuple[str, h.Node]], classes: str = "figures") -> h.Element:
+    """Numbers with their names, by default large: the most important ones."""
+    return h.dl(class_=classes)[(h.div[h.dt[name], h.dd[value]] for name, value in named)]
 
 
-def faster(ratio: str, than: str) -> str:
+def faster(ratio: str, than: str) -> h.Element:
     """One comparison as a sentence that begins with its number."""
-    return f'<p class="faster"><strong>{ratio}</strong> {than}</p>'
+    return h.p(".faster")[h.strong[ratio], " ", than]
 
 
 def against_first_call(
@@ -170,7 +201,7 @@ def against_first_call(
     speedup: float | None,
     names: tuple[str, str],
     run_s: float,
-) -> str:
+) -> h.Node:
     """The first call of a shape and one that had its function already, drawn on one scale.
 
     Args:
@@ -197,7 +228,7 @@ def against_first_call(
             than = f"than the {names[0].lower()} of this shape{_compiled_when(first)}"
         sentence = faster(f"{quantities.times(speedup)} faster", than)
         rows = [compiled, (names[1], 0.0, run_s)]
-    return sentence + comparison(rows)
+    return sentence, comparison(rows)
 
 
 def _compiled_when(first: FirstCall) -> str:
@@ -206,22 +237,20 @@ def _compiled_when(first: FirstCall) -> str:
     return f", compiled {datetime.fromtimestamp(first.made_at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def comparison(rows: Sequence[tuple[str, float, float]]) -> str:
+def comparison(rows: Sequence[tuple[str, float, float]]) -> h.Element:
     """Calls drawn on one scale: name, seconds spent once, seconds of running."""
-    scale = max(once + run for _, once, run in rows) or 1.0
-    bars = "".join(_comparison_row(name, once, run, scale) for name, once, run in rows)
-    return f'<div class="versus">{bars}</div>'
-
-
-def _comparison_row(name: str, once_s: float, run_s: float, scale_s: float) -> str:
-    total = quantities.seconds(once_s + run_s)
-    return (
-        f'<div class="versus-row"><span>{name}</span>'
-        f'<span class="versus-track" role="img" aria-label="{name}: {total}">'
-        f'<i class="phase-compile" style="width:{once_s / scale_s:.2%}"></i>'
-        f'<i class="phase-decode" style="width:{run_s / scale_s:.2%}"></i></span>'
-        f"<b>{total}</b></div>"
-    )
+    scale_s = max(once + run for _, once, run in rows) or 1.0
+    return h.div(".versus")[
+        (
+            bar_row(
+                name,
+                (total := quantities.seconds(once_s + run_s)),
+                (part("phase-compile", once_s / scale_s), part("phase-decode", run_s / scale_s)),
+                total,
+            )
+            for name, once_s, run_s in rows
+        )
+    ]
 
 
 def phase_names(
@@ -237,7 +266,7 @@ def phase_names(
 
 def phases(
     timing: Timing, outcome: CacheOutcome, names: Mapping[str, str], hints: Mapping[str, str]
-) -> str:
+) -> h.Element:
     """Where the time went: a bar and its legend; both mappings have an entry for each phase."""
     names = phase_names(timing, outcome, names)
     if outcome is CacheOutcome.DISK:
@@ -249,56 +278,47 @@ def phases(
     label = ", ".join(
         f"{names[name]} {quantities.seconds(value)}" for name, value in seconds.items()
     )
-    segments = "".join(
-        f'<i class="phase-{name}" style="width:{value / whole:.2%}"></i>'
+    drawn = [part(f"phase-{name}", value / whole) for name, value in seconds.items() if value > 0]
+    legend = [
+        h.li(title=hints[name])[
+            h.i(f".phase-{name}"),
+            h.span[names[name]],
+            h.b[quantities.seconds(value) if value > 0 else "–"],
+        ]
         for name, value in seconds.items()
-        if value > 0
-    )
-    legend = "".join(
-        f'<li title="{hints[name]}"><i class="phase-{name}"></i>'
-        f"<span>{names[name]}</span>"
-        f"<b>{quantities.seconds(value) if value > 0 else '–'}</b></li>"
-        for name, value in seconds.items()
-    )
-    return (
-        '<figure class="phases"><figcaption>Where the time of this call went</figcaption>'
-        f'<div class="bar" role="img" aria-label="{label}">{segments}</div>'
-        f'<ul class="legend">{legend}</ul></figure>'
-    )
+    ]
+    return h.figure(".phases")[
+        h.figcaption["Where the time of this call went"],
+        h.div(".bar", role="img", aria_label=label)[drawn],
+        h.ul(".legend")[legend],
+    ]
 
 
-def slots(caption: str, parts: Sequence[tuple[str, int, str]]) -> str:
+def slots(caption: str, parts: Sequence[tuple[str, int, str]]) -> h.Element:
     """The compiled shape, slot by slot; in proportion when there are too many to draw.
 
     Args:
-        caption: HTML.
+        caption: what shape it is.
         parts: each one's style, number of slots and label.
     """
-    number_of_slots = sum(number for _, number, _ in parts)
-    strip = cells(parts) if number_of_slots <= _MAX_CELLS else _proportions(parts, number_of_slots)
-    legend = "".join(
-        f'<li><i class="slot slot-{name}"></i><b>{number}</b><span>{label}</span></li>'
-        for name, number, label in parts
-    )
+    whole = sum(number for _, number, _ in parts)
+    strip: h.Node = cells(parts)
+    if whole > _MAX_CELLS:
+        strip = [part(f"slot wide slot-{name}", n / whole) for name, n, _ in parts if n]
+    legend = [
+        h.li[h.i(f".slot.slot-{name}"), h.b[number], h.span[label]] for name, number, label in parts
+    ]
     label = ", ".join(f"{number} {label}" for _, number, label in parts)
-    return (
-        f'<figure class="shape"><figcaption>{caption}</figcaption>'
-        f'<div class="slots" role="img" aria-label="{label}">{strip}</div>'
-        f'<ul class="legend">{legend}</ul></figure>'
-    )
+    return h.figure(".shape")[
+        h.figcaption[caption],
+        h.div(".slots", role="img", aria_label=label)[strip],
+        h.ul(".legend")[legend],
+    ]
 
 
-def cells(parts: Sequence[tuple[str, int, str]]) -> str:
+def cells(parts: Sequence[tuple[str, int, str]]) -> h.Node:
     """One little box a slot."""
-    return "".join(f'<i class="slot slot-{name}"></i>' * number for name, number, _ in parts)
-
-
-def _proportions(parts: Sequence[tuple[str, int, str]], whole: int) -> str:
-    return "".join(
-        f'<i class="slot wide slot-{name}" style="width:{number / whole:.2%}"></i>'
-        for name, number, _ in parts
-        if number
-    )
+    return [[h.i(f".slot.slot-{name}")] * number for name, number, _ in parts]
 
 
 def not_in_total(load_s: float, other_s: float) -> str:
@@ -321,16 +341,13 @@ def rounded(bits: int | None) -> str:
     return "" if bits is None else f" Weights were rounded to {bits} bits."
 
 
-def file_link(name: str, kind: str, content: str, label: str, hint: str = "") -> str:
+def file_link(name: str, kind: str, content: str, label: str, hint: str | None = None) -> h.Element:
     """A link that saves a file, whose content is in the page itself: the server keeps nothing."""
-    title = f' title="{escape(hint)}"' if hint else ""
-    return (
-        f'<a class="file" download="{name}"{title}'
-        f' href="data:{kind};charset=utf-8,{quote(content)}">{label}</a>'
-    )
+    address = f"data:{kind};charset=utf-8,{quote(content)}"
+    return h.a(".file", download=name, title=hint, href=address)[label]
 
 
-def trace_link(requests: Sequence[TracedRequest]) -> str:
+def trace_link(requests: Sequence[TracedRequest]) -> h.Element:
     """A link that saves a trace of requests."""
     hint = "For Perfetto and the trace viewer of Chrome"
     content = trace.document(requests)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import htpy as h
+
 from playground.ui import quantities
-from playground.ui.markup import escape
+from playground.ui.markup import nothing, rendered, with_note
 from xla_backend import CacheEntry, CacheKey, CacheOutcome
 
 _HEADINGS = (
@@ -25,36 +27,30 @@ _HEADINGS = (
 
 def sheet(
     headings: Iterable[str],
-    rows: Iterable[Iterable[str]],
+    rows: Iterable[Iterable[h.Node]],
     classes: str = "sheet",
     elem_id: str | None = None,
-) -> str:
+) -> h.Element:
     """A table; on a narrow screen each row is a block, with the headings beside its values.
 
     Args:
         headings: one for each column; empty for a column of buttons.
-        rows: the cells of each row, in HTML.
+        rows: the cells of each row.
         classes: those of the table.
         elem_id: its id, if it has one.
     """
     headings = tuple(headings)
-    head = "".join(
-        f'<th scope="col">{name or "<span class=unseen>Actions</span>"}</th>' for name in headings
-    )
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f'<td data-label="{name}"><div>{value}</div></td>'
-            for name, value in zip(headings, values, strict=True)
-        )
-        + "</tr>"
+    head = [h.th(scope="col")[name or h.span(".unseen")["Actions"]] for name in headings]
+    body = [
+        h.tr[
+            (
+                h.td(data_label=name)[h.div[value]]
+                for name, value in zip(headings, values, strict=True)
+            )
+        ]
         for values in rows
-    )
-    named = f' id="{elem_id}"' if elem_id else ""
-    return (
-        f'<table class="{classes}"{named}><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table>"
-    )
+    ]
+    return h.table(class_=classes, id=elem_id)[h.thead[h.tr[head]], h.tbody[body]]
 
 
 def sizes(key: CacheKey) -> str:
@@ -64,36 +60,26 @@ def sizes(key: CacheKey) -> str:
     return f"{key.padded_length} · {key.num_beams} · {key.max_new_tokens}"
 
 
-def cached_functions_table(entries: Sequence[CacheEntry]) -> str:
+@rendered
+def cached_functions_table(entries: Sequence[CacheEntry]) -> h.Node:
     """The entries as an HTML table, or what an empty cache means."""
     if not entries:
-        return (
-            '<p class="nothing">Nothing is compiled yet. Each shape that you use appears here with '
-            "what its first call cost and what it costs since.</p>"
+        return nothing(
+            "Nothing is compiled yet. Each shape that you use appears here with what its first "
+            "call cost and what it costs since."
         )
     return sheet(_HEADINGS, map(_row, entries))
 
 
-def _prompts(key: CacheKey) -> str:
-    return f"all to {key.padded_length}" if key.is_pooled else str(key.padded_length)
-
-
-def _side_by_side(entry: CacheEntry) -> str:
-    if entry.batch_size == 1:
-        return ""
-    return f" <small>in {entry.batch_size} rows</small>"
-
-
-def _row(entry: CacheEntry) -> tuple[str, ...]:
+def _row(entry: CacheEntry) -> tuple[h.Node, ...]:
     key = entry.key
     assert isinstance(key, CacheKey)  # The engine's own: only `jit` keeps functions under others.
     first = entry.first_call
     cached = entry.cached
-    since = "–"
+    since: h.Node = "–"
     gain = "–"
     if cached is not None:
-        of = quantities.of_calls(cached.n)
-        since = f"{quantities.seconds(cached.p50_s)} <small>{of}</small>"
+        since = with_note(quantities.seconds(cached.p50_s), quantities.of_calls(cached.n))
         # What restoring took is no first call: a result counts from the call that compiled.
         if cached.p50_s > 0 and first.outcome is not CacheOutcome.DISK:
             gain = quantities.times(first.total_s / cached.p50_s)
@@ -101,13 +87,13 @@ def _row(entry: CacheEntry) -> tuple[str, ...]:
     parts = f"trace {trace_s} · compile {compile_s}"
     if first.outcome is CacheOutcome.DISK:
         parts = f"restored: graph {trace_s} · code {compile_s}"
-    first_call = f"{quantities.seconds(first.total_s)} <small>{parts}</small>"
+    together = f"in {entry.batch_size} rows" if entry.batch_size > 1 else ""
     return (
-        escape(entry.model),
-        " ".join([_prompts(key), *(f"<small>{each}</small>" for each in key.variants)]),
-        f"{key.num_beams}{_side_by_side(entry)}",
+        entry.model,
+        with_note(f"{'all to ' * key.is_pooled}{key.padded_length}", *key.variants),
+        with_note(str(key.num_beams), together),
         "–" if key.is_pooled else str(key.max_new_tokens),
-        first_call,
+        with_note(quantities.seconds(first.total_s), parts),
         since,
         gain,
         str(entry.hits),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from playground.ui.components import FOLLOWING, QUIET, Field, html, notice
+from playground.ui.components import FOLLOWING, QUIET, Field, Updates, html, notice
 from playground.ui.option_controls import labelled
 from playground.ui.report_parts import waiting_for_others
 from playground.walkthrough.report import walkthrough_report
@@ -21,8 +21,6 @@ from xla_backend import BackendError
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
-
-Updates = dict[gr.components.Component, Any]
 
 
 class WalkthroughPanel:
@@ -110,7 +108,7 @@ class WalkthroughPanel:
         is_empty = not run.results  # then the result comes back
         yield {
             self._panel: "" if is_empty else walkthrough_report(run, is_busy=False, remark=remark),
-            self._notice: notice(labelled(ending.problem)) if ending.problem else "",
+            self._notice: notice(labelled(ending.problem)),
             self.button: gr.update(interactive=True),
             self._generate: gr.update(interactive=True),
             self._stop: gr.update(value="Stop", interactive=False),

@@ -9,10 +9,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+import htpy as h
+
 from playground.context.status_line import ACTIVITY
 from playground.ui import quantities
+from playground.ui.charts import legend
 from playground.ui.families import model_name
-from playground.ui.markup import escape
+from playground.ui.markup import remarks, rendered, with_note
 from playground.ui.outcomes import badge, no_badge
 from playground.ui.report_parts import phase_names
 from playground.walkthrough.runs import Step, Walkthrough
@@ -30,7 +33,8 @@ _MIN_SHARE = 0.01
 """Of a call: a phase that took less is told to screen readers, but not drawn."""
 
 
-def walkthrough_report(run: Walkthrough, is_busy: bool, remark: str = "") -> str:
+@rendered
+def walkthrough_report(run: Walkthrough, is_busy: bool, remark: str = "") -> h.Node:
     """The whole panel, with the same layout while the steps go on and afterwards.
 
     Args:
@@ -40,24 +44,28 @@ def walkthrough_report(run: Walkthrough, is_busy: bool, remark: str = "") -> str
     """
     calls = {step: _typical(results) for step, results in run.results.items()}
     longest_s = max((call.timing.total_s for call in calls.values()), default=1.0)
-    columns = "".join(
+    columns = [
         _measured(step, calls[step], len(run.results[step]), longest_s)
         if step in calls
         else _awaited(step, run, is_busy)
         for step in run.planned
-    )
+    ]
     said = _headline(calls.get(Step.FIRST), calls.get(Step.AGAIN))
     step = _progress(run) if is_busy else remark
-    return (
-        f'<section class="walkthrough{" busy" if is_busy else ""}" aria-label="What XLA does">'
-        '<div class="walkthrough-head"><h2>What XLA does</h2><ul class="origin">'
-        f'<li dir="auto">{escape(last_text(run.prompt))}</li>'
-        f'<li translate="no">{escape(model_name(run.model))}</li>'
-        f"<li>New tokens {run.options.max_new_tokens}</li></ul></div>"
-        f'<p class="walkthrough-said" role="status">{said or step}</p>'
-        f'<p class="walkthrough-step">{step if said else ""}</p>'
-        f'<ol class="walkthrough-calls">{columns}</ol>{_remarks(run)}</section>'
-    )
+    return h.section(class_=["walkthrough", is_busy and "busy"], aria_label="What XLA does")[
+        h.div(".walkthrough-head")[
+            h.h2["What XLA does"],
+            h.ul(".origin")[
+                h.li(dir="auto")[last_text(run.prompt)],
+                h.li(translate="no")[model_name(run.model)],
+                h.li[f"New tokens {run.options.max_new_tokens}"],
+            ],
+        ],
+        h.p(".walkthrough-said", role="status")[said or step],
+        h.p(".walkthrough-step")[said and step],
+        h.ol(".walkthrough-calls")[columns],
+        _remarks(run),
+    ]
 
 
 def _typical(results: Sequence[GenerationResult]) -> GenerationResult:
@@ -89,55 +97,46 @@ def _progress(run: Walkthrough) -> str:
     return f"Step {number} of {len(run.planned)}: {NAMES[run.current]}"
 
 
-def _measured(step: Step, call: GenerationResult, calls: int, longest_s: float) -> str:
+def _measured(step: Step, call: GenerationResult, calls: int, longest_s: float) -> h.Element:
     timing = call.timing
     names = phase_names(timing, call.cache)
     seconds = {name: getattr(timing, f"{name}_s") for name in PHASES}
     label = ", ".join(f"{names[name]} {quantities.seconds(s)}" for name, s in seconds.items())
     drawn = {name: s for name, s in seconds.items() if s >= _MIN_SHARE * timing.total_s}
-    bar = "".join(
-        f'<i class="phase-{name}" style="flex-basis:{s / longest_s:.2%}"></i>'
-        for name, s in drawn.items()
-    )
-    legend = "".join(
-        f'<li><i class="phase-{name}"></i><span>{names[name]}</span>'
-        f"<b>{quantities.seconds(s)}</b></li>"
-        for name, s in drawn.items()
-    )
-    note = f" <small>{quantities.of_calls(calls)}</small>" if calls > 1 else ""
+    parts = [
+        h.i(f".phase-{name}", style=f"flex-basis:{s / longest_s:.2%}") for name, s in drawn.items()
+    ]
     return _column(
         step,
         badge(call.cache),
-        f"{quantities.seconds(timing.total_s)}{note}",
-        f'<div class="walkthrough-track" role="img" aria-label="{label}">{bar}</div>',
-        legend,
+        with_note(
+            quantities.seconds(timing.total_s), quantities.of_calls(calls) if calls > 1 else ""
+        ),
+        h.div(".walkthrough-track", role="img", aria_label=label)[parts],
         _sentence(step, call),
+        [(f"phase-{name}", names[name], quantities.seconds(s)) for name, s in drawn.items()],
     )
 
 
-def _awaited(step: Step, run: Walkthrough, is_busy: bool) -> str:
+def _awaited(step: Step, run: Walkthrough, is_busy: bool) -> h.Element:
     is_current = step is run.current
     mark = "NOW" if is_current else "WAITS" if is_busy else "–"
-    doing = ""
-    if is_current:
-        clock = f'<span class="status-clock">{quantities.elapsed(run.current_s)}</span>'
-        doing = f"{ACTIVITY[run.status.state]} {clock}"
-    return _column(
-        step,
-        no_badge(mark),
-        "–",
-        '<div class="walkthrough-track"></div>',
-        "",
-        doing,
-    )
+    clock = h.span(".status-clock")[quantities.elapsed(run.current_s)]
+    doing = is_current and [f"{ACTIVITY[run.status.state]} ", clock]
+    return _column(step, no_badge(mark), "–", h.div(".walkthrough-track"), doing)
 
 
-def _column(step: Step, mark: str, time: str, track: str, legend: str, says: str) -> str:
-    return (
-        f'<li class="walkthrough-call call-{step.name.lower()}"><h3>{NAMES[step]}</h3>{mark}'
-        f'<b class="walkthrough-time">{time}</b>{track}'
-        f'<p>{says}</p><ul class="legend">{legend}</ul></li>'
-    )
+def _column(
+    step: Step,
+    mark: h.Node,
+    time: h.Node,
+    track: h.Node,
+    says: h.Node,
+    phases: Sequence[Sequence[str]] = (),
+) -> h.Element:
+    return h.li(f".walkthrough-call.call-{step.name.lower()}")[
+        h.h3[NAMES[step]], mark, h.b(".walkthrough-time")[time], track, h.p[says], legend(phases)
+    ]
 
 
 def _sentence(step: Step, call: GenerationResult) -> str:
@@ -158,12 +157,11 @@ def _sentence(step: Step, call: GenerationResult) -> str:
     return f"{expected} was expected; the engine reported {reported}. {happened}"
 
 
-def _remarks(run: Walkthrough) -> str:
+def _remarks(run: Walkthrough) -> h.Element:
     raised = ""
     if run.is_raised:
         raised = " Yours is the smallest size, so the first step asks for one token more."
-    return (
-        '<p class="remarks">Measured in two fresh processes with a store of their own: nobody’s '
-        "functions are used or changed. Importing TensorFlow and loading the weights are not part "
-        f"of a call.{raised}</p>"
+    return remarks(
+        "Measured in two fresh processes with a store of their own: nobody’s functions are used or "
+        "changed. Importing TensorFlow and loading the weights are not part of a call." + raised
     )

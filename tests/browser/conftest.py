@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from playground.context import runs
-from playground.speech import runs as speech_runs
+from playground.tabs.speech import runs as speech_runs
 from tests.browser.visit import CHROMIUM_ARGUMENTS, Visit
 from tests.playground.api_page import ApiPage, api_page
 from tests.playground.fake_backend import MODELS, TALKER, FakeBackend

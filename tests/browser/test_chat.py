@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from playground.chat import panel
+from playground.tabs.chat import report
 from tests.browser.chat_window import TEXT, ChatWindow
 from tests.browser.conftest import CLIPBOARD
 from tests.playground.api_page import ApiPage
@@ -220,9 +220,9 @@ def test_what_was_said_is_text_and_nothing_is_fetched(
     engine.words = (said,)
     chat.ask(said)
     shown = chat.at('#chat [data-testid="user"]').inner_text()
-    assert panel.as_written(shown.strip()) == said
+    assert report.as_written(shown.strip()) == said
     chat.at('#chat button[aria-label="Edit"]').click()
-    assert panel.as_written(chat.at("#chat .edit-textarea").input_value()) == said
+    assert report.as_written(chat.at("#chat .edit-textarea").input_value()) == said
     assert chat.at("#chat img, #chat a").count() == 0
     assert chat.page.evaluate("window.hurt") is None
     assert not [url for url in asked if "example.org" in url]

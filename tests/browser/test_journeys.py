@@ -18,7 +18,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from playground.speech.examples import speech_examples
+from playground.tabs.speech.examples import speech_examples
 from tests import checkpoints
 from tests.browser.chat_window import ChatWindow
 from tests.browser.perfetto import opened as perfetto_with

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from playwright.sync_api import expect
 
-from playground.chat.panel import writing
-from playground.generate.result_panel import story
+from playground.tabs.chat.report import writing
+from playground.tabs.generate.report import story
 from playground.ui.families import ANSWERING
 from tests.browser.visit import Visit
 from xla_backend import question

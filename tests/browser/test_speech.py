@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from playground.speech.examples import FOLDER, speech_examples
+from playground.tabs.speech.examples import FOLDER, speech_examples
 from tests.browser.visit import Visit
 from tests.playground.fake_backend import FakeBackend
 from xla_backend import InvalidRequest

@@ -50,13 +50,9 @@ from xla_backend import (
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.function_comparison import DEFAULT_CALLS
-from xla_backend.interface.options import (
-    DEFAULT_MAX_SECONDS,
-    DEFAULT_OPTIONS,
-    MAX_NEW_TOKENS,
-    AudioInput,
-)
+from xla_backend.interface.options import MAX_NEW_TOKENS, AudioInput
 from xla_backend.interface.prompt import Prompt, TokenIds
+from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import Past, TopLogprob
 from xla_backend.prediction import prediction
 
@@ -72,6 +68,7 @@ MODELS = (
 TALKER = ModelInfo("talker", "decoder-only", "bundled", "Answers.", is_instruct=True)
 """A model that the Chat tab is there for."""
 SPEECH_KEY = transcription().key
+NOTHING = TextRequest("", "")
 
 
 @dataclass
@@ -187,17 +184,12 @@ class FakeStream(AnyStream[Chunk, Result], Generic[Chunk, Result]):
 class FakeTextStream(FakeStream[str, GenerationResult], AnyTextStream):
     """Writes the backend's words."""
 
-    prompt: Prompt = ""
-    options: GenerationOptions = DEFAULT_OPTIONS
-    exact_key: bool = False
-    cache_salt: str = ""
+    request: TextRequest = NOTHING
     met: Prediction | None = None
 
     def _find(self) -> tuple[CacheKey, CacheOutcome]:
-        self.backend.raise_error(self.prompt)
-        self.met = self.backend.predict(
-            self.model, self.prompt, self.options, exact_key=self.exact_key
-        )
+        self.backend.raise_error(self.request.prompt)
+        self.met = self.backend.predict_text(self.request)
         return self.met.key, self.met.outcome
 
     def _own(self) -> Iterable[str]:
@@ -216,12 +208,12 @@ class FakeTextStream(FakeStream[str, GenerationResult], AnyTextStream):
             text="".join(said),
             tokens=tuple(_token(i, text) for i, text in enumerate(said)),
             prompt_tokens=self.met.prompt_tokens,
-            prompt_texts=_prompt_texts(self.prompt),
+            prompt_texts=_prompt_texts(self.request.prompt),
             key=self.met.key,
             requested_key=self.met.requested_key,
             cache=self.met.outcome,
             finish="stopped" if self.stopped else "length",
-            options=self.options,
+            options=self.request.options,
             timing=self._timing(made_up.timing),
             since_first_token_s=made_up.since_first_token_s + self.passed_s["text"],
             load_s=self.passed_s["load"],
@@ -285,14 +277,14 @@ class FakeTokenizer(Tokenizer):
         said = [each.content for each in prompt] if isinstance(prompt, tuple) else [prompt]
         return list(range(TOKENS_A_WORD * sum(len(text.split()) for text in said)))
 
-    def decode(self, ids: Sequence[int], special: bool = False) -> str:
+    def decode(self, ids: Sequence[int], shown: Iterable[int] = ()) -> str:
         return "".join(map(self.token_text, ids))
 
     def token_text(self, id: int) -> str:
         words = self._backend.words
         return words[id % len(words)]
 
-    def visible(self, ids: Iterable[int]) -> list[int]:
+    def visible(self, ids: Iterable[int], shown: Iterable[int] = ()) -> list[int]:
         return list(ids)
 
     def piece_bytes(self, id: int) -> bytes:
@@ -398,79 +390,23 @@ class FakeBackend(Script, ServedBackend):
                 return info
         raise ModelUnavailable(f"There is no model {model!r} here.")
 
-    def generate(
-        self,
-        model: str,
-        prompt: Prompt,
-        options: GenerationOptions = DEFAULT_OPTIONS,
-        *,
-        exact_key: bool = False,
-        cache_salt: str = "",
-    ) -> GenerationResult:
-        return _whole(
-            self.stream(model, prompt, options, exact_key=exact_key, cache_salt=cache_salt)
-        )
+    def submit(self, request: TextRequest) -> FakeTextStream:
+        self.asked.append((request.model, request.prompt, request.options, request.exact_key))
+        stream = FakeTextStream(self, request.model, request=request)
+        self.streams.append(stream)
+        return stream
 
-    def stream(
-        self,
-        model: str,
-        prompt: Prompt,
-        options: GenerationOptions = DEFAULT_OPTIONS,
-        *,
-        exact_key: bool = False,
-        cache_salt: str = "",
-        in_chunks: bool = True,
-    ) -> FakeTextStream:
-        self.asked.append((model, prompt, options, exact_key))
-        stream = FakeTextStream(
-            self,
-            model,
-            prompt=prompt,
-            options=options,
-            exact_key=exact_key,
-            cache_salt=cache_salt,
+    def submit_speech(self, request: SpeechRequest) -> FakeWindows:
+        asked = (request.recording, request.options, request.language, request.max_seconds)
+        self.asked.append((request.model, *asked))
+        stream = FakeWindows(
+            self, request.model, recording=request.recording, language=request.language
         )
         self.streams.append(stream)
         return stream
 
-    def transcribe(
-        self,
-        model: str,
-        recording: AudioInput,
-        options: GenerationOptions | None = None,
-        *,
-        language: str | None = None,
-        max_seconds: float = DEFAULT_MAX_SECONDS,
-    ) -> Transcription:
-        return _whole(
-            self.transcribe_windows(
-                model, recording, options, language=language, max_seconds=max_seconds
-            )
-        )
-
-    def transcribe_windows(
-        self,
-        model: str,
-        recording: AudioInput,
-        options: GenerationOptions | None = None,
-        *,
-        language: str | None = None,
-        max_seconds: float = DEFAULT_MAX_SECONDS,
-    ) -> FakeWindows:
-        self.asked.append((model, recording, options, language, max_seconds))
-        stream = FakeWindows(self, model, recording=recording, language=language)
-        self.streams.append(stream)
-        return stream
-
-    def predict(
-        self,
-        model: str,
-        prompt: Prompt,
-        options: GenerationOptions = DEFAULT_OPTIONS,
-        *,
-        exact_key: bool = False,
-        cache_salt: str = "",
-    ) -> Prediction:
+    def predict_text(self, request: TextRequest) -> Prediction:
+        model, prompt, options = request.model, request.prompt, request.options
         if self.load(model).family == "speech":
             raise InvalidRequest(f"{model} takes recordings.")
         said = [each.content for each in prompt] if isinstance(prompt, tuple) else [str(prompt)]
@@ -483,7 +419,7 @@ class FakeBackend(Script, ServedBackend):
         if new_tokens > room:
             raise InvalidRequest(f"The model has room for {CONTEXT_LENGTH} tokens.")
         wanted = BucketRules().key_for(tokens, options.num_beams, new_tokens, CONTEXT_LENGTH)
-        return self._predict(model, wanted, tokens, exact_key)
+        return self._predict(model, wanted, tokens, request.exact_key)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
         if self.load(model).family != "speech":
@@ -556,10 +492,3 @@ class FakeBackend(Script, ServedBackend):
             self.on_disk -= {
                 place for place in self.on_disk if model is None or place == (model, key)
             }
-
-
-def _whole(stream: FakeStream[Any, Result]) -> Result:
-    for _ in stream:
-        pass
-    assert stream.result is not None
-    return stream.result

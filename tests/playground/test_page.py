@@ -50,7 +50,7 @@ def test_tabs_that_change_the_engine_for_everybody_exist_for_admins_only() -> No
 
 
 def test_models_are_added_only_where_a_file_remembers_them(tmp_path: Path) -> None:
-    adding = {"_look_up", "_add", "_cancel_adding", "follow"}
+    adding = {"_look_up", "_add", "cancel", "follow"}
     added = AddedModels(tmp_path / "added_models.json")
     for options in ({}, {"admin": True}, {"added": added}):
         assert not adding & {fn.name for fn in a_page(**options).fns.values()}

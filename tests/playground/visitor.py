@@ -57,7 +57,7 @@ class Visitor:
         if function.fn is not None:  # else the browser does it alone
             answer = function.fn(*(self._values[each] for each in function.inputs))
             if not isinstance(answer, dict) or "__type__" in answer:  # one component's update
-                answers = answer if len(function.outputs) > 1 else [answer]
+                answers = answer if len(function.outputs) > 1 else [answer][: len(function.outputs)]
                 answer = dict(zip(function.outputs, answers, strict=True))
             for component, new in answer.items():
                 assert component in function.outputs

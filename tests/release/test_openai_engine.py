@@ -15,7 +15,7 @@ import pytest
 import tokenizers
 from gradio_client import Client
 
-from playground.speech.examples import FOLDER
+from playground.tabs.speech.examples import FOLDER
 from tests import checkpoints
 from tests.playground.served import serve
 from tests.waiting import wait_until

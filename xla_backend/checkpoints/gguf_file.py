@@ -19,7 +19,7 @@ import numpy as np
 
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
-from xla_backend.products.grouped import GROUP, Grouped, Weights
+from xla_backend.products.blocks import FORMATS, Blocks, Weights
 
 SUFFIX = ".gguf"
 
@@ -30,10 +30,6 @@ _SCALARS = dict(zip([*range(8), 10, 11, 12], "BbHhIif?Qqd", strict=True))
 _TEXT, _ARRAY = 8, 9
 
 _SIXTEEN_BITS = {"F16": np.dtype("<f2"), "BF16": np.dtype(ml_dtypes.bfloat16)}
-# Bytes of a block of 32 numbers, whose scale and minimum are float16. Others than these have scales
-# of scales, or are of five bits with a minimum: they become float32.
-_GROUPED = {"Q4_0": 18, "Q4_1": 20, "Q5_0": 22, "Q8_0": 34}
-
 # Far above what models have. Without them, a file full of zeros would keep us for hours.
 _MAX_KEYS = _MAX_TENSORS = 2**16
 _MAX_ENTRIES = 2**22
@@ -212,7 +208,7 @@ class GGUFFile:
         return self._stored[name].shape
 
     def read_stored(self, name: str) -> Weights:
-        """A tensor; a matrix with its own numbers, if they are 16 bits wide or in simple blocks.
+        """A tensor; a matrix with its own numbers, if they are 16 bits wide or in blocks.
 
         Raises:
             ModelUnavailable: its quantization cannot be undone.
@@ -223,8 +219,8 @@ class GGUFFile:
             kind = _kind_of(stored)
             if kind in _SIXTEEN_BITS:
                 return raw.view(_SIXTEEN_BITS[kind])
-            if kind in _GROUPED:
-                return _grouped(raw, kind)
+            if kind in FORMATS:
+                return Blocks(kind, raw)
         return self.read(name)
 
     def read(self, name: str) -> np.ndarray:
@@ -353,25 +349,3 @@ def _kind_of(stored: _Stored) -> str:
     from gguf import GGMLQuantizationType
 
     return GGMLQuantizationType(stored.kind).name
-
-
-def _grouped(raw: np.ndarray, kind: str) -> Grouped:
-    """Blocks, `[rows, bytes]`, as they are: the same numbers as `gguf.dequantize` gives."""
-    rows = len(raw)
-    blocks = raw.reshape(rows, -1, _GROUPED[kind])
-    scales = np.ascontiguousarray(blocks[:, :, :2]).view(np.float16)[:, :, 0]
-    if kind == "Q8_0":
-        return Grouped(
-            np.ascontiguousarray(blocks[:, :, 2:]).view(np.int8).reshape(rows, -1), scales
-        )
-    pairs = blocks[:, :, -GROUP // 2 :]
-    values = np.concatenate([pairs & 15, pairs >> 4], axis=2)
-    if kind == "Q5_0":
-        fifth = np.unpackbits(blocks[:, :, 2:6], axis=2, bitorder="little")
-        whole = (values | fifth << 4).astype(np.int8) - np.int8(16)
-        return Grouped(whole.reshape(rows, -1), scales)
-    if kind == "Q4_1":
-        minima = np.ascontiguousarray(blocks[:, :, 2:4]).view(np.float16)[:, :, 0]
-    else:
-        minima = np.float16(-8) * scales
-    return Grouped(values.reshape(rows, -1), scales, minima)

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from xla_backend.checkpoints import turn_ends
 from xla_backend.checkpoints.gguf_file import GGUFFile
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
-from xla_backend.products.grouped import Weights
+from xla_backend.products.blocks import Weights
 
 MODEL_TYPES = {
     "llama": "llama",  # and Mistral, SmolLM2
@@ -61,13 +62,15 @@ _GEMMA_BLOCK_NAMES = _BLOCK_NAMES | {
     "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
+_CONTROL = 3
+"""llama.cpp's kind of token."""
 _ROPE_FACTORS = "rope_freqs.weight"
 
 
 def read_config_values(path: Path) -> dict[str, Any]:
     """What the model's config.json would hold.
 
-    `eos_token_id` is a list where the file names an end of turn besides the end of text.
+    `eos_token_id` is a list where there is an end of turn besides the end of text.
 
     Raises:
         ModelUnavailable: the file is damaged, or its architecture or a setting is not supported.
@@ -186,6 +189,16 @@ def read_tensors(path: Path, *, as_stored: bool = False) -> Iterator[tuple[str, 
 
 def _architecture(file: GGUFFile) -> str:
     architecture = file.value("general.architecture", str)
+    if (kind := file.value("general.type", str, "model")) == "adapter":
+        raise ModelUnavailable(
+            f"{file.path} is a LoRA adapter, which only changes another model. Merge it into that "
+            "one, with `llama-export-lora`, and load the result."
+        )
+    if kind != "model":
+        raise ModelUnavailable(
+            f"{file.path} is no model: it says that it is of the type {shown(kind, 60)}. Choose "
+            "the model's own file."
+        )
     if architecture not in MODEL_TYPES:
         raise ModelUnavailable(
             f"{file.path} holds an architecture that is not supported: {shown(architecture, 60)}. "
@@ -230,10 +243,16 @@ def _token_id(file: GGUFFile, name: str) -> int | None:
 
 
 def _ends(file: GGUFFile) -> int | list[int] | None:
-    """The ends of a text, of a turn and of a message, as far as the file names them."""
-    found = [_token_id(file, name) for name in ("eos", "eot", "eom")]
-    ends = list(dict.fromkeys(end for end in found if end is not None))
-    return ends if len(ends) > 1 else next(iter(ends), None)
+    """The ends of a text, of a turn and of a message: those that the file names, and the control
+    tokens that cannot be anything else, as llama.cpp has it."""
+    named = [_token_id(file, name) for name in ("eos", "eot", "eom")]
+    tokens, kinds = file.texts("tokenizer.ggml.tokens"), file.numbers("tokenizer.ggml.token_type")
+    known = (
+        place
+        for place, (token, kind) in enumerate(zip(tokens, kinds, strict=False))
+        if kind == _CONTROL and token in turn_ends.NAMES
+    )
+    return turn_ends.merged(None, [*(end for end in named if end is not None), *known])
 
 
 # Positions
@@ -246,10 +265,13 @@ def _rope(file: GGUFFile, architecture: str, head_size: int) -> dict[str, Any]:
         return file.value(f"{architecture}.rope.{key}", float, default)
 
     theta = number("freq_base", 10_000.0)
-    scaling = file.value(f"{architecture}.rope.scaling.type", str, "none")
+    # As llama.cpp has it: a factor alone is a linear one, and had another name once.
+    scaling = file.value(f"{architecture}.rope.scaling.type", str, "linear")
+    factor = number("scaling.factor", number("scale_linear", 1.0))
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": theta}
     if scaling == "linear":
-        rope |= {"rope_type": "linear", "factor": number("scaling.factor")}
+        if factor not in (0.0, 1.0):
+            rope |= {"rope_type": "linear", "factor": factor}
     elif scaling == "yarn":
         length = file.value(f"{architecture}.rope.scaling.original_context_length", int)
         rope |= {

@@ -7,6 +7,7 @@ how text is split, and merges that only scores imply. Must not know the file's f
 from __future__ import annotations
 
 import functools
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 # llama.cpp's kinds of tokens.
-_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
+_UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 2, 3, 4, 6
 
 _LONGEST_TOKEN = 1000
 """Characters; all ways to cut a token in two are tried where a file has no merges."""
@@ -53,11 +54,12 @@ def load(path: Path) -> PreTrainedTokenizerFast:
     """
     file = GGUFFile(path)
     tokens = file.texts("tokenizer.ggml.tokens")
-    if not tokens or len(set(tokens)) != len(tokens) or len(max(tokens, key=len)) > _LONGEST_TOKEN:
-        raise file.damaged("its vocabulary is missing, or holds a token twice or one without end")
+    if not tokens or len(max(tokens, key=len)) > _LONGEST_TOKEN:
+        raise file.damaged("its vocabulary is missing, or holds a token without end")
     kinds = file.numbers("tokenizer.ggml.token_type")
     if len(kinds) not in (0, len(tokens)):
         raise file.damaged(f"it has {len(tokens)} tokens and {len(kinds)} kinds of them")
+    _set_repeated_apart(tokens, kinds)
     model = file.value("tokenizer.ggml.model", str)
     pre = file.value("tokenizer.ggml.pre", str, "default")
     if model not in ("gpt2", "llama"):
@@ -69,7 +71,7 @@ def load(path: Path) -> PreTrainedTokenizerFast:
         if model == "gpt2":
             tokenizer = _byte_level(file, tokens, pre)
         else:
-            tokenizer, tokens = _sentencepiece(file, tokens)
+            tokenizer, tokens = _sentencepiece(file, tokens, kinds)
         names = {
             name: tokens[token_id]
             for name in ("bos", "eos", "unknown", "padding")
@@ -92,6 +94,19 @@ def load(path: Path) -> PreTrainedTokenizerFast:
     except Exception as error:  # Rust and Transformers raise any type for a wrong vocabulary
         first_line = str(error).strip().partition("\n")[0][:200]
         raise file.damaged(f"its tokenizer cannot be built ({first_line})") from error
+
+
+def _set_repeated_apart(tokens: list[str], kinds: list[int]) -> None:
+    """Gives all but the last of the tokens that are written alike a name that no text has.
+
+    Files of Google's own have such. llama.cpp reads text as the last one, too.
+    """
+    last = {token: place for place, token in enumerate(tokens)}
+    for place, token in enumerate(tokens):
+        if last[token] != place:
+            tokens[place] = f"<repeated {place}>"
+            if kinds:
+                kinds[place] = _CONTROL
 
 
 def _byte_level(file: GGUFFile, tokens: list[str], pre: str) -> tokenizers.Tokenizer:
@@ -128,7 +143,9 @@ def _byte_level(file: GGUFFile, tokens: list[str], pre: str) -> tokenizers.Token
     return tokenizer
 
 
-def _sentencepiece(file: GGUFFile, tokens: list[str]) -> tuple[tokenizers.Tokenizer, list[str]]:
+def _sentencepiece(
+    file: GGUFFile, tokens: list[str], kinds: list[int]
+) -> tuple[tokenizers.Tokenizer, list[str]]:
     """A SentencePiece vocabulary with bytes for what is not in it, and its tokens as it has them.
 
     Llama 2, Mistral and Gemma have such ones.
@@ -147,7 +164,13 @@ def _sentencepiece(file: GGUFFile, tokens: list[str]) -> tuple[tokenizers.Tokeni
         raise file.damaged(f"it has {len(tokens)} tokens and {len(scores)} scores of them")
     if is_gemma:  # its merges follow the places of tokens, not their scores
         scores = [-place for place in range(len(tokens))]
-    merges = generate_merges(vocabulary, dict(zip(tokens, scores, strict=True)))
+    # No letters make a control token or a byte: else a message could spell the end of its turn.
+    spelt = {
+        token: vocabulary[token]
+        for token, kind in itertools.zip_longest(tokens, kinds)
+        if kind not in (_UNKNOWN, _CONTROL, _BYTE)
+    }
+    merges = generate_merges(spelt, dict(zip(tokens, scores, strict=True)))
     unknown = file.optional("tokenizer.ggml.unknown_token_id", int)
     tokenizer = Tokenizer(
         models.BPE(

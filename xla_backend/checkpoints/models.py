@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from xla_backend.checkpoints import gguf_file, gguf_model, hub, rotary_form
+from xla_backend.checkpoints import gguf_file, gguf_model, hub, rotary_form, turn_ends
 from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.checkpoints.hub import Download
 from xla_backend.checkpoints.tokenization import has_chat_template
@@ -540,7 +540,13 @@ def _open(info: ModelInfo, folder: Path) -> ModelFiles:
         raise ModelUnavailable(f"{folder} is incomplete: {missing}.")
     weight_files(folder)
     info = _with_config(info, folder, config.to_dict())
-    return ModelFiles(info, folder, config, _read_generation_config(folder, config))
+    generation_config = _read_generation_config(folder, config)
+    ends = generation_config.eos_token_id
+    if folder.is_dir() and (info.is_instruct or ends is None):
+        generation_config.eos_token_id = turn_ends.merged(
+            ends, turn_ends.of_folder(folder, info.is_instruct)
+        )
+    return ModelFiles(info, folder, config, generation_config)
 
 
 def _missing(folder: Path, model_type: Any) -> str | None:

@@ -38,10 +38,11 @@ class Tokenizer:
         'Once upon a time'
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
-        """Wraps a loaded tokenizer; use `load` for a folder."""
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, rows: int | None = None) -> None:
+        """Wraps a loaded tokenizer; use `load` for a folder, which says what `rows` are."""
         from tokenizers import decoders
 
+        self._rows = rows
         # Only a chat template needs more than Rust's part.
         self._chat = tokenizer if tokenizer.chat_template else None
         self._rust: tokenizers.Tokenizer = tokenizer.backend_tokenizer
@@ -61,14 +62,19 @@ class Tokenizer:
         }
 
     @classmethod
-    def load(cls, folder: Path) -> Tokenizer:
+    def load(cls, folder: Path, rows: int | None = None) -> Tokenizer:
         """Reads the tokenizer of a model's folder or GGUF file; never runs code from the folder.
+
+        Args:
+            folder: of the model.
+            rows: of the model's embedding: tokens that were added without one are refused. None
+                where nothing is to be encoded.
 
         Raises:
             ModelUnavailable: its files are missing or damaged, or need a tokenizer in Python.
         """
         if (gguf_path := gguf_file.find(folder)) is not None:
-            return cls(gguf_tokenizer.load(gguf_path))
+            return cls(gguf_tokenizer.load(gguf_path), rows)
         try:
             with locked_transformers() as transformers:
                 # The class that follows tokenizer.json fully: an architecture's own class takes
@@ -89,7 +95,7 @@ class Tokenizer:
                 f"the tokenizer in {folder} is not supported: it has no tokenizer.json. Save it "
                 "once with Transformers' AutoTokenizer."
             )
-        return cls(tokenizer)
+        return cls(tokenizer, rows)
 
     @property
     def has_chat_template(self) -> bool:
@@ -103,7 +109,7 @@ class Tokenizer:
     @property
     def chat_template(self) -> str:
         """The chat template, of jinja; empty where there is none."""
-        return str(self._chat.chat_template) if self._chat else ""
+        return str(self._chat.get_chat_template()) if self._chat else ""
 
     def encode(self, prompt: Prompt, special: bool = True) -> list[int]:
         """The ids of a prompt, with the special tokens that the model expects around it.
@@ -118,14 +124,22 @@ class Tokenizer:
 
         Raises:
             InvalidRequest: it is not text, or contains half of a surrogate pair; of messages, the
-                model has no chat template, or the template refuses them; of ids, one is no token.
+                model has no chat template, or the template refuses them; of ids, one is no token;
+                or a token is none of the model's.
         """
         if isinstance(prompt, tuple):
-            return self._encode_messages(prompt)
-        if isinstance(prompt, TokenIds):
-            return self._checked_ids(prompt.ids)
-        self._check(prompt)
-        return self._rust.encode(prompt, add_special_tokens=special).ids
+            ids = self._encode_messages(prompt)
+        elif isinstance(prompt, TokenIds):
+            ids = self._checked_ids(prompt.ids)
+        else:
+            self._check(prompt)
+            ids = self._rust.encode(prompt, add_special_tokens=special).ids
+        if self._rows is not None and (last := max(ids, default=0)) >= self._rows:
+            raise InvalidRequest(
+                f"the prompt holds {self.token_text(last)[:60]!r}, a token that was added to the "
+                "tokenizer and not to the model's weights; leave it out."
+            )
+        return ids
 
     def _checked_ids(self, ids: tuple[int, ...]) -> list[int]:
         size = self._rust.get_vocab_size()
@@ -138,6 +152,10 @@ class Tokenizer:
         return list(ids)
 
     def _encode_messages(self, messages: tuple[Message, ...]) -> list[int]:
+        from jinja2 import TemplateError
+
+        from xla_backend.checkpoints import chat_template
+
         if self._chat is None:
             raise InvalidRequest(
                 "this model has no chat template, so it cannot be sent messages: send a text to "
@@ -145,35 +163,43 @@ class Tokenizer:
             )
         for message in messages:
             self._check(message.content)
-        first: Exception | None = None
+        problem: Exception | None = None
         for form in _forms(messages):
             try:
                 if form is not messages or self._says_all(messages):
                     return self._apply(form)
-            except Exception as error:  # a template is a program, and raises anything
-                first = first or error
-        try:
-            return self._apply(messages)
-        except Exception as error:
-            raise InvalidRequest(
-                f"the model's chat template refuses these messages: {str(first or error)[:200]}."
-            ) from error
+            except chat_template.TooMuch as error:
+                problem = error
+                break
+            except Exception as error:  # a template is a program, and raises what programs do
+                problem = problem or error
+        reason = str(problem).partition("\n")[0][:200] or type(problem).__name__
+        if isinstance(problem, TemplateError):
+            sentence = f"the model's chat template refuses these messages: {reason}."
+        else:
+            sentence = (
+                f"the model's chat template fails with these messages: {reason}. Send a text to "
+                "continue instead, or choose another model."
+            )
+        raise InvalidRequest(sentence) from problem
 
     def _apply(self, messages: tuple[Message, ...], **how: Any) -> list[int]:
         """What the template makes of messages; the model goes on from an assistant's last one."""
+        from xla_backend.checkpoints import chat_template
+
         assert self._chat is not None
         is_begun = messages[-1].role == "assistant"
         if is_begun and not messages[-1].content:
             messages, is_begun = messages[:-1], False
-        return cast(
-            "list[int]",
-            self._chat.apply_chat_template(
+        chat_template.check(self._chat.get_chat_template())
+        with chat_template.limits():
+            ids = self._chat.apply_chat_template(
                 [message._asdict() for message in messages],
                 add_generation_prompt=not is_begun,
                 continue_final_message=is_begun,
                 **{"return_dict": False, "sanitize_control_tokens": True} | how,
-            ),
-        )
+            )
+        return cast("list[int]", ids)
 
     def _says_all(self, messages: tuple[Message, ...]) -> bool:
         """Whether the template leaves out none of several system messages, or one further on."""
@@ -196,10 +222,9 @@ class Tokenizer:
                 f"{error.start + 1}; remove it."
             ) from error
 
-    def decode(self, ids: Sequence[int], special: bool = False) -> str:
-        """The text of ids, with or without special tokens; invalid UTF-8 becomes `\\ufffd`."""
-        ids = ids if special else self.visible(ids)
-        return self._rust.decode(list(ids), skip_special_tokens=False)
+    def decode(self, ids: Sequence[int], shown: Iterable[int] = ()) -> str:
+        """The text of ids, see `visible`; invalid UTF-8 becomes `\\ufffd`."""
+        return self._rust.decode(self.visible(ids, shown), skip_special_tokens=False)
 
     def token_text(self, id: int) -> str:
         """A token's text for display: with its leading space; a special token's name."""
@@ -220,12 +245,14 @@ class Tokenizer:
         """Whether every token is a sequence of bytes, as in GPT-2, OPT and Whisper."""
         return self._is_byte_level
 
-    def visible(self, ids: Iterable[int]) -> list[int]:
-        """The ids that have text: without special tokens and ids beyond the vocabulary."""
+    def visible(self, ids: Iterable[int], shown: Iterable[int] = ()) -> list[int]:
+        """The ids that have text: without ids beyond the vocabulary and special tokens, those apart
+        that are `shown`."""
+        skipped = self._skipped.difference(shown)
         return [
             int(id)
             for id in ids
-            if int(id) not in self._skipped and self._rust.id_to_token(int(id)) is not None
+            if int(id) not in skipped and self._rust.id_to_token(int(id)) is not None
         ]
 
     def token_bytes(self, id: int) -> bytes:
@@ -235,6 +262,11 @@ class Tokenizer:
             return self.piece_bytes(id)
         is_byte = _BYTE_PIECE.fullmatch(piece)
         return bytes([int(piece[3:5], 16)]) if is_byte else self.token_text(id).encode()
+
+    def special_ids(self, texts: Iterable[str]) -> frozenset[int]:
+        """The special tokens that are written as one of these texts."""
+        ids = (self._rust.token_to_id(text) for text in texts)
+        return frozenset(id for id in ids if id in self._skipped)
 
     def piece(self, id: int) -> str:
         """The token as the vocabulary writes it."""
@@ -266,7 +298,9 @@ def _forms(messages: tuple[Message, ...]) -> Iterator[tuple[Message, ...]]:
             both = (rest.pop().content, message.content)
             message = message._replace(content="\n\n".join(filter(None, both)))
         rest.append(message)
-    yield (*([Message("system", system)] if system else ()), *rest)
+    merged = (*([Message("system", system)] if system else ()), *rest)
+    if merged != messages:
+        yield merged
     if system and rest and rest[0].role == "user":
         yield (rest[0]._replace(content=f"{system}\n\n{rest[0].content}"), *rest[1:])
     elif system:
@@ -293,16 +327,17 @@ class IncrementalDecoder:
     later token could change is held back: the bytes of an incomplete character.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        """Starts an empty text."""
+    def __init__(self, tokenizer: Tokenizer, shown: frozenset[int] = frozenset()) -> None:
+        """Starts an empty text, in which special tokens can be `shown`."""
         self._tokenizer = tokenizer
+        self._shown = shown
         self._bytes = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._held: list[int] = []
         self._previous: list[int] = []
 
     def push(self, ids: Iterable[int]) -> str:
         """Takes the next ids; returns the text that is final now, which may be empty."""
-        ids = self._tokenizer.visible(ids)
+        ids = self._tokenizer.visible(ids, self._shown)
         if self._tokenizer.is_byte_level:
             return self._bytes.decode(b"".join(map(self._tokenizer.piece_bytes, ids)))
         self._held += ids
@@ -325,8 +360,8 @@ class IncrementalDecoder:
             return ""
         # Decoding drops the leading space of a text's first piece. So we decode with the previous
         # piece in front, and cut that off again.
-        past = self._tokenizer.decode(self._previous)
-        text = self._tokenizer.decode([*self._previous, *ids])
+        past = self._tokenizer.decode(self._previous, self._shown)
+        text = self._tokenizer.decode([*self._previous, *ids], self._shown)
         self._previous = ids[-1:]
         return text[len(past) :]
 

@@ -22,7 +22,7 @@ from xla_backend.checkpoints import gguf_file, gguf_model, rotary_form
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
-from xla_backend.products.grouped import Grouped, Weights
+from xla_backend.products.blocks import Blocks, Weights
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -115,6 +115,11 @@ def read_config_values(folder: Path) -> dict[str, Any]:
     """
     if (gguf_path := gguf_file.find(folder)) is not None:
         return gguf_model.read_config_values(gguf_path)
+    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        raise ModelUnavailable(
+            f"{folder} holds a LoRA adapter, which only changes another model. Merge it into that "
+            "one, with PEFT's `merge_and_unload`, and load the result."
+        )
     return _read_json(folder / "config.json")
 
 
@@ -131,8 +136,7 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / SAFETENSORS]
     index = folder / SAFETENSORS_INDEX
     if index.is_file():
-        placed = _read_json(index).get("weight_map")
-        names = set(placed.values()) if isinstance(placed, dict) else set()
+        names = set(_weight_map(folder).values())
         # Only plain file names: an index must not point outside its folder.
         if not names or not all(
             isinstance(name, str) and Path(name).name == name for name in names
@@ -161,6 +165,14 @@ def weight_files(folder: Path) -> list[Path]:
     )
 
 
+def _weight_map(folder: Path) -> dict[str, Any]:
+    """In which file each tensor is, as the index has it; empty where there is none."""
+    if (folder / SAFETENSORS).is_file() or not (folder / SAFETENSORS_INDEX).is_file():
+        return {}
+    placed = _read_json(folder / SAFETENSORS_INDEX).get("weight_map")
+    return placed if isinstance(placed, dict) else {}
+
+
 def read_weights(folder: Path) -> dict[str, np.ndarray]:
     """All weights of the model in a folder as float32; otherwise as `read_stored`."""
     stored = read_stored(folder, as_stored=False)
@@ -168,8 +180,8 @@ def read_weights(folder: Path) -> dict[str, np.ndarray]:
 
 
 def _in_float32(tensor: Weights) -> np.ndarray:
-    if isinstance(tensor, Grouped):
-        return tensor.widened()
+    if isinstance(tensor, Blocks):
+        return tensor.dequantized()
     if (
         tensor.dtype == _BFLOAT16
     ):  # the upper half of a float32; `astype` takes several times longer
@@ -200,8 +212,13 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
     folder = Path(folder)
     config = read_config(folder)
     stored: dict[str, Weights] = {}
+    placed = _weight_map(folder) if folder.is_dir() else {}
+    if any("/" in name for name in placed):
+        placed = {}  # Keras writes other names there than in the files
     for path in weight_files(folder):
         for name, tensor in _read_file(path, as_stored):
+            if placed and placed.get(name) != path.name:
+                continue  # a file may hold what another version of the model had there
             stored[_canonical_name(name, config.model_type)] = tensor
     for alias in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"):
         if config.model_type == "t5" and alias in stored:
@@ -215,7 +232,14 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
             f"a {config.model_type} model are missing, the first is {missing[0]}. They may belong "
             "to another model than config.json; download or copy the model again."
         )
-    return {name: _fitted(stored[name], name, shape, folder) for name, shape in expected.items()}
+    fitted = {name: _fitted(stored[name], name, shape, folder) for name, shape in expected.items()}
+    for name, tensor in fitted.items():
+        if not _is_finite(tensor):
+            raise ModelUnavailable(
+                f"{name} in {folder} holds values that are no finite numbers, with which a model "
+                "writes nonsense. Download the model again, or choose another version of it."
+            )
+    return fitted
 
 
 def sample(folder: Path) -> bytes:
@@ -238,10 +262,10 @@ def sample(folder: Path) -> bytes:
 
 
 def _fitted(tensor: Weights, name: str, shape: tuple[int, ...], folder: Path) -> Weights:
-    if isinstance(tensor, Grouped):
+    if isinstance(tensor, Blocks):
         if tensor.shape == shape:
             return tensor
-        tensor = tensor.widened()  # for the message
+        tensor = tensor.dequantized()  # for the message
     if tensor.dtype.kind != "f" and tensor.dtype != _BFLOAT16:
         raise ModelUnavailable(
             f"{name} in {folder} is stored as {tensor.dtype}; only float64, float32, float16 and "
@@ -256,6 +280,22 @@ def _fitted(tensor: Weights, name: str, shape: tuple[int, ...], folder: Path) ->
             "the weights belong to another config. Download or copy the model again."
         )
     return tensor.astype(np.float32) if tensor.dtype == np.float64 else tensor
+
+
+_INFINITY = {"<f4": 0x7F800000, "<f2": 0x7C00, "bfloat16": 0x7F80}
+"""The bits of infinity; those of NaN are larger, without the sign."""
+
+
+def _is_finite(tensor: Weights) -> bool:
+    """Whether all values are numbers; of blocks only the scales could be none."""
+    if isinstance(tensor, Blocks):
+        tensor = tensor.halves()
+    infinity = _INFINITY["bfloat16" if tensor.dtype == _BFLOAT16 else tensor.dtype.str]
+    bits = tensor.reshape(-1).view(f"<u{tensor.itemsize}")
+    sign = np.array(1 << (8 * tensor.itemsize - 1), bits.dtype)
+    # A part at a time, which stays in the processor's cache.
+    parts = (bits[start : start + 2**17] for start in range(0, bits.size, 2**17))
+    return all(int((part & ~sign).max()) < infinity for part in parts)
 
 
 # Names

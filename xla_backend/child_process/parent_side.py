@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -36,6 +37,8 @@ from xla_backend.interface.errors import EngineStopped
 CLOSE_S = 3.0
 """Seconds that a process gets to end by itself before it is killed."""
 LAST_LINES = 20
+FLAG_VARIABLES = ("XLA_FLAGS", "TF_XLA_FLAGS")
+_XLA_READS_FLAGS = "parse_flags_from_env.cc"
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +49,8 @@ class ChildProcess:
     Attributes:
         pid: its process id.
         last_lines: the last of what it printed; complete after `end`.
+        flag_error: why XLA takes its flags for wrong, as a sentence; empty where it does not, and
+            complete after `end`.
     """
 
     def __init__(self, module: str, first: Any, variables: Mapping[str, str]) -> None:
@@ -63,6 +68,7 @@ class ChildProcess:
         own = {**QUIET_ENVIRONMENT, **os.environ, "PYTHONPATH": os.pathsep.join(search_path())}
         # From this process's folder of compiled code it would take what it is to compile itself.
         own["TF_XLA_FLAGS"] = xla_folder.other_xla_flags()
+        own["KERAS_BACKEND"] = "tensorflow"  # whatever the user's own programs use
         with theirs:
             try:
                 self._process = subprocess.Popen(
@@ -79,6 +85,7 @@ class ChildProcess:
                 raise EngineStopped(f"The process cannot be started: {error}.") from error
         self.pid = self._process.pid
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
+        self.flag_error = ""
         self._channel = Channel(Connection(ours.detach()))
         self._channel.send(first)
         self._output = threading.Thread(target=self._read_output, name="child-output", daemon=True)
@@ -152,7 +159,21 @@ class ChildProcess:
             for line in lines:
                 text = line.decode(errors="replace").rstrip()
                 self.last_lines.append(text)
+                if _XLA_READS_FLAGS in text:  # pages may follow, with all flags that there are
+                    self.flag_error = describe_flag_error(text)
                 logger.debug("%s: %s", self.pid, text)
+
+
+def describe_flag_error(line: str) -> str:
+    """What to do about the line with which XLA, given wrong flags, ends its process."""
+    if unknown := re.search(r"Unknown flags? in (\w+): (.*)", line):
+        variable, flags = unknown.groups()
+        return f"the variable {variable} has a flag that XLA does not know, {flags}: remove it"
+    if unread := re.search(r'Could not open file "(.*)" to read .* variable "(\w+)"', line):
+        name, variable = unread.groups()
+        return f"the variable {variable} names no flag (they begin with --) and no file: {name}"
+    given = (f"{name}={os.environ[name]}" for name in FLAG_VARIABLES if os.environ.get(name))
+    return f"a flag has a value that XLA cannot read: {', '.join(given)}"
 
 
 def search_path() -> list[str]:

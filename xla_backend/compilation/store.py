@@ -46,7 +46,10 @@ _UNFINISHED = ".writing-"
 
 def default_folder() -> Path:
     """`xla_backend` in the user's cache directory (respects `XDG_CACHE_HOME`)."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    try:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:  # a container's user without HOME and without an entry in /etc/passwd
+        cache = "/nonexistent"  # Debian's word for it; a folder that others share is not safe
     return Path(cache) / "xla_backend"
 
 

@@ -36,25 +36,23 @@ from xla_backend.interface.function_comparison import (
     StoredKey,
 )
 from xla_backend.interface.options import (
-    DEFAULT_MAX_SECONDS,
     DEFAULT_OPTIONS,
-    AudioInput,
     GenerationOptions,
 )
-from xla_backend.interface.prompt import Prompt, question
+from xla_backend.interface.prompt import question
 from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import (
     CacheEntry,
     CacheOutcome,
     EngineStatus,
-    GenerationResult,
     KVMemoryUse,
     ModelInfo,
     Past,
     Prediction,
-    Transcription,
 )
 from xla_backend.prediction.history import History
+from xla_backend.prediction.prediction import RowWork
+from xla_backend.prediction.prefixes import cached_tokens, root_name
 from xla_backend.rows.prefix_store import PrefixStore
 
 if TYPE_CHECKING:
@@ -162,84 +160,16 @@ class Backend(AnyBackend):
         self._loop.submit(hearing.steps(), stream)
         return stream
 
-    def generate(
-        self,
-        model: str,
-        prompt: Prompt,
-        options: GenerationOptions = DEFAULT_OPTIONS,
-        *,
-        exact_key: bool = False,
-        cache_salt: str = "",
-        arrival_time: float | None = None,
-    ) -> GenerationResult:
-        """See `AnyBackend`.
-
-        Args:
-            arrival_time: when the request arrived, as `time.perf_counter()` of this machine; the
-                time since then counts as queue.
-        """
-        request = TextRequest(model, prompt, options, exact_key, cache_salt, arrival_time)
-        result = self.submit(request).read_all()
-        assert result is not None, "nobody could stop it"
-        return result
-
-    def stream(
-        self,
-        model: str,
-        prompt: Prompt,
-        options: GenerationOptions = DEFAULT_OPTIONS,
-        *,
-        exact_key: bool = False,
-        cache_salt: str = "",
-        arrival_time: float | None = None,
-        in_chunks: bool = True,
-    ) -> TextStream:
-        """See `AnyBackend`; `arrival_time` as for `generate`."""
-        return self.submit(TextRequest(model, prompt, options, exact_key, cache_salt, arrival_time))
-
-    def transcribe(
-        self,
-        model: str,
-        recording: AudioInput,
-        options: GenerationOptions | None = None,
-        *,
-        language: str | None = None,
-        max_seconds: float = DEFAULT_MAX_SECONDS,
-    ) -> Transcription:
-        """See `AnyBackend`."""
-        request = SpeechRequest(model, recording, options, language, max_seconds)
-        result = self.submit_speech(request).read_all()
-        assert result is not None, "nobody could stop it"
-        return result
-
-    def transcribe_windows(
-        self,
-        model: str,
-        recording: AudioInput,
-        options: GenerationOptions | None = None,
-        *,
-        language: str | None = None,
-        max_seconds: float = DEFAULT_MAX_SECONDS,
-    ) -> WindowStream:
-        """See `AnyBackend`."""
-        return self.submit_speech(SpeechRequest(model, recording, options, language, max_seconds))
-
-    def predict(
-        self,
-        model: str,
-        prompt: Prompt,
-        options: GenerationOptions = DEFAULT_OPTIONS,
-        *,
-        exact_key: bool = False,
-        cache_salt: str = "",
-    ) -> Prediction:
+    def predict_text(self, request: TextRequest) -> Prediction:
         """See `AnyBackend`; loads the model if need be."""
-        engine = self._models.get(model)
-        ids = encode_prompt(engine.tokenizer, prompt, engine.info)
-        request = TextRequest(model, prompt, options, exact_key, cache_salt)
+        engine = self._models.get(request.model)
+        ids = encode_prompt(engine.tokenizer, request.prompt, engine.info)
         request = with_room(request, len(ids), engine.info)
         wanted = self._functions.key(engine, len(ids), request)
-        return self._functions.predict(engine, len(ids), wanted, exact_key)
+        root = root_name(engine.identity, request.cache_salt)
+        cached = cached_tokens(self.prefixes(), root, ids)
+        row = RowWork(len(ids), cached, request.options.max_new_tokens)
+        return self._functions.predict(engine, len(ids), wanted, request.exact_key, row)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
         """See `AnyBackend`; loads the model if need be."""
@@ -367,6 +297,10 @@ class Backend(AnyBackend):
     def kv_memory(self) -> KVMemoryUse:
         """What keys and values take in memory."""
         return self._pools.use()
+
+    def prefixes(self) -> frozenset[str]:
+        """The names of all cached blocks; see `prediction.prefixes`."""
+        return self._pools.prefixes()
 
     def close(self) -> None:
         """Gives up the models. What XLA compiled stays in memory until the process ends."""

@@ -58,20 +58,10 @@ class Stream(AnyStream[Chunk, Result], Generic[Chunk, Result]):
         self.result = value
         raise StopIteration
 
-    def read_all(self) -> Result | None:
-        """Waits for the end; returns the result."""
-        for _ in self:
-            pass
-        return self.result
-
     def stop(self) -> None:
         """Ends it after the chunk that is being made. May be called from any thread."""
         self.is_stopped = True
         self.on_stop()
-
-    def close(self) -> None:
-        """Gives up what nobody reads any more."""
-        self.stop()
 
     # --- called by the engine's thread ----------------------------------------------------------
 

@@ -17,9 +17,9 @@ from xla_backend.engine.function_resolver import FunctionResolver, Served
 from xla_backend.engine.loop import Join, Loop, Stopped, Turn, Wait, Wish
 from xla_backend.engine.stop_strings import StopStrings
 from xla_backend.engine.streams import Stream
-from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.buckets import CacheKey, positions
 from xla_backend.interface.requests import TextRequest
-from xla_backend.interface.results import EngineStatus, Finish, GenerationResult, Token
+from xla_backend.interface.results import EngineStatus, Finish, GenerationResult, RowRun, Token
 from xla_backend.interface.timing import Stopwatch
 from xla_backend.prediction.prediction import Choice
 from xla_backend.rows.scheduler import CHUNK_S, Seat
@@ -96,7 +96,9 @@ class Text:
         engine.check(request.options)
         self._request = request = with_room(request, len(prompt_ids), engine.info)
         wanted = self._functions.key(engine, len(prompt_ids), request)
-        self._decoder = IncrementalDecoder(engine.tokenizer)
+        # A control token has no text, unless the text is to end at it.
+        shown = engine.tokenizer.special_ids(request.options.stop)
+        self._decoder = IncrementalDecoder(engine.tokenizer, shown)
         self._stops = StopStrings(request.options.stop)
         watch.enter("queue")
         choice = self._functions.choose(engine, wanted, request.exact_key)
@@ -235,8 +237,18 @@ class Text:
         if stops.found:
             tokens = _tokens_of(text, tokens, engine)
         timing, spans = watch.read(), watch.spans()
+        is_over, row = is_complete or bool(stops.found), None
+        if wanted.is_pooled:
+            row = RowRun(
+                len(prompt_ids),
+                positions(len(prompt_ids) - cached_tokens),
+                timing.prefill_s,
+                timing.decode_s,
+                generated,
+                not stops.found and _reason(is_complete, engine, ids) == "length",
+            )
         first_call = self._functions.record(
-            engine, served, wanted, timing, is_complete or bool(stops.found), batch_size
+            engine, served, wanted, timing, is_over, batch_size, row
         )
         self._stream.finish(
             GenerationResult(

@@ -11,18 +11,15 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
 from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.function_comparison import (
     DEFAULT_CALLS,
     FunctionComparison,
     StoredKey,
 )
-from xla_backend.interface.options import (
-    DEFAULT_MAX_SECONDS,
-    DEFAULT_OPTIONS,
-    AudioInput,
-    GenerationOptions,
-)
+from xla_backend.interface.options import DEFAULT_OPTIONS, AudioInput, GenerationOptions
 from xla_backend.interface.prompt import Prompt
+from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import (
     CacheEntry,
     EngineStatus,
@@ -60,6 +57,26 @@ class AnyStream(Protocol[Chunk, Result]):
         XLA cannot be interrupted.
         """
 
+    def close(self) -> None:
+        """Abandons the request without waiting for the rest."""
+        self.stop()
+
+    def read_all(self) -> Result:
+        """Waits for the end; returns the result.
+
+        Raises:
+            EngineStopped: the request was stopped before it began.
+        """
+        try:
+            for _ in self:
+                pass
+        except BaseException:  # Ctrl-C: nobody waits any more
+            self.close()
+            raise
+        if self.result is None:
+            raise EngineStopped("The request was stopped before an engine took it up.")
+        return self.result
+
 
 class AnyTextStream(AnyStream[str, GenerationResult], Protocol):
     """The chunks of a text; they are never empty, and joined they are `result.text`."""
@@ -72,10 +89,6 @@ class AnyTextStream(AnyStream[str, GenerationResult], Protocol):
     @abstractmethod
     def wait_started(self) -> None:
         """Waits until the engine starts on this request, if the backend can tell before a chunk."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Abandons the request without waiting for the rest."""
 
 
 class AnyBackend(Protocol):
@@ -102,27 +115,11 @@ class AnyBackend(Protocol):
         """
 
     @abstractmethod
-    def generate(
-        self,
-        model: str,
-        prompt: Prompt,
-        options: GenerationOptions = DEFAULT_OPTIONS,
-        *,
-        exact_key: bool = False,
-        cache_salt: str = "",
-    ) -> GenerationResult:
-        """Generates the whole text.
+    def submit(self, request: TextRequest) -> AnyTextStream:
+        """Takes a request for a text; returns at once.
 
-        Args:
-            model: a name that `models` lists, or a folder if the registry allows folders.
-            prompt: the text to continue, or the messages of a talk, of which an instruct model
-                writes the next.
-            options: of the generation.
-            exact_key: do not reuse a larger compiled function; compile this request's cache key.
-            cache_salt: requests with the same one may reuse each other's keys and values, where
-                their prompts begin with the same tokens; a caller that knows it can tell from times
-                what others wrote, so give it only to those who may. Empty: nothing is kept or
-                reused. Encoder-decoders ignore it.
+        The stream's iterator raises what is wrong with it. Beam search only knows its text at the
+        end, so it gives one chunk.
 
         Raises:
             InvalidRequest: the prompt is empty, too long or not text, or messages are sent to a
@@ -131,50 +128,8 @@ class AnyBackend(Protocol):
         """
 
     @abstractmethod
-    def stream(
-        self,
-        model: str,
-        prompt: Prompt,
-        options: GenerationOptions = DEFAULT_OPTIONS,
-        *,
-        exact_key: bool = False,
-        cache_salt: str = "",
-        in_chunks: bool = True,
-    ) -> AnyTextStream:
-        """Generates text in chunks; arguments as for `generate`.
-
-        Returns at once; the iterator raises what `generate` raises. Beam search only knows its text
-        at the end, so it gives one chunk.
-
-        Args:
-            in_chunks: False where only the result is wanted: it is there a little sooner, and a
-                stop may have to wait for it.
-        """
-
-    @abstractmethod
-    def transcribe(
-        self,
-        model: str,
-        recording: AudioInput,
-        options: GenerationOptions | None = None,
-        *,
-        language: str | None = None,
-        max_seconds: float = DEFAULT_MAX_SECONDS,
-    ) -> Transcription:
-        """Transcribes a recording.
-
-        A recording that is longer than the model's window is cut into windows, which all run on
-        one compiled function. Silent windows are skipped.
-
-        Args:
-            model: as for `generate`, but a speech model.
-            recording: a file's path, or (rate in Hz, samples) with samples of shape (n,) or
-                (n, channels).
-            options: of the generation; `max_new_tokens` applies to each window and is cut to the
-                model's positions. None for the most likely text, at most `options.WINDOW_TOKENS`.
-            language: of the speech ("en", "German"); None to let the model detect it, or for a
-                model with a single language.
-            max_seconds: longer recordings are refused.
+    def submit_speech(self, request: SpeechRequest) -> AnyStream[TranscribedWindow, Transcription]:
+        """Takes a request for the text of a recording, which comes window by window.
 
         Raises:
             InvalidRequest: the recording is unreadable, silent, too short or too long, or the model
@@ -183,31 +138,60 @@ class AnyBackend(Protocol):
         """
 
     @abstractmethod
-    def transcribe_windows(
+    def predict_text(self, request: TextRequest) -> Prediction:
+        """Predicts a request's cache outcome and time; raises what `submit` raises."""
+
+    def stream(
         self,
         model: str,
-        recording: AudioInput,
-        options: GenerationOptions | None = None,
-        *,
-        language: str | None = None,
-        max_seconds: float = DEFAULT_MAX_SECONDS,
-    ) -> AnyStream[TranscribedWindow, Transcription]:
-        """Transcribes a recording window by window; arguments as for `transcribe`.
+        prompt: Prompt,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        **fields: Any,
+    ) -> AnyTextStream:
+        """`submit` of a `TextRequest` with these fields."""
+        return self.submit(TextRequest(model, prompt, options, **fields))
 
-        Returns at once; the iterator raises what `transcribe` raises.
-        """
+    def generate(
+        self,
+        model: str,
+        prompt: Prompt,
+        options: GenerationOptions = DEFAULT_OPTIONS,
+        **fields: Any,
+    ) -> GenerationResult:
+        """The whole text; otherwise as `stream`."""
+        request = TextRequest(model, prompt, options, **{"in_chunks": False, **fields})
+        return self.submit(request).read_all()
 
-    @abstractmethod
     def predict(
         self,
         model: str,
         prompt: Prompt,
         options: GenerationOptions = DEFAULT_OPTIONS,
-        *,
-        exact_key: bool = False,
-        cache_salt: str = "",
+        **fields: Any,
     ) -> Prediction:
-        """Predicts a request's cache outcome and time; arguments and errors as for `generate`."""
+        """`predict_text` of a `TextRequest` with these fields."""
+        return self.predict_text(TextRequest(model, prompt, options, **fields))
+
+    def transcribe_windows(
+        self,
+        model: str,
+        recording: AudioInput,
+        options: GenerationOptions | None = None,
+        **fields: Any,
+    ) -> AnyStream[TranscribedWindow, Transcription]:
+        """`submit_speech` of a `SpeechRequest` with these fields."""
+        return self.submit_speech(SpeechRequest(model, recording, options, **fields))
+
+    def transcribe(
+        self,
+        model: str,
+        recording: AudioInput,
+        options: GenerationOptions | None = None,
+        **fields: Any,
+    ) -> Transcription:
+        """The whole transcript; otherwise as `transcribe_windows`."""
+        request = SpeechRequest(model, recording, options, **{"in_chunks": False, **fields})
+        return self.submit_speech(request).read_all()
 
     @abstractmethod
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:

@@ -32,6 +32,7 @@ class TextRequest:
             it only to those who may. Empty: a compiled function of the request's own padded sizes
             serves it, and nothing is cached or reused. Beams, encoder-decoders and `exact_key`
             ignore it.
+        in_chunks: False where only the result is wanted: nothing of the text is sent before it.
         arrival_time: when the request arrived, as `time.perf_counter()` of this machine; the time
             since then counts as queue. None for now.
     """
@@ -41,6 +42,7 @@ class TextRequest:
     options: GenerationOptions = DEFAULT_OPTIONS
     exact_key: bool = False
     cache_salt: str = ""
+    in_chunks: bool = True
     arrival_time: float | None = None
 
 
@@ -51,10 +53,14 @@ class SpeechRequest:
     Attributes:
         model: as for a text, but a speech model.
         recording: a file's path, or (rate in Hz, samples) with samples of shape (n,) or
-            (n, channels).
-        options: of each window's generation; None for the most likely text.
-        language: of the speech ("en", "German"); None to let the model detect it.
+            (n, channels). What is longer than the model's window is cut into windows, which all run
+            on one compiled function; silent windows are skipped.
+        options: of each window's generation; `max_new_tokens` is cut to the model's positions.
+            None for the most likely text, at most `options.WINDOW_TOKENS`.
+        language: of the speech ("en", "German"); None to let the model detect it, or for a model
+            with a single language.
         max_seconds: longer recordings are refused.
+        in_chunks: as for a text.
         arrival_time: as for a text.
     """
 
@@ -63,4 +69,5 @@ class SpeechRequest:
     options: GenerationOptions | None = None
     language: str | None = None
     max_seconds: float = DEFAULT_MAX_SECONDS
+    in_chunks: bool = True
     arrival_time: float | None = None

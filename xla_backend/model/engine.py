@@ -36,7 +36,7 @@ from xla_backend.model.pool_decoding import PoolDecoder
 from xla_backend.model.selection import Selection
 from xla_backend.products import attention, handler, kinds
 from xla_backend.products.attention import block_bytes
-from xla_backend.products.grouped import Weights
+from xla_backend.products.blocks import Weights
 
 
 class Engine:
@@ -61,7 +61,7 @@ class Engine:
             ready.result()
 
     def _load(self, files: ModelFiles, compiler: Compiler) -> None:
-        self.tokenizer = Tokenizer.load(files.folder)
+        self.tokenizer = Tokenizer.load(files.folder, files.config.vocab_size)
         kind = files.info.weights
         read = read_weights if kind == kinds.FLOAT32 else read_stored
         arrays: dict[str, Weights] = {**read(files.folder)}

@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from xla_backend import __version__
 from xla_backend.interface.errors import BackendError
+from xla_backend.interface.requests import SpeechRequest
 from xla_backend.interface.results import ModelInfo, TranscribedWindow, Transcription
 from xla_backend.openai_api.answers import (
     ChatCompletion,
@@ -153,14 +154,10 @@ def create_api(host: Host) -> FastAPI:
         model = meant(form.model, host.models(), lambda info: info.family == "speech")
         host.check(model, "", options)
         with kept(form.file) as path:
-            opened = partial(
-                host.backend.transcribe_windows,
-                model,
-                path,
-                options,
-                language=form.language or None,
-                max_seconds=host.audio_s,
+            asked = SpeechRequest(
+                model, path, options, form.language or None, max_seconds=host.audio_s
             )
+            opened = partial(host.backend.submit_speech, asked)
             runs: Runs[TranscribedWindow, Transcription] = Runs(
                 completer.threads, host.enter(request, 1, alone=True), [opened]
             )

@@ -24,6 +24,7 @@ from xla_backend import __version__
 from xla_backend.checkpoints.prompts import check_prompt
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.errors import BackendError, ModelUnavailable
+from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import GenerationResult, ModelInfo
 from xla_backend.openai_api.errors import describe, error_object
 from xla_backend.openai_api.host import Host, meant
@@ -105,13 +106,15 @@ class Completer:
                 check_prompt(prompt, info)  # or it would be refused only at its turn
         opens = [
             partial(
-                host.backend.stream,
-                model,
-                prompt,
-                options,
-                exact_key=bool(body.exact_key),
-                cache_salt=salt(host, request, body.cache_salt),
-                in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,
+                host.backend.submit,
+                TextRequest(
+                    model,
+                    prompt,
+                    options,
+                    exact_key=bool(body.exact_key),
+                    cache_salt=salt(host, request, body.cache_salt),
+                    in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,
+                ),
             )
             for prompt, options in asked
         ]

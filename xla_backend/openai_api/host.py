@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from xla_backend.interface.backend import AnyStream
     from xla_backend.interface.options import GenerationOptions
     from xla_backend.interface.prompt import Prompt
+    from xla_backend.interface.requests import SpeechRequest, TextRequest
     from xla_backend.interface.results import (
         GenerationResult,
         ModelInfo,
@@ -32,12 +33,14 @@ class Answering(Protocol):
     """What the API asks of an engine; see `ServedBackend`, which has more."""
 
     @property
-    def stream(self) -> Callable[..., AnyStream[str, GenerationResult]]:
-        """Generates text in chunks."""
+    def submit(self) -> Callable[[TextRequest], AnyStream[str, GenerationResult]]:
+        """Takes a request for a text."""
 
     @property
-    def transcribe_windows(self) -> Callable[..., AnyStream[TranscribedWindow, Transcription]]:
-        """Transcribes a recording, a file's path, window by window."""
+    def submit_speech(
+        self,
+    ) -> Callable[[SpeechRequest], AnyStream[TranscribedWindow, Transcription]]:
+        """Takes a request for the text of a recording, a file's path."""
 
     @property
     def tokenizer(self) -> Callable[[str], Tokenizer]:

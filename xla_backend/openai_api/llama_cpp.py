@@ -62,7 +62,7 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
         """Tell the text of tokens."""
         tokenizer = await completer.tokenizer(completer.info(body.model).name)
         ids = tokenizer.encode(TokenIds(tuple(body.tokens)))
-        text = tokenizer.decode(ids, special=True)
+        text = tokenizer.decode(ids, shown=ids)
         return {"content": text, "prompt": text}
 
     @api.get("/props")

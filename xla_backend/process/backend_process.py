@@ -13,6 +13,7 @@ from notebooks and from scripts without an `if __name__ == "__main__"`.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import threading
@@ -34,14 +35,8 @@ from xla_backend.interface.function_comparison import (
     FunctionRequest,
     StoredKey,
 )
-from xla_backend.interface.options import (
-    DEFAULT_MAX_SECONDS,
-    DEFAULT_OPTIONS,
-    AudioInput,
-    GenerationOptions,
-)
-from xla_backend.interface.prompt import Prompt
-from xla_backend.interface.requests import TextRequest
+from xla_backend.interface.options import DEFAULT_OPTIONS, GenerationOptions
+from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import (
     CacheEntry,
     EngineStatus,
@@ -52,9 +47,11 @@ from xla_backend.interface.results import (
     TranscribedWindow,
     Transcription,
 )
+from xla_backend.prediction.prediction import RowWork
+from xla_backend.prediction.prefixes import cached_tokens, root_name
 from xla_backend.prediction.vocabulary import Vocabulary
 from xla_backend.process import memory
-from xla_backend.process.messages import Request, RequestKind, Settings
+from xla_backend.process.messages import Request, Settings
 from xla_backend.process.predictor import Predictor
 from xla_backend.process.process_stream import ProcessStream
 from xla_backend.process.request_log import FinishedRequest
@@ -140,51 +137,18 @@ class BackendProcess(ServedBackend):
 
     # --- what needs the engine ------------------------------------------------------------------
 
-    def generate(
-        self,
-        model: str,
-        prompt: Prompt,
-        options: GenerationOptions = DEFAULT_OPTIONS,
-        *,
-        exact_key: bool = False,
-        cache_salt: str = "",
-    ) -> GenerationResult:
-        return self._text("generate", model, prompt, options, exact_key, cache_salt).wait()
+    def submit(self, request: TextRequest) -> ProcessStream[str, GenerationResult]:
+        return ProcessStream(self._supervisor.submit(Request(0, "generate", request)))
 
-    def stream(
-        self,
-        model: str,
-        prompt: Prompt,
-        options: GenerationOptions = DEFAULT_OPTIONS,
-        *,
-        exact_key: bool = False,
-        cache_salt: str = "",
-        in_chunks: bool = True,
-    ) -> ProcessStream[str, GenerationResult]:
-        kind: RequestKind = "stream" if in_chunks else "generate"
-        return self._text(kind, model, prompt, options, exact_key, cache_salt)
-
-    def transcribe(
-        self,
-        model: str,
-        recording: AudioInput,
-        options: GenerationOptions | None = None,
-        *,
-        language: str | None = None,
-        max_seconds: float = DEFAULT_MAX_SECONDS,
-    ) -> Transcription:
-        return self._speech("transcribe", model, recording, options, language, max_seconds).wait()
-
-    def transcribe_windows(
-        self,
-        model: str,
-        recording: AudioInput,
-        options: GenerationOptions | None = None,
-        *,
-        language: str | None = None,
-        max_seconds: float = DEFAULT_MAX_SECONDS,
+    def submit_speech(
+        self, request: SpeechRequest
     ) -> ProcessStream[TranscribedWindow, Transcription]:
-        return self._speech("transcribe_windows", model, recording, options, language, max_seconds)
+        recording = request.recording
+        if isinstance(recording, str | os.PathLike) and recording:
+            # The child stays in the folder in which it was started.
+            recording = os.path.abspath(recording)  # noqa: PTH100 (keeps links, takes any string)
+            request = dataclasses.replace(request, recording=recording)
+        return ProcessStream(self._supervisor.submit(Request(0, "transcribe", request)))
 
     def load(self, model: str) -> ModelInfo:
         return self._supervisor.submit(Request(0, "load", model)).wait()
@@ -192,12 +156,11 @@ class BackendProcess(ServedBackend):
     def compare_function(
         self, function: str, batch_size: int, *, pad: bool = False, calls: int = DEFAULT_CALLS
     ) -> FunctionComparison:
-        comparison = FunctionRequest(function, batch_size, pad, calls)
-        request = Request(0, "compare_function", "", comparison=comparison)
-        return self._supervisor.submit(request).wait()
+        asked = FunctionRequest(function, batch_size, pad, calls)
+        return self._supervisor.submit(Request(0, "compare_function", asked)).wait()
 
     def clear_functions(self) -> None:
-        self._supervisor.submit(Request(0, "clear_functions", "")).wait()
+        self._supervisor.submit(Request(0, "clear_functions", None)).wait()
 
     def wait_ready(self, timeout_s: float | None = None) -> bool:
         return self._supervisor.current().wait_ready(timeout_s)
@@ -256,7 +219,7 @@ class BackendProcess(ServedBackend):
         return self.vocabulary(model).identity
 
     def tokenizer(self, model: str) -> Tokenizer:
-        return self.vocabulary(model).counter.tokenizer
+        return self.vocabulary(model).encoder.tokenizer
 
     def vocabulary(self, model: str) -> Vocabulary:
         """What predictions need of a model; read once.
@@ -266,31 +229,22 @@ class BackendProcess(ServedBackend):
         """
         return self._predictor.vocabulary(model, self.models())
 
-    def predict(
-        self,
-        model: str,
-        prompt: Prompt,
-        options: GenerationOptions = DEFAULT_OPTIONS,
-        *,
-        exact_key: bool = False,
-        cache_salt: str = "",
-    ) -> Prediction:
-        request = TextRequest(model, prompt, options, exact_key, cache_salt)
-        wanted, tokens = self.vocabulary(model).prompt_key(self._rules, request)
-        return self.predict_key(model, wanted, tokens, exact_key)
+    def predict_text(self, request: TextRequest) -> Prediction:
+        vocabulary, known = self.vocabulary(request.model), self._supervisor.engine.snapshot
+        asked = vocabulary.asked(self._rules, request)
+        tokens, row = len(asked.token_ids), None
+        if asked.key.is_pooled:
+            root = root_name(vocabulary.identity, request.cache_salt)
+            cached = cached_tokens(known.prefixes, root, asked.token_ids)
+            row = RowWork(tokens, cached, asked.max_new_tokens)
+        return self._predictor.predict(
+            *(vocabulary, asked.key, tokens, request.exact_key, known.entries, known.past, row)
+        )
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
-        wanted, frames = self.vocabulary(model).speech_key(self._rules, options)
-        return self.predict_key(model, wanted, frames, exact_key=False)
-
-    def predict_key(
-        self, model: str, wanted: CacheKey, prompt_tokens: int, exact_key: bool
-    ) -> Prediction:
-        """What a request would meet that `wanted` fits best; else as `predict`."""
-        known = self._supervisor.engine.snapshot
-        return self._predictor.predict(
-            self.vocabulary(model), wanted, prompt_tokens, exact_key, known.entries, known.past
-        )
+        vocabulary, known = self.vocabulary(model), self._supervisor.engine.snapshot
+        wanted, frames = vocabulary.speech_key(self._rules, options)
+        return self._predictor.predict(vocabulary, wanted, frames, False, known.entries, known.past)
 
     # --- the engine's end -----------------------------------------------------------------------
 
@@ -321,49 +275,6 @@ class BackendProcess(ServedBackend):
         self._supervisor.close(within_s)
 
     # --- inside ---------------------------------------------------------------------------------
-
-    def _text(
-        self,
-        kind: RequestKind,
-        model: str,
-        prompt: Prompt,
-        options: GenerationOptions,
-        exact_key: bool,
-        cache_salt: str,
-    ) -> ProcessStream[str, GenerationResult]:
-        request = Request(
-            number=0,
-            kind=kind,
-            model=model,
-            prompt=prompt,
-            options=options,
-            exact_key=exact_key,
-            cache_salt=cache_salt,
-        )
-        return ProcessStream(self._supervisor.submit(request))
-
-    def _speech(
-        self,
-        kind: RequestKind,
-        model: str,
-        recording: AudioInput,
-        options: GenerationOptions | None,
-        language: str | None,
-        max_seconds: float,
-    ) -> ProcessStream[TranscribedWindow, Transcription]:
-        if isinstance(recording, str | os.PathLike) and recording:
-            # The child stays in the folder in which it was started.
-            recording = os.path.abspath(recording)  # noqa: PTH100 (keeps links, takes any string)
-        request = Request(
-            number=0,
-            kind=kind,
-            model=model,
-            options=options,
-            recording=recording,
-            language=language,
-            max_seconds=max_seconds,
-        )
-        return ProcessStream(self._supervisor.submit(request))
 
     def _read_ahead(self, model: str) -> None:
         with contextlib.suppress(BackendError):  # a request for it will say so

@@ -369,6 +369,8 @@ class Child:
             return "The engine was closed."
         if self._failure is not None:
             return f"The engine could not start: {self._failure}."
+        if problem := self._process.flag_error:
+            return f"The engine cannot start: {problem}. Then start this program again."
         idle = self.status.state == "ready"
         doing = "it was idle" if idle else f"{self.status.state} {self.status.detail}".strip()
         cause = self._hang or self._process.cause()

@@ -23,6 +23,7 @@ from xla_backend.compilation.startup import keep_freed_memory
 from xla_backend.engine.importing import import_engine
 from xla_backend.engine.streams import Stream
 from xla_backend.interface.errors import BackendError, OutOfMemory
+from xla_backend.interface.function_comparison import FunctionRequest
 from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import EngineStatus
 from xla_backend.process import memory
@@ -57,7 +58,8 @@ class Active(Stream[Any, Any]):
 
     def put(self, chunk: Any) -> None:
         """Sends a chunk, where they are wanted one by one."""
-        if self.request.kind in ("stream", "transcribe_windows"):
+        asked = self.request.asked
+        if isinstance(asked, TextRequest | SpeechRequest) and asked.in_chunks:
             self._process.send_chunk(self, chunk)
 
     def finish(self, result: Any) -> None:
@@ -216,6 +218,7 @@ class EngineProcess:
                 kv_memory=backend.kv_memory(),
                 past=backend.past(),
                 prefetching=tuple(backend.prefetching()),
+                prefixes=backend.prefixes(),
             )
             if snapshot != self._mirrored:
                 self._mirrored = snapshot
@@ -300,26 +303,12 @@ class EngineProcess:
         def may_begin() -> bool:
             return self._may_begin(active)
 
-        if request.kind in ("generate", "stream"):
-            assert request.options is not None  # None only where there is a recording
-            text = TextRequest(
-                request.model,
-                request.prompt,
-                request.options,
-                request.exact_key,
-                request.cache_salt,
-                arrival_time,
-            )
+        asked = request.asked
+        if isinstance(asked, TextRequest):
+            text = dataclasses.replace(asked, arrival_time=arrival_time)
             backend.submit(text, may_begin, active)
-        elif request.kind in ("transcribe", "transcribe_windows"):
-            speech = SpeechRequest(
-                request.model,
-                request.recording,
-                request.options,
-                request.language,
-                request.max_seconds,
-                arrival_time,
-            )
+        elif isinstance(asked, SpeechRequest):
+            speech = dataclasses.replace(asked, arrival_time=arrival_time)
             backend.submit_speech(speech, may_begin, active)
         else:
             threading.Thread(
@@ -335,10 +324,9 @@ class EngineProcess:
         try:
             if request.kind == "load":
                 value: Any = backend.load(request.model)
-            elif request.kind == "compare_function":
-                assert request.comparison is not None
+            elif isinstance(request.asked, FunctionRequest):
                 value = backend.compare_function(
-                    **dataclasses.asdict(request.comparison),
+                    **dataclasses.asdict(request.asked),
                     arrival_time=self._arrival_time(request),
                 )
             else:

@@ -40,24 +40,16 @@ from typing import TYPE_CHECKING, Literal
 
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.function_comparison import FunctionRequest, StoredKey
-from xla_backend.interface.options import DEFAULT_MAX_SECONDS, AudioInput, GenerationOptions
-from xla_backend.interface.prompt import Prompt
+from xla_backend.interface.options import GenerationOptions
+from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import CacheEntry, KVMemoryUse, ModelInfo, Past
 
 if TYPE_CHECKING:
     from xla_backend.checkpoints.models import Registry
 
 
-RequestKind = Literal[
-    "load",
-    "generate",
-    "stream",
-    "transcribe",
-    "transcribe_windows",
-    "compare_function",
-    "clear_functions",
-]
-"""The methods of `Backend` that are called for a request."""
+RequestKind = Literal["load", "generate", "transcribe", "compare_function", "clear_functions"]
+"""The methods of `Backend` that need the engine."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +84,7 @@ class Snapshot:
     """The engine's state, for answers that must not wait for it.
 
     Attributes: what the methods of `Backend` return; `models` is None before there is an engine.
+        prefixes: see `Backend.prefixes`.
     """
 
     entries: tuple[CacheEntry, ...] = ()
@@ -100,6 +93,7 @@ class Snapshot:
     kv_memory: KVMemoryUse = field(default_factory=KVMemoryUse)
     past: Past = field(default_factory=dict)
     prefetching: tuple[tuple[str, CacheKey], ...] = ()
+    prefixes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -108,12 +102,11 @@ class Request:
 
     Attributes:
         number: the parent's number for it; every reply carries it.
-        kind: the method of `Backend` to call.
-        options: None, for the model's own choice, only where there is a recording.
+        kind: what is wanted.
+        asked: the request as its caller made it; to load a model, its name.
         arrival_time: `time.perf_counter()` in the parent when its caller asked. That clock is the
             system's monotonic one, which all processes of a machine share, so the time in the
             queue counts from the caller's call.
-        exact_key, cache_salt: see `Backend.generate`.
         request_id: what the server calls the HTTP request; empty for others.
         is_moved: whether it waited in another child before, which ended without taking it up. The
             start of its successor is then part of the wait.
@@ -121,15 +114,20 @@ class Request:
 
     number: int
     kind: RequestKind
-    model: str
-    prompt: Prompt = ""
-    options: GenerationOptions | None = field(default_factory=GenerationOptions)
+    asked: TextRequest | SpeechRequest | FunctionRequest | str | None
     arrival_time: float = 0.0
-    exact_key: bool = False
-    cache_salt: str = ""
-    recording: AudioInput = ""
-    language: str | None = None
-    max_seconds: float = DEFAULT_MAX_SECONDS
-    comparison: FunctionRequest | None = None
     is_moved: bool = False
     request_id: str = ""
+
+    @property
+    def model(self) -> str:
+        """The model that is asked; empty where it is none."""
+        if isinstance(self.asked, TextRequest | SpeechRequest):
+            return self.asked.model
+        return self.asked if isinstance(self.asked, str) else ""
+
+    @property
+    def options(self) -> GenerationOptions | None:
+        """Those of a generation, where it has any."""
+        asked = self.asked
+        return asked.options if isinstance(asked, TextRequest | SpeechRequest) else None

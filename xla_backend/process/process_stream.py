@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Self
 
 from xla_backend.interface.backend import AnyStream, Chunk, Result
-from xla_backend.interface.errors import EngineStopped
 from xla_backend.process.child import Call
 
 
@@ -50,23 +49,6 @@ class ProcessStream(AnyStream[Chunk, Result]):
             raise value
         self.result = value
         raise StopIteration
-
-    def wait(self) -> Result:
-        """Waits for the result.
-
-        Raises:
-            EngineStopped: it was stopped before the engine took it up.
-            BackendError: what the engine raised.
-        """
-        try:
-            for _ in self:
-                pass
-        except BaseException:  # Ctrl-C: nobody waits any more
-            self.close()
-            raise
-        if self.result is None:
-            raise EngineStopped("The request was stopped before an engine took it up.")
-        return self.result
 
     def stop(self) -> None:
         self._call.stop()

@@ -26,6 +26,7 @@ from llvmlite import ir
 from xla_backend.products import exponential, foreign_calls, handler, machine_code, sums
 from xla_backend.products.exponential import constant
 from xla_backend.products.handler import Handler
+from xla_backend.products.lines import UNROLLED
 from xla_backend.products.machine_code import (
     BIT,
     FLOAT,
@@ -41,11 +42,8 @@ from xla_backend.products.machine_code import (
     long,
 )
 from xla_backend.products.pool import Job
-from xla_backend.products.tiles import COLUMNS
+from xla_backend.products.tiles import BLOCK, COLUMNS
 
-BLOCK = COLUMNS
-"""Positions in a block of KV memory: a block's keys are a tile, a line for each number of a head.
-Its values are tiles with a line for each position."""
 NAME = "attention"
 """The name that XLA knows it by."""
 
@@ -206,7 +204,7 @@ class _Attention:
         )
         with builder.if_then(goes_on):
             builder.ret_void()
-        fours = builder.or_(line, long(sums.UNROLLED - 1))
+        fours = builder.or_(line, long(UNROLLED - 1))
         with builder.if_then(builder.icmp_unsigned("<", line, fours)):
             rest = Loop(builder, builder.add(line, long(1)), builder.add(fours, long(1)), 1)
             column = Loop(builder, long(0), size, 4)
@@ -280,7 +278,7 @@ class _Attention:
             at = builder.add(builder.mul(query, long(_SCORES)), column)
             out = builder.at(scores, at, FLOAT)
             begins = ir.Constant(BIT, 1)
-            return [x, size, keys, keys, size, out, long(_SCORES), begins, ahead]
+            return [x, size, keys, size, out, long(_SCORES), begins, ahead]
 
         for_queries(of_keys)
         blocks.close()
@@ -319,7 +317,7 @@ class _Attention:
             out = builder.add(builder.mul(query, sums_width), parts.index)
             out = builder.at(sums_at, out, FLOAT)
             tile, later = builder.at(values, of_part), builder.at(ahead, of_part)
-            return [x, long(_SCORES), tile, tile, lines, out, sums_width, begins, later]
+            return [x, long(_SCORES), tile, lines, out, sums_width, begins, later]
 
         for_queries(of_values)
         parts.close()

@@ -56,7 +56,7 @@ class Handler(Builder):
 
     Attributes:
         api: XLA's table of functions. context: of the call.
-        result: the address of the result's numbers.
+        result: the address of the result's numbers. result_columns: its second axis.
     """
 
     def __init__(self, module: ir.Module, name: str) -> None:
@@ -78,6 +78,8 @@ class Handler(Builder):
         self._operands = self.get(frame, POINTER, places["operands"])
         result = self.get(self.get(frame, POINTER, places["results"]), POINTER)
         self.result = self.get(result, POINTER, foreign_calls.BUFFER["data"])
+        lengths = self.get(result, POINTER, foreign_calls.BUFFER["axes"])
+        self.result_columns = self.get(lengths, LONG, 8)
 
     def operand(self, place: int, axes: int = 0) -> tuple[Value, ...]:
         """The address of an operand's numbers, and the lengths of so many of its axes."""

@@ -15,7 +15,7 @@ VARIABLE = "XLA_BACKEND_WEIGHTS"
 AUTO, FLOAT32, BFLOAT16, INT8 = "auto", "float32", "bfloat16", "int8"
 KINDS = (AUTO, FLOAT32, BFLOAT16, INT8)
 """`auto`: as the checkpoint has them, so that no number changes: float32, float16, bfloat16, or a
-GGUF file's blocks of 4, 5 and 8 bits. `float32`: all made wide. `bfloat16`, `int8`: wider ones are
+GGUF file's blocks. `float32`: all made wide. `bfloat16`, `int8`: wider ones are
 rounded to it; narrower ones and small matrices stay as they are (`matrix.has_product`)."""
 
 

@@ -139,6 +139,35 @@ class Builder(ir.IRBuilder):
         return self.call(place, arguments)
 
 
+def look_up(builder: Builder, table: Sequence[int], places: Value) -> Value:
+    """For a vector of `4 * LANES` bytes from 0 to 15, those at these places of a table."""
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512bw"):
+        width, name = 64, "llvm.x86.avx512.pshuf.b.512"
+    elif features.get("avx2"):
+        width, name = 32, "llvm.x86.avx2.pshuf.b"
+    else:
+        width, name = 16, "llvm.aarch64.neon.tbl1.v16i8"
+    vector = ir.VectorType(BYTE, width)
+    repeated = ir.Constant(vector, [*table] * (width // len(table)))
+    found = []
+    for begin in range(0, 4 * LANES, width):
+        lanes = ir.Constant(ir.VectorType(WORD, width), [*range(begin, begin + width)])
+        found.append(
+            builder.intrinsic(
+                name, vector, [repeated, builder.shuffle_vector(places, places, lanes)]
+            )
+        )
+    while len(found) > 1:
+        both = ir.VectorType(WORD, 2 * found[0].type.count)
+        lanes = ir.Constant(both, [*range(both.count)])
+        found = [
+            builder.shuffle_vector(*pair, lanes)
+            for pair in zip(found[::2], found[1::2], strict=True)
+        ]
+    return found[0]
+
+
 class Loop:
     """A loop over numbers, which runs at least once, with values that each round hands on.
 

@@ -10,14 +10,16 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.python import xla
 
 from xla_backend.products import foreign_calls, handler, product
-from xla_backend.products.grouped import GROUP, Grouped, Weights
-from xla_backend.products.tiles import COLUMNS, tiled
+from xla_backend.products.blocks import GROUP, Blocks, Weights
+from xla_backend.products.tiles import COLUMNS, Tiles
 
 SMALL = 2**18
 """Numbers of a matrix up to which XLA's own product is as quick: the processor's cache holds it."""
+
+Keep = Callable[[tuple[int, ...], np.dtype, Callable[[np.ndarray], None]], tf.Variable]
+"""Makes a variable of a shape and a type, which a function writes."""
 
 
 class Matrix(NamedTuple):
@@ -25,78 +27,59 @@ class Matrix(NamedTuple):
 
     Attributes:
         numbers: `[in, out]` float32, or as tiles; see `tiles.Tiles`.
-        scales: as tiles have them, or None.
         number_format: of tiles; None where the matrix is small and XLA multiplies.
-        outputs: what `out` is.
+        inputs, outputs: what `in` and `out` are.
     """
 
     numbers: tf.Variable
-    scales: tf.Variable | None
     number_format: str | None
+    inputs: int
     outputs: int
 
     @classmethod
-    def of(cls, weights: Weights, keep: Callable[[str, np.ndarray], tf.Variable]) -> Matrix:
-        """Lays weights out.
+    def of(cls, weights: Weights, keep: Keep) -> Matrix:
+        """Lays weights out: `[out, in]`, as checkpoints have them."""
+        outputs, inputs = weights.shape
+        if not has_product(weights):
+            wide = weights.dequantized() if isinstance(weights, Blocks) else weights
 
-        Args:
-            weights: `[out, in]`, as checkpoints have them.
-            keep: makes a variable of an array; the text is added to its name.
-        """
-        outputs, _ = weights.shape
-        if not has_product(weights.shape):
-            wide = weights.widened() if isinstance(weights, Grouped) else weights
-            return cls(keep("", wide.T.astype(np.float32, copy=False)), None, None, outputs)
-        tiles = tiled(weights)
+            def write(to: np.ndarray) -> None:
+                np.copyto(to, wide.T)
+
+            kept = keep((inputs, outputs), np.dtype(np.float32), write)
+            return cls(kept, None, inputs, outputs)
+        tiles = Tiles(weights)
         product.prepare(tiles.format)
-        scales = None if tiles.scales is None else keep(".scales", tiles.scales)
-        return cls(keep("", tiles.numbers), scales, tiles.format, outputs)
+        kept = keep(tiles.shape, tiles.dtype, tiles.write)
+        return cls(kept, tiles.format, inputs, outputs)
 
     @property
     def shape(self) -> tuple[int, int]:
         """`(in, out)`."""
-        if self.number_format is None:
-            return tuple(self.numbers.shape)
-        lines = self.numbers.shape[1]
-        return (2 * lines if self.number_format == "int4" else lines), self.outputs
+        return self.inputs, self.outputs
 
     def multiply(self, x: tf.Tensor) -> tf.Tensor:
         """`[..., in] -> [..., out]`, float32, in a graph that XLA compiles."""
         if self.number_format is None:
             return tf.matmul(x, self.numbers)
         handler.wait_until_ready()
-        inputs, outputs = self.shape
-        operands = [tf.reshape(x, [-1, inputs]), tf.convert_to_tensor(self.numbers)]
-        if x.shape.rank == 2:
-            operands[0] = x
-        if self.scales is not None:
-            operands.append(tf.convert_to_tensor(self.scales))
+        rows = x if x.shape.rank == 2 else tf.reshape(x, [-1, self.inputs])
+        operands = [rows, tf.convert_to_tensor(self.numbers)]
         width = self.numbers.shape[0] * COLUMNS
-        y = foreign_calls.call(product.name_of(self.number_format), operands, width)[:, :outputs]
-        return y if x.shape.rank == 2 else tf.reshape(y, [*x.shape[:-1], outputs])
+        y = foreign_calls.call(product.name_of(self.number_format), operands, width)
+        y = y[:, : self.outputs]
+        return y if x.shape.rank == 2 else tf.reshape(y, [*x.shape[:-1], self.outputs])
 
     def columns(self, places: tf.Tensor) -> tf.Tensor:
         """Columns `[positions, in]` float32 at places `[positions]`: rows of an embedding."""
         if self.number_format is None:
             return tf.transpose(tf.gather(self.numbers, places, axis=1))
-        tile, lane = places // COLUMNS, places % COLUMNS
-        found = _gather(tf.convert_to_tensor(self.numbers), tile, lane)
-        if self.number_format == "bfloat16":
-            found = tf.bitcast(found, tf.bfloat16)
-        if self.scales is None:
-            return tf.cast(found, tf.float32)
-        inputs, _ = self.shape
-        groups, kinds = inputs // GROUP, self.scales.shape[2]
-        flat = tf.reshape(self.scales, [-1, groups * kinds, COLUMNS])
-        scales = tf.cast(_gather(flat, tile, lane), tf.float32)
-        scales = tf.reshape(scales, [-1, groups, kinds])
-        if self.number_format == "int8":
-            values = tf.reshape(tf.cast(found, tf.float32), [-1, groups, GROUP])
-            return tf.reshape(values * scales, [-1, inputs])
-        pairs = tf.reshape(found, [-1, groups, GROUP // 2])
-        halves = [tf.bitwise.bitwise_and(pairs, 15), tf.bitwise.right_shift(pairs, 4)]
-        values = tf.cast(tf.concat(halves, axis=2), tf.float32)
-        return tf.reshape(values * scales[:, :, :1] + scales[:, :, 1:], [-1, inputs])
+        handler.wait_until_ready()
+        # As XLA's own would be: nothing is read outside of the matrix.
+        places = tf.clip_by_value(tf.cast(places, tf.int32), 0, self.outputs - 1)
+        operands = [places, tf.convert_to_tensor(self.numbers)]
+        name = product.columns_name_of(self.number_format)
+        return foreign_calls.call(name, operands, self.inputs)
 
     def plain(self) -> Matrix:
         """The same numbers in float32, for graphs that XLA does not compile."""
@@ -104,20 +87,29 @@ class Matrix(NamedTuple):
             return self
         columns = tf.function(self.columns, jit_compile=True, autograph=False)
         wide = tf.transpose(columns(tf.range(self.outputs)))
-        return Matrix(tf.Variable(wide, trainable=False), None, None, self.outputs)
+        return Matrix(tf.Variable(wide, trainable=False), None, *self.shape)
 
 
-def has_product(shape: tuple[int, ...]) -> bool:
-    """Whether a matrix of this shape, `(out, in)`, has a product of our own; else it is float32."""
-    outputs, inputs = shape
-    return inputs * outputs >= SMALL and not inputs % GROUP and handler.is_possible()
+class Stacked(NamedTuple):
+    """Matrices of one input, in formats of their own, as one `[in, out]`."""
+
+    parts: tuple[Matrix, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(in, out)`."""
+        return self.parts[0].inputs, sum(part.outputs for part in self.parts)
+
+    def multiply(self, x: tf.Tensor) -> tf.Tensor:
+        """See `Matrix.multiply`."""
+        return tf.concat([part.multiply(x) for part in self.parts], axis=-1)
 
 
-def _gather(tiles: tf.Tensor, tile: tf.Tensor, lane: tf.Tensor) -> tf.Tensor:
-    """From `[tiles, lines, COLUMNS]` the columns at lanes of tiles: `[positions, lines]`."""
-    numbers = xla.xla_data_pb2.GatherDimensionNumbers(
-        offset_dims=[1], collapsed_slice_dims=[0, 2], start_index_map=[0, 2], index_vector_dim=1
-    )
-    places = tf.stack([tile, lane], axis=1)
-    found = xla.gather(tiles, places, numbers, [1, tiles.shape[1], 1])
-    return tf.ensure_shape(found, [tile.shape[0], tiles.shape[1]])
+def has_product(weights: Weights) -> bool:
+    """Whether a matrix, `[out, in]`, has a product of our own; else it is float32.
+
+    Blocks have one sooner: as float32 they would take up to ten times their memory.
+    """
+    outputs, inputs = weights.shape
+    least = SMALL // 4 if isinstance(weights, Blocks) else SMALL
+    return inputs * outputs >= least and not inputs % GROUP and handler.is_possible()

@@ -16,17 +16,29 @@ import functools
 
 from llvmlite import ir
 
-from xla_backend.products import handler, sums
+from xla_backend.products import handler, lines, sums
+from xla_backend.products.blocks import FORMATS
 from xla_backend.products.handler import Handler
-from xla_backend.products.machine_code import BIT, FLOAT, LONG, POINTER, Builder, Loop, Value, long
+from xla_backend.products.machine_code import (
+    BIT,
+    FLOAT,
+    LANES,
+    LONG,
+    POINTER,
+    WORD,
+    Builder,
+    Loop,
+    Value,
+    long,
+)
 from xla_backend.products.pool import Job
-from xla_backend.products.tiles import COLUMNS, FORMATS, PRODUCT
+from xla_backend.products.tiles import COLUMNS, FLOATS, PRODUCT, READING
 
-_FEW = dict.fromkeys(FORMATS, (1, 2, 3, 4)) | {
-    "float32": (1, 2, 3, 4, 5, 6),
-    "int8": (1, 2, 3, 4, 8),
-    "int4": (1, 2, 3, 4, 8),
-}
+_FEW = (
+    dict.fromkeys(FLOATS, (1, 2, 3, 4))
+    | {"float32": (1, 2, 3, 4, 5, 6)}
+    | dict.fromkeys(FORMATS, (1, 2, 3, 4, 8))
+)
 """Numbers of rows with which numbers become float32 in registers, and never in memory."""
 _LINES = 256
 """Lines of a tile that are float32 in the cache at once: 64 KB."""
@@ -38,7 +50,8 @@ _AHEAD = 4096
 """Bytes between what is read and what the second cache is asked for: by itself, a processor asks
 for nothing beyond a page."""
 
-_JOB = Job("rows_at tiles_at scales_at out_at rows lines tiles")
+_JOB = Job("rows_at tiles_at out_at rows lines tiles")
+_COLUMNS_JOB = Job("places_at tiles_at out_at lines")
 
 
 def name_of(number_format: str) -> str:
@@ -46,9 +59,15 @@ def name_of(number_format: str) -> str:
     return PRODUCT + number_format
 
 
+def columns_name_of(number_format: str) -> str:
+    """The name that XLA knows by what reads columns of a matrix."""
+    return READING + number_format
+
+
 def prepare(number_format: str) -> None:
-    """Begins to make the product of a format ready; see `handler.prepare`."""
+    """Begins to make the product and the columns of a format ready; see `handler.prepare`."""
     handler.prepare(name_of(number_format), functools.partial(_module, number_format))
+    handler.prepare(columns_name_of(number_format), functools.partial(_columns, number_format))
 
 
 def _module(number_format: str, name: str) -> ir.Module:
@@ -70,42 +89,38 @@ def _unit(module: ir.Module, number_format: str) -> ir.Function:
             rows: sums.sums(module, rows, number_format, asks_ahead=True)
             for rows in _FEW[number_format]
         }
-        widen = sums.widen(module, number_format)
+        dequantize = sums.dequantize(module, number_format)
     builder = Builder(module, "unit", [POINTER, LONG])
     job, number = builder.arguments
     panel = builder.room(FLOAT, _LINES * COLUMNS)
-    addresses = _JOB.get(builder, job, "rows_at tiles_at scales_at out_at", POINTER)
-    rows_at, tiles_at, scales_at, out_at = addresses
-    rows, lines, tiles = _JOB.get(builder, job, "rows lines tiles")
+    rows_at, tiles_at, out_at = _JOB.get(builder, job, "rows_at tiles_at out_at", POINTER)
+    rows, count, tiles = _JOB.get(builder, job, "rows lines tiles")
     tile, chunk = builder.urem(number, tiles), builder.udiv(number, tiles)
     width = builder.mul(tiles, long(COLUMNS))
-    numbers = builder.at(tiles_at, builder.mul(tile, sums.size(builder, lines, number_format)))
-    scales = builder.at(
-        scales_at, builder.mul(tile, sums.scales_size(builder, lines, number_format))
-    )
+    tile_size = lines.size(builder, count, number_format)
+    numbers = builder.at(tiles_at, builder.mul(tile, tile_size))
     out = builder.at(out_at, builder.mul(tile, long(COLUMNS)), FLOAT)
     is_few = _is_few(builder, rows, number_format)
     with builder.if_then(is_few):
         begins, ahead = ir.Constant(BIT, 1), builder.at(numbers, _AHEAD)
-        arguments = [rows_at, lines, numbers, scales, lines, out, width, begins, ahead]
+        arguments = [rows_at, count, numbers, count, out, width, begins, ahead]
         sums.choose(builder, as_they_are, rows, arguments)
         builder.ret_void()
     first = builder.mul(chunk, long(_CHUNK))
     last = builder.least(builder.add(first, long(_CHUNK)), rows)
-    parts = Loop(builder, long(0), lines, _LINES)
-    count = builder.least(builder.sub(lines, parts.index), long(_LINES))
-    part = builder.at(numbers, sums.size(builder, parts.index, number_format))
+    parts = Loop(builder, long(0), count, _LINES)
+    some = builder.least(builder.sub(count, parts.index), long(_LINES))
+    part = builder.at(numbers, lines.size(builder, parts.index, number_format))
     ahead = builder.at(part, _AHEAD)
     if number_format != "float32":
-        of_part = builder.at(scales, sums.scales_size(builder, parts.index, number_format))
-        builder.call(widen, [part, of_part, count, panel, ahead])
+        builder.call(dequantize, [part, some, panel, ahead])
         part = panel
     begins = builder.icmp_unsigned("==", parts.index, long(0))
     blocks = Loop(builder, first, last, sums.ROWS)
     block = builder.least(builder.sub(last, blocks.index), long(sums.ROWS))
-    x = builder.at(rows_at, builder.add(builder.mul(blocks.index, lines), parts.index), FLOAT)
+    x = builder.at(rows_at, builder.add(builder.mul(blocks.index, count), parts.index), FLOAT)
     to = builder.at(out, builder.mul(blocks.index, width), FLOAT)
-    arguments = [x, lines, part, part, count, to, width, begins, ahead]
+    arguments = [x, count, part, some, to, width, begins, ahead]
     sums.choose(builder, of_lines, block, arguments)
     blocks.close()
     parts.close()
@@ -120,17 +135,43 @@ def _is_few(builder: Builder, rows: Value, number_format: str) -> Value:
 
 
 def _handler(module: ir.Module, name: str, number_format: str, unit: ir.Function) -> None:
-    """What XLA calls. Operands: rows, numbers and, if there are, scales."""
+    """What XLA calls. Operands: rows and tiles."""
     call = Handler(module, name)
-    rows_at, rows, lines = call.operand(0, 2)
+    rows_at, rows, count = call.operand(0, 2)
     tiles_at, tiles = call.operand(1, 1)
-    (scales_at,) = call.operand(2) if number_format in sums.SCALES else (tiles_at,)
     chunks = call.udiv(call.add(rows, long(_CHUNK - 1)), long(_CHUNK))
     is_few = _is_few(call, rows, number_format)
     units = call.mul(tiles, call.select(is_few, long(1), chunks))
-    multiplications = call.mul(call.mul(rows, lines), call.mul(tiles, long(COLUMNS)))
+    multiplications = call.mul(call.mul(rows, count), call.mul(tiles, long(COLUMNS)))
     is_small = call.icmp_unsigned("<", multiplications, long(_ALONE))
-    values = {"rows_at": rows_at, "tiles_at": tiles_at, "scales_at": scales_at}
-    values |= {"out_at": call.result, "rows": rows, "lines": lines, "tiles": tiles}
+    values = {"rows_at": rows_at, "tiles_at": tiles_at, "out_at": call.result}
+    values |= {"rows": rows, "lines": count, "tiles": tiles}
     _JOB.share(call, unit, values, units, is_small)
     call.close()
+
+
+def _columns(number_format: str, name: str) -> ir.Module:
+    """What XLA calls for columns. Operands: places, int32, and tiles; `[places, lines]`."""
+    module = ir.Module(name)
+    read = sums.column(module, number_format)
+    builder = Builder(module, "unit", [POINTER, LONG])
+    job, number = builder.arguments
+    addresses = _COLUMNS_JOB.get(builder, job, "places_at tiles_at out_at", POINTER)
+    places_at, tiles_at, out_at = addresses
+    (count,) = _COLUMNS_JOB.get(builder, job, "lines")
+    place = builder.zext(builder.get(builder.at(places_at, number, WORD), WORD), LONG)
+    tile_size = lines.size(builder, count, number_format)
+    tile = builder.at(tiles_at, builder.mul(builder.udiv(place, long(COLUMNS)), tile_size))
+    to = builder.at(out_at, builder.mul(number, count), FLOAT)
+    builder.call(read, [tile, count, builder.urem(place, long(COLUMNS)), to])
+    builder.ret_void()
+
+    call = Handler(module, name)
+    places_at, places = call.operand(0, 1)
+    (tiles_at,) = call.operand(1)
+    count = call.result_columns
+    values = {"places_at": places_at, "tiles_at": tiles_at, "out_at": call.result, "lines": count}
+    is_small = call.icmp_unsigned("<", call.mul(places, count), long(_ALONE // LANES))
+    _COLUMNS_JOB.share(call, builder.function, values, places, is_small)
+    call.close()
+    return module

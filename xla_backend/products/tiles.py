@@ -3,67 +3,121 @@
 Knows NumPy and the numbers' formats. Must not know TensorFlow, nor how products are computed. So a
 product reads memory from end to end, whatever of it each core takes, and a line of a tile is what
 the vector registers hold of it.
+
+A tile of a matrix in blocks has, for each block of lines, in rows of 64 columns: the scale and the
+minimum in float16; the factors of its groups, a byte each; the values. Of four lines, a column has
+its values in the four bytes of a word of 32 bits, of each plane those of as many neighbours as fit
+(`Format.planes`); words of planes that belong to the same lines are neighbours.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
-from xla_backend.products.grouped import GROUP, Grouped, Weights
+from xla_backend.products.blocks import Blocks, Format, Weights
 
 COLUMNS = 64
 """Columns of a tile. A matrix with other columns gets zeros behind them."""
+BLOCK = COLUMNS
+"""Positions in a block of KV memory: a block's keys are a tile, a line for each number of a head.
+Its values are tiles with a line for each position."""
 
-PRODUCT = "product_"
-"""How the names begin that XLA knows products by; the format follows."""
+PRODUCT, READING = "product_", "columns_"
+"""How the names begin that XLA knows products and the reading of columns by; the format follows."""
 
-FORMATS = ("float32", "bfloat16", "float16", "int8", "int4")
+FLOATS = ("float32", "bfloat16", "float16")
 
 
-class Tiles(NamedTuple):
-    """A matrix `[in, out]` for products; `out` is divided into tiles of `COLUMNS`.
+def lines_of_step(form: Format) -> int:
+    """The fewest lines of which every plane has whole words."""
+    return 32 // min(plane.bits for plane in form.planes)
+
+
+def header_rows(form: Format) -> tuple[int, int]:
+    """Rows of 64 bytes in front of the values of a block of lines: of float16, and of factors."""
+    kinds = len(form.halves)
+    of_group = 0 if form.factors is None else 1 if form.nibbles else kinds
+    return 2 * kinds, form.block // form.group * of_group
+
+
+def rows_of_block(form: Format) -> int:
+    """Rows of 64 bytes of a block of lines."""
+    return sum(header_rows(form)) + form.block * form.bits // 8
+
+
+class Tiles:
+    """A matrix `[in, out]` as products read it; `out` is divided into tiles of `COLUMNS`.
 
     Attributes:
-        format: of the numbers, one of `FORMATS`.
-        numbers: `[tiles, in, COLUMNS]`; of bfloat16 the bits, uint16; of int4 uint8,
-            `[tiles, in / 2, COLUMNS]`, where the byte j of a group of 32 lines holds line j in its
-            lower half and line j + 16 in its upper.
-        scales: of int8 and int4: float16, for each group of 32 lines the scales of all columns, for
-            int4 then their minima: `[tiles, in / 32, 1 or 2, COLUMNS]`. Otherwise None.
+        format: of the numbers, one of `FLOATS` or of `blocks.FORMATS`.
+        shape, dtype: of the array. Floats: `[tiles, in, COLUMNS]`, of bfloat16 the bits, uint16;
+            blocks: uint8, `[tiles, rows, COLUMNS]`.
     """
 
-    format: str
-    numbers: np.ndarray
-    scales: np.ndarray | None
+    def __init__(self, matrix: Weights) -> None:
+        """`matrix`: `[out, in]`, as checkpoints have it; `in` is a whole number of blocks."""
+        outputs, inputs = matrix.shape
+        tiles = -(-outputs // COLUMNS)
+        self._matrix = matrix
+        self.format: str
+        self.dtype: np.dtype[Any]
+        if isinstance(matrix, Blocks):
+            self.format, self.dtype = matrix.name, np.dtype(np.uint8)
+            form = matrix.format
+            self.shape = (tiles, inputs // form.block * rows_of_block(form), COLUMNS)
+        else:
+            self.format, self.dtype = str(matrix.dtype), matrix.dtype
+            assert self.format in FLOATS, self.format
+            if self.format == "bfloat16":  # which TensorFlow does not take from NumPy's memory
+                self.dtype = np.dtype(np.uint16)
+                self._matrix = matrix.view(np.uint16)
+            self.shape = (tiles, inputs, COLUMNS)
 
-
-def tiled(matrix: Weights) -> Tiles:
-    """The tiles of a matrix that is `[out, in]`, as checkpoints have it.
-
-    Args:
-        matrix: float32, bfloat16, float16, or in groups. `in` is a multiple of `GROUP`.
-    """
-    if not isinstance(matrix, Grouped):
-        name = str(matrix.dtype)
-        assert name in FORMATS, name
-        # TensorFlow takes no bfloat16 from NumPy's memory: its bits as whole numbers.
-        numbers = matrix.view(np.uint16) if name == "bfloat16" else matrix
-        return Tiles(name, _cut(numbers), None)
-    values = _cut(matrix.values)
-    if matrix.minima is None:
-        return Tiles("int8", values, _cut(matrix.scales)[:, :, None])
-    tiles, lines, _ = values.shape
-    halves = values.reshape(tiles, lines // GROUP, 2, GROUP // 2, COLUMNS)
-    pairs = halves[:, :, 0] | halves[:, :, 1] << 4
-    scales = np.stack([_cut(matrix.scales), _cut(matrix.minima)], axis=2)
-    return Tiles("int4", pairs.reshape(tiles, lines // 2, COLUMNS), scales)
+    def write(self, to: np.ndarray) -> None:
+        """Writes the numbers into an array of this shape. In parts, which the cache holds."""
+        step = COLUMNS * max(1, 2**18 // (self._matrix.shape[1] * COLUMNS))
+        for row in range(0, len(self._matrix), step):
+            part = self._matrix[row : row + step]
+            place = to[row // COLUMNS : -(-(row + len(part)) // COLUMNS)]
+            if isinstance(part, Blocks):
+                _write_blocks(part, place)
+            else:
+                np.copyto(place, _cut(part).transpose(0, 2, 1))
 
 
 def _cut(array: np.ndarray) -> np.ndarray:
-    """`[out, lines]` as `[tiles, lines, COLUMNS]`."""
-    outputs, lines = array.shape
-    if rest := -outputs % COLUMNS:
-        array = np.concatenate([array, np.zeros((rest, lines), array.dtype)])
-    return np.ascontiguousarray(array.reshape(-1, COLUMNS, lines).transpose(0, 2, 1))
+    """`[out, ...]` as `[tiles, COLUMNS, ...]`."""
+    if rest := -len(array) % COLUMNS:
+        array = np.concatenate([array, np.zeros((rest, *array.shape[1:]), array.dtype)])
+    return array.reshape(-1, COLUMNS, *array.shape[1:])
+
+
+def _write_blocks(matrix: Blocks, to: np.ndarray) -> None:
+    form = matrix.format
+    parts = matrix.parts()
+    values = _cut(parts.values)
+    tiles, _, blocks, _ = values.shape
+    to = to.reshape(tiles, blocks, rows_of_block(form) * COLUMNS)
+    halves, factors = (COLUMNS * rows for rows in header_rows(form))
+    place = to[:, :, :halves].view(np.float16).reshape(tiles, blocks, -1, COLUMNS)
+    np.copyto(place, _cut(parts.halves).transpose(0, 2, 3, 1))
+    if parts.factors is not None:
+        place = to[:, :, halves : halves + factors].view(np.int8)
+        place = place.reshape(tiles, blocks, *parts.factors.shape[2:], COLUMNS)
+        np.copyto(place, _cut(parts.factors).transpose(0, 2, 3, 4, 1))
+    steps = to[:, :, halves + factors :].view("<u4")
+    steps = steps.reshape(tiles, blocks, form.block // lines_of_step(form), -1, COLUMNS)
+    shift = begin = 0
+    for plane in form.planes:
+        fields = values >> np.uint8(shift) & np.uint8((1 << plane.bits) - 1)
+        # [..., word, which of the neighbours in it, byte]
+        fields = fields.reshape(tiles, COLUMNS, blocks, -1, 8 // plane.bits, 4)
+        packed = fields[..., 0, :].copy()
+        for neighbour in range(1, 8 // plane.bits):
+            packed |= fields[..., neighbour, :] << np.uint8(neighbour * plane.bits)
+        words = packed.view("<u4").reshape(tiles, COLUMNS, blocks, steps.shape[2], -1)
+        end = begin + words.shape[-1]
+        np.copyto(steps[..., begin:end, :], words.transpose(0, 2, 3, 4, 1))
+        shift, begin = shift + plane.bits, end

@@ -9,22 +9,23 @@ answering Serve's questions after its health and its queue, or from passing on a
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from ray import serve
 
 from xla_backend.checkpoints.models import first_model, open_registry
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.errors import BackendError, EngineStopped
-from xla_backend.interface.options import GenerationOptions
-from xla_backend.interface.prompt import Prompt
+from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import GenerationResult, TranscribedWindow
 from xla_backend.process.backend_process import BackendProcess
+from xla_backend.process.process_stream import ProcessStream
 
 Reply = str | TranscribedWindow | GenerationResult | BackendError | None
 """None when a replica has taken the request, then any number of chunks, then the result or an
@@ -73,23 +74,17 @@ class Replica:
         self._process.wait_ready()
 
     async def run(
-        self,
-        method: Literal["stream", "transcribe_windows"],
-        model: str,
-        subject: Prompt | bytes,
-        options: GenerationOptions,
-        **how: Any,
+        self, request: TextRequest | SpeechRequest, sound: bytes = b""
     ) -> AsyncIterator[Reply]:
         """Runs a request; a client who leaves cancels it, which stops the engine's work.
 
         Args:
-            method: of `BackendProcess`; `model`, `options` and `how` are its arguments.
-            subject: the prompt, or the bytes of a recording's file.
+            request: what is asked.
+            sound: the bytes of the recording's file, whose path is the ingress's.
         """
         yield None
-        await self.register(model)
-        with _as_argument(subject) as given:
-            stream = getattr(self._process, method)(model, given, options, **how)
+        await self.register(request.model)
+        with _submitted(self._process, request, sound) as stream:
             try:
                 while (chunk := await self._wait(next, stream, None)) is not None:
                     yield chunk
@@ -133,12 +128,14 @@ class Replica:
 
 
 @contextmanager
-def _as_argument(subject: Prompt | bytes) -> Iterator[Prompt]:
-    """A prompt itself, or the path of a file that holds a recording until the request is over."""
-    if not isinstance(subject, bytes):
-        yield subject
+def _submitted(
+    process: BackendProcess, request: TextRequest | SpeechRequest, sound: bytes
+) -> Iterator[ProcessStream[Any, Any]]:
+    """The request at the engine; a recording lies in a file until it is over."""
+    if isinstance(request, TextRequest):
+        yield process.submit(request)
         return
     with tempfile.NamedTemporaryFile() as file:
-        file.write(subject)
+        file.write(sound)
         file.flush()
-        yield file.name
+        yield process.submit_speech(dataclasses.replace(request, recording=file.name))

@@ -16,6 +16,7 @@ from ray.serve.exceptions import RayServeException
 
 from xla_backend.interface.backend import AnyStream, Chunk, Result
 from xla_backend.interface.errors import BackendError, EngineStopped
+from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import (
     GenerationResult,
     TranscribedWindow,
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
     from xla_backend.checkpoints.tokenization import Tokenizer
-    from xla_backend.interface.options import GenerationOptions
-    from xla_backend.interface.prompt import Prompt
 
 REPLICA_DIED = (
     "The replica that served this request ended before it was done. "
@@ -42,18 +41,16 @@ class Replicas:
         """Takes a handle to replicas of `replica.Replica`."""
         self._handle = handle
 
-    def stream(
-        self, model: str, prompt: Prompt, options: GenerationOptions, **how: Any
-    ) -> ReplicaStream[str, GenerationResult]:
+    def submit(self, request: TextRequest) -> ReplicaStream[str, GenerationResult]:
         """See `AnyBackend`. Requests with the same `cache_salt` are a session."""
-        return self._send("stream", model, prompt, options, how)
+        return self._send(request, request.cache_salt)
 
-    def transcribe_windows(
-        self, model: str, recording: str, options: GenerationOptions, **how: Any
+    def submit_speech(
+        self, request: SpeechRequest
     ) -> ReplicaStream[TranscribedWindow, Transcription]:
         """See `AnyBackend`. The file's bytes travel: replicas need not see it."""
-        sound = Path(recording).read_bytes()
-        return self._send("transcribe_windows", model, sound, options, how)
+        assert isinstance(request.recording, str), "a file's path"
+        return self._send(request, sound=Path(request.recording).read_bytes())
 
     def identity(self, model: str) -> str:
         """See `ServedBackend`."""
@@ -71,17 +68,12 @@ class Replicas:
             raise EngineStopped(REPLICA_DIED) from error
 
     def _send(
-        self,
-        method: str,
-        model: str,
-        subject: Prompt | bytes,
-        options: GenerationOptions,
-        how: dict[str, Any],
+        self, request: TextRequest | SpeechRequest, session: str = "", sound: bytes = b""
     ) -> ReplicaStream[Any, Any]:
         handle = self._handle.options(
-            stream=True, multiplexed_model_id=model, session_id=how.get("cache_salt", "")
+            stream=True, multiplexed_model_id=request.model, session_id=session
         )
-        return ReplicaStream(handle.run.remote(method, model, subject, options, **how))
+        return ReplicaStream(handle.run.remote(request, sound))
 
 
 class ReplicaStream(AnyStream[Chunk, Result]):

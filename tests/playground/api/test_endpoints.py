@@ -12,7 +12,7 @@ import pytest
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 
-from playground.speech.examples import FOLDER
+from playground.tabs.speech.examples import FOLDER
 from tests.playground.api_page import ApiPage
 from tests.playground.fake_backend import MODELS
 from xla_backend import CacheKey

@@ -16,7 +16,7 @@ import pytest
 from gradio_client import Client
 
 from playground.context.limits import Limits
-from playground.speech.examples import FOLDER
+from playground.tabs.speech.examples import FOLDER
 from tests.playground.api_page import ApiPage, api_page
 from tests.playground.fake_backend import MODELS, TOKENS_A_WORD
 from tests.waiting import wait_until
@@ -68,7 +68,7 @@ def test_a_salt_is_its_sender_s_alone(page: ApiPage, client: openai.OpenAI) -> N
     client.chat.completions.create(**CHAT, extra_body={"prompt_cache_key": "secret"})
     client.chat.completions.create(**CHAT)
     one, again, of_other, different, none, also_none = (
-        each.cache_salt for each in page.backend.streams
+        each.request.cache_salt for each in page.backend.streams
     )
     assert (one, none) == (again, also_none)
     assert len({one, of_other, different, none, "secret", ""}) == 6

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from playground.chat.conversation import Conversation
-from playground.chat.runs import ChatRun
 from playground.compare.runs import ComparisonRun, VariantsRun
 from playground.context.measuring import MeasuringRun
 from playground.context.runs import Run, Runs
+from playground.tabs.chat.conversation import Conversation
+from playground.tabs.chat.runs import ChatRun
 from tests.playground.clock import Clock
 from tests.playground.fake_backend import FakeBackend
 from xla_backend import EngineStatus, GenerationOptions, InvalidRequest

@@ -15,6 +15,7 @@ from playground.server.metrics import Metrics
 from tests.playground.api_page import api_page
 from tests.playground.samples import miss, result, transcription
 from xla_backend import InvalidRequest, Prompt, TokenIds, question
+from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.process.messages import Request
 from xla_backend.process.request_log import FinishedRequest
 
@@ -41,7 +42,7 @@ def total(samples: Samples, name: str, **labels: str) -> float:
 
 
 def finished(kind: str = "result", value: Any = None, prompt: Prompt = "Once") -> FinishedRequest:
-    asked = Request(0, "generate", "gpt2-stories", prompt)
+    asked = Request(0, "generate", TextRequest("gpt2-stories", prompt))
     return FinishedRequest(asked, kind, value, wall_s=0.5, ahead=0)
 
 
@@ -55,7 +56,11 @@ def samples() -> Samples:
         finished("error", InvalidRequest("no")),
         finished("abandoned"),
         FinishedRequest(
-            Request(0, "transcribe", "whisper-commands"), "result", transcription(), 0.2, 0
+            Request(0, "transcribe", SpeechRequest("whisper-commands", "")),
+            "result",
+            transcription(),
+            0.2,
+            0,
         ),
     ):
         metrics.observe(each)

@@ -33,7 +33,7 @@ def test_a_linear_axis_begins_at_zero_and_reaches_the_highest(
 
 def test_a_dot_lies_where_its_value_is() -> None:
     series = [Dot(0.1, CacheOutcome.MISS, "a"), Dot(0.01, CacheOutcome.HIT, "<b>")]
-    chart = charts.dots(series, "Caption", "Summary", str, is_logarithmic=True)
+    chart = str(charts.dots(series, "Caption", "Summary", str, is_logarithmic=True))
     assert "left:25.00%;bottom:100.00%" in chart
     assert "left:75.00%;bottom:0.00%" in chart
     assert '<b>"' not in chart
@@ -49,10 +49,10 @@ def test_every_value_is_in_one_column() -> None:
 
 @pytest.mark.parametrize("values", [[0.05], [0.05] * 40])
 def test_equal_values_are_a_histogram_too(values: list[float]) -> None:
-    chart = charts.histogram(values, "Caption", str, [("p50", 0.05)])
+    chart = str(charts.histogram(values, "Caption", str, [("p50", 0.05)]))
     assert re.search(r'class="marked" style="left:50\.00%"', chart)
 
 
 def test_bars_share_one_scale() -> None:
     drawn = charts.bars([Bar("First", 2.0, "miss"), Bar("Later", 0.5, "hit")], 2.0, str)
-    assert re.findall(r"width:([\d.]+)%", drawn) == ["100.00", "25.00"]
+    assert re.findall(r"width:([\d.]+)%", str(drawn)) == ["100.00", "25.00"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gradio as gr
 import pytest
 
-from playground.generate.examples import EXAMPLES
+from playground.tabs.generate.examples import EXAMPLES
 from playground.ui.option_controls import (
     NAMES,
     OptionControls,

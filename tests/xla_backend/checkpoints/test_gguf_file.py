@@ -17,19 +17,11 @@ from tests.checkpoints import gpt2
 from xla_backend.checkpoints import gguf_model, gguf_tokenizer
 from xla_backend.checkpoints.gguf_file import GGUFFile
 from xla_backend.interface.errors import ModelUnavailable
-from xla_backend.products.grouped import Grouped
+from xla_backend.products.blocks import FORMATS, Blocks
 
 QUANTIZED = (Kind.F16, Kind.BF16, Kind.Q4_0, Kind.Q4_1, Kind.Q5_0, Kind.Q5_1, Kind.Q8_0)
-KEPT = {
-    Kind.F16: "float16",
-    Kind.BF16: "bfloat16",
-    Kind.Q4_0: "uint8 in groups",
-    Kind.Q4_1: "uint8 in groups",
-    Kind.Q5_0: "int8 in groups",
-    Kind.Q8_0: "int8 in groups",
-}
-"""What is read as it is stored; the rest becomes float32."""
-K_QUANTS = (Kind.Q2_K, Kind.Q3_K, Kind.Q4_K, Kind.Q5_K, Kind.Q6_K)
+READ_ONLY = (Kind.Q2_K, Kind.Q3_K, Kind.Q4_K, Kind.Q5_K, Kind.Q6_K, Kind.IQ4_NL, Kind.IQ4_XS)
+"""Formats that the package does not write."""
 
 
 @pytest.mark.parametrize("kind", QUANTIZED, ids=lambda kind: kind.name)
@@ -46,7 +38,7 @@ def test_quantized_matrices_are_near_to_what_they_were(kind: Kind, tmp_path: Pat
         np.testing.assert_allclose(tensor, exact, rtol=0, atol=tolerance, err_msg=name)
 
 
-@pytest.mark.parametrize("kind", [*QUANTIZED, *K_QUANTS], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [*QUANTIZED, *READ_ONLY], ids=lambda kind: kind.name)
 def test_quantization_is_undone_as_llama_cpps_package_does(kind: Kind, tmp_path: Path) -> None:
     """Also over the border of the parts in which it is done, each row as if it were alone."""
     path = tmp_path / "tensor.gguf"
@@ -64,10 +56,10 @@ def test_quantization_is_undone_as_llama_cpps_package_does(kind: Kind, tmp_path:
     np.testing.assert_array_equal(found, expected)
 
     kept = file.read_stored("a")
-    wide = kept.widened() if isinstance(kept, Grouped) else kept.astype(np.float32)
+    assert isinstance(kept, Blocks) == (kind.name in FORMATS)
+    wide = kept.dequantized() if isinstance(kept, Blocks) else kept.astype(np.float32)
+    assert isinstance(kept, Blocks) or kept.dtype.itemsize == 2
     np.testing.assert_array_equal(wide, expected)
-    reported = str(kept.dtype) if isinstance(kept, np.ndarray) else f"{kept.values.dtype} in groups"
-    assert reported == KEPT.get(kind, "float32")
 
 
 def test_reading_a_tensor_takes_little_more_than_the_tensor(tmp_path: Path) -> None:

@@ -122,16 +122,43 @@ def test_llama_3s_frequency_factors_become_its_parameters(tmp_path: Path) -> Non
             assert "rope_freqs.weight" not in dict(gguf_model.read_tensors(path))
 
 
+@pytest.mark.parametrize(
+    ("keys", "factor"),
+    [
+        ({"scale_linear": 8.0}, 8.0),
+        ({"scaling.factor": 4.0}, 4.0),
+        ({"scaling.factor": 4.0, "scale_linear": 8.0}, 4.0),
+        ({"scaling.type": "none", "scaling.factor": 4.0}, None),
+        ({"scaling.type": "linear"}, None),
+        ({"scaling.factor": 1.0}, None),
+    ],
+)
+def test_a_linear_factor_counts_under_its_old_name_and_without_a_type(
+    keys: dict[str, Any], factor: float | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.gguf"
+    writer = gguf_files.begin(path, "llama")
+    gguf_files.add_tensors(writer, "llama", gguf_files.weights("llama"))
+    for key, value in keys.items():
+        add = writer.add_string if isinstance(value, str) else writer.add_float32
+        add(f"llama.rope.{key}", value)
+    gguf_files.finish(writer)
+    assert read_config_values(path)["rope_parameters"].get("factor") == factor
+
+
 def test_a_text_ends_at_the_ends_that_the_file_names(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     writer = gguf_files.begin(path, "gemma2")
     gguf_files.add_tensors(writer, "gemma2", gguf_files.weights("gemma2"))
-    writer.add_eos_token_id(1)
+    writer.add_eos_token_id(0)
     writer.add_eot_token_id(107)
     writer.add_bos_token_id(2)
+    # What a template ends a turn with is an end even where no id says so; a word is none.
+    writer.add_token_list(["<eos>", "<end_of_turn>", "<bos>", "<|im_end|>"])
+    writer.add_token_types([3, 3, 3, 1])
     gguf_files.finish(writer)
     values = read_config_values(path)
-    assert (values["eos_token_id"], values["bos_token_id"]) == ([1, 107], 2)
+    assert (values["eos_token_id"], values["bos_token_id"]) == ([0, 107, 1], 2)
     assert values["pad_token_id"] is None
 
 
@@ -141,6 +168,8 @@ def test_a_text_ends_at_the_ends_that_the_file_names(tmp_path: Path) -> None:
         (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE), "longrope"),
         (lambda w: w.add_rope_dimension_count(HEAD_SIZE // 2), "rope.dimension_count"),
         (lambda w: w.add_uint16("split.count", 3), "gguf-split --merge"),
+        (lambda w: w.add_type("adapter"), "is a LoRA adapter"),
+        (lambda w: w.add_type("mmproj"), "no model: .* 'mmproj'"),
         (lambda w: w.add_tensor("blk.0.ffn_gate_inp.weight", np.ones(8, np.float32)), "experts"),
     ],
 )
@@ -243,7 +272,7 @@ def test_smollm2s_config(smollm2: Path) -> None:
         "attention_bias": False,
         "mlp_bias": False,
         "bos_token_id": 1,
-        "eos_token_id": 2,
+        "eos_token_id": [2, 0],
         "pad_token_id": 2,
     }
     assert values == expected
@@ -274,4 +303,4 @@ def test_the_model_in_the_box_is_listed_and_found(smollm2: Path) -> None:
     listed = {info.name: info for info in Registry().list()}
     assert listed[PACKAGED_MODEL].source == "bundled"
     files = Registry(hub_models=()).locate(PACKAGED_MODEL)
-    assert (files.folder, files.generation_config.eos_token_id) == (smollm2, 2)
+    assert (files.folder, files.generation_config.eos_token_id) == (smollm2, [2, 0])

@@ -255,6 +255,21 @@ def test_an_incomplete_folder_says_what_it_lacks(
     assert str(folder) in str(caught.value)
 
 
+@pytest.mark.parametrize("is_chat", [True, False])
+def test_a_text_ends_where_only_the_tokenizer_says_so(tmp_path: Path, is_chat: bool):
+    """And, in a chat, at control tokens that mean nothing else."""
+    folder = checkpoints.rotary(tmp_path / "m", "llama", special=["<|im_end|>", "<|turn|>"])
+    if is_chat:
+        (folder / "chat_template.jinja").write_text(checkpoints.CHAT_TEMPLATE)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"eos_token": "<|turn|>"}))
+    added = json.loads((folder / "tokenizer.json").read_text())["added_tokens"]
+    place = {token["content"]: token["id"] for token in added}
+    named = place["<|endoftext|>"]
+    ends = Registry().locate(str(folder)).generation_config.eos_token_id
+    assert ends == ([named, place["<|im_end|>"], place["<|turn|>"]] if is_chat else named)
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"max_length": "long"}', '{"num_beams": -3}'])
 def test_a_broken_generation_config_is_named(
     registry: Registry, made: Path, tmp_path: Path, content: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import random
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import tokenizers
 
 from tests import checkpoints
 from tests.oracle import OracleTokenizer, load_oracle_tokenizer
+from xla_backend import TokenIds, question
 from xla_backend.checkpoints.tokenization import IncrementalDecoder, Tokenizer
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
 
@@ -134,6 +136,34 @@ def test_whisper_timestamps_are_not_text(tmp_path: Path):
     assert Tokenizer.load(folder).decode(ids.ids) == " the fox"
 
 
+def test_a_special_token_is_text_only_where_it_is_asked_for(tokenizer: Tokenizer, family: str):
+    name = {"gpt2": "<|endoftext|>", "whisper": "<|endoftext|>"}.get(family, "</s>")
+    shown = tokenizer.special_ids([name, "the", "no token"])
+    ids = [*tokenizer.encode("the fox"), *shown, *tokenizer.encode("fox")]
+    assert len(shown) == 1
+    for size in (1, 3, len(ids)):
+        decoder = IncrementalDecoder(tokenizer, shown)
+        pieces = [decoder.push(ids[at : at + size]) for at in range(0, len(ids), size)]
+        assert "the fox" + name in "".join([*pieces, decoder.finish()]).replace(f" {name}", name)
+    assert name not in tokenizer.decode(ids)
+
+
+def test_a_token_without_a_row_is_refused(tmp_path: Path):
+    """Added to the tokenizer and not to the weights: it would be read as another one."""
+    from transformers import AutoTokenizer
+
+    checkpoints.instruct(tmp_path)
+    rows = json.loads((tmp_path / "config.json").read_text())["vocab_size"]
+    added = AutoTokenizer.from_pretrained(tmp_path)
+    added.add_tokens(["<kite>"])
+    added.save_pretrained(tmp_path)
+    tokenizer = Tokenizer.load(tmp_path, rows)
+    assert tokenizer.encode("a kite")
+    for prompt in ("a <kite>", TokenIds((rows,)), question("a <kite>")):
+        with pytest.raises(InvalidRequest, match="'<kite>', a token that was added"):
+            tokenizer.encode(prompt)
+
+
 def test_decoding_ignores_ids_beyond_the_vocabulary(tokenizer: Tokenizer):
     # T5's published vocabularies are larger than their tokenizers: a model can produce such ids.
     ids = [id for id in tokenizer.encode("the fox") if tokenizer.visible([id])]
@@ -245,10 +275,10 @@ def test_no_token_is_decoded_more_than_a_few_times(
     decoded = 0
 
     def counting(method: Callable) -> Callable:
-        def counted(given: int | list[int]) -> object:
+        def counted(given: int | list[int], *others: object) -> object:
             nonlocal decoded
             decoded += 1 if isinstance(given, int) else len(given)
-            return method(given)
+            return method(given, *others)
 
         return counted
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -116,6 +117,13 @@ def test_sharded_pytorch_format(folder: Path, tmp_path: Path):
     found = read_weights(tmp_path)
     assert list(found) == list(expected)
     for name, tensor in found.items():
+        np.testing.assert_array_equal(tensor, expected[name])
+
+    # What another version left in a file is not read: the index says where a tensor is.
+    stale = tmp_path / "model-00003-of-00003.safetensors"
+    first = min(whole)
+    save_file({**load_file(stale), first: whole[first] * 0}, stale, {"format": "pt"})
+    for name, tensor in read_weights(tmp_path).items():
         np.testing.assert_array_equal(tensor, expected[name])
 
     (tmp_path / "model-00002-of-00003.safetensors").unlink()
@@ -321,6 +329,24 @@ def test_weights_of_another_shape_or_kind_are_refused(gpt2: Path):
     tensors["ln_f.bias"] = np.zeros(47, np.float32)
     _save_any(tensors, gpt2 / "model.safetensors")
     with pytest.raises(ModelUnavailable, match=r"ln_f\.bias .* shape \(47,\), .* asks for \(48,\)"):
+        read_weights(gpt2)
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_values_that_are_no_numbers_are_refused(gpt2: Path, dtype: str, value: float):
+    tensors = load_file(gpt2 / "model.safetensors")
+    broken = tensors["ln_f.bias"].astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    broken[-1] = value
+    _save_any({**tensors, "ln_f.bias": broken}, gpt2 / "model.safetensors")
+    for read in (read_weights, read_stored):
+        with pytest.raises(ModelUnavailable, match=r"ln_f\.bias .* no finite numbers"):
+            read(gpt2)
+
+
+def test_an_adapter_is_told_as_what_it_is(gpt2: Path):
+    (gpt2 / "config.json").rename(gpt2 / "adapter_config.json")
+    with pytest.raises(ModelUnavailable, match="holds a LoRA adapter"):
         read_weights(gpt2)
 
 

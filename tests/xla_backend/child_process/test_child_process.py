@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,6 +32,7 @@ def has_ended(pid: int) -> bool:
 def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChildProcess]:
     compiled_code = "--tf_xla_persistent_cache_directory=/tmp/of-this-process"
     monkeypatch.setenv("TF_XLA_FLAGS", f"--tf_xla_auto_jit=0 {compiled_code}")
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
     child = ChildProcess(WORKER, {"job": 1}, {"OF_ITS_OWN": "yes"})
     yield child
     child.end()
@@ -51,11 +53,13 @@ def test_an_error_arrives_as_what_it_was(process: ChildProcess) -> None:
 
 
 def test_its_environment_is_this_one_s_and_its_own(process: ChildProcess) -> None:
-    """Without the folder of compiled code: there it would find what it is to compile itself."""
+    """Without the folder of compiled code: there it would find what it is to compile itself; and
+    with TensorFlow's Keras."""
     for name, value in (
         ("OF_ITS_OWN", "yes"),
         ("PATH", os.environ["PATH"]),
         ("TF_XLA_FLAGS", "--tf_xla_auto_jit=0"),
+        ("KERAS_BACKEND", "tensorflow"),
     ):
         process.send("variable", name)
         assert process.receive() == ("result", None, value)
@@ -102,6 +106,29 @@ def test_the_last_of_what_it_printed_is_kept(process: ChildProcess) -> None:
     assert len(process.last_lines) == LAST_LINES
     last = LAST_LINES - 1
     assert list(process.last_lines)[-2:] == [f"{last} to stdout", f"{last} to stderr"]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("234] Unknown flag in XLA_FLAGS: --xla_no", "XLA_FLAGS .* --xla_no: remove it"),
+        ("234] Unknown flags in TF_XLA_FLAGS: --a --b", "TF_XLA_FLAGS .* --a --b: remove"),
+        (
+            '171] Could not open file "xla_a=1" to read flags for environment variable "XLA_FLAGS"',
+            "XLA_FLAGS names no flag .*: xla_a=1",
+        ),
+        (
+            "220] Check failed: tsl::Flags::Parse() Flag parsing failed.",
+            "TF_XLA_FLAGS=--tf_xla_aut",
+        ),
+    ],
+)
+def test_wrong_flags_are_told_by_name(process: ChildProcess, line: str, says: str) -> None:
+    process.send("print", f"F0000 parse_flags_from_env.cc:{line}\nusage:")
+    process.send("end", 1)
+    process.receive()
+    process.end(within_s=300)
+    assert re.search(says, process.flag_error)
 
 
 def test_words_of_the_system_about_memory_are_understood(process: ChildProcess) -> None:

@@ -39,7 +39,7 @@ from xla_backend.interface.results import ModelInfo
 from xla_backend.model.engine import Engine
 from xla_backend.model.functions import PaddedFunctions
 from xla_backend.model.output import Output
-from xla_backend.products.attention import BLOCK
+from xla_backend.products.tiles import BLOCK
 
 BLOCKS_OF_ROW = 32
 CONTEXT = BLOCKS_OF_ROW * BLOCK
@@ -128,8 +128,11 @@ class FakeTokenizer:
             return list(prompt.ids)
         return encode(prompt if isinstance(prompt, str) else prompt[-1].content)
 
-    def visible(self, ids: Iterable[int]) -> list[int]:
-        return [id for id in ids if id != END]
+    def visible(self, ids: Iterable[int], shown: Iterable[int] = ()) -> list[int]:
+        return [id for id in ids if id != END or END in shown]
+
+    def special_ids(self, texts: Iterable[str]) -> frozenset[int]:
+        return frozenset([END] if "<end>" in texts else [])
 
     def piece_bytes(self, id: int) -> bytes:
         return chr(FIRST + id).encode()

@@ -169,7 +169,7 @@ def test_a_stop_waits_neither_for_a_model_nor_for_functions(
     stream = engine.submit(asks(salt=salt))
     gate.wait()
     stream.stop()
-    assert stream.read_all() is None
+    assert (list(stream), stream.result) == ([], None)
     gate.open()
     result = answer(engine, salt=salt)
     assert (result.text, result.load_s) == (
@@ -191,7 +191,8 @@ def test_a_stop_keeps_what_was_written(
     gate.wait()
     stream.stop()
     gate.open()
-    result = stream.read_all()
+    list(stream)
+    result = stream.result
     if written:
         assert result is not None
         assert (result.text, result.finish) == (said(PROMPT, written), "stopped")
@@ -212,7 +213,7 @@ def test_a_stop_before_its_turn_and_after_the_end(engine: Backend, steps: Steps,
     gate.wait()
     second.stop()
     gate.open()
-    assert second.read_all() is None
+    assert (list(second), second.result) == ([], None)
     assert second.has_started
     result = first.read_all()
     first.stop()
@@ -264,7 +265,8 @@ def test_what_may_not_begin_is_not_run(
     if is_made:
         answer(engine, salt=salt)
     before = list(steps.done)
-    assert engine.submit(asks(salt=salt), may_begin=lambda: False).read_all() is None
+    stream = engine.submit(asks(salt=salt), may_begin=lambda: False)
+    assert (list(stream), stream.result) == ([], None)
     assert steps.done == before
 
 

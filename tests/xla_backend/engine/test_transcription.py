@@ -137,7 +137,7 @@ def test_a_stop_ends_it_after_the_window_under_way(
     refused = engine.submit_speech(
         SpeechRequest(folder, (RATE, tone(1.0)), SHORT), may_begin=lambda: False
     )
-    assert refused.read_all() is None
+    assert (list(refused), refused.result) == ([], None)
 
 
 def test_a_row_joins_beside_a_recording(

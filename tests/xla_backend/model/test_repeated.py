@@ -15,8 +15,9 @@ WIDTH = 6
 
 def linear(seed: int, has_bias: bool = True) -> Linear:
     draw = np.random.default_rng(seed).standard_normal
+    weights = tf.Variable(draw((WIDTH, WIDTH)).astype(np.float32))
     return Linear(
-        Matrix.of(draw((WIDTH, WIDTH)).astype(np.float32), lambda _, array: tf.Variable(array)),
+        Matrix(weights, None, WIDTH, WIDTH),
         tf.Variable(draw(WIDTH).astype(np.float32)) if has_bias else None,
     )
 

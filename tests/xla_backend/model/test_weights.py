@@ -16,7 +16,7 @@ from xla_backend import Backend, GenerationOptions, GenerationResult
 from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry
 from xla_backend.interface.results import CacheOutcome
 from xla_backend.products import matrix
-from xla_backend.products.grouped import GROUP, rounded
+from xla_backend.products.blocks import GROUP, rounded
 
 MODELS: dict[str, Callable[[Path], Path]] = {
     "gpt2": lambda folder: checkpoints.gpt2(folder, n_embd=64),
@@ -95,7 +95,7 @@ def in_eight_bits(name: str, tensor: np.ndarray) -> np.ndarray:
     # GPT-2 has its projections the other way round.
     turned = any(part in name for part in ("c_attn", "c_proj", "c_fc"))
     there = tensor.T if turned else tensor
-    here = there if there.shape[1] % GROUP else rounded(there).widened()
+    here = there if there.shape[1] % GROUP else rounded(there).dequantized()
     return here.T if turned else here
 
 

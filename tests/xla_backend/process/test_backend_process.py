@@ -41,6 +41,7 @@ from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.child_process.channel import Channel
 from xla_backend.child_process.parent_side import ChildProcess
+from xla_backend.interface.requests import TextRequest
 from xla_backend.process import supervisor
 from xla_backend.process.engine_process import EngineProcess
 from xla_backend.process.messages import Request, Settings
@@ -78,8 +79,11 @@ class ParentSide:
         for thread in self.threads:
             thread.start()
 
-    def ask(self, number: int, kind: Any = "generate", prompt: str = "fox", salt: str = "") -> None:
-        self.channel.send(("request", Request(number, kind, "m", prompt, SHORT, cache_salt=salt)))
+    def ask(
+        self, number: int, *, in_chunks: bool = False, prompt: str = "fox", salt: str = ""
+    ) -> None:
+        asked = TextRequest("m", prompt, SHORT, cache_salt=salt, in_chunks=in_chunks)
+        self.channel.send(("request", Request(number, "generate", asked)))
 
     def told(self, *kinds: str) -> tuple[str, int | None, Any]:
         """The next message that is of one of these kinds, or any reply to a request."""
@@ -167,7 +171,7 @@ def test_errors_are_told_and_the_engine_goes_on(
 
 def test_a_stop_reaches_a_stream_and_what_waits_and_nothing_else(parent: ParentSide) -> None:
     gate = parent.steps.hold("advance")
-    parent.ask(1, "stream")
+    parent.ask(1, in_chunks=True)
     gate.wait()
     parent.ask(2)
     wait_until(lambda: len(parent.engine._active) == 2)
@@ -213,7 +217,7 @@ def test_memory_that_runs_out_is_told_and_no_other_request_is_taken_up(parent: P
 
 def test_end_of_the_parent_ends_a_running_stream(parent: ParentSide) -> None:
     gate = parent.steps.hold("advance")
-    parent.ask(1, "stream")
+    parent.ask(1, in_chunks=True)
     gate.wait()
     [running] = parent.engine._active
     parent.channel.close()
@@ -395,6 +399,16 @@ def test_errors_keep_their_class_and_sentence(watched: Watched) -> None:
             watched.process.predict(watched.model, prompt, SHORT)
         assert str(from_engine.value) == str(from_parent.value)
     assert watched.generate().cache is CacheOutcome.HIT
+
+
+def test_wrong_flags_for_xla_are_told_instead_of_a_new_engine(
+    small_gpt2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_no_such_flag=true")
+    process = BackendProcess(default_model=str(small_gpt2), store="off")
+    with pytest.raises(EngineStopped, match=r"cannot start: .*XLA_FLAGS.* --xla_no"):
+        process.wait_ready(240)
+    process.close()
 
 
 def test_prediction_is_what_happens(watched: Watched) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import threading
-from dataclasses import replace
 
 import pytest
 
@@ -19,11 +18,12 @@ from xla_backend import (
     Timing,
     Token,
 )
+from xla_backend.interface.requests import TextRequest
 from xla_backend.process.messages import Request
 from xla_backend.process.request_log import FinishedRequest, RequestLog
 
 SECRET = "pear-4711"
-REQUEST = Request(3, "generate", "gpt2-stories", prompt=f"my word is {SECRET}")
+REQUEST = Request(3, "generate", TextRequest("gpt2-stories", f"my word is {SECRET}"))
 RESULT = GenerationResult(
     model="gpt2-stories",
     text=f"so it is {SECRET}",
@@ -66,8 +66,8 @@ def test_an_error_tells_its_kind_but_not_its_words() -> None:
 
 @pytest.mark.parametrize("kind", ["dropped", "abandoned"])
 def test_what_nobody_waited_for_is_told(kind: str) -> None:
-    (line,) = written(FinishedRequest(replace(REQUEST, kind="stream"), kind, None, 0.2, 1))
-    assert (line["end"], line["request"]) == (kind, "stream")
+    (line,) = written(FinishedRequest(REQUEST, kind, None, 0.2, 1))
+    assert (line["end"], line["request"]) == (kind, "generate")
 
 
 def test_lines_of_many_threads_stay_whole() -> None:

@@ -27,6 +27,7 @@ def older_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: older)
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_name", lambda: "haswell")
     monkeypatch.setattr(product, "PRODUCT", "product_of_haswell_")
+    monkeypatch.setattr(product, "READING", "columns_of_haswell_")
     monkeypatch.setattr(attention, "NAME", "attention_of_haswell")
     monkeypatch.setattr(handler, "_begun", {})
     for name in ("vector_registers", "_engine"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
@@ -10,57 +11,70 @@ import pytest
 import tensorflow as tf
 
 from xla_backend.products import foreign_calls, handler, machine_code, product
-from xla_backend.products.grouped import Grouped, Weights, rounded, stacked
+from xla_backend.products.blocks import FORMATS as BLOCKS
+from xla_backend.products.blocks import Blocks, Weights, rounded, stacked
 from xla_backend.products.matrix import Matrix
+from xla_backend.products.tiles import FLOATS
 
 GENERATOR = np.random.default_rng(5)
 
 
-def four_bits(outputs: int, inputs: int) -> Grouped:
-    groups = (outputs, inputs // 32)
-    return Grouped(
-        GENERATOR.integers(0, 16, (outputs, inputs), np.uint8),
-        GENERATOR.uniform(0.001, 0.01, groups).astype(np.float16),
-        GENERATOR.uniform(-0.1, 0.0, groups).astype(np.float16),
-    )
+def in_blocks(name: str, outputs: int, inputs: int) -> Blocks:
+    """Random values, with scales that make numbers of the size of weights."""
+    form = BLOCKS[name]
+    raw = GENERATOR.integers(0, 256, (outputs, inputs // form.block, form.size), np.uint8)
+    largest = 0.2 / 2 ** (8 if form.table else form.bits) / (1 if form.factors is None else 32)
+    for place in form.halves:
+        scales = GENERATOR.uniform(largest / 2, largest, raw.shape[:2]).astype(np.float16)
+        raw[:, :, place : place + 2] = scales[:, :, None].view(np.uint8)
+    return Blocks(name, raw.reshape(outputs, -1))
 
 
 def weights(number_format: str, outputs: int, inputs: int) -> tuple[Weights, np.ndarray]:
     """Weights `[out, in]`, and their numbers in float32."""
-    if number_format == "int4":
-        grouped = four_bits(outputs, inputs)
-        return grouped, grouped.widened()
+    if number_format in BLOCKS:
+        blocks = in_blocks(number_format, outputs, inputs)
+        return blocks, blocks.dequantized()
     numbers = 0.1 * GENERATOR.standard_normal((outputs, inputs), np.float32)
-    if number_format == "int8":
-        grouped = rounded(numbers)
-        return grouped, grouped.widened()
     narrow = numbers.astype(getattr(ml_dtypes, number_format, number_format))
     return narrow, narrow.astype(np.float32)
 
 
 def matrix(own: Weights) -> Matrix:
-    return Matrix.of(own, lambda _, array: tf.Variable(array, trainable=False))
+    def keep(
+        shape: tuple[int, ...], dtype: np.dtype, write: Callable[[np.ndarray], None]
+    ) -> tf.Variable:
+        array = np.empty(shape, dtype)
+        write(array)
+        return tf.Variable(array, trainable=False)
+
+    return Matrix.of(own, keep)
 
 
-FORMATS = ("float32", "bfloat16", "float16", "int8", "int4")
+FORMATS = (*FLOATS, *BLOCKS)
+
+
+def lines_for(number_format: str) -> int:
+    """As many as end within a part of the cache where a format's blocks allow it."""
+    return 768 if number_format in BLOCKS and BLOCKS[number_format].block == 256 else 544
 
 
 @pytest.mark.parametrize("number_format", FORMATS)
 def test_products_are_those_of_the_numbers(number_format: str) -> None:
-    # 1,100 columns end within a tile, 544 lines within a part of the cache.
-    own, numbers = weights(number_format, 1100, 544)
+    inputs = lines_for(number_format)
+    own, numbers = weights(number_format, 1100, inputs)  # which end within a tile
     made = matrix(own)
-    assert made.shape == (544, 1100)
+    assert made.shape == (inputs, 1100)
     assert made.numbers.dtype != tf.float32 or number_format == "float32"
     # The number of rows is not known to the graph, as in a prefill's.
     multiply = tf.function(
         made.multiply,
-        input_signature=[tf.TensorSpec([None, 544], tf.float32)],
+        input_signature=[tf.TensorSpec([None, inputs], tf.float32)],
         jit_compile=True,
         autograph=False,
     )
     for rows in (1, 2, 3, 4, 5, 6, 7, 8, 13, 96, 97, 250):
-        x = GENERATOR.standard_normal((rows, 544), np.float32)
+        x = GENERATOR.standard_normal((rows, inputs), np.float32)
         expected = x.astype(np.float64) @ numbers.T.astype(np.float64)
         np.testing.assert_allclose(
             multiply(x).numpy(), expected, rtol=0, atol=3e-5, err_msg=f"{rows}"
@@ -70,20 +84,21 @@ def test_products_are_those_of_the_numbers(number_format: str) -> None:
 @pytest.mark.parametrize("number_format", FORMATS)
 @pytest.mark.usefixtures("older_processor")
 def test_a_processor_with_fewer_and_smaller_registers(number_format: str) -> None:
-    own, numbers = weights(number_format, 600, 544)
+    inputs = lines_for(number_format)
+    own, numbers = weights(number_format, 600, inputs)
     multiply = tf.function(matrix(own).multiply, jit_compile=True, autograph=False)
     for rows in (1, 3, 4, 6, 8, 13):
-        x = GENERATOR.standard_normal((rows, 544), np.float32)
+        x = GENERATOR.standard_normal((rows, inputs), np.float32)
         expected = x.astype(np.float64) @ numbers.T.astype(np.float64)
         np.testing.assert_allclose(multiply(x).numpy(), expected, rtol=0, atol=3e-5)
 
 
 @pytest.mark.parametrize("number_format", FORMATS)
 def test_columns_are_the_numbers(number_format: str) -> None:
-    own, numbers = weights(number_format, 1100, 544)
+    own, numbers = weights(number_format, 1100, lines_for(number_format))
     columns = tf.function(matrix(own).columns, jit_compile=True, autograph=False)
     places = [0, 1099, 63, 64, 500, 63]
-    np.testing.assert_allclose(columns(tf.constant(places)).numpy(), numbers[places], rtol=1e-6)
+    np.testing.assert_array_equal(columns(tf.constant(places)).numpy(), numbers[places])
 
 
 @pytest.mark.parametrize("leading", [(), (1,), (4,), (2, 2), (7, 1)])
@@ -100,7 +115,7 @@ def test_the_last_axis_is_multiplied(leading: tuple[int, ...], shape: tuple[int,
 @pytest.mark.parametrize("rows", [4, 9])
 def test_a_row_without_end_is_no_other_row_s_concern(rows: int) -> None:
     """Rows may be texts of several visitors."""
-    own, _ = weights("int8", 768, 512)
+    own, _ = weights("Q8_0", 768, 512)
     multiply = tf.function(matrix(own).multiply, jit_compile=True, autograph=False)
     x = GENERATOR.standard_normal((rows, 512), np.float32)
     sound = multiply(tf.constant(x)).numpy()
@@ -127,34 +142,36 @@ def test_rounding_to_eight_bits_errs_by_half_a_step() -> None:
     numbers[3, 32:64] = 0.0
     found = rounded(numbers)
     assert found.shape == (64, 96)
-    steps = np.repeat(found.scales.astype(np.float32), 32, axis=1)
-    assert (abs(found.widened() - numbers) <= 0.51 * steps + 1e-9).all()
-    assert (found.widened()[3, 32:64] == 0).all()
+    steps = np.repeat(found.parts().halves[:, :, 0].astype(np.float32), 32, axis=1)
+    assert (abs(found.dequantized() - numbers) <= 0.51 * steps + 1e-9).all()
+    assert (found.dequantized()[3, 32:64] == 0).all()
 
 
-def test_matrices_of_one_input_are_stacked_as_they_are() -> None:
-    first, second = four_bits(8, 64), four_bits(24, 64)
-    both = stacked([first, second])
-    assert isinstance(both, Grouped)
+def test_neighbours_in_one_format_are_stacked_as_they_are() -> None:
+    first, second = in_blocks("Q4_1", 8, 64), in_blocks("Q4_1", 24, 64)
+    other, wide = in_blocks("Q8_0", 8, 64), GENERATOR.standard_normal((4, 64), np.float32)
+    both, third, floats = stacked([first, second, other, wide, wide.astype(np.float16)])
+    assert isinstance(both, Blocks)
     np.testing.assert_array_equal(
-        both.widened(), np.concatenate([first.widened(), second.widened()])
+        both.dequantized(), np.concatenate([first.dequantized(), second.dequantized()])
     )
-    wide = GENERATOR.standard_normal((4, 64), np.float32)
-    mixed = stacked([first, wide])
-    assert isinstance(mixed, np.ndarray)
-    np.testing.assert_array_equal(mixed, np.concatenate([first.widened(), wide]))
+    assert third is other
+    assert isinstance(floats, np.ndarray)
+    np.testing.assert_array_equal(floats, np.concatenate([wide, wide.astype(np.float16)]))
 
 
 def test_a_product_that_xla_refused_is_tried_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handler, "_begun", {})
     monkeypatch.setattr(product, "PRODUCT", "product_of_another_")
-    taken = "product_of_another_int8"
-    module = product._module("int8", taken)  # noqa: SLF001 (XLA takes a name once)
+    monkeypatch.setattr(product, "READING", "columns_of_another_")
+    taken = "product_of_another_Q8_0"
+    module = product._module("Q8_0", taken)  # noqa: SLF001 (XLA takes a name once)
     foreign_calls.register("product_of_another_float32", machine_code.address(module, taken))
     own, numbers = weights("float32", 600, 544)
     with pytest.raises(RuntimeError, match="XLA refuses product_of_another_float32"):
         matrix(own).multiply(tf.zeros([1, 544]))
     monkeypatch.setattr(product, "PRODUCT", "product_tried_anew_")
+    monkeypatch.setattr(product, "READING", "columns_tried_anew_")
     made = matrix(own)
     multiply = tf.function(made.multiply, jit_compile=True, autograph=False)
     x = GENERATOR.standard_normal((1, 544), np.float32)

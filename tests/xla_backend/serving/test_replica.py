@@ -12,6 +12,7 @@ import pytest
 
 from tests.playground.samples import result
 from xla_backend import EngineStatus, EngineStopped, GenerationOptions, InvalidRequest
+from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.serving import replica as replicas
 from xla_backend.serving.replica import Replica
 
@@ -50,7 +51,7 @@ class Process:
         self.status = EngineStatus("ready")
         self.error: Exception | None = None
         self.is_endless = False
-        self.asked: list[tuple[Any, ...]] = []
+        self.asked: list[Any] = []
         self.heard = b""
         self.streams: list[Stream] = []
 
@@ -62,14 +63,14 @@ class Process:
 
     def close(self) -> None: ...
 
-    def stream(self, *arguments: Any, **named: Any) -> Stream:
-        self.asked.append((*arguments, named))
+    def submit(self, request: Any) -> Stream:
+        self.asked.append(request)
         self.streams.append(Stream([" there", " was"], self.error, self.is_endless))
         return self.streams[-1]
 
-    def transcribe_windows(self, model: str, recording: str, *more: Any) -> Stream:
-        self.heard = Path(recording).read_bytes()
-        return self.stream(model, recording, *more)
+    def submit_speech(self, request: SpeechRequest) -> Stream:
+        self.heard = Path(str(request.recording)).read_bytes()
+        return self.submit(request)
 
 
 class PlainReplica(Replica):
@@ -109,15 +110,16 @@ def test_the_first_model_is_loaded_at_the_start(replica: PlainReplica, process: 
 
 
 def test_a_request_is_taken_then_answered(replica: PlainReplica, process: Process) -> None:
-    run = replica.run("stream", "t5-stories", "Once", OPTIONS, cache_salt="a")
+    asked = TextRequest("t5-stories", "Once", cache_salt="a")
+    run = replica.run(asked)
     assert asyncio.run(all_of(run)) == [None, " there", " was", result()]
-    assert process.asked == [("t5-stories", "Once", OPTIONS, {"cache_salt": "a"})]
+    assert process.asked == [asked]
     assert replica.registered == ["t5-stories"]
 
 
 def test_an_error_is_a_reply(replica: PlainReplica, process: Process) -> None:
     process.error = error = InvalidRequest("Too long.")
-    replies = asyncio.run(all_of(replica.run("stream", "t5-stories", "Once", OPTIONS)))
+    replies = asyncio.run(all_of(replica.run(TextRequest("t5-stories", "Once"))))
     assert replies == [None, " there", " was", error]
 
 
@@ -128,7 +130,7 @@ def test_a_client_who_leaves_stops_the_engine(replica: PlainReplica, process: Pr
         words: asyncio.Queue[object] = asyncio.Queue()
 
         async def read() -> None:
-            async for reply in replica.run("stream", "gpt2-stories", "Once", OPTIONS):
+            async for reply in replica.run(TextRequest("gpt2-stories", "Once")):
                 words.put_nowait(reply)
 
         reading = asyncio.create_task(read())
@@ -144,10 +146,10 @@ def test_a_client_who_leaves_stops_the_engine(replica: PlainReplica, process: Pr
 def test_a_recording_is_a_file_until_the_request_is_over(
     replica: PlainReplica, process: Process
 ) -> None:
-    run = replica.run("transcribe_windows", "whisper-commands", b"sound", OPTIONS)
-    asyncio.run(all_of(run))
+    request = SpeechRequest("whisper-commands", "/of/the/ingress")
+    asyncio.run(all_of(replica.run(request, b"sound")))
     assert process.heard == b"sound"
-    assert not Path(process.asked[0][1]).exists()
+    assert not Path(process.asked[0].recording).exists()
 
 
 def test_an_engine_that_does_not_start_again_is_unhealthy(

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xla_backend.inspection.hlo import protos
-from xla_backend.products.tiles import PRODUCT
+from xla_backend.products.tiles import COLUMNS, PRODUCT, READING
 
 _BYTES = {"PRED": 1, "TOKEN": 0, "OPAQUE_TYPE": 0, "TUPLE": 0, "BF16": 2, "C64": 8, "C128": 16}
 _FREE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"})
@@ -161,6 +161,9 @@ def traffic(module: Module, instruction: Any) -> tuple[dict[int, int], int]:
     written = size(instruction.shape)
     if instruction.opcode in _PARTS_READ:
         read[0] = written
+    elif instruction.custom_call_target.startswith(READING):
+        places, tiles = (operand.shape.dimensions[0] for operand in operands)
+        read[1] = read[1] * places // (COLUMNS * tiles)
     elif instruction.opcode == "dynamic-update-slice":
         read[0], written = 0, read[1]
     elif instruction.opcode == "scatter":

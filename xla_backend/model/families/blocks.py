@@ -19,6 +19,7 @@ and to attention a further text is only H further heads.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
@@ -31,8 +32,8 @@ from transformers import PretrainedConfig
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.model.large_pages import LargePages
 from xla_backend.products import kinds
-from xla_backend.products.grouped import Grouped, Weights, rounded, stacked
-from xla_backend.products.matrix import Matrix, has_product
+from xla_backend.products.blocks import Blocks, Weights, rounded, stacked
+from xla_backend.products.matrix import Matrix, Stacked, has_product
 
 MASKED = -1e9
 """The bias of a masked position: finite, so that softmax over masked positions alone is not NaN."""
@@ -48,7 +49,7 @@ PIECE = 256
 class Linear(NamedTuple):
     """A projection."""
 
-    matrix: Matrix
+    matrix: Matrix | Stacked
     bias: tf.Variable | None
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
@@ -462,7 +463,9 @@ class WeightReader:
         """The array in float32, once."""
         found = self._take(name)
         return (
-            found.widened() if isinstance(found, Grouped) else found.astype(np.float32, copy=False)
+            found.dequantized()
+            if isinstance(found, Blocks)
+            else found.astype(np.float32, copy=False)
         )
 
     def variable(self, name: str, offset: float = 0.0) -> tf.Variable:
@@ -485,7 +488,11 @@ class WeightReader:
         parts = [self._take(f"{name}.weight") for name in names]
         sizes = [len(part) for part in parts]
         label = names[0] if len(names) == 1 else "+".join(names)
-        matrix = self._matrix(f"{label}.weight", stacked(parts))
+        matrices = [
+            self._matrix(f"{label}.weight.{place}" if place else f"{label}.weight", part)
+            for place, part in enumerate(stacked(parts))
+        ]
+        matrix = matrices[0] if len(matrices) == 1 else Stacked(tuple(matrices))
         if not any(f"{name}.bias" in self for name in names):
             return Linear(matrix, None)
         biases = [
@@ -525,16 +532,25 @@ class WeightReader:
 
     def _matrix(self, name: str, weights: Weights) -> Matrix:
         # Rounding what stays float32 anyway would lose and gain nothing.
-        if isinstance(weights, np.ndarray) and has_product(weights.shape):
+        if isinstance(weights, np.ndarray) and has_product(weights):
             if self._kind == kinds.BFLOAT16 and weights.dtype.itemsize > 2:
                 weights, self.rounded_bits = weights.astype(ml_dtypes.bfloat16), 16
             if self._kind == kinds.INT8:
                 weights, self.rounded_bits = rounded(weights), 8
-        return Matrix.of(weights, lambda more, array: self._keep(name + more, array))
+        return Matrix.of(weights, functools.partial(self._written, name))
 
     def _keep(self, name: str, array: np.ndarray) -> tf.Variable:
-        kept = self._memory.empty(array.shape, array.dtype)
-        np.copyto(kept, array)
+        return self._written(name, array.shape, array.dtype, lambda to: np.copyto(to, array))
+
+    def _written(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype,
+        write: Callable[[np.ndarray], None],
+    ) -> tf.Variable:
+        kept = self._memory.empty(shape, dtype)
+        write(kept)
         self.bytes += kept.nbytes
         # Through DLPack, so that TensorFlow uses this memory instead of copying it into its own.
         tensor = tf.experimental.dlpack.from_dlpack(kept.__dlpack__())

@@ -1,0 +1,251 @@
+"""This visitor's runs as HTML: the timeline, the table and two runs beside each other.
+
+Knows how a record reads. Must not know where records are kept, components or events.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+
+import htpy as h
+
+from playground.history import records
+from playground.history.records import Record
+from playground.ui import charts, quantities
+from playground.ui.charts import Dot
+from playground.ui.families import model_name
+from playground.ui.markup import nothing, rendered, with_note
+from playground.ui.outcomes import badge
+from playground.ui.report_parts import PHASE_NAMES, faster, figures
+from playground.ui.tables import sheet, sizes
+from xla_backend import CacheKey, CacheOutcome
+from xla_backend.interface.options import GenerationOptions
+from xla_backend.interface.timing import PHASES, RESTORING
+
+_MAX_CHARACTERS = 300
+_MAX_BEFORE_ANSWER = 60
+"""Characters of an input whose answer comes after it, in two lines together."""
+_HEADINGS = ("Run", "Outcome", "Text", "Shape", "End to end", "TTFT", "Tokens/s", "")
+_FINISHES = {
+    "eos": "the model ended it",
+    "stop": "a stop string",
+    "length": "limit of new tokens",
+    "stopped": "stopped",
+}
+
+# A button's `data-act` is the name of the event that it is.
+SCRIPT = """
+element.addEventListener("click", (event) => {
+  const button = event.target.closest?.("button[data-act]");
+  if (button) trigger(button.dataset.act, {run: Number(button.dataset.run)});
+});
+"""
+
+
+@rendered
+def history_table(runs: Sequence[Record]) -> h.Node:
+    """The runs as a table, or what will appear there."""
+    if not runs:
+        return nothing(
+            "Your runs appear here. They are kept in this browser, not on the server, and are "
+            "still here after a reload."
+        )
+    return h.div(".runs-box", tabindex="0", role="region", aria_label="Your runs")[
+        sheet(_HEADINGS, map(_row, runs), "sheet runs")
+    ]
+
+
+@rendered
+def timeline(runs: Sequence[Record]) -> h.Node:
+    """How long each run took, in their order; nothing before there are two."""
+    if len(runs) < 2:
+        return None
+    ordered = sorted(runs, key=lambda run: run["run"])
+    series = [
+        Dot(
+            max(run["timing"]["total_s"], 1e-6),
+            CacheOutcome(run["cache"]),
+            f"Run {run['run']}: {run['cache'].upper()}, "
+            f"{quantities.seconds(run['timing']['total_s'])}, {_shape(run)}",
+        )
+        for run in ordered
+    ]
+    return charts.dots(
+        series,
+        "Time of each run, first to last",
+        f"{len(series)} runs, from {quantities.seconds(min(dot.value for dot in series))} to "
+        f"{quantities.seconds(max(dot.value for dot in series))}; the table below has all values",
+        _axis_seconds,
+        is_logarithmic=True,
+    )
+
+
+@rendered
+def side_by_side(runs: Sequence[Record]) -> h.Node:
+    """The pinned runs, every metric beside the other's; nothing while none is pinned."""
+    chosen = records.pinned(runs)
+    if not chosen:
+        return None
+    heads = [
+        h.th(scope="col")[
+            f"Run {run['run']} ", badge(CacheOutcome(run["cache"])), _action("select", "Unpin", run)
+        ]
+        for run in chosen
+    ]
+    head = h.thead[h.tr[h.td, heads]]
+    if len(chosen) < 2:
+        more = h.p(".caption")["Pin another run to compare the two."]
+        body: h.Node = h.table[head], more
+    else:
+        body = _verdict(chosen), _comparison(head, chosen)
+    return h.section(".pinned-runs", aria_label="Pinned runs")[h.h3["Pinned"], body]
+
+
+def _comparison(head: h.Element, chosen: Sequence[Record]) -> h.Node:
+    """What differs, the texts, and what does not differ behind a click."""
+    rows = {name: [reads(run) for run in chosen] for name, reads in _METRICS.items()}
+    texts = [h.div(".pinned-text", dir="auto")[_story(run)] for run in chosen]
+    different = {name: values for name, values in rows.items() if len(set(values)) > 1}
+    alike = {name: values[:1] for name, values in rows.items() if name not in different}
+    return h.table[head, h.tbody[_rows({**different, "Text": texts})]], h.details[
+        h.summary[f"Alike in {quantities.count(len(alike), 'value')}"],
+        h.table[h.tbody[_rows(alike)]],
+    ]
+
+
+def _rows(named: Mapping[str, Sequence[h.Node]]) -> h.Node:
+    return [
+        h.tr[h.th(scope="row")[name], [h.td[value] for value in values]]
+        for name, values in named.items()
+    ]
+
+
+def _verdict(chosen: Sequence[Record]) -> h.Node:
+    """How the two compare in the time that a visitor waits, in one sentence."""
+    fast, slow = sorted(chosen, key=lambda run: run["timing"]["total_s"])
+    if fast["timing"]["total_s"] <= 0:
+        return None
+    ratio = slow["timing"]["total_s"] / fast["timing"]["total_s"]
+    if ratio < 1.05:
+        return h.p(".faster")[h.strong["Equally fast"], ", within 5%."]
+    than = f"than run {slow['run']}, in total."
+    return faster(f"Run {fast['run']} was {quantities.times(ratio)} faster", than)
+
+
+def _row(run: Record) -> tuple[h.Node, ...]:
+    timing = run["timing"]
+    number = h.span(".number")
+    return (
+        str(run["run"]),
+        badge(CacheOutcome(run["cache"])),
+        (h.div(".run-text", dir="auto")[_short_story(run)], _details(run)),
+        (number[sizes(CacheKey(**run["key"]))], with_note("", model_name(run["model"]))),
+        number[quantities.seconds(timing["total_s"])],
+        number[quantities.seconds_or_dash(run["ttft_s"])],
+        quantities.rate(run["tokens_per_second"]),
+        h.span(".row-actions")[
+            _action("retry", "Rerun", run),
+            _action("select", "Unpin" if run["pinned"] else "Pin", run),
+            _action("delete", "Delete", run),
+        ],
+    )
+
+
+def _action(act: str, name: str, run: Record) -> h.Element:
+    label = f"{name} run {run['run']}"
+    data = {"data-act": act, "data-run": run["run"]}
+    return h.button(".row-action", data, aria_label=label, type="button")[name]
+
+
+def _details(run: Record) -> h.Element:
+    """All other metrics of a run, below its text."""
+    is_restored = run["cache"] == CacheOutcome.DISK.value
+    called = {PHASE_NAMES[phase]: name for phase, name in RESTORING.items()} if is_restored else {}
+    metrics = [(called.get(name, name), reads(run)) for name, reads in _METRICS.items()]
+    return h.details[
+        h.summary["Details"],
+        figures(metrics, "run-metrics"),
+        h.div(".run-whole", dir="auto")[_story(run)],
+    ]
+
+
+def _story(run: Record) -> h.Node:
+    prompt = run["prompt"] + ("" if run["prompt_is_whole"] else "…")
+    return _given_and_new(prompt + ("\n→ " if run["is_apart"] else ""), run["text"])
+
+
+def _short_story(run: Record) -> h.Node:
+    if run["is_apart"]:
+        return _given_and_new(
+            _short(run["prompt"], _MAX_BEFORE_ANSWER) + " → ", _short(run["text"])
+        )
+    return _given_and_new(_short(run["prompt"]), _short(run["text"]))
+
+
+def _given_and_new(given: str, new: str) -> h.Node:
+    return h.span(".story-prompt")[given], new
+
+
+def _short(text: str, most: int = _MAX_CHARACTERS) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _shape(run: Record) -> str:
+    return str(CacheKey(**run["key"]))
+
+
+def _axis_seconds(value: float) -> str:
+    return f"{value:g} s" if value >= 1 else f"{value * 1000:g} ms"
+
+
+def _phase(name: str) -> Callable[[Record], str]:
+    def reads(run: Record) -> str:
+        value = run["timing"][f"{name}_s"]
+        return quantities.seconds(value) if value > 0 else "–"
+
+    return reads
+
+
+def _option(name: str) -> Callable[[Record], str]:
+    def reads(run: Record) -> str:
+        value = run["options"][name]
+        if isinstance(value, list | dict):
+            return json.dumps(value, ensure_ascii=False) if value else "–"
+        return str(value).lower() if isinstance(value, bool | str) else f"{value:g}"
+
+    return reads
+
+
+def _first_call(run: Record) -> str:
+    return quantities.seconds(sum(run["first_call"].values()))
+
+
+def _shape_asked_for(run: Record) -> str:
+    return sizes(CacheKey(**run["requested_key"])) + (", exact" if run["exact_key"] else "")
+
+
+_METRICS: dict[str, Callable[[Record], str]] = {
+    "Model": lambda run: model_name(run["model"]),
+    "Shape": lambda run: sizes(CacheKey(**run["key"])),
+    "Shape asked for": _shape_asked_for,
+    "End to end": lambda run: quantities.seconds(run["timing"]["total_s"]),
+    "TTFT": lambda run: quantities.seconds_or_dash(run["ttft_s"]),
+    "TPOT": lambda run: quantities.seconds_or_dash(run["tpot_s"]),
+    **{PHASE_NAMES[name]: _phase(name) for name in PHASES},
+    "First call of the shape": _first_call,
+    "Loading the model": lambda run: (
+        quantities.seconds(run["load_s"]) if run["load_s"] > 0.0005 else "–"
+    ),
+    "Tokens/s": lambda run: quantities.rate(run["tokens_per_second"]),
+    "Requests at once": lambda run: str(run["batch_size"]),
+    "Prompt tokens": lambda run: str(run["prompt_tokens"]),
+    "New tokens": lambda run: str(run["new_tokens"]),
+    "Ended by": lambda run: _FINISHES[run["finish"]],
+    **{
+        name.replace("_", " ").capitalize(): _option(name) for name in GenerationOptions().to_dict()
+    },
+    "When": lambda run: datetime.fromtimestamp(run["time"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
+    "Machine": lambda run: str(run["machine"]),
+}

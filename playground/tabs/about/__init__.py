@@ -1,0 +1,1 @@
+"""The About tab: what the numbers mean."""

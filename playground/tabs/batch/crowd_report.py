@@ -1,0 +1,184 @@
+"""Crowds as HTML: a bar for each visitor over time, and the figures of both runs beside each other.
+
+Knows how spans are drawn. Must not know components, events or the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import htpy as h
+
+from playground.tabs.batch.crowd import Crowd, Summary, Visitor
+from playground.ui import quantities
+from playground.ui.charts import legend
+from playground.ui.markup import nothing, remarks, rendered
+from playground.ui.report_parts import PHASE_NAMES, faster
+from playground.ui.tables import sheet
+from xla_backend.interface.timing import Span
+
+_HEADINGS = (
+    *("Arrival", "Requests", "Rows at once", "TTFT median", "TTFT largest"),
+    *("TPOT median", "TPOT largest", "Tokens", "All done after", "Tokens/s in all"),
+)
+_NAMES = {"load": "Load", **PHASE_NAMES}
+_FINEST = 1 / 800
+"""Of the whole width: what is shorter cannot be seen and is drawn with what came before it."""
+_MIN_ONCE_S = 0.05
+"""Of loading and compiling: what is worth telling."""
+
+
+@rendered
+def empty() -> h.Node:
+    """Before the first crowd."""
+    return nothing(
+        "A bar for each visitor appears here, and grows: waiting, reading the prompt, writing."
+    )
+
+
+@rendered
+def report(crowds: Sequence[Crowd]) -> h.Node:
+    """The runs, at most one of each kind, on one scale of time, and their figures."""
+    spans = [[visitor.spans() for visitor in crowd.visitors] for crowd in crowds]
+    starts = [min((row[0].started for row in rows if row), default=0.0) for rows in spans]
+    scale_s = max(
+        (
+            _end(row[-1]) - start
+            for rows, start in zip(spans, starts, strict=True)
+            for row in rows
+            if row
+        ),
+        default=1.0,
+    )
+    drawn = [[_merged(row, scale_s * _FINEST) for row in rows] for rows in spans]
+    charts = [
+        _chart(crowd, rows, start, scale_s)
+        for crowd, rows, start in zip(crowds, drawn, starts, strict=True)
+    ]
+    seen = {span.name for rows in drawn for row in rows for span in row}
+    return (
+        _figures(crowds),
+        h.div(".crowds")[charts],
+        legend((f"phase-{name}", label) for name, label in _NAMES.items() if name in seen),
+    )
+
+
+def _figures(crowds: Sequence[Crowd]) -> h.Node:
+    known = [(crowd, figures) for crowd in crowds if (figures := crowd.summary())]
+    if not known:
+        return None
+    said: list[h.Node] = []
+    if len(known) == 2:
+        (_, together), (_, alone) = known
+        ratio = quantities.as_shown(alone.elapsed_s) / quantities.as_shown(together.elapsed_s)
+        than = (
+            f"one at a time: {quantities.seconds(alone.elapsed_s)} until the last text was there, "
+            f"instead of {quantities.seconds(together.elapsed_s)}, where the last visitor came "
+            f"after {quantities.seconds(together.arriving_s)}"
+        )
+        said.append(faster(f"{quantities.times(ratio)} as long", than))
+    once_s = max(figures.once_s for _, figures in known)
+    if once_s > _MIN_ONCE_S:
+        text = (
+            f"Up to {quantities.seconds(once_s)} of loading and compiling fell into a run and "
+            "slowed it down; TTFT leaves out loading. Run it again for figures without that."
+        )
+        said.append(remarks(text))
+    if known[-1][0].apart_s is None:
+        text = (
+            "One at a time, TTFT has no waiting for others in it: each request is sent when the "
+            "one before has ended."
+        )
+        said.append(remarks(text))
+    return said, sheet(_HEADINGS, [_row(crowd, figures) for crowd, figures in known])
+
+
+def _row(crowd: Crowd, figures: Summary) -> tuple[str, ...]:
+    return (
+        _name(crowd),
+        str(figures.requests),
+        str(figures.rows),
+        *(map(quantities.seconds, figures.ttft_s) if figures.ttft_s else "––"),
+        *(map(quantities.fine_seconds, figures.tpot_s) if figures.tpot_s else "––"),
+        f"{figures.tokens:,}",
+        quantities.seconds(figures.elapsed_s),
+        quantities.rate(figures.tokens_per_second),
+    )
+
+
+def _name(crowd: Crowd) -> str:
+    if crowd.apart_s is None:
+        return "One at a time"
+    return f"{crowd.apart_s * 1000:.0f} ms apart"
+
+
+def _chart(crowd: Crowd, rows: Sequence[Sequence[Span]], start: float, scale_s: float) -> h.Element:
+    bars = [
+        _bar(number, visitor, spans, start, scale_s)
+        for number, (visitor, spans) in enumerate(zip(crowd.visitors, rows, strict=True), 1)
+    ]
+    ends = h.i["0"], h.i[quantities.seconds(scale_s)]
+    return h.figure(".crowd")[
+        h.figcaption[_name(crowd)],
+        h.p(".remarks", role="status")[_state(crowd)],
+        h.div(".crowd-row.crowd-axis")[h.span, h.span[ends], h.b["TTFT"]],
+        bars,
+    ]
+
+
+def _state(crowd: Crowd) -> h.Node:
+    total = len(crowd.visitors)
+    here = sum(visitor.was_sent for visitor in crowd.visitors)
+    done = sum(visitor.whole is not None for visitor in crowd.visitors)
+    failed = [visitor.problem for visitor in crowd.visitors if visitor.problem]
+    if failed:
+        return h.span(".problem-text")[f"{len(failed)} of {total} failed: {failed[0]}"]
+    if done == total:
+        return f"All {total} have their text."
+    if crowd.is_over:
+        return f"Stopped: {done} of {total} have their whole text."
+    return (
+        f"{here} of {total} have arrived, {done} have their text. A bar has its exact phases when "
+        "its visitor leaves."
+    )
+
+
+def _bar(
+    number: int, visitor: Visitor, spans: Sequence[Span], start: float, scale_s: float
+) -> h.Element:
+    parts = [
+        h.i(
+            f".phase-{span.name}",
+            style=f"left:{(span.started - start) / scale_s:.2%};"
+            f"width:{span.duration_s / scale_s:.2%}",
+        )
+        for span in spans
+    ]
+    result = visitor.whole
+    ttft = quantities.seconds_or_dash(result.ttft_s) if result else ""
+    said = f"Visitor {number}"
+    if result:
+        said += (
+            f": joined after {quantities.seconds(spans[0].started - start)}, TTFT {ttft}, "
+            f"{quantities.count(result.new_tokens, 'token')}, left after "
+            f"{quantities.seconds(_end(spans[-1]) - start)}"
+        )
+    return h.div(".crowd-row", title=visitor.said + visitor.run.text)[
+        h.span[number], h.span(".crowd-track", role="img", aria_label=said)[parts], h.b[ttft]
+    ]
+
+
+def _merged(spans: Sequence[Span], finest_s: float) -> list[Span]:
+    """As few spans as look the same."""
+    merged: list[Span] = []
+    for span in spans:
+        if merged and (span.name == merged[-1].name or span.duration_s < finest_s):
+            last = merged[-1]
+            merged[-1] = last._replace(duration_s=_end(span) - last.started)
+        else:
+            merged.append(span)
+    return merged
+
+
+def _end(span: Span) -> float:
+    return span.started + span.duration_s

@@ -1,0 +1,101 @@
+"""A batch's results so far, as HTML: progress, one row for each prompt, and files.
+
+Knows how results read side by side. Must not know components, events or the engine.
+"""
+
+from __future__ import annotations
+
+import htpy as h
+
+from playground.tabs.batch.runs import Batch, BatchRow
+from playground.ui import quantities
+from playground.ui.markup import nothing, rendered
+from playground.ui.outcomes import badge, no_badge
+from playground.ui.report_parts import file_link, progress_bar, trace_link
+from playground.ui.tables import sheet, sizes
+from xla_backend import CacheOutcome
+
+_HEADINGS = ("Line", "Outcome", "Prompt and text", "Shape", "End to end", "Tokens/s")
+_MAX_SKIPPED = 3
+"""Skipped lines that are named one by one."""
+_COUNTED = {
+    CacheOutcome.MISS: "compiled",
+    CacheOutcome.DISK: "from disk",
+    CacheOutcome.REUSED: "on a larger function",
+    CacheOutcome.HIT: "already there",
+}
+
+
+@rendered
+def empty() -> h.Node:
+    """Before the first batch."""
+    return nothing(
+        "A row for each prompt appears here as it is done: whether its function was there or had "
+        "to be compiled, and how long it took."
+    )
+
+
+@rendered
+def report(batch: Batch) -> h.Node:
+    """The progress and the table."""
+    done = sum(row.is_done for row in batch.rows)
+    total = len(batch.rows)
+    if batch.stopped and done < total:
+        state = f"Stopped after {done} of {total}. What was done is kept."
+    elif done == total:
+        state = f"All {quantities.count(total, 'prompt')} done."
+    else:
+        state = f"{done} of {total} done. Other visitors' requests come in between."
+    counts = [
+        h.span[badge(outcome), f" {batch.outcomes[outcome]} {words}"]
+        for outcome, words in _COUNTED.items()
+        if batch.outcomes[outcome]
+    ]
+    skipped = [
+        f"Line {line} has no prompt and was skipped." for line in batch.skipped[:_MAX_SKIPPED]
+    ]
+    if (more := len(batch.skipped) - _MAX_SKIPPED) > 0:
+        skipped.append(f"{quantities.count(more, 'further line')} skipped.")
+    rows = [_row(row, row is batch.current and not batch.is_over) for row in batch.rows]
+    return (
+        h.div(".batch-progress")[
+            h.p(role="status")[state],
+            progress_bar("Batch", done / total),
+            h.p(".batch-counts")[[(each, " ") for each in counts]],
+            [h.p(".caption")[sentence] for sentence in skipped],
+        ],
+        sheet(_HEADINGS, rows, "sheet runs batch"),
+    )
+
+
+@rendered
+def files(batch: Batch) -> h.Node:
+    """Links to the results as files. They are in the page itself: the server keeps nothing."""
+    return (
+        file_link("batch.csv", "text/csv", "\ufeff" + batch.to_csv(), "Results as CSV"),
+        file_link("batch.json", "application/json", batch.to_json(), "Results as JSON"),
+        trace_link(batch.traced()),
+    )
+
+
+def _row(row: BatchRow, is_current: bool) -> tuple[h.Node, ...]:
+    result = row.result
+    if result is None:
+        state = "RUNNING" if is_current else "PROBLEM" if row.problem else ""
+        return str(row.prompt.line), no_badge(state) if state else "–", _text(row), "", "", ""
+    return (
+        str(row.prompt.line),
+        badge(result.cache),
+        _text(row),
+        h.span(".number")[sizes(result.key)],
+        h.span(".number")[quantities.seconds(result.timing.total_s)],
+        quantities.rate(result.tokens_per_second),
+    )
+
+
+def _text(row: BatchRow) -> h.Node:
+    given = h.span(".story-prompt")[row.prompt.prompt]
+    if row.problem:
+        return given, h.br, h.span(".problem-text")[row.problem]
+    # A continuation starts with its own space; an answer does not.
+    return h.div(dir="auto")[given, " " if row.text[:1].isalnum() else "", row.text]

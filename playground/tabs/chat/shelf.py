@@ -1,0 +1,203 @@
+"""The card with this visitor's conversations: what can be done with them.
+
+Knows the components and what each event does to the open conversation. Must not know how one is
+answered. What is kept lies in the browser: `assets/chats.js` reads and writes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from playground.tabs.chat import conversation_file, report
+from playground.tabs.chat.conversation import Conversation, readable
+from playground.ui import components as ui
+from xla_backend import BackendError
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+
+_FULL = (
+    "This browser has no room for more conversations, or keeps nothing for this page. Save what "
+    "you want to keep as a file; delete some."
+)
+_GONE = "That conversation is no longer kept in this browser."
+BUSY = "An answer is being written. Wait for it, or press Stop and try again."
+
+
+class Shelf:
+    """Builds the card's content where it is created.
+
+    Attributes:
+        opened: the open conversation, as JSON; empty until the page is loaded.
+        name: its name, which can be changed.
+    """
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+        with gr.Row(elem_classes="card-head"):
+            ui.heading("Conversations", "Kept in this browser only.")
+            self._new = ui.small_button("New chat", "chat_new")
+        self.opened = gr.Textbox("", visible=False)
+        self.name = gr.Textbox(
+            label="Name",
+            placeholder="The first question names it",
+            max_lines=1,
+            elem_id="chat_name",
+        )
+        with gr.Row(elem_classes="chat-actions"):
+            self._markdown = ui.small_button("Markdown", "chat_markdown")
+            self._json = ui.small_button("JSON", "chat_json")
+            self._upload = ui.import_button("chat_import", min_width=90)
+            self._delete = ui.small_button("Delete", "chat_delete")
+            self._undo = ui.small_button("Undo delete", "chat_undo_delete", visible=False)
+        self.notice = ui.html("", "chat_shelf_notice")
+        self._list = ui.html(
+            report.conversations("", ""), "chat_list", js_on_load=report.LIST_SCRIPT
+        )
+        self._kept = gr.Textbox(visible=False)
+        self._removed = gr.Textbox(visible=False)
+        self._made = gr.Textbox(visible=False)
+        self._arrived = gr.Button(visible="hidden", elem_id="chats_are_new")
+
+    def connect(
+        self,
+        show: Callable[[Conversation], ui.Updates],
+        settings: Callable[[Conversation], ui.Updates],
+        outputs: Sequence[gr.blocks.Block],
+    ) -> None:
+        """Has the buttons do what they say.
+
+        Args:
+            show: opens a conversation, without its settings.
+            settings: sets the controls as a conversation has them.
+            outputs: what both of them set.
+        """
+        self._show, self._settings = show, settings
+        changed = [*outputs, self.notice, self._removed, self._undo]
+        started = self._new.click(self._start, self.opened, changed, **ui.QUIET)
+        opened = self._list.select(
+            self._open, self._kept, changed, js="() => [chosenChat()]", **ui.QUIET
+        )
+        deleted = self._delete.click(self._drop, self.opened, changed, **ui.QUIET)
+        undone = self._undo.click(self._undo_drop, self._removed, changed, **ui.QUIET)
+        brought = self._upload.upload(self._import, self._upload, changed, **ui.QUIET)
+        renamed = gr.on(
+            [self.name.submit, self.name.blur],
+            self._rename,
+            [self.opened, self.name],
+            [self.opened, self.name],
+            **ui.QUIET,
+        )
+        followed = self._arrived.click(
+            self._follow,
+            [self._kept, self.opened],
+            changed,
+            js="(_, opened) => [keptChat(JSON.parse(opened).id), opened]",
+            queue=False,
+            **ui.FOLLOWING,
+        )
+        for event in (started, opened, deleted, undone, brought, renamed, followed):
+            self.keep_after(event)
+        for button, made in ((self._markdown, _markdown), (self._json, _json)):
+            button.click(_exporting(made), self.opened, [self._made, self.notice], **ui.QUIET).then(
+                None, self._made, None, js=ui.SAVE, **ui.QUIET
+            )
+
+    def keep_after(self, event: gr.events.Dependency) -> None:
+        """Has the browser keep the open conversation, and shows which there are."""
+        event.then(
+            self._tell,
+            [self._kept, self.opened, self._removed],
+            [self._list, self.notice],
+            js="keepChats",
+            **ui.QUIET,
+        )
+
+    def _tell(self, kept: str, opened: str, _: str) -> tuple[str, Any]:
+        conversation = readable(opened)
+        listed = report.conversations(kept, conversation.id if conversation else "")
+        is_kept = json.loads(kept).get("isKept", False)
+        return listed, gr.skip() if is_kept else ui.notice(_FULL)
+
+    def _start(self, opened: str, request: gr.Request) -> ui.Updates:
+        before = readable(opened)
+        return self._opening(request, Conversation(before.model if before else ""))
+
+    def _open(self, kept: str, request: gr.Request) -> ui.Updates:
+        found = readable(kept)
+        if found is None:
+            return {self.notice: ui.notice(_GONE)}
+        return self._opening(request, found, with_settings=True)
+
+    def _follow(self, kept: str, opened: str, request: gr.Request) -> ui.Updates:
+        """What another window of this browser has made of the open conversation."""
+        mine, found = readable(opened), readable(kept)
+        is_busy = self._page.runs.of(str(request.session_hash)) is not None
+        if is_busy or mine is None or found == mine or not (found or mine.turns):
+            return {self.notice: gr.skip()}
+        return self._show(found or Conversation(mine.model))
+
+    def _drop(self, opened: str, request: gr.Request) -> ui.Updates:
+        before = readable(opened)
+        if before is None or not before.turns:
+            return {self.notice: ui.notice("There is nothing to delete yet.", "calm")}
+        updates = self._opening(request, Conversation(before.model))
+        if self.opened in updates:
+            updates |= {self._removed: opened, self._undo: gr.update(visible=True)}
+        return updates
+
+    def _undo_drop(self, removed: str, request: gr.Request) -> ui.Updates:
+        found = readable(removed)
+        if found is None:
+            return {self.notice: ui.notice(_GONE)}
+        updates = self._opening(request, found, with_settings=True)
+        if self.opened in updates:
+            updates |= {self._removed: "", self._undo: gr.update(visible=False)}
+        return updates
+
+    def _import(self, path: str, request: gr.Request) -> ui.Updates:
+        try:
+            found = conversation_file.from_json(conversation_file.FILE.uploaded(path))
+        except BackendError as error:
+            return {self.notice: ui.notice(str(error))}
+        return self._opening(request, found, with_settings=True)
+
+    def _rename(self, opened: str, name: str) -> ui.Updates:
+        conversation = readable(opened)
+        if conversation is None or not conversation.turns or conversation.name == name:
+            return {self.name: gr.skip()}
+        named = conversation.named(name)
+        return {self.opened: named.to_json(), self.name: named.name}
+
+    def _opening(
+        self, request: gr.Request, conversation: Conversation, with_settings: bool = False
+    ) -> ui.Updates:
+        """Shows a conversation in place of the one that is open, unless that is being answered."""
+        if self._page.runs.of(str(request.session_hash)) is not None:
+            return {self.notice: ui.notice(BUSY)}
+        more = self._settings(conversation) if with_settings else {}
+        return {**self._show(conversation), **more, self.notice: ""}
+
+
+def _exporting(made: Callable[[Conversation], dict[str, str]]) -> Callable[[str], tuple[str, str]]:
+    def export(opened: str) -> tuple[str, str]:
+        conversation = readable(opened)
+        if conversation is None or not conversation.turns:
+            return "", ui.notice("There is nothing to export yet.", "calm")
+        return json.dumps(made(conversation)), ""
+
+    return export
+
+
+def _markdown(conversation: Conversation) -> dict[str, str]:
+    text = conversation_file.to_markdown(conversation)
+    return {"name": "chat.md", "type": "text/markdown;charset=utf-8", "text": text}
+
+
+def _json(conversation: Conversation) -> dict[str, str]:
+    text = conversation_file.to_json(conversation)
+    return {"name": "chat.json", "type": "application/json", "text": text}

@@ -1,0 +1,478 @@
+"""The Chat tab: a conversation of many turns, and what each of them cost.
+
+Knows the components and what each event does to them. Must not know how anything looks, what the
+browser keeps beside the open conversation, nor how text is generated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from playground.history import records
+from playground.tabs.chat import report
+from playground.tabs.chat.conversation import MAX_JSON_CHARACTERS, MAX_TURNS, Conversation, readable
+from playground.tabs.chat.reading import fitted
+from playground.tabs.chat.runs import ChatRun
+from playground.tabs.chat.shelf import BUSY, Shelf
+from playground.tabs.generate import permalink
+from playground.tabs.generate.examples import INSTRUCT_DEFAULTS
+from playground.ui import components as ui
+from playground.ui.families import CHATTING
+from playground.ui.markup import clean
+from playground.ui.option_controls import (
+    OptionControls,
+    labelled,
+    options_from,
+    values_for,
+    with_seed,
+)
+from playground.ui.prediction_line import no_prediction_line, prediction_line
+from xla_backend import BackendError, CacheOutcome, InvalidRequest, ModelInfo, question
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+    from playground.history.panel import RequestFields
+
+ADDRESS = permalink.CHAT
+EXAMPLES = (
+    ("Ask a question", "What is the capital of France?"),
+    ("Ask for advice", "Give me three tips for a good night's sleep."),
+    ("Ask for a list", "Name five animals that live in the sea."),
+)
+"""What a button says, and what it asks; each can be gone on with."""
+_ANY_SALT = "any"
+"""Whose it is does not matter to which function a first message needs."""
+_EMPTY_LINE = "Type a message to see whether it must compile first."
+_COPY_LINK = f"""(opened, text, model, system, ...options) => {{
+  const first = (opened && JSON.parse(opened).turns[0]?.question) || text;
+  return ({permalink.copy_script(ADDRESS)})(model, first, system, null, null, ...options, null);
+}}"""
+
+
+class ChatTab:
+    """Builds the tab inside the current `gr.Tab` and connects it."""
+
+    name = "Chat"
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+        models = [model for model in page.models() if model.is_instruct]
+        self.to_playground: gr.Button | None = None
+        if not models:
+            ui.html(
+                '<div class="card"><p class="nothing">This page offers no model with a chat '
+                "template.</p></div>"
+            )
+            return
+        with gr.Row(elem_classes="columns chat-columns"):
+            with gr.Column(elem_classes="card area-result"):
+                self._build_chat()
+            with gr.Column(elem_classes="card area-request"):
+                self._build_settings(models)
+            with gr.Column(elem_classes="card area-options"):
+                self.shelf = Shelf(page)
+        self._salt = gr.Textbox(visible=False)
+        self._connect_request()
+        self.controls.connect()
+        self._connect_runs()
+
+    def prepare(self) -> None:
+        """Has the function of a first message made while the visitor still writes hers."""
+        backend = self._page.backend
+        model = next((each for each in self._page.models() if each.is_instruct), None)
+        if model is None or not model.loaded:
+            return
+        options = self._page.limits.within(INSTRUCT_DEFAULTS)
+        with contextlib.suppress(BackendError):
+            first = backend.predict(model.name, question("Hello"), options, cache_salt=_ANY_SALT)
+            if first.outcome in (CacheOutcome.MISS, CacheOutcome.DISK):
+                backend.prefetch(model.name, [first.key])
+
+    # ---- what is on the tab
+
+    def _build_chat(self) -> None:
+        self.strip = ui.html("", "chat_strip")
+        self.chatbot = gr.Chatbot(
+            elem_id="chat",
+            show_label=False,
+            label="Conversation",
+            container=False,
+            height=None,
+            editable="user",
+            # Answers are our own HTML; a question stays as it was written.
+            render_markdown=False,
+            latex_delimiters=[],
+            allow_tags=False,
+            buttons=["copy"],
+            placeholder="Every answer says what it cost, and how much of the conversation was not "
+            "computed again.",
+            examples=[{"display_text": name, "text": text} for name, text in EXAMPLES],
+        )
+        self.notice = ui.html("", "chat_notice")
+        with gr.Row(elem_classes="chat-input"):
+            self.text = gr.Textbox(
+                value="",
+                label="Message",
+                show_label=False,
+                container=False,
+                lines=1,
+                max_lines=8,
+                placeholder="Write a message",
+                elem_id="chat_text",
+            )
+            self.send = gr.Button(
+                "Send", variant="primary", elem_id="chat_send", scale=0, min_width=90
+            )
+            self.stop = gr.Button(
+                "Stop", interactive=False, elem_id="chat_stop", scale=0, min_width=80
+            )
+        self.prediction = ui.html(no_prediction_line(_EMPTY_LINE), "chat_prediction")
+
+    def _build_settings(self, models: list[ModelInfo]) -> None:
+        self.link_notice = ui.html("", "chat_link_notice")
+        self.model = ui.model_dropdown(models, "chat_model", is_described=True)
+        self.system = ui.system_prompt("chat_system")
+        self.without_reuse = gr.Checkbox(
+            label="Without reuse",
+            info="Recompute every turn, for comparison.",
+            elem_id="chat_without_reuse",
+        )
+        with gr.Accordion("Options", open=False, elem_classes="more-options"):
+            self.controls = OptionControls(
+                self._page.limits.within(INSTRUCT_DEFAULTS),
+                prefix="chat_",
+                most_new_tokens=self._page.limits.new_tokens,
+            )
+        with gr.Row(elem_classes="chat-actions"):
+            self.copy_link = ui.small_button("Copy link", "chat_copy_link")
+            self.to_playground = ui.small_button("Open in Playground", "chat_to_playground")
+
+    # ---- what happens
+
+    @property
+    def _settings(self) -> list[ui.Field]:
+        """Model, system prompt, whether nothing is reused, whether the seed is held, options."""
+        return [
+            *(self.model, self.system, self.without_reuse, self.controls.hold),
+            *self.controls.inputs,
+        ]
+
+    def open_in(self, request: RequestFields) -> None:
+        """Has a button fill the Playground tab's request in with what was asked last."""
+        if self.to_playground is None:
+            return
+        self.to_playground.click(
+            self._fill_in,
+            [self.shelf.opened, self.text, self.model, self.system, *self.controls.inputs],
+            [
+                *(request.linked_model, request.model, request.prompt, request.system),
+                *(request.is_raw, *request.controls.inputs),
+            ],
+            **ui.QUIET,
+        ).then(None, None, None, js="() => turnTo('playground')", **ui.QUIET)
+
+    def _connect_request(self) -> None:
+        changes = [component.change for component in (self.text, *self._settings)]
+        ui.empty_on_change(self.notice, changes)
+        self.text.change(None, self.text, None, js="keepDraft", **ui.QUIET)
+        self.chatbot.example_select(self._take_example, None, self.text, **ui.QUIET)
+        self.model.change(self._describe, self.model, self.model, **ui.QUIET)
+        gr.on(
+            [self._page.in_sight["chat"].click, *changes],
+            self._predict,
+            [self.shelf.opened, self._salt, self.text, *self._settings],
+            self.prediction,
+            **ui.LATEST,
+        )
+        shown = [
+            *(self.shelf.opened, self.shelf.name, self.chatbot, self.strip),
+            *(self.model, self.system, *self.controls.inputs),
+        ]
+        self.shelf.connect(self._show, self._set, shown)
+        kept, draft = gr.Textbox(visible=False), gr.Textbox(visible=False)
+        restored = self._page.load(
+            self._restore,
+            [kept, draft, gr.Checkbox(visible=False), self._salt],
+            [*shown, self.text, self.controls.hold, self.link_notice, self._salt],
+            js="chatBefore",
+            **ui.QUIET,
+        )
+        self.shelf.keep_after(restored)
+        self.copy_link.click(
+            None,
+            [self.shelf.opened, self.text, self.model, self.system, *self.controls.inputs],
+            self.link_notice,
+            js=_COPY_LINK,
+            **ui.QUIET,
+        )
+
+    def _connect_runs(self) -> None:
+        request = [self.text, self.shelf.opened, self._salt, *self._settings]
+        begun = [
+            *(self.notice, self.text, self.chatbot, self.send, self.stop, self.controls.seed),
+            self.link_notice,
+        ]
+        keep_sent: dict[str, Any] = {"js": "(...values) => sending(values)", **ui.QUIET}
+        for event in (
+            gr.on([self.send.click, self.text.submit], self._send, request, begun, **keep_sent),
+            self.chatbot.retry(self._retry, request, begun, **ui.QUIET),
+            self.chatbot.edit(self._edit, request, begun, **ui.QUIET),
+        ):
+            ended = event.then(
+                # Only what changes during the run: Gradio's page looks up every output for each
+                # chunk of text.
+                self._run,
+                None,
+                self.chatbot,
+                **ui.FOLLOWING,
+                **self._page.beside_others,
+            ).then(
+                self._finish,
+                [self.shelf.opened, self.text, self._page.runs_of_visitor],
+                [
+                    *(self.shelf.opened, self.shelf.name, self.text, self.chatbot, self.strip),
+                    *(self.notice, self.send, self.stop),
+                    *(self._page.runs_of_visitor, self._page.status),
+                ],
+                queue=False,
+                **ui.FOLLOWING,
+            )
+            self.shelf.keep_after(ended)
+            # The history shows what this has added.
+            ended.then(
+                None,
+                None,
+                None,
+                js="() => document.getElementById('runs_are_new').click()",
+                **ui.QUIET,
+            )
+        undone = self.chatbot.undo(
+            self._undo,
+            [self.shelf.opened, self.text],
+            [
+                *(self.shelf.opened, self.shelf.name, self.chatbot, self.strip),
+                *(self.text, self.notice),
+            ],
+            **ui.QUIET,
+        )
+        self.shelf.keep_after(undone)
+        ui.say_stopping(self.stop)
+        self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
+
+    def _show(self, conversation: Conversation) -> ui.Updates:
+        return {
+            self.shelf.opened: conversation.to_json(),
+            self.shelf.name: conversation.name,
+            self.chatbot: report.messages(conversation),
+            self.strip: report.strip(conversation.turns),
+        }
+
+    def _set(self, conversation: Conversation) -> ui.Updates:
+        """The controls as a conversation has them; a model that is not offered changes nothing."""
+        names = [model.name for model in self._page.models() if model.is_instruct]
+        return {
+            self.model: conversation.model if conversation.model in names else gr.skip(),
+            self.system: conversation.system,
+            **dict(zip(self.controls.inputs, values_for(conversation.options), strict=True)),
+        }
+
+    def _restore(
+        self, kept: str, draft: str, is_reload: bool, salt: str, request: gr.Request
+    ) -> ui.Updates:
+        """What a link says, or else the conversation and the draft that this window had."""
+        query = {name: str(text) for name, text in dict(request.query_params).items()}
+        is_linked = query.get("tab") == ADDRESS and not is_reload
+        models = [model.name for model in self._page.models() if model.is_instruct]
+        link = permalink.read(query if is_linked else {}, models, self.controls.ranges)
+        problem = permalink.problem(link)
+        updates: ui.Updates = {
+            self.link_notice: ui.notice(problem),
+            self._salt: salt,
+        }
+        if not link.is_empty:
+            options = self._page.limits.within(INSTRUCT_DEFAULTS).replace(**link.options)
+            linked = Conversation(link.model or models[0], link.system or "", options)
+            return {
+                **updates,
+                **self._show(linked),
+                **self._set(linked),
+                self.text: link.prompt or "",
+                self.controls.hold: "seed" in link.options,
+            }
+        # Each window begins one of its own, under an id of its own.
+        found = readable(kept)
+        shown = self._set(found) if found else {}
+        shown |= self._show(found or Conversation(models[0]))
+        return {**updates, **shown, self.text: draft or gr.skip()}
+
+    def _take_example(self, event: gr.SelectData) -> str:
+        return str(event.value["text"])
+
+    def _describe(self, name: str) -> Any:
+        model = self._page.info(name)
+        return gr.update(info=ui.model_description(model)) if model else gr.skip()
+
+    def _fill_in(
+        self, opened: str, text: str, model: str, system: str, *options: Any
+    ) -> tuple[Any, ...]:
+        conversation = readable(opened)
+        asked = [turn.question for turn in conversation.turns] if conversation else []
+        return model, model, text or (asked[-1] if asked else gr.skip()), system, False, *options
+
+    def _predict(self, opened: str, salt: str, text: str, *settings: Any) -> str:
+        if not text.strip():
+            return no_prediction_line(_EMPTY_LINE)
+        try:
+            before, salt = self._before(opened, salt, *settings)
+            left_out, prediction = fitted(self._page, before, text, salt)
+        except BackendError as error:
+            return no_prediction_line(labelled(str(error)))
+        note = report.left_out_note(left_out) if left_out > before.left_out else ""
+        if prediction is None:
+            return note + no_prediction_line("The model is downloaded first.")
+        return note + prediction_line(prediction, CHATTING)
+
+    def _before(
+        self,
+        opened: str,
+        salt: str,
+        model: str,
+        system: str | None,
+        without_reuse: bool,
+        holds_seed: bool,
+        *values: Any,
+    ) -> tuple[Conversation, str]:
+        """The open conversation with the settings of its next turn, and what that may reuse.
+
+        Raises:
+            InvalidRequest: an option is empty or out of range, or there is no room for a turn more.
+        """
+        options = with_seed(options_from(values), holds_seed)
+        conversation = readable(opened) or Conversation(model)
+        if len(conversation.turns) >= MAX_TURNS or len(opened) > MAX_JSON_CHARACTERS:
+            raise InvalidRequest(
+                f"The conversation is as long as the page keeps one: {MAX_TURNS} turns or "
+                f"{MAX_JSON_CHARACTERS:,} characters. Begin a new one."
+            )
+        return conversation.set_to(model, system or "", options), "" if without_reuse else salt
+
+    def _send(
+        self, request: gr.Request, text: str, opened: str, salt: str, *settings: Any
+    ) -> ui.Updates:
+        """Checks the question at once, so that mistakes are reported without waiting in line."""
+        try:
+            before, salt = self._before(opened, salt, *settings)
+            return {**self._begin(request, before, text, salt), self.text: ""}
+        except BackendError as error:
+            return {self.notice: ui.notice(labelled(str(error)))}
+
+    def _retry(
+        self, request: gr.Request, _: str, opened: str, salt: str, *settings: Any
+    ) -> ui.Updates:
+        """Asks the last question again."""
+        try:
+            last, salt = self._before(opened, salt, *settings)
+            if not last.turns:
+                return {self.notice: gr.skip()}
+            before = last.before(len(last.turns) - 1)
+            return self._begin(request, before, last.turns[-1].question, salt)
+        except BackendError as error:
+            return {self.notice: ui.notice(labelled(str(error)))}
+
+    def _edit(
+        self,
+        event: gr.EditData,
+        request: gr.Request,
+        text: str,
+        opened: str,
+        salt: str,
+        *settings: Any,
+    ) -> ui.Updates:
+        """Asks another question in a turn's place. Where turns followed, they stay: the
+        conversation goes on in one of its own."""
+        asked = report.as_written(str(event.value))
+        place = event.index[0] if isinstance(event.index, list | tuple) else event.index
+        try:
+            last, salt = self._before(opened, salt, *settings)
+            turn = int(place) // 2
+            before = last.before(turn)
+            if turn < len(last.turns) - 1:
+                before = before.branch()
+            return self._begin(request, before, asked, salt)
+        except BackendError as error:
+            shown = readable(opened)
+            return {
+                self.notice: ui.notice(labelled(str(error))),
+                self.chatbot: report.messages(shown) if shown else gr.skip(),
+                self.text: text or asked,
+            }
+
+    def _begin(
+        self, request: gr.Request, before: Conversation, question: str, salt: str
+    ) -> ui.Updates:
+        """Enters the run.
+
+        Raises:
+            InvalidRequest, NoRoom, ModelUnavailable: it is refused.
+        """
+        question = clean(question)
+        left_out, prediction = fitted(self._page, before, question, salt)
+        run = ChatRun(before, question, left_out, salt)
+        run.prediction = prediction
+        self._page.begin(str(request.session_hash), run)
+        return {
+            self.notice: "",
+            self.link_notice: "",
+            self.chatbot: report.messages(before, report.waiting(question, prediction, 0.0)),
+            self.send: gr.update(interactive=False),
+            self.stop: gr.update(interactive=True),
+            self.controls.seed: before.options.seed,
+        }
+
+    def _run(self, request: gr.Request) -> Iterator[Any]:
+        """The conversation with the growing answer; what it cost is shown by `_finish`."""
+        session = str(request.session_hash)
+        run = self._page.runs.take(session, ChatRun)
+        if run is not None:  # otherwise the question was refused
+            with self._page.runs.handing_over(session):
+                for text in run.texts(self._page.backend, self._page.line.waited_s()):
+                    if text:
+                        yield report.messages(run.conversation, report.writing(run.question, text))
+        yield gr.skip()  # A generator that yields nothing would empty its outputs.
+
+    def _finish(self, opened: str, text: str, runs: Any, request: gr.Request) -> ui.Updates:
+        """Shows the answer and its cost. After an error the question is a draft again."""
+        ended = self._page.runs.ended(str(request.session_hash), ChatRun)
+        if ended is None:  # The run never started.
+            return {self.notice: gr.skip()}
+        run, problem = ended
+        conversation = run.after()
+        at_rest: ui.Updates = {
+            self.send: gr.update(interactive=True),
+            self.stop: gr.update(value="Stop", interactive=False),
+            self.notice: ui.notice(labelled(problem)),
+            self._page.status: self._page.engine_line(),
+        }
+        if conversation is None:
+            before = readable(opened) or run.conversation
+            draft = "\n".join(filter(None, (run.question, text)))
+            message = ui.notice(labelled(problem or "Stopped before it began."))
+            return {**at_rest, **self._show(before), self.text: draft, self.notice: message}
+        if (shown := run.shown()) is not None:
+            at_rest[self._page.runs_of_visitor] = records.add(runs, shown, CHATTING)
+        return {**at_rest, **self._show(conversation)}
+
+    def _undo(self, opened: str, text: str, request: gr.Request) -> ui.Updates:
+        """Takes the last turn back; its question is a draft again."""
+        conversation = readable(opened)
+        if conversation is None or not conversation.turns:
+            return {self.notice: gr.skip()}
+        if self._page.runs.of(str(request.session_hash)) is not None:
+            return {self.notice: ui.notice(BUSY)}
+        *rest, last = conversation.turns
+        draft = "\n".join(filter(None, (last.question, text)))
+        return {**self._show(conversation.before(len(rest))), self.text: draft, self.notice: ""}

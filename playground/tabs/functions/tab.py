@@ -1,0 +1,197 @@
+"""The Functions tab: the guide's first example, called in three ways.
+
+Knows the components and what each event does to them. Must not know how anything looks, nor how a
+function is called or timed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import gradio as gr
+
+from playground.tabs.functions import report
+from playground.tabs.functions.code import code
+from playground.tabs.functions.doctor import RetraceDoctor
+from playground.ui import components as ui
+from playground.ui.prediction_line import no_prediction_line
+from xla_backend import BackendError, FunctionComparison, FunctionRequest
+from xla_backend.interface.function_comparison import EXAMPLE_FUNCTIONS, MAX_BATCH_SIZE
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+
+_FIRST = FunctionRequest("dense", 5)
+
+
+class FunctionsTab:
+    """Builds the tab inside the current `gr.Tab` and connects it."""
+
+    name = "Functions"
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+        self._backend = page.backend
+        with gr.Row(elem_classes="columns two ways-columns"):
+            with gr.Column(elem_classes="stack"):
+                with gr.Column(elem_classes="card"):
+                    self._build_request()
+                with gr.Column(elem_classes="card comes-last"):
+                    self._build_code()
+            with gr.Column(elem_classes="stack"):
+                with gr.Column(elem_classes="card"):
+                    self.report = ui.html(report.empty_report(), "functions_report")
+                    self.shown = gr.State(None)
+                with gr.Column(elem_classes="card"):
+                    self._build_kept()
+        with gr.Column(elem_classes="card"):
+            RetraceDoctor(page)
+        self._connect()
+
+    # ---- what is on the tab
+
+    def _build_request(self) -> None:
+        ui.heading(
+            "One function, three ways", "The first example of the XLA guide, and a larger one."
+        )
+        self.function = gr.Radio(
+            [(example.title, example.name) for example in EXAMPLE_FUNCTIONS.values()],
+            value=_FIRST.function,
+            label="Function",
+            elem_id="functions_function",
+        )
+        self.batch_size = ui.without_validation(
+            gr.Slider(
+                1,
+                MAX_BATCH_SIZE,
+                value=_FIRST.batch_size,
+                step=1,
+                label="Batch size",
+                info="Part of the input's shape.",
+                elem_id="functions_batch_size",
+            )
+        )
+        self.pad = gr.Checkbox(
+            label="Pad the batch to the next power of two",
+            info="So that several batch sizes share one shape. The output is cut again.",
+            elem_id="functions_pad",
+        )
+        self.run = gr.Button("Compare", variant="primary", elem_id="functions_run")
+        self.prediction = ui.html(report.prediction(_FIRST, []), "functions_prediction")
+        self.notice = ui.html("", "functions_notice")
+        self.asked = gr.State(None)
+
+    def _build_code(self) -> None:
+        ui.heading("In your own code", "For the function and batch size that are chosen.")
+        self.code = gr.Code(
+            code(_FIRST),
+            language="python",
+            interactive=False,
+            show_label=False,
+            show_line_numbers=False,
+            buttons=["copy"],
+            elem_id="functions_code",
+        )
+
+    def _build_kept(self) -> None:
+        with gr.Row(elem_classes="card-head"):
+            ui.heading(
+                "Shapes compiled so far", "What each first call cost. All visitors share them."
+            )
+            if self._page.admin:
+                # XLA frees no memory, so strangers could fill it by pressing this.
+                self.afresh = gr.Button(
+                    "Start afresh", size="sm", elem_id="functions_afresh", scale=0, min_width=130
+                )
+        self.kept = ui.html(report.kept_table([]), "functions_kept")
+        self.afresh_notice = ui.html("", "functions_afresh_notice")
+        self.sent = gr.State(None)
+
+    # ---- what happens
+
+    def _connect(self) -> None:
+        request: list[ui.Field] = [self.function, self.batch_size, self.pad]
+        changes = [component.change for component in request]
+        ui.empty_on_change(self.notice, changes)
+        gr.on(
+            [self._page.in_sight["functions"].click, *changes],
+            self._look,
+            [*request, self.sent],
+            [self.prediction, self.code, self.kept, self.sent],
+            **ui.LATEST,
+        )
+        self.run.click(
+            self._begin, request, [self.notice, self.report, self.run, self.asked], **ui.QUIET
+        ).then(
+            self._run,
+            [self.asked, self.shown],
+            [self.report, self.shown, self.notice, self.run, self._page.status],
+            **ui.FOLLOWING,
+            **self._page.alone,
+        )
+        if self._page.admin:
+            self.afresh.click(
+                self._start_afresh,
+                None,
+                self.afresh_notice,
+                **ui.PAGE_EVENT,
+                **self._page.alone,
+            )
+
+    def _look(self, function: str, batch_size: int, pad: bool, sent: int | None) -> ui.Updates:
+        """Everything that depends on the choice and the engine; sent only if it changed."""
+        kept = self._backend.stored_keys()
+        new = hash((function, batch_size, pad, tuple(kept)))
+        if new == sent:
+            return {self.sent: sent}
+        try:
+            request = FunctionRequest(function, batch_size, pad)
+        except BackendError as error:
+            return {self.prediction: no_prediction_line(str(error)), self.sent: new}
+        return {
+            self.prediction: report.prediction(request, kept),
+            self.code: code(request),
+            self.kept: report.kept_table(kept),
+            self.sent: new,
+        }
+
+    def _begin(self, function: str, batch_size: int, pad: bool) -> ui.Updates:
+        """Checks the request at once, so that mistakes are reported without waiting in line."""
+        try:
+            request = FunctionRequest(function, batch_size, pad)
+            self._page.line.check_room()
+        except BackendError as error:
+            return {self.notice: ui.notice(str(error)), self.asked: None}
+        expected = report.outcome(request, self._backend.stored_keys())
+        return {
+            self.notice: "",
+            self.report: report.waiting_report(self._backend.status, expected),
+            self.run: gr.update(value="Comparing", interactive=False),
+            self.asked: request,
+        }
+
+    def _run(
+        self, request: FunctionRequest | None, before: FunctionComparison | None
+    ) -> ui.Updates:
+        """Compares, then shows the cost. After an error the last result stays."""
+        if request is None:  # `_begin` found a mistake and reported it.
+            return {self.shown: before}
+        shown = before
+        with self._page.runs.reporting_errors() as ending:
+            shown = self._backend.compare_function(
+                request.function, request.batch_size, pad=request.pad
+            )
+        return {
+            self.report: report.report(shown) if shown else report.empty_report(),
+            self.shown: shown,
+            self.notice: ui.notice(ending.problem),
+            self.run: gr.update(value="Compare", interactive=True),
+            self._page.status: self._page.engine_line(),
+        }
+
+    def _start_afresh(self) -> str:
+        try:
+            self._backend.clear_functions()
+        except BackendError as error:
+            return ui.notice(str(error))
+        return ui.notice("Cleared. The next call of each shape is a first call again.", "calm")

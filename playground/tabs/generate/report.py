@@ -1,0 +1,228 @@
+"""The result of a run, as HTML: the text, the verdict, the figures, the phases and the shape.
+
+Knows how a `GenerationResult` reads for a visitor who has never heard of tracing. Must not know
+components or events.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import htpy as h
+
+from playground.context.runs import Shown
+from playground.ui import quantities, report_parts
+from playground.ui.families import CONTINUING, Family, model_name
+from playground.ui.markup import answer, caret, quoted, remarks, rendered
+from playground.ui.option_controls import LABELS, relevant
+from playground.ui.outcomes import MEANING, badge
+from playground.ui.report_parts import PHASE_NAMES, trace_link
+from xla_backend import CacheKey, EngineStatus, GenerationResult, Prediction, Prompt
+from xla_backend.interface.prompt import last_text, system_text
+from xla_backend.interface.trace import TracedRequest
+
+_PHASE_HINTS = {  # that of prefill is the family's
+    "queue": "waiting for other requests",
+    "tokenize": "text to token numbers",
+    "trace": "TensorFlow records the computation as a graph",
+    "compile": "XLA turns the graph into machine code",
+    "decode": "all further tokens",
+    "detokenize": "token numbers to text",
+}
+
+
+@rendered
+def story(prompt: Prompt, text: str, writing: bool = False, family: Family = CONTINUING) -> h.Node:
+    """Prompt and continuation, or input and answer, in a box that stays scrolled to its end.
+
+    An answer to messages is Markdown once it is finished.
+    """
+    given: h.Node = h.span(".story-prompt")[last_text(prompt)]
+    new: h.Node = h.span(".story-new")[text], caret(writing)
+    if not isinstance(prompt, str) and not writing:
+        new = h.div(".story-new.markdown", data_text=text)[answer(text)]
+    if family.is_apart:
+        # What stands in `bdi` does not decide which way the text around it runs.
+        given = h.div(".story-part", dir="auto")[h.h3[h.bdi[family.input_label]], given]
+        new = h.div(".story-part.story-answer", dir="auto")[
+            h.h3[h.bdi[family.output.capitalize()]], new
+        ]
+    return report_parts.text_box("Generated text", [given, new], writing)
+
+
+@rendered
+def origin(shown: Shown) -> h.Node:
+    """Whose text it is: the model, the options that had an effect, the time."""
+    options = relevant(shown.result.options)
+    parts = [f"{LABELS[name]} {value}" for name, value in options.items()]
+    if system := system_text(shown.prompt):
+        parts.append(f"System prompt {quoted(system)}")
+    parts.append(f"{datetime.fromtimestamp(shown.ended_s, UTC):%H:%M:%S} UTC")
+    return h.p(".origin-earlier")["From the earlier run"], h.ul(".origin")[
+        h.li(translate="no")[model_name(shown.result.model)], [h.li[part] for part in parts]
+    ]
+
+
+@rendered
+def empty_story(family: Family = CONTINUING) -> h.Node:
+    """The box before the first run."""
+    said = f"The {family.output} appears here, word by word."
+    return h.div(".story", role="region", aria_label="Generated text")[
+        h.div(".story-text")[h.span(".story-prompt")[said]]
+    ]
+
+
+@rendered
+def downloading(status: EngineStatus) -> h.Node:
+    """The progress of the download that a run waits for; empty without one."""
+    if status.progress is None:
+        return None
+    return report_parts.downloading(status.detail, status.progress)
+
+
+@rendered
+def empty_report(family: Family = CONTINUING) -> h.Node:
+    """The report before the first run: an outline of what a run will show, without numbers."""
+    example = _in_order(family, ("padding", 11, "padding"), ("prompt", 5, family.input))
+    cells = [*example, ("room", 16, "room for new tokens")]
+    return report_parts.frame(
+        None,
+        "Press Show what XLA does: the first call of a shape compiles, every later one only runs.",
+        h.div(".explain")[
+            h.p[
+                "XLA compiles a function for one exact ",
+                h.strong["shape"],
+                f": this many {family.input} tokens, this many beams, this many new tokens. The "
+                "first time a shape is used, XLA must compile it. Afterwards it is kept.",
+            ],
+            report_parts.drawing(),
+            h.p[
+                f"{family.inputs.capitalize()} are ",
+                h.strong["padded"],
+                f" to a few fixed lengths, so that different {family.inputs} share one compiled "
+                f"function. Padding never changes the {family.output}.",
+            ],
+            h.div(".slots", aria_hidden="true")[report_parts.cells(cells)],
+            h.ul(".legend", aria_hidden="true")[
+                (h.li[h.i(f".slot.slot-{name}"), h.span[label]] for name, _, label in cells)
+            ],
+        ],
+    )
+
+
+@rendered
+def waiting_report(
+    prediction: Prediction | None, ahead: int, family: Family = CONTINUING, clicked_s: float = 0.0
+) -> h.Node:
+    """The report while the request waits, compiles or runs: a clock, and the prediction."""
+    slots = None
+    if prediction and not (key := prediction.key).is_pooled:
+        padding = max(0, key.padded_length - prediction.prompt_tokens)
+        parts = _in_order(
+            family,
+            ("padding", padding, "padding"),
+            ("prompt", prediction.prompt_tokens, family.input),
+        )
+        parts.append(("room", key.max_new_tokens, "room for new tokens"))
+        slots = report_parts.slots(_shape_caption(key, family), parts)
+    return report_parts.waiting(prediction, ahead, clicked_s, slots)
+
+
+@rendered
+def report(shown: Shown, family: Family = CONTINUING) -> h.Node:
+    """Verdict, figures, phases and shape of a finished run."""
+    hints = {**_PHASE_HINTS, "prefill": family.prefill}
+    result = shown.result
+    timing = result.timing
+    figures = report_parts.work_and_waiting(timing)
+    ttft_s, ttft_queue_s = result.ttft_s, result.ttft_queue_s
+    ttft_waits = ttft_s is not None and report_parts.has_waited(ttft_queue_s, ttft_s)
+    if not ttft_waits:  # else it stands below, with what it waited
+        figures.append(("TTFT", quantities.seconds_or_dash(ttft_s)))
+    figures += [
+        ("TPOT", quantities.seconds_or_dash(result.tpot_s)),
+        ("Decode tokens/s", quantities.rate(result.tokens_per_second)),
+    ]
+    if result.tokens_per_pass is not None:
+        figures.append(("Tokens a pass", f"{result.tokens_per_pass:.1f}"))
+    return report_parts.frame(
+        badge(result.cache),
+        MEANING[result.cache],
+        report_parts.figures(figures),
+        report_parts.against_first_call(
+            result.timing,
+            result.cache,
+            result.first_call,
+            result.speedup,
+            ("First call", "This call"),
+            result.timing.run_s,
+        ),
+        report_parts.phases(timing, result.cache, PHASE_NAMES, hints),
+        h.p(".files")[trace_link([TracedRequest(result, shown.spans)])],
+        _result_slots(result, family),
+        report_parts.waited(timing, ttft_s if ttft_waits else None, ttft_queue_s),
+        _remarks(shown, family),
+    )
+
+
+def _in_order(
+    family: Family, padding: tuple[str, int, str], given: tuple[str, int, str]
+) -> list[tuple[str, int, str]]:
+    return [padding, given] if family.pads_left else [given, padding]
+
+
+def _result_slots(result: GenerationResult, family: Family) -> h.Element:
+    key = result.key
+    if key.is_pooled:
+        return _pool_slots(result, family)
+    parts = [
+        *_in_order(
+            family,
+            ("padding", max(0, key.padded_length - result.prompt_tokens), "padding"),
+            ("prompt", result.prompt_tokens, family.input),
+        ),
+        ("new", result.new_tokens, "new"),
+        ("room", max(0, key.max_new_tokens - result.new_tokens), "unused"),
+    ]
+    caption = _shape_caption(key, family)
+    if key != result.requested_key:
+        caption += f" The request alone would have needed {result.requested_key}."
+    return report_parts.slots(caption, parts)
+
+
+def _pool_slots(result: GenerationResult, family: Family) -> h.Element:
+    """What the text took of the model's context, where nothing is padded."""
+    used = result.prompt_tokens + result.new_tokens
+    parts = [
+        ("prompt", result.prompt_tokens, family.input),
+        ("new", result.new_tokens, "new"),
+        ("room", max(0, result.key.padded_length - used), "unused"),
+    ]
+    most = result.key.padded_length
+    return report_parts.slots(f"One compiled shape for all lengths up to {most} tokens.", parts)
+
+
+def _shape_caption(key: CacheKey, family: Family) -> str:
+    beams = quantities.count(key.num_beams, "beam")
+    return (
+        f"The compiled shape: {key.padded_length} {family.input} slots, {beams}, "
+        f"{key.max_new_tokens} new slots."
+    )
+
+
+def _remarks(shown: Shown, family: Family) -> h.Element:
+    """Footnotes: how the run ended, and what the total leaves out."""
+    result = shown.result
+    ending = {
+        "eos": f"The model ended its {family.output}.",
+        "stop": f"The {family.output} ended before a stop string.",
+        "length": f"The {family.output} ended at the limit of new tokens.",
+        "stopped": "You stopped it; what was written is kept.",
+    }[result.finish]
+    beyond = report_parts.not_in_total(result.load_s, shown.other_s)
+    beside = ""
+    if result.batch_size > 1:
+        others = quantities.count(result.batch_size - 1, "other request")
+        beside = f" It ran side by side with {others}, which share the processor."
+    rounded = report_parts.rounded(result.rounded_bits)
+    return remarks(f"{ending}{beside}{rounded}{beyond}")

@@ -1,0 +1,443 @@
+"""The Playground tab: one prompt in, one text out, and what it cost.
+
+Knows the components and what each event does to them. Must not know how anything looks (that is in
+the modules that write HTML and in the style sheet) nor how text is generated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from playground.context.runs import Run, Shown, TextRun
+from playground.history import records
+from playground.history.panel import HistoryPanel, RequestFields
+from playground.tabs.generate.examples import are_example_options, examples_for, is_example_prompt
+from playground.tabs.generate.linked_request import LinkedRequest
+from playground.tabs.generate.preset_buttons import PresetButtons
+from playground.tabs.generate.prompt_fields import PromptFields
+from playground.tabs.generate.report import (
+    downloading,
+    empty_report,
+    empty_story,
+    origin,
+    report,
+    story,
+    waiting_report,
+)
+from playground.tabs.generate.token_view import SCRIPT as TOKEN_SCRIPT
+from playground.tabs.generate.token_view import empty_token_view, token_view
+from playground.tabs.generate.view_code import ViewCode
+from playground.ui import components as ui
+from playground.ui.families import Family, family_of
+from playground.ui.option_controls import (
+    NAMES,
+    OptionControls,
+    labelled,
+    options_from,
+    values_for,
+    with_seed,
+)
+from playground.ui.prediction_line import (
+    awaited_prediction_line,
+    no_prediction_line,
+    prediction_line,
+)
+from playground.ui.tables import cached_functions_table
+from playground.walkthrough.panel import WalkthroughPanel
+from xla_backend import BackendError, ModelUnavailable, Prediction, Prompt
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+
+_COPY_TEXT = """() => {
+  const written = document.querySelector("#story .story-new");
+  return copiedOrNot(written.dataset.text ?? written.textContent);
+}"""
+
+
+class PlaygroundTab:
+    """Builds the tab inside the current `gr.Tab` and connects it."""
+
+    name = "Playground"
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+        self._backend = page.backend
+        self.walkthrough = WalkthroughPanel(page)
+        models = page.models()
+        self._first = models[0] if models else None
+        with gr.Row(elem_classes="columns playground-columns"):
+            with gr.Column(elem_classes="card area-request"):
+                self._build_request()
+            with gr.Column(elem_classes="card area-result"):
+                self._build_result()
+            with gr.Column(elem_classes="card area-options"):
+                self.presets = PresetButtons(page)
+                self.controls = OptionControls(
+                    page.limits.within(examples_for(self._first)[0].options),
+                    most_new_tokens=page.limits.new_tokens,
+                )
+                self.exact_key = gr.Checkbox(
+                    label="Exact shape only",
+                    info="Do not reuse a larger compiled function.",
+                    elem_id="exact_key",
+                )
+        with gr.Column(elem_classes="card"):
+            self.view_code = ViewCode(page)
+        self._build_tables()
+        self.presets.connect(self._request)
+        self.walkthrough.connect(self._request, self.generate, self.stop, self.notice)
+        self.link.connect(self.model, self.prompt, self.exact_key, self.controls, self.generate)
+        self._connect_request()
+        self.controls.connect()
+        self.view_code.connect(self._request)
+        self._connect_run()
+        self._connect_tables()
+
+    # ---- what is on the tab
+
+    def _build_request(self) -> None:
+        examples = examples_for(self._first)
+        self.link = LinkedRequest(self._page)
+        self.model = ui.model_dropdown(self._page.models(), "model", is_described=True)
+        self.prompt = PromptFields(self._first, examples[0].prompt)
+        with gr.Row(elem_classes="actions within-reach"):
+            self.generate = gr.Button("Generate", variant="primary", elem_id="generate")
+            self.stop = gr.Button("Stop", interactive=False, elem_id="stop")
+            self.walkthrough.build_button()
+        self.prediction = ui.html(awaited_prediction_line("Counting tokens"), "prediction")
+        self.notice = ui.html("", "notice")
+        self.examples = ui.name_buttons(
+            [example.name for example in examples], "Examples", "examples"
+        )
+
+    def _build_result(self) -> None:
+        family = family_of(self._first)
+        self.walkthrough.build_panel()
+        # The style sheet shows one of the two, so switching needs no request.
+        self.view = gr.Radio(
+            ["Text", "Tokens"],
+            value="Text",
+            show_label=False,
+            label="Result as",
+            container=False,
+            interactive=True,  # Gradio makes a component that is no event's input read-only.
+            elem_id="result_view",
+        )
+        self.story = ui.html(empty_story(family), "story")
+        self.tokens = ui.html(empty_token_view(family), "tokens", js_on_load=TOKEN_SCRIPT)
+        with gr.Row(elem_classes="origin-row"):
+            self.origin = ui.html("", "origin")
+            self.continue_text = ui.small_button("Continue", "continue_text", visible=False)
+            self.copy_text = ui.small_button("Copy text", "copy_text", visible=False)
+        self.download = ui.html("", "download")
+        self.report = ui.html(empty_report(family), "report")
+        self.shown = gr.State(None)
+
+    def _build_tables(self) -> None:
+        with gr.Column(elem_classes="card"):
+            ui.heading(
+                "Compiled functions",
+                "What the engine holds in memory, for everybody who uses this page.",
+            )
+            self.entries = ui.html(cached_functions_table([]), "entries")
+            self.entries_sent = gr.State(None)
+        with gr.Column(elem_classes="card"):
+            self.history = HistoryPanel(self._page)
+
+    # ---- what happens
+
+    @property
+    def _request(self) -> list[ui.Field]:
+        return [self.model, *self.prompt.inputs, self.exact_key, *self.controls.inputs]
+
+    @property
+    def request_fields(self) -> RequestFields:
+        """What others fill in: a rerun, and what was asked in a chat."""
+        return RequestFields(
+            self.model,
+            self.prompt.text,
+            self.prompt.system,
+            self.prompt.is_raw,
+            self.exact_key,
+            self.controls,
+            self.link.model,
+        )
+
+    def _connect_request(self) -> None:
+        ui.empty_on_change(self.notice, [component.change for component in self._request])
+        self.model.change(
+            self._follow_model,
+            [self.model, self.prompt.text, self.shown, self.link.model, *self.controls.inputs],
+            [
+                self.link.model,
+                self.model,
+                self.prompt.text,
+                self.prompt.of_instruct,
+                self.examples,
+                self.story,
+                self.tokens,
+                self.report,
+                *self.controls.inputs,
+            ],
+            **ui.LATEST,
+        )
+        self.examples.click(
+            self._fill_in,
+            [self.examples, self.model],
+            [self.prompt.text, *self.controls.inputs],
+            **ui.QUIET,
+        )
+        gr.on(
+            [
+                self._page.load,
+                self.entries.change,
+                *(component.change for component in [self.controls.hold, *self._request]),
+            ],
+            self._predict,
+            [self.controls.hold, *self._request],
+            self.prediction,
+            js="(...values) => keepRequest(values)",
+            **ui.LATEST,
+        )
+
+    def _connect_run(self) -> None:
+        self.generate.click(
+            self._begin,
+            [self.controls.hold, *self._request],
+            [
+                *(self.notice, self.story, self.report, self.generate, self.stop),
+                *(self.walkthrough.button, self.controls.seed),
+            ],
+            **ui.QUIET,
+        ).then(
+            # Only the outputs that change during the run: Gradio's page looks up every output
+            # for each chunk of text.
+            self._run,
+            None,
+            [self.story, self.report],
+            **ui.FOLLOWING,
+            **self._page.beside_others,
+        ).then(
+            self._finish,
+            [self.shown, self._page.runs_of_visitor],
+            [
+                self.story,
+                self.tokens,
+                self.origin,
+                self.continue_text,
+                self.copy_text,
+                self.download,
+                self.report,
+                self.notice,
+                self.shown,
+                self.entries,
+                self._page.status,
+                *self.history.outputs,
+                self.generate,
+                self.walkthrough.button,
+                self.stop,
+            ],
+            queue=False,
+            **ui.FOLLOWING,
+        )
+        ui.say_stopping(self.stop)
+        self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
+        self.copy_text.click(None, None, self.copy_text, js=_COPY_TEXT, **ui.QUIET)
+        self.continue_text.click(
+            lambda shown: shown.prompt + shown.result.text, self.shown, self.prompt.text, **ui.QUIET
+        ).then(None, None, None, js=f"() => ({ui.PRESS})(true)", **ui.QUIET)
+
+    def _connect_tables(self) -> None:
+        gr.on(
+            [self._page.load, self._page.status_is_new.click],
+            self._look_at_status,
+            None,
+            [self._page.status, self.download],
+            **ui.LATEST,
+        )
+        gr.on(
+            [self._page.load, self._page.in_sight["playground"].click],
+            self._look_at_engine,
+            self.entries_sent,
+            [self.entries, self.entries_sent],
+            **ui.LATEST,
+        )
+        self.history.connect(self.request_fields)
+
+    def _family(self, name: str, prompt: Prompt = ()) -> Family:
+        return family_of(self._page.info(name), is_raw=isinstance(prompt, str))
+
+    def _follow_model(
+        self,
+        request: gr.Request,
+        name: str,
+        prompt: str,
+        shown: Shown | None,
+        linked: str | None,
+        *values: Any,
+    ) -> ui.Updates:
+        """The chosen model's description and examples. What the visitor typed or set stays."""
+        model = self._page.info(name)
+        if model is None:
+            return {self.model: gr.skip()}
+        family, examples = family_of(model), examples_for(model)
+        own = [examples]
+        is_linked = name == linked
+        updates: ui.Updates = {
+            self.link.model: None,
+            self.model: gr.update(info=ui.model_description(model)),
+            **self.prompt.of_model(model),
+            self.examples: gr.Dataset(
+                samples=[[example.name] for example in examples],
+                sample_labels=[example.name for example in examples],
+            ),
+        }
+        if not is_linked and is_example_prompt(prompt) and not is_example_prompt(prompt, own):
+            updates[self.prompt.text]["value"] = examples[0].prompt
+        try:
+            options = None if is_linked else options_from(values)
+        except BackendError:  # The visitor is still typing a number.
+            options = None
+        limits = self._page.limits
+        is_untouched = options and are_example_options(options, limits)
+        if options and is_untouched and not are_example_options(options, limits, own):
+            own_options = examples[0].options.replace(seed=options.seed)
+            defaults = values_for(limits.within(own_options))
+            updates.update(zip(self.controls.inputs, defaults, strict=True))
+        if shown is None and self._page.runs.of(str(request.session_hash)) is None:
+            updates[self.story] = empty_story(family)
+            updates[self.tokens] = empty_token_view(family)
+            updates[self.report] = empty_report(family)
+        return updates
+
+    def _fill_in(self, index: int, model: str) -> list[Any]:
+        example = examples_for(self._page.info(model))[index]
+        values = values_for(self._page.limits.within(example.options))
+        values[NAMES.index("seed")] = gr.skip()  # An example names none.
+        return [example.prompt, *values]
+
+    def _look_at_status(self, request: gr.Request) -> tuple[str, str]:
+        run = self._page.runs.of(str(request.session_hash))
+        download = downloading(self._backend.status) if isinstance(run, TextRun) else ""
+        note = download or self._page.queue_note(str(request.session_hash))
+        return self._page.engine_line(str(request.session_hash)), note
+
+    def _look_at_engine(self, sent: int | None) -> tuple[Any, int]:
+        """The table, if it differs from the one that was sent last."""
+        entries = tuple(self._backend.cached_functions())
+        new = hash((entries, self._page.times_cleared))
+        return (gr.skip() if new == sent else self._cached_functions_table()), new
+
+    def _cached_functions_table(self) -> str:
+        # A change of the table starts a new prediction, so it must also change when only the
+        # store on disk was cleared.
+        mark = f"<!-- {self._page.times_cleared} -->"
+        return cached_functions_table(self._backend.cached_functions()) + mark
+
+    def _predict(self, _holds_seed: bool, *request: Any) -> str:
+        try:
+            model, prompt, options, exact_key = self._page.asked(*request)
+            self._page.check_request(model, prompt, options)
+            prediction = self._backend.predict(model, prompt, options, exact_key=exact_key)
+            return prediction_line(prediction, self._family(model, prompt))
+        except BackendError as error:
+            return no_prediction_line(labelled(str(error)))
+
+    def _begin(self, request: gr.Request, holds_seed: bool, *values: Any) -> ui.Updates:
+        """Checks the request at once, so that mistakes are reported without waiting in line."""
+        try:
+            model, prompt, wanted, exact_key = self._page.asked(*values)
+            options = with_seed(wanted, holds_seed)
+            run = Run(model, prompt, options, exact_key)
+            self._page.check_request(model, prompt, run.options)
+            run.prediction = prediction = self._prediction_of(run)
+            ahead = self._page.begin(str(request.session_hash), run)
+        except BackendError as error:
+            return {self.notice: ui.notice(labelled(str(error)))}
+        family = self._family(model, prompt)
+        return {
+            self.notice: "",
+            self.story: story(prompt, "", writing=True, family=family),
+            self.report: waiting_report(prediction, ahead, family),
+            self.generate: gr.update(value="Generating", interactive=False),
+            self.stop: gr.update(interactive=True),
+            self.walkthrough.button: gr.update(interactive=False),
+            self.controls.seed: options.seed,
+        }
+
+    def _prediction_of(self, run: Run) -> Prediction | None:
+        """None while the tokenizer is not downloaded: the run itself will fetch it."""
+        try:
+            return self._backend.predict(
+                run.model, run.prompt, run.options, exact_key=run.exact_key
+            )
+        except ModelUnavailable:
+            return None
+
+    def _run(self, request: gr.Request) -> Iterator[ui.Updates]:
+        """Streams the visitor's run; what it cost is shown by `_finish`, which follows."""
+        session = str(request.session_hash)
+        run = self._page.runs.take(session, Run)
+        if run is not None:  # otherwise `_begin` found a mistake and reported it
+            family = self._family(run.model, run.prompt)
+            with self._page.runs.handing_over(session):
+                for text in run.texts(self._backend, self._page.line.waited_s()):
+                    if text:
+                        yield {self.story: story(run.prompt, text, writing=True, family=family)}
+                    elif run.waited_for:
+                        run.prediction = self._prediction_of(run)
+                        yield {
+                            self.report: waiting_report(run.prediction, 0, family, run.clicked_s)
+                        }
+        yield {self.report: gr.skip()}  # A generator that yields nothing would empty its outputs.
+
+    def _finish(self, before: Shown | None, runs: Any, request: gr.Request) -> ui.Updates:
+        """Shows the run's result and its cost. After an error the last result stays."""
+        ended = self._page.runs.ended(str(request.session_hash), Run)
+        if ended is None:  # The run never started.
+            return {self.notice: gr.skip()}
+        run, problem = ended
+        family = self._family(run.model, run.prompt)
+        shown = run.shown()
+        if shown is None:
+            problem = problem or "Stopped before it began."
+            return {**self._at_rest(before, family), self.notice: ui.notice(labelled(problem))}
+        runs = records.add(runs, shown, family)
+        return {**self._at_rest(shown, family), **self.history.updates(runs)}
+
+    def _at_rest(self, shown: Shown | None, empty: Family) -> ui.Updates:
+        """A result (or the page before the first one) with the buttons in their initial state."""
+        family = self._family(shown.result.model, shown.prompt) if shown else empty
+        if shown:
+            texts = (
+                story(shown.prompt, shown.result.text, family=family),
+                token_view(shown, family),
+                report(shown, family),
+            )
+        else:
+            texts = empty_story(empty), empty_token_view(empty), empty_report(empty)
+        return {
+            self.shown: shown,
+            self.story: texts[0],
+            self.tokens: texts[1],
+            self.origin: origin(shown) if shown else "",
+            self.continue_text: gr.update(visible=_can_go_on(shown, family)),
+            self.copy_text: gr.update(value="Copy text", visible=bool(shown)),
+            self.report: texts[2],
+            self.download: "",
+            self.generate: gr.update(value="Generate", interactive=True),
+            self.walkthrough.button: gr.update(interactive=True),
+            self.stop: gr.update(value="Stop", interactive=False),
+            self.notice: "",
+            self.entries: self._cached_functions_table(),
+            self._page.status: self._page.engine_line(),
+        }
+
+
+def _can_go_on(shown: Shown | None, family: Family) -> bool:
+    """Whether the token limit cut a text that the model can continue; an answer it cannot."""
+    return shown is not None and shown.result.finish == "length" and not family.is_apart

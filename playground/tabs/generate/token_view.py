@@ -1,0 +1,274 @@
+"""The tokens of a run, as HTML: every slot of the compiled shape, new tokens shaded by probability.
+
+Knows how a token, a probability and an empty slot look. Must not know components or events.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import htpy as h
+
+from playground.context.runs import Shown
+from playground.ui import quantities
+from playground.ui.charts import legend
+from playground.ui.families import CONTINUING, Family
+from playground.ui.markup import nothing, rendered, with_note
+from xla_backend import GenerationResult, Token
+
+# From 90%, from 50%, from 20%, from 5%, and below; the style is `likely-4` to `likely-0`.
+_BOUNDS = (0.9, 0.5, 0.2, 0.05)
+_SHADES = ("90% or more", "from 50%", "from 20%", "from 5%", "below 5%")
+_MAX_CELLS = 256
+_TOP_SHOWN = 5
+_SPECIAL = re.compile(r"<\|[^|>]*\|>|</?[a-z_0-9]+>")
+_SAME_PASS = (
+    "It came of the same pass of the model as the token before it, which was guessed right."
+)
+_HINT = "Point at a token, tap it or use the arrow keys to see what the model found likely there."
+
+# The Tab key stops once for all tokens; the arrow keys move between them.
+SCRIPT = """
+const tokens = () => [...element.querySelectorAll("button.token")];
+const find = (event) => event.target.closest?.("button.token");
+const part = (name) => element.querySelector(".token-" + name);
+let pinned = null;
+
+const add = (parent, tag, style, text) => {
+  const child = document.createElement(tag);
+  child.className = style;
+  child.textContent = text;
+  parent.append(child);
+  return child;
+};
+const show = (token) => {
+  const popover = part("popover");
+  if (part("detail").textContent !== token.dataset.detail) {
+    part("detail").textContent = token.dataset.detail;
+    const list = popover.querySelector("ol");
+    list.replaceChildren();
+    for (const [text, share, width, isChosen] of JSON.parse(token.dataset.topLogprobs)) {
+      const row = add(list, "li", isChosen ? "chosen" : "", "");
+      add(row, "bdi", "", text);
+      add(add(row, "span", "bar", ""), "i", "", "").style.width = width + "%";
+      add(row, "b", "", share);
+    }
+    popover.querySelector(".token-place").textContent = token.dataset.place;
+  }
+  popover.hidden = false;
+  const [view, box] = [popover.parentElement, token].map((each) => each.getBoundingClientRect());
+  const most = view.width - popover.offsetWidth;
+  const isBelow = box.bottom + popover.offsetHeight + 6 < innerHeight || box.top < 300;
+  popover.style.left = Math.max(0, Math.min(most, box.left - view.left)) + "px";
+  popover.style.top =
+    (isBelow ? box.bottom + 6 : box.top - popover.offsetHeight - 6) - view.top + "px";
+};
+const hide = () => {
+  pinned = null;
+  if (part("popover")) part("popover").hidden = true;
+};
+for (const name of ["focusin", "click"]) {
+  element.addEventListener(name, (event) => {
+    if (!find(event)) return;
+    pinned = find(event);
+    show(pinned);
+  });
+}
+element.addEventListener("mousemove", (event) => {
+  // The box scrolled under a resting mouse: nobody is pointing at anything.
+  if (!event.movementX && !event.movementY) return;
+  if (find(event)) show(find(event));
+  else if (pinned?.isConnected) show(pinned);
+  else if (!event.target.closest(".token-popover")) hide();
+});
+element.addEventListener("mouseleave", () => (pinned?.isConnected ? show(pinned) : hide()));
+element.addEventListener("focusout", hide);
+element.addEventListener("scroll", hide, true);
+document.addEventListener("pointerdown", (event) => {
+  if (!element.contains(event.target)) hide();
+});
+element.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") hide();
+  const token = find(event);
+  if (!token || event.ctrlKey || event.metaKey || event.altKey) return;
+  const all = tokens();
+  const at = all.indexOf(token);
+  const rtl = getComputedStyle(token.parentElement).direction === "rtl";
+  const next = {
+    ArrowRight: at + (rtl ? -1 : 1), ArrowLeft: at - (rtl ? -1 : 1),
+    ArrowDown: at + 10, ArrowUp: at - 10, Home: 0, End: all.length - 1,
+  }[event.key];
+  if (next === undefined) return;
+  event.preventDefault();
+  const chosen = all[Math.max(0, Math.min(all.length - 1, next))];
+  token.tabIndex = -1;
+  chosen.tabIndex = 0;
+  // Scroll first: scrolling hides the popover.
+  chosen.scrollIntoView({ block: "nearest" });
+  requestAnimationFrame(() => requestAnimationFrame(() => chosen.focus({ preventScroll: true })));
+});
+"""
+
+
+@rendered
+def empty_token_view(family: Family = CONTINUING) -> h.Node:
+    """The box before the first run."""
+    said = f"The tokens of the {family.output} appear here when it is finished."
+    return _view(nothing(said))
+
+
+@rendered
+def token_view(shown: Shown, family: Family = CONTINUING) -> h.Node:
+    """Every slot of the compiled shape: padding, prompt, new tokens, unused slots."""
+    result, key = shown.result, shown.result.key
+    padding = 0 if key.is_pooled else max(0, key.padded_length - result.prompt_tokens)
+    given = [_slots("padding", padding, "padding"), _prompt(result, family.input)]
+    if not family.pads_left:
+        given.reverse()
+    unused = 0 if key.is_pooled else max(0, key.max_new_tokens - result.new_tokens)
+    guessed = any(token.in_same_pass for token in result.tokens)
+    note = "underlined: in one pass with the token before" if guessed else ""
+    new = h.div(".tokens", role="group", dir="auto", translate="no", aria_label="New tokens")
+    return _view(
+        [
+            h.div(".token-given")[given],
+            h.figure(".token-slots")[
+                h.figcaption[with_note(f"{result.new_tokens:,} new", note)], new[_new(result)]
+            ],
+            h.div(".token-given")[_slots("room", unused, "unused")],
+        ]
+    )
+
+
+def probability(token: Token) -> float:
+    """The probability, 0 to 1, that the model gave the token; rounding never takes it above 1."""
+    return _share(token.logprob)
+
+
+def percent(share: float) -> str:
+    """A probability as a percentage; "100%" only for exactly 1."""
+    if share >= 1.0:
+        return "100%"
+    if share > 0.999:
+        return "over 99.9%"
+    if share < 0.0001:
+        return "under 0.01%"
+    digits = 2 if share < 0.001 else 1 if share < 0.1 or share >= 0.995 else 0
+    return f"{share * 100:.{digits}f}%"
+
+
+def visible(text: str) -> str:
+    """A token with whitespace made visible: ␣ space, ↵ line break, ⇥ tab."""
+    named = {" ": "␣", "\n": "↵", "\r": "␍", "\t": "⇥", "\u00a0": "⍽", "": "∅"}
+    if not text:
+        return named[""]
+    return "".join(
+        named.get(sign) or (sign if sign.isprintable() else f"U+{ord(sign):04X}") for sign in text
+    )
+
+
+def _view(box: h.Node) -> h.Element:
+    """The box, the legend below it, and the popover of one token.
+
+    A live region says the same to screen readers.
+    """
+    last = len(_SHADES) - 1
+    return h.div(".token-view")[
+        h.div(".token-box")[box],
+        h.p(".token-hint")[_HINT],
+        h.p(".caption")["Probability of each new token, before temperature, filters and penalties"],
+        legend(
+            ((f"likely-{last - place}", name) for place, name in enumerate(_SHADES)), "token-legend"
+        ),
+        h.p(".token-detail", aria_live="polite"),
+        h.div(".token-popover", aria_hidden="true", hidden=True)[
+            h.p["The most likely in this place"], h.ol(translate="no"), h.p(".token-place")
+        ],
+    ]
+
+
+def _share(logprob: float) -> float:
+    return min(1.0, math.exp(logprob))
+
+
+def _prompt(result: GenerationResult, label: str) -> h.Node:
+    """The prompt's tokens with their texts, in the slots that padding leaves free."""
+    if not result.prompt_texts:
+        return _slots("prompt", result.prompt_tokens, label)
+    shown = result.prompt_texts[:_MAX_CELLS]
+    over = len(result.prompt_texts) - len(shown)
+    return h.figure(".token-slots")[
+        h.figcaption[f"{result.prompt_tokens:,} {label}"],
+        h.div(".tokens", dir="auto", translate="no")[
+            (h.span(".token.given")[_marked(text)] for text in shown),
+            over > 0 and h.small[f"… {over:,} more"],
+        ],
+    ]
+
+
+def _new(result: GenerationResult) -> h.Node:
+    if not result.tokens:
+        return nothing("No token was written.")
+    return [_token(token, place, result.new_tokens) for place, token in enumerate(result.tokens)]
+
+
+def _token(token: Token, place: int, of: int) -> h.Node:
+    share = probability(token)
+    shade = sum(share >= bound for bound in _BOUNDS)
+    is_special = _SPECIAL.fullmatch(token.text) is not None
+    kind = ", a special token" if is_special else ""
+    if "\ufffd" in token.text:
+        kind = ", part of a character"
+    where = (
+        f"Token {place + 1} of {of}, number {token.id} in the vocabulary, "
+        f"log probability {token.logprob:.3g}."
+    )
+    if token.in_same_pass:
+        where += f" {_SAME_PASS}"
+    detail = f"“{visible(token.text)}”{kind}: {percent(share)} likely. {where}"
+    rows = [
+        (visible(text), percent(_share(logprob)), round(100 * _share(logprob)), id == token.id)
+        for id, text, logprob in token.top_logprobs[:_TOP_SHOWN]
+    ]
+    if rows:
+        named = ", ".join(f"“{text}” {of_it}" for text, of_it, *_ in rows)
+        detail += f" The most likely in this place: {named}."
+    if not any(is_chosen for *_, is_chosen in rows):
+        rows.append((visible(token.text), percent(share), round(100 * share), True))
+    button = h.button(
+        class_=[
+            f"token likely-{shade}",
+            is_special and "special",
+            token.in_same_pass and "same-pass",
+        ],
+        type="button",
+        tabindex="-1" if place else "0",
+        data_detail=detail,
+        data_place=where,
+        data_top_logprobs=json.dumps(rows),
+    )
+    line_breaks = 0 if is_special else min(2, token.text.count("\n"))
+    return button[_marked(token.text)], [h.br] * line_breaks
+
+
+def _marked(text: str) -> h.Node:
+    """The token's text, with whitespace signs in a lighter style."""
+    parts = re.findall(r"\S+|\s", text) if text else [""]
+    return [h.i[visible(part)] if part.isspace() or not part else visible(part) for part in parts]
+
+
+def _slots(style: str, number: int, label: str) -> h.Node:
+    """Slots without text: one box each, or one box for all if there are too many."""
+    if not number:
+        return None
+    cells = min(number, _MAX_CELLS)
+    name = quantities.count(number, "slot")
+    return h.figure(".token-slots")[
+        h.figcaption[f"{number:,} {label}"],
+        h.div(".slots", role="img", aria_label=f"{name}: {label}")[
+            [h.i(f".slot.slot-{style}")] * cells,
+            number > cells and h.span[f"… {number - cells:,} more"],
+        ],
+    ]

@@ -1,0 +1,105 @@
+"""The card below the result: this request as a link and as code.
+
+Knows the components and when they change. Must not know how code is written or links are made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from playground.tabs.generate import permalink
+from playground.tabs.generate.request_code import FORMS, SHORTEST, CodeRequest
+from playground.ui.components import LATEST, QUIET, Field, heading, html
+from xla_backend import BackendError
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+
+
+class ViewCode:
+    """Builds the card's content where it is created, and updates it with the request."""
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+        with gr.Row(elem_classes="card-head"):
+            heading(
+                "This request elsewhere",
+                "As code that you can run, and as a link that opens this page with these settings.",
+            )
+            self.link_runs = gr.Checkbox(
+                label="and run", elem_id="link_runs", container=False, scale=0, min_width=90
+            )
+            self.copy_link = gr.Button(
+                "Copy link", size="sm", elem_id="copy_link", scale=0, min_width=120
+            )
+        self.notice = html("", "copy_notice")
+        with gr.Accordion(
+            "View code", open=False, elem_id="view_code", elem_classes="more-options"
+        ):
+            models = page.models()
+            asks_messages = bool(models) and models[0].is_instruct
+            self.form = gr.Radio(
+                list(FORMS),
+                value="openai" if asks_messages else next(iter(FORMS)),
+                label="Code for",
+                show_label=False,
+                container=False,
+                elem_id="code_form",
+            )
+            self.code = gr.Code(
+                language="python",
+                label="Code",
+                interactive=False,
+                show_label=False,
+                show_line_numbers=False,
+                wrap_lines=True,
+                buttons=["copy"],
+                elem_id="request_code",
+            )
+
+    def connect(self, request: list[Field]) -> None:
+        """Takes the components of the request: model, those of the prompt, exact key, options."""
+        changes = [component.change for component in request]
+        gr.on(
+            [self._page.load, self.form.change, *changes],
+            self._write,
+            [self.form, *request],
+            self.code,
+            **LATEST,
+        )
+        self.copy_link.click(
+            None, [*request, self.link_runs], self.notice, js=permalink.copy_script(), **QUIET
+        )
+        # A change by the visitor makes the link stale; one by the page does not.
+        inputs = [component.input for component in (*request, self.link_runs)]
+        gr.on(inputs, None, None, self.notice, js="() => ''", **QUIET)
+
+    def _write(self, request: gr.Request, form: str, *values: Any) -> Any:
+        language, write = FORMS[form]
+        try:
+            model, prompt, options, exact_key = self._page.asked(*values)
+        except BackendError:  # The visitor is still typing a number.
+            return gr.skip()
+        info = self._page.info(model)
+        if info is None:
+            return gr.skip()
+        try:
+            key = self._page.backend.predict(model, prompt, options).requested_key
+            padded_length = key.padded_length
+        except BackendError:  # Too long, empty, or the tokenizer is not downloaded yet.
+            padded_length = SHORTEST
+        return gr.Code(
+            write(CodeRequest(info, prompt, options, exact_key, padded_length, address(request))),
+            language=language,
+        )
+
+
+def address(request: gr.Request) -> str:
+    """The page's address as the visitor's browser sees it, behind any proxies.
+
+    The browser itself sends this request and names its origin.
+    """
+    page = str(request.headers.get("referer") or request.headers.get("origin") or "")
+    return page.partition("?")[0].partition("#")[0] or f"http://{request.headers.get('host')}/"

@@ -1,0 +1,275 @@
+"""What the Inside tab shows of a function, as HTML: numbers, parts, roofline, graph, three ways.
+
+Knows how an `Inspection` and a `Measurement` read for an engineer. Must not know components.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import htpy as h
+
+from playground.ui import charts, quantities, report_parts
+from playground.ui.charts import Bar
+from playground.ui.markup import remarks, rendered
+from playground.ui.tables import sheet
+from xla_backend.inspection.hlo import origin
+from xla_backend.inspection.inspection import FunctionInside, Inspection, KernelInside, Sums, sums
+from xla_backend.inspection.measurement import Measurement
+from xla_backend.inspection.table import amount
+
+LISTED = 12
+"""Kernels in the list of the largest."""
+_PARTS = {
+    origin.EMBEDDING: "Embedding",
+    origin.NORM: "Norm",
+    origin.ATTENTION: "Attention",
+    origin.FEED_FORWARD: "Feed-forward",
+    origin.HEAD: "Head",
+    origin.CACHE: "KV cache",
+    origin.CHOICE: "Token choice",
+    origin.OTHER: "Other",
+}
+_WAYS = {"eager": "Eager", "graph": "tf.function", "xla": "jit_compile=True"}
+
+
+@rendered
+def report(seen: Inspection, measured: Measurement | None) -> h.Node:
+    """Both functions: decode first, because it runs for every token."""
+    took = (
+        f"Looking took {quantities.seconds(seen.took_s)}, in a process of its own beside the "
+        "engine: nothing was compiled or run for it."
+    )
+    return h.section(".inside", aria_label="Inside")[
+        _function("Decode, one token", seen.decode, "inside_decode"),
+        [_measured(seen.decode, measured), _roofline(seen, measured)] if measured else None,
+        _graph(seen.decode),
+        _largest(seen.decode, measured),
+        _function("Prefill, one prompt", seen.prefill, "inside_prefill"),
+        remarks(took),
+    ]
+
+
+def _function(name: str, inside: FunctionInside, elem_id: str) -> h.Element:
+    large = [
+        ("FLOPs", amount(inside.flops, "")),
+        ("Read and written", amount(inside.bytes, "B")),
+        ("FLOPs a byte", f"{inside.intensity:.2f}"),
+        ("Machine code", amount(inside.code_bytes, "B")),
+    ]
+    return h.section(f"#{elem_id}")[
+        h.h3[name],
+        _stages(inside),
+        report_parts.figures(large),
+        _bytes_by_part(sums(inside.kernels, lambda kernel: kernel.part)),
+        report_parts.figures(_facts(inside), "inside-facts"),
+    ]
+
+
+def _facts(inside: FunctionInside) -> list[tuple[str, str]]:
+    return [
+        ("Weights read", amount(inside.weight_bytes, "B")),
+        ("Constants in it", amount(inside.constants_bytes, "B")),
+        ("Memory: arguments", amount(inside.argument_bytes, "B")),
+        ("Memory: results", amount(inside.result_bytes, "B")),
+        ("Memory: temporary", amount(inside.temporary_bytes, "B")),
+        ("Trace", quantities.seconds_or_dash(inside.trace_s)),
+        ("Compile", quantities.seconds_or_dash(inside.compile_s)),
+    ]
+
+
+def _stages(inside: FunctionInside) -> h.Element:
+    """Operations become instructions become kernels, on one scale."""
+    rows = [
+        ("Traced operations", inside.operations, "miss"),
+        ("HLO instructions", inside.hlo_instructions, "miss"),
+        ("After optimisation", inside.optimized_instructions, "disk"),
+        ("Kernels", len(inside.kernels), "hit"),
+    ]
+    longest = max(count for _, count, _ in rows)
+    return charts.bars(
+        [Bar(name, count, style) for name, count, style in rows], longest, lambda n: f"{n:,.0f}"
+    )
+
+
+def _bytes_by_part(parts: dict[str, Sums]) -> h.Element:
+    rows = sorted(parts.items(), key=lambda one: -one[1].bytes)
+    bars = [Bar(_PARTS[part], found.bytes, "disk") for part, found in rows if found.bytes]
+    longest = max(bar.value for bar in bars)
+    return h.figure(".inside-parts")[
+        h.figcaption["Bytes by part of the model"],
+        charts.bars(bars, longest, lambda value: amount(value, "B")),
+    ]
+
+
+def _measured(decode: FunctionInside, measured: Measurement) -> h.Element:
+    seconds: dict[str, float] = {}
+    for kernel in decode.kernels:
+        took_s = measured.kernel_s.get(kernel.name, 0.0)
+        seconds[kernel.part] = seconds.get(kernel.part, 0.0) + took_s
+    bars = [
+        Bar(_PARTS[part], took_s, "hit")
+        for part, took_s in sorted(seconds.items(), key=lambda one: -one[1])
+        if took_s
+    ]
+    bars.append(Bar("Between kernels", measured.between_s, "miss"))
+    large = [
+        ("A token", quantities.fine_seconds(measured.token_s)),
+        ("In kernels", quantities.fine_seconds(measured.kernels_s)),
+        ("Times the limit", quantities.times(measured.distance(decode))),
+    ]
+    return h.section("#inside_measured")[
+        h.h3["Where the time of a token goes"],
+        report_parts.figures(large),
+        charts.bars(bars, max(max(bar.value for bar in bars), 1e-9), quantities.fine_seconds),
+        remarks(
+            "Each kernel: the median of a token’s runs, from XLA’s own profiler, which makes a "
+            f"token {max(0, measured.overhead):.0%} longer. The token itself was timed without it. "
+            f"Programs that wanted a core meanwhile: {measured.load:.1f}."
+        ),
+        _ways(measured),
+    ]
+
+
+def _ways(measured: Measurement) -> h.Node:
+    if not measured.ways:
+        return None
+    rows = [
+        (
+            h.span(translate="no")[_WAYS[way]],
+            f"{layer.kernels:,}",
+            amount(layer.bytes, "B"),
+            quantities.fine_seconds(layer.seconds),
+        )
+        for way, layer in measured.ways.items()
+    ]
+    return sheet(("One layer", "Kernels", "Bytes", "A call"), rows, elem_id="inside_ways")
+
+
+def _roofline(seen: Inspection, measured: Measurement) -> h.Element:
+    """Both axes logarithmic: FLOPs a byte to the right, FLOPs a second upwards."""
+    limits = measured.limits
+    dots = [
+        (kernel.flops / kernel.bytes, kernel.flops / took_s, f"{kernel.name}: {kernel.part}")
+        for kernel in seen.decode.kernels
+        if kernel.flops and kernel.bytes and (took_s := measured.kernel_s.get(kernel.name))
+    ]
+    decode = seen.decode
+    whole = (decode.intensity, decode.flops / measured.token_s)
+    xs = charts.decades([x for x, _, _ in dots] + [limits.ridge * 4])
+    ys = charts.decades([y for _, y, _ in dots] + [limits.flops_s])
+
+    def left(x: float) -> float:
+        return math.log(x / xs[0]) / math.log(xs[-1] / xs[0])
+
+    def bottom(y: float) -> float:
+        return math.log(y / ys[0]) / math.log(ys[-1] / ys[0])
+
+    # The roof as a line of points: memory up to the ridge, then the processor.
+    corners = [
+        (max(xs[0], ys[0] / limits.read_bytes_s), None),
+        (limits.ridge, limits.flops_s),
+        (xs[-1], limits.flops_s),
+    ]
+    roof = " ".join(
+        f"{100 * left(x):.2f},{100 - 100 * bottom(y or x * limits.read_bytes_s):.2f}"
+        for x, y in corners
+    )
+    marks = [
+        h.i(".inside-dot", title=title, style=f"left:{left(x):.2%};bottom:{bottom(y):.2%}")
+        for x, y, title in dots
+    ]
+    x, y = whole
+    marks.append(h.i(".inside-dot.whole", style=f"left:{left(x):.2%};bottom:{bottom(y):.2%}"))
+    summary = (
+        f"A token does {x:.2f} FLOPs a byte and reaches {amount(y, 'FLOP')}/s; memory gives "
+        f"{amount(limits.read_bytes_s, 'B')}/s, the processor {amount(limits.flops_s, 'FLOP')}/s."
+    )
+    return h.figure("#inside_roofline.chart")[
+        h.figcaption["Roofline: FLOPs a second over FLOPs a byte"],
+        h.div(".plot", role="img", aria_label=summary)[
+            charts.grid((bottom(y), f"{amount(y, '')}/s") for y in ys),
+            h.svg(viewBox="0 0 100 100", preserveAspectRatio="none", aria_hidden="true")[
+                h.polyline(points=roof)
+            ],
+            h.div(".marks", translate="no")[marks],
+        ],
+        h.div(".inside-axis", aria_hidden="true")[(h.span[f"{x:g}"] for x in xs)],
+        remarks(summary),
+        remarks(_verdict(decode, measured)),
+    ]
+
+
+def _verdict(decode: FunctionInside, measured: Measurement) -> str:
+    limits = measured.limits
+    shortest = quantities.fine_seconds(limits.shortest_s(decode.flops, decode.bytes))
+    if decode.intensity < limits.ridge:
+        return f"Memory is the limit: read from main memory, a token takes {shortest} at least."
+    return f"The processor is the limit: a token takes {shortest} at least."
+
+
+def _graph(inside: FunctionInside) -> h.Element:
+    """Layers as boxes, in the order in which a token passes them; each opens to its kernels."""
+    layers = sums(inside.kernels, lambda kernel: kernel.layer)
+    numbered = sorted(number for number in layers if number is not None)
+    first = [k for k in inside.kernels if k.layer is None and k.part == origin.EMBEDDING]
+    last = [k for k in inside.kernels if k.layer is None and k.part != origin.EMBEDDING]
+    boxes = [
+        _box(f"Layer {number}", [k for k in inside.kernels if k.layer == number])
+        for number in numbered
+    ]
+    return h.section("#inside_graph")[
+        h.h3["The way of a token"],
+        h.p(".caption")[
+            "From top to bottom. Open a box for its parts, and those for their kernels."
+        ],
+        h.div(".inside-graph")[
+            _box("Embedding", first) if first else None,
+            boxes,
+            _box("Head and token choice", last) if last else None,
+        ],
+    ]
+
+
+def _box(name: str, kernels: Sequence[KernelInside]) -> h.Element:
+    parts = [
+        h.details[_summary(_PARTS[part], of_part), _kernel_list(of_part)]
+        for part in dict.fromkeys(kernel.part for kernel in kernels)
+        if (of_part := [kernel for kernel in kernels if kernel.part == part])
+    ]
+    return h.details(".inside-box")[_summary(name, kernels), parts]
+
+
+def _summary(name: str, kernels: Sequence[KernelInside]) -> h.Element:
+    moved = amount(sum(kernel.bytes for kernel in kernels), "B")
+    number = quantities.count(len(kernels), "kernel")
+    return h.summary[h.span[name], h.small[f"{number} · {moved}"]]
+
+
+def _kernel_list(kernels: Iterable[KernelInside]) -> h.Element:
+    rows = [
+        h.li[h.b[each.name], " ", h.span[amount(each.bytes, "B")], h.small[each.source]]
+        for each in kernels
+    ]
+    return h.ul(".inside-kernels", translate="no")[rows]
+
+
+def _largest(inside: FunctionInside, measured: Measurement | None) -> h.Element:
+    took = measured.kernel_s if measured else {}
+    order = sorted(inside.kernels, key=lambda one: (-took.get(one.name, 0.0), -one.bytes))[:LISTED]
+    names = ("Kernel", "Layer", "FLOPs", "Bytes", "Time", "Line of Python")
+    signature = h.span(".signature", translate="no")
+    rows = [
+        (
+            signature[kernel.name],
+            "–" if kernel.layer is None else str(kernel.layer),
+            amount(kernel.flops, ""),
+            amount(kernel.bytes, "B"),
+            quantities.fine_seconds(took[kernel.name]) if kernel.name in took else "–",
+            signature[kernel.source],
+        )
+        for kernel in order
+    ]
+    title = h.h3["The largest kernels of a token"]
+    return h.section("#inside_largest")[title, sheet(names, rows)]

@@ -1,0 +1,148 @@
+"""The Inside tab: look into a compiled function, measure a token of it, take it home.
+
+Knows the components and what each event does to them. Must not know how anything looks, nor how a
+function is looked into. All of it happens beside the engine, in a process that gives way.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import gradio as gr
+
+from playground.context.measuring import TICK_S, is_idle
+from playground.tabs.inside import report
+from playground.tabs.inside.functions import NO_STORE, check_own, choices, key_of
+from playground.tabs.inside.texts_route import links
+from playground.ui import components as ui
+from playground.ui.markup import nothing
+from xla_backend import BackendError, InvalidRequest
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+    from xla_backend.inspection.inspector import Inspector
+
+PATIENCE_S = 60.0
+"""How long a measurement waits for an idle engine; then it measures beside it."""
+
+_NOTHING = "Choose a function that was compiled before, and look into it."
+
+
+class InsideTab:
+    """Builds the tab inside the current `gr.Tab` and connects it."""
+
+    name = "Inside"
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+        with gr.Column(elem_classes="card"):
+            self._build_choice()
+        with gr.Column(elem_classes="card"):
+            self.report = ui.html(
+                nothing(_NOTHING if page.inspector else NO_STORE), "inside_report"
+            )
+        self._connect()
+
+    def _build_choice(self) -> None:
+        ui.heading(
+            "Inside a compiled function",
+            "What XLA made of it: kernels, what each reads and computes, and where the time of a "
+            "token goes. Runs separately; nobody is delayed.",
+        )
+        with gr.Row():
+            models = [*self._page.models(), *self._page.speech_models()]
+            self.model = ui.model_dropdown(models, "inside_model")
+            self.function = gr.Dropdown(
+                [], label="Function", info="Functions saved on disk.", elem_id="inside_function"
+            )
+        with gr.Row(elem_classes="actions"):
+            self.look = gr.Button("Look inside", variant="primary", elem_id="inside_look")
+            # These load the model a second time: strangers could fill the memory by pressing them.
+            mine = self._page.admin
+            self.measure = gr.Button("Measure a token", elem_id="inside_measure", visible=mine)
+            self.texts = gr.Button("Files to download", elem_id="inside_texts", visible=mine)
+        self.notice = ui.html("", "inside_notice")
+        self.files = ui.html("", "inside_files")
+
+    def _connect(self) -> None:
+        page = self._page
+        for element in (self.notice, self.files):
+            ui.empty_on_change(element, [self.model.change, self.function.change])
+        gr.on(
+            [page.in_sight["inside"].click, self.model.change],
+            self._offer,
+            [self.model, self.function],
+            self.function,
+            **ui.LATEST,
+        )
+        chosen = [self.model, self.function]
+        for button, said, work in (
+            (self.look, "Looking into the function.", self._look),
+            (
+                self.measure,
+                "Measuring once the engine is idle: the model is loaded in a process of its own.",
+                self._measure,
+            ),
+            (
+                self.texts,
+                "Writing the files: XLA compiles the function once more, to tell what it does.",
+                self._texts,
+            ),
+        ):
+            button.click(
+                lambda said=said: ui.notice(said, "calm"), None, self.notice, **ui.QUIET
+            ).then(
+                work,
+                chosen,
+                [self.notice, self.report, self.files],
+                **ui.BESIDE_THE_ENGINE,
+                **ui.FOLLOWING,
+            )
+
+    def _offer(self, model: str | None, chosen: str | None) -> ui.Updates:
+        offered = choices(self._page, model)
+        words = [word for _, word in offered]
+        kept = chosen if chosen in words else (words[0] if words else None)
+        return {self.function: gr.update(choices=offered, value=kept)}
+
+    def _inspector(self) -> Inspector:
+        if self._page.inspector is None:
+            raise InvalidRequest(NO_STORE)
+        return self._page.inspector
+
+    def _look(self, model: str, function: str | None) -> ui.Updates:
+        try:
+            return {self.notice: "", self.report: self._report(model, function)}
+        except BackendError as error:
+            return {self.notice: ui.notice(str(error))}
+
+    def _measure(self, model: str, function: str | None) -> ui.Updates:
+        try:
+            check_own(self._page)
+            key = key_of(function or "")
+            self._page.check_model(model)
+            started = time.monotonic()
+            while not is_idle(self._page.backend) and time.monotonic() - started < PATIENCE_S:
+                time.sleep(TICK_S)
+            self._inspector().measure(model, self._page.backend.identity(model), key)
+            return {self.notice: "", self.report: self._report(model, function)}
+        except BackendError as error:
+            return {self.notice: ui.notice(str(error))}
+
+    def _texts(self, model: str, function: str | None) -> ui.Updates:
+        try:
+            check_own(self._page)
+            key = key_of(function or "")
+            self._page.check_model(model)
+            self._inspector().texts(model, self._page.backend.identity(model), key)
+            return {self.notice: "", self.files: links(model, key)}
+        except BackendError as error:
+            return {self.notice: ui.notice(str(error))}
+
+    def _report(self, model: str, function: str | None) -> str:
+        key = key_of(function or "")
+        self._page.check_model(model)
+        identity, inspector = self._page.backend.identity(model), self._inspector()
+        seen = inspector.inspect(model, identity, key)
+        return report.report(seen, inspector.measured(identity, key))

@@ -1,0 +1,92 @@
+"""Models as tables: the list with what each takes, and the one that might be added; progress.
+
+Knows how `ModelInfo` and runs of the past read. Must not know the engine or components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import htpy as h
+
+from playground.tabs.models.adding import AddingProgress
+from playground.ui.components import notice
+from playground.ui.families import architecture, model_name
+from playground.ui.markup import rendered, with_note
+from playground.ui.quantities import file_size, seconds
+from playground.ui.report_parts import downloading
+from playground.ui.tables import sheet
+from xla_backend import CacheKey, ModelInfo
+from xla_backend.interface.results import KeyHistory, Past
+
+_HEADINGS = ("Model", "Architecture", "Download", "License", "Context", "Weights", "Last run here")
+_DASH = "–"
+
+
+@rendered
+def models_sheet(models: Sequence[ModelInfo], past: Past) -> h.Node:
+    """All models as an HTML table."""
+    rows = [
+        _values(model) | _weights(model) | _last_run(past.get(model.name, {})) for model in models
+    ]
+    return sheet(_HEADINGS, [row.values() for row in rows])
+
+
+@rendered
+def candidate_sheet(model: ModelInfo) -> h.Node:
+    """What was found about a model, before it is downloaded, as an HTML table."""
+    values = _values(model)
+    if model.source == "hub" and not model.model_type:
+        values["Architecture"] = "in the file, which must be downloaded first"
+    return sheet(values, [values.values()])
+
+
+@rendered
+def progress_line(progress: AddingProgress | None) -> h.Node:
+    """How far the last addition has come; empty before the first."""
+    if progress is None:
+        return None
+    name = model_name(progress.name)
+    if progress.state == "failed":
+        return notice(progress.problem)
+    if progress.state == "cancelled":
+        return notice(f"Cancelled: {name} was not added.", "calm")
+    if progress.state == "added":
+        return notice(f"Added: {name} is in the lists of models.", "calm")
+    done = f"{file_size(progress.done)} of {file_size(progress.total)}"
+    share = progress.done / progress.total if progress.total else 0.0
+    return downloading(f"{name}: {done}", share)
+
+
+def _values(model: ModelInfo) -> dict[str, h.Node]:
+    size = file_size(model.download_bytes) if model.download_bytes else ""
+    if model.on_disk or model.source != "hub":
+        size = "on this computer"
+    return {
+        "Model": model_name(model.name),
+        "Architecture": architecture(model),
+        "Download": size or _DASH,
+        "License": model.license or _DASH,
+        "Context": f"{model.context_length:,} tokens" if model.context_length else _DASH,
+    }
+
+
+def _weights(model: ModelInfo) -> dict[str, h.Node]:
+    """What the weights of a loaded model take in memory."""
+    if model.weights_bytes is None:
+        return {"Weights": _DASH}
+    rounded = f"rounded to {model.rounded_bits} bits" if model.rounded_bits else ""
+    return {"Weights": with_note(file_size(model.weights_bytes), rounded)}
+
+
+def _last_run(past: dict[CacheKey, KeyHistory]) -> dict[str, h.Node]:
+    """The last call of the shape that was used most; nothing is made up where none ran."""
+    ran = [(key, each) for key, each in past.items() if each.run_s is not None]
+    if not ran:
+        return {"Last run here": _DASH}
+    key, history = max(ran, key=lambda each: each[1].times)
+    assert history.run_s is not None
+    shape = f"{key.padded_length} + {key.max_new_tokens} slots"
+    if key.is_pooled:
+        shape = "one shape for all lengths"
+    return {"Last run here": with_note(seconds(history.run_s), shape)}

@@ -1,0 +1,94 @@
+"""The buttons that clear compiled functions, and the sentence that says beforehand what they do.
+
+Knows its components and words. Must not know how the engine clears them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import gradio as gr
+import htpy as h
+
+from playground.ui.components import html
+from playground.ui.markup import rendered
+from playground.ui.quantities import count
+from xla_backend import CacheKey
+
+MEMORY, ONE, ALL = "memory", "one", "all"
+_WHAT = [
+    ("From memory: next calls restore what is on disk (DISK)", MEMORY),
+    ("One shape, from disk too: its next call compiles (MISS)", ONE),
+    ("Everything, from disk too: all next calls compile (MISS)", ALL),
+]
+
+
+class ClearControls:
+    """Builds the controls where it is created.
+
+    Attributes:
+        what, shape: what to clear.
+        ask: the button that asks; `confirmation` with `sentence`, `confirm` and `keep` answers.
+        asked: what the sentence is about.
+    """
+
+    def __init__(self) -> None:
+        self.what = gr.Radio(
+            _WHAT, value=MEMORY, label="What to clear", elem_id="clear_what", container=True
+        )
+        self.shape = gr.Dropdown(
+            [], label="Which shape", visible=False, elem_id="clear_shape", filterable=False
+        )
+        self.ask = gr.Button("Clear…", elem_id="clear_shapes", scale=0, min_width=140)
+        with gr.Column(visible=False, elem_classes="confirmation") as self.confirmation:
+            self.asked = gr.State(None)
+            self.sentence = html("", "clear_sentence")
+            with gr.Row(elem_classes="actions"):
+                self.confirm = gr.Button("Clear now", variant="stop", elem_id="clear_now")
+                self.keep = gr.Button("Keep", elem_id="clear_not")
+        self.notice = html("", "clear_notice")
+
+
+@rendered
+def confirmation(what: str, shape: str | None, in_memory: int) -> h.Node:
+    """What the click will do; it affects everybody who uses the page."""
+    from_disk = {
+        MEMORY: "Nothing is removed from disk.",
+        ONE: f"From disk goes {shape_label(*parse(shape))}." if shape else "",
+        ALL: "Everything that was kept on disk goes too, of every model.",
+    }[what]
+    text = (
+        " The engine ends and starts again, because XLA never frees a function by itself: for some "
+        f"seconds requests wait. From memory {'goes' if in_memory == 1 else 'go'} "
+        f"{count(in_memory, 'function')}. {from_disk} The list of your runs stays."
+    )
+    strong = h.strong["This is for everybody who uses this page."]
+    return h.div(".notice.problem", role="alert")[h.p[strong, text]]
+
+
+def choices(shapes: Iterable[tuple[str, CacheKey]]) -> list[tuple[str, str]]:
+    """The drop-down's choices: label and value of each shape."""
+    unique = sorted(set(shapes))
+    return [(shape_label(model, key), _value(model, key)) for model, key in unique]
+
+
+def shape_label(model: str, key: CacheKey) -> str:
+    """A shape in words."""
+    if key.is_pooled:
+        return " · ".join([model, f"all lengths to {key.padded_length}", *key.variants])
+    label = (
+        f"{model} · {key.padded_length} slots · {count(key.num_beams, 'beam')} · "
+        f"{key.max_new_tokens} new"
+    )
+    return " · ".join([label, *key.variants])
+
+
+def parse(value: str) -> tuple[str, CacheKey]:
+    """The model and key that a value of the drop-down stands for."""
+    model, sizes = json.loads(value)
+    return model, CacheKey(**sizes)
+
+
+def _value(model: str, key: CacheKey) -> str:
+    return json.dumps([model, key.to_dict()])

@@ -1,0 +1,69 @@
+"""The runs of the Speech tab: one recording to transcribe.
+
+Knows what the engine must be told about a recording. Must not know components or HTML; waiting and
+stopping work as for every run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from playground.context.runs import BETWEEN_UPDATES_S, VisitorRun
+from playground.tabs.speech.examples import said_in
+from playground.tabs.speech.report import Heard
+from xla_backend import GenerationOptions, TranscribedWindow, Transcription
+from xla_backend.interface.options import DEFAULT_MAX_SECONDS
+
+if TYPE_CHECKING:
+    from xla_backend import AnyBackend, AnyStream
+
+
+class SpeechRun(VisitorRun[TranscribedWindow, Transcription]):
+    """One visitor's recording, from the click to the transcript."""
+
+    def __init__(
+        self,
+        model: str,
+        recording: str,
+        options: GenerationOptions,
+        language: str | None,
+        max_seconds: float = DEFAULT_MAX_SECONDS,
+    ) -> None:
+        """Takes a file's path; only the engine decodes it."""
+        super().__init__()
+        self.model = model
+        self.recording = recording
+        self.options = options
+        self.language = language
+        self.max_seconds = max_seconds
+
+    def _open(self, backend: AnyBackend) -> AnyStream[TranscribedWindow, Transcription]:
+        return backend.transcribe_windows(
+            self.model,
+            self.recording,
+            self.options,
+            language=self.language,
+            max_seconds=self.max_seconds,
+        )
+
+    def progress(
+        self, backend: AnyBackend, waited_s: float
+    ) -> Iterator[tuple[TranscribedWindow, ...]]:
+        """Runs the request; yields the growing list of windows. Afterwards see `heard`."""
+        windows: list[TranscribedWindow] = []
+        last = 0.0
+        for window in self.chunks(backend, waited_s):
+            windows.append(window)
+            now = time.perf_counter()
+            if now - last >= BETWEEN_UPDATES_S:
+                last = now
+                yield tuple(windows)
+
+    def heard(self) -> Heard | None:
+        """The final result; None if the run never started."""
+        result = self.result
+        if result is None:
+            return None
+        return Heard(result, said_in(self.recording), self.other_s)

@@ -1,0 +1,371 @@
+"""The Speech tab: one recording in, its transcript out, and what it cost.
+
+Knows the components and what each event does to them. Must not know how anything looks (that is in
+the modules that write HTML and in the style sheet) nor how speech is recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from playground.tabs.speech.examples import speech_examples
+from playground.tabs.speech.report import (
+    Heard,
+    empty_speech_report,
+    empty_transcript,
+    heard_transcript,
+    speech_report,
+    transcript,
+    waiting_speech_report,
+    window_table,
+)
+from playground.tabs.speech.runs import SpeechRun
+from playground.ui import components as ui
+from playground.ui.option_controls import slider_end
+from playground.ui.prediction_line import (
+    awaited_prediction_line,
+    no_prediction_line,
+    window_prediction_line,
+)
+from xla_backend import (
+    BackendError,
+    GenerationOptions,
+    InvalidRequest,
+    ModelInfo,
+    ModelUnavailable,
+    Prediction,
+)
+from xla_backend.checkpoints.models import DEFAULT_SPEECH_MODEL
+from xla_backend.interface.options import MAX_NUM_BEAMS, WINDOW_TOKENS
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+
+REAL_SPEECH_MODEL = "openai/whisper-tiny"
+_DECODER_PROMPT = 4
+"""Most positions that the tokens at the start of every transcript take."""
+_NOTHING_TO_HEAR = (
+    "There is no recording yet: choose a file, record something or press an example first."
+)
+_LANGUAGES = {
+    "English": "en",
+    "Arabic": "ar",
+    "Chinese": "zh",
+    "Dutch": "nl",
+    "French": "fr",
+    "German": "de",
+    "Hindi": "hi",
+    "Italian": "it",
+    "Japanese": "ja",
+    "Korean": "ko",
+    "Polish": "pl",
+    "Portuguese": "pt",
+    "Russian": "ru",
+    "Spanish": "es",
+    "Turkish": "tr",
+    "Ukrainian": "uk",
+}
+"""Language codes by name."""
+
+
+class SpeechTab:
+    """Builds the tab inside the current `gr.Tab` and connects it."""
+
+    name = "Speech"
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+        self._backend = page.backend
+        models = page.speech_models()
+        if not models:
+            self._build_nothing()
+            return
+        with gr.Row(elem_classes="columns"):
+            with gr.Column(elem_classes="card area-request speech-request"):
+                self._build_request(models)
+            with gr.Column(elem_classes="card area-result"):
+                self._build_result()
+            with gr.Column(elem_classes="card area-options"):
+                self._build_options(models[0])
+        self._build_windows()
+        self._connect_request()
+        self._connect_run()
+
+    # ---- what is on the tab
+
+    def _build_nothing(self) -> None:
+        with gr.Column(elem_classes="card"):
+            ui.html(
+                '<p class="nothing">This page offers no speech model. Its server can be started '
+                f"with one: <code>--models {DEFAULT_SPEECH_MODEL}</code>.</p>"
+            )
+
+    def _build_request(self, models: list[ModelInfo]) -> None:
+        self.model = ui.model_dropdown(models, "speech_model")
+        if any(model.name == DEFAULT_SPEECH_MODEL for model in models):
+            ui.html(
+                f'<p class="caption"><strong>{DEFAULT_SPEECH_MODEL}</strong> knows some 250 words '
+                "of household commands and was trained on synthetic voices only. For real speech "
+                f"choose <strong>{REAL_SPEECH_MODEL}</strong>.</p>",
+                "speech_caution",
+            )
+        self.recording = gr.Audio(
+            sources=["upload", "microphone"],
+            type="filepath",
+            label="Recording",
+            buttons=[],
+            elem_id="recording",
+        )
+        examples = speech_examples()
+        self.examples = ui.name_buttons(
+            [example.name for example in examples],
+            "Examples, held out from training",
+            "speech_examples",
+        )
+        with gr.Row(elem_classes="actions"):
+            self.transcribe = gr.Button("Transcribe", variant="primary", elem_id="transcribe")
+            self.stop = gr.Button("Stop", interactive=False, elem_id="stop_speech")
+        self.prediction = ui.html(
+            awaited_prediction_line("Looking up the model"), "speech_prediction"
+        )
+        self.notice = ui.html("", "speech_notice")
+
+    def _build_result(self) -> None:
+        self.transcript = ui.html(empty_transcript(), "heard")
+        self.report = ui.html(empty_speech_report(), "speech_report")
+        self.shown = gr.State(None)
+        self.entries_seen = gr.State(None)
+
+    def _build_options(self, model: ModelInfo) -> None:
+        self.num_beams = ui.without_validation(
+            gr.Slider(
+                1,
+                MAX_NUM_BEAMS,
+                value=1,
+                step=1,
+                label="Beams",
+                info="Candidates searched in parallel; changing this may compile.",
+                elem_id="speech_num_beams",
+            )
+        )
+        most = self._most_tokens(model)
+        self.max_new_tokens = ui.without_validation(
+            gr.Slider(
+                1,
+                most,
+                value=min(most, self._page.limits.new_tokens),
+                step=1,
+                label="New tokens in a window",
+                info="Most tokens to write for each window. Part of the shape.",
+                elem_id="speech_max_new_tokens",
+            )
+        )
+        self.language = gr.Dropdown(
+            [("Let the model hear it", ""), *_LANGUAGES.items()],
+            value="",
+            allow_custom_value=True,
+            label="Language",
+            info="What is spoken. Others can be typed in. Never compiles anew.",
+            visible=model.is_multilingual,
+            elem_id="speech_language",
+        )
+
+    def _build_windows(self) -> None:
+        with gr.Column(elem_classes="card"):
+            ui.heading(
+                "Windows",
+                "A recording that is longer than what the model hears at once is cut into windows,"
+                " where it is quietest.",
+            )
+            self.windows = ui.html(window_table([]), "windows")
+
+    # ---- what happens
+
+    @property
+    def _options(self) -> list[ui.Field]:
+        return [self.model, self.num_beams, self.max_new_tokens]
+
+    def _connect_request(self) -> None:
+        parts: tuple[ui.Field, ...] = (*self._options, self.recording, self.language)
+        ui.empty_on_change(self.notice, [part.change for part in parts])
+        self.examples.click(
+            lambda index: speech_examples()[index].sound, self.examples, self.recording, **ui.QUIET
+        )
+        self.model.change(
+            self._choose_model, self.model, [self.max_new_tokens, self.language], **ui.QUIET
+        )
+        gr.on(
+            [part.change for part in self._options],
+            self._predict,
+            self._options,
+            self.prediction,
+            **ui.LATEST,
+        )
+        self._page.in_sight["speech"].click(
+            self._look_at_engine,
+            [self.entries_seen, *self._options],
+            [self.prediction, self.entries_seen],
+            **ui.LATEST,
+        )
+
+    def _connect_run(self) -> None:
+        self.transcribe.click(
+            self._begin,
+            [self.model, self.recording, self.num_beams, self.max_new_tokens, self.language],
+            [self.notice, self.transcript, self.report, self.windows, self.transcribe, self.stop],
+            **ui.QUIET,
+        ).then(
+            self._run,
+            [self.shown, *self._options],
+            [
+                self.transcript,
+                self.report,
+                self.windows,
+                self.notice,
+                self.shown,
+                self.prediction,
+                self._page.status,
+                self.transcribe,
+                self.stop,
+            ],
+            **ui.FOLLOWING,
+            **self._page.alone,
+        )
+        ui.say_stopping(self.stop)
+        self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
+
+    def _choose_model(self, name: str) -> list[Any]:
+        model = next((m for m in self._page.speech_models() if m.name == name), None)
+        if model is None:
+            return [gr.skip(), gr.skip()]
+        most = self._most_tokens(model)
+        return [
+            gr.update(maximum=most, value=min(most, self._page.limits.new_tokens)),
+            gr.update(visible=model.is_multilingual),
+        ]
+
+    def _most_tokens(self, model: ModelInfo) -> int:
+        """The most tokens that are useful and allowed in one window."""
+        most = min(WINDOW_TOKENS, slider_end(self._page.limits.new_tokens))
+        if model.context_length is None:
+            return most
+        return min(most, model.context_length - _DECODER_PROMPT)
+
+    def _predict(self, model: str, num_beams: int, max_new_tokens: int) -> str:
+        try:
+            self._page.check_model(model)
+            return window_prediction_line(
+                self._backend.predict_speech(model, _options_from(num_beams, max_new_tokens))
+            )
+        except BackendError as error:
+            return no_prediction_line(str(error))
+
+    def _look_at_engine(self, seen: int | None, *options: Any) -> tuple[Any, int]:
+        """Predicts again if the engine's functions or stored code have changed."""
+        new = hash((tuple(self._backend.cached_functions()), self._page.times_cleared))
+        return (gr.skip() if new == seen else self._predict(*options)), new
+
+    def _begin(
+        self,
+        request: gr.Request,
+        model: str,
+        recording: str | None,
+        num_beams: int,
+        max_new_tokens: int,
+        language: str | None,
+    ) -> ui.Updates:
+        """Checks the request at once, so that mistakes are reported without waiting in line."""
+        try:
+            options = _options_from(num_beams, max_new_tokens)
+            self._page.check_request(model, options=options)
+            if not recording:
+                raise InvalidRequest(_NOTHING_TO_HEAR)
+            run = SpeechRun(
+                model,
+                recording,
+                options,
+                self._spoken(model, language),
+                self._page.limits.audio_s,
+            )
+            run.prediction = prediction = self._prediction_of(run)
+            ahead = self._page.begin(str(request.session_hash), run)
+        except BackendError as error:
+            return {self.notice: ui.notice(str(error))}
+        return {
+            self.notice: "",
+            self.transcript: transcript("", writing=True),
+            self.report: waiting_speech_report(prediction, ahead),
+            self.windows: window_table([]),
+            self.transcribe: gr.update(value="Transcribing", interactive=False),
+            self.stop: gr.update(interactive=True),
+        }
+
+    def _spoken(self, model: str, language: str | None) -> str | None:
+        """The language for the model; models with one language have no such field."""
+        knows_many = any(m.is_multilingual for m in self._page.speech_models() if m.name == model)
+        return (language or None) if knows_many else None
+
+    def _prediction_of(self, run: SpeechRun) -> Prediction | None:
+        """None while the model is not downloaded: the run itself will fetch it."""
+        try:
+            return self._backend.predict_speech(run.model, run.options)
+        except ModelUnavailable:
+            return None
+
+    def _run(
+        self,
+        before: Heard | None,
+        model: str,
+        num_beams: int,
+        max_new_tokens: int,
+        request: gr.Request,
+    ) -> Iterator[ui.Updates]:
+        """Shows the windows as they come, then their cost. After an error the last result stays."""
+        session = str(request.session_hash)
+        run = self._page.runs.take(session, SpeechRun)
+        if run is None:  # `_begin` found a mistake and reported it.
+            # A generator that yields nothing would empty its outputs.
+            yield {self.notice: gr.skip()}
+            return
+        heard = None
+        with self._page.runs.carrying_out(session) as ending:
+            if run.waited_for:
+                run.prediction = self._prediction_of(run)
+                yield {self.report: waiting_speech_report(run.prediction, 0, run.clicked_s)}
+            for windows in run.progress(self._backend, self._page.line.waited_s()):
+                text = " ".join(window.text for window in windows if window.text)
+                yield {
+                    self.transcript: transcript(text, writing=True),
+                    self.windows: window_table(windows),
+                }
+            heard = run.heard()
+        problem = "" if heard else ending.problem or "Stopped before it began."
+        yield {
+            **self._at_rest(heard or before),
+            self.notice: ui.notice(problem),
+            self.prediction: self._predict(model, num_beams, max_new_tokens),
+        }
+
+    def _at_rest(self, heard: Heard | None) -> ui.Updates:
+        """A result (or the tab before the first one) with the buttons in their initial state."""
+        return {
+            self.shown: heard,
+            self.transcript: heard_transcript(heard) if heard else empty_transcript(),
+            self.report: speech_report(heard) if heard else empty_speech_report(),
+            self.windows: window_table(heard.result.windows if heard else []),
+            self.transcribe: gr.update(value="Transcribe", interactive=True),
+            self.stop: gr.update(value="Stop", interactive=False),
+            self._page.status: self._page.engine_line(),
+        }
+
+
+def _options_from(num_beams: Any, max_new_tokens: Any) -> GenerationOptions:
+    """The options from the controls' values.
+
+    Raises:
+        InvalidRequest: a value is empty or out of range.
+    """
+    return GenerationOptions.from_dict({"num_beams": num_beams, "max_new_tokens": max_new_tokens})

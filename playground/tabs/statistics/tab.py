@@ -1,0 +1,61 @@
+"""The Statistics tab: first calls against cached ones, and how the visitor's own runs spread.
+
+Knows the components and when they change. Must not know how anything looks or is computed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from playground.history import records
+from playground.tabs.statistics.report import engine_statistics, visitor_statistics
+from playground.ui.components import LATEST, QUIET, heading, html
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+
+
+class StatisticsTab:
+    """Builds the tab inside the current `gr.Tab` and connects it."""
+
+    name = "Statistics"
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+        with gr.Row(elem_classes="columns two"):
+            with gr.Column(elem_classes="card"):
+                heading(
+                    "The engine’s functions",
+                    "For everybody who uses this page, and from earlier runs of the program. "
+                    "Prompt or input slots · beams · new slots.",
+                )
+                self.engine = html(engine_statistics([], {}), "statistics_engine")
+                self.sent = gr.State(None)
+            with gr.Column(elem_classes="card"):
+                html(
+                    '<h2>Your own runs</h2><p class="caption">From the history that this browser '
+                    f"keeps, {records.MAX_RUNS} runs at most.</p>"
+                )
+                self.runs = html(visitor_statistics([]), "statistics_runs")
+        gr.on(
+            page.in_sight["statistics"].click,
+            self._look,
+            self.sent,
+            [self.engine, self.sent],
+            **LATEST,
+        )
+        gr.on(
+            [page.in_sight["statistics"].click, page.runs_of_visitor.change],
+            lambda runs: visitor_statistics(records.readable(runs)),
+            page.runs_of_visitor,
+            self.runs,
+            **QUIET,
+        )
+
+    def _look(self, sent: int | None) -> tuple[Any, Any]:
+        """The engine's part, when it is another than the one last sent."""
+        shown = engine_statistics(self._page.backend.cached_functions(), self._page.backend.past())
+        new = hash(shown)
+        return (gr.skip(), gr.skip()) if new == sent else (shown, new)

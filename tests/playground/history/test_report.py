@@ -1,0 +1,83 @@
+"""How runs look: the table, the timeline and two runs side by side."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from playground.context.runs import Shown
+from playground.history import records
+from playground.history.report import history_table, side_by_side, timeline
+from playground.ui.families import ANSWERING
+from tests.playground.reader import words
+from tests.playground.samples import INJECTIONS, miss, result
+from xla_backend import GenerationOptions
+
+
+def first_and_second() -> list[records.Record]:
+    runs = records.add([], Shown("Once", miss()))
+    return records.add(runs, Shown("Once", result(options=GenerationOptions(seed=7))))
+
+
+def test_an_empty_table_says_what_will_be_there() -> None:
+    assert "Your runs appear here" in history_table([])
+    assert timeline([]) == side_by_side([]) == ""
+
+
+def test_a_row_has_the_figures_and_its_details_the_rest() -> None:
+    text = words(history_table(first_and_second()))
+    assert "2 HIT Once there was a fox" in text
+    assert "16 · 1 · 32 gpt2-stories" in text
+    assert "102 ms 22 ms 25 Rerun Pin Delete" in text
+    for metric in ("Compile 2.00 s", "Seed 7", "Decode 80 ms", "Prompt tokens 5", "Early stopping"):
+        assert metric in text
+
+
+def test_each_row_can_be_rerun_pinned_and_deleted_by_name() -> None:
+    table = history_table(first_and_second())
+    assert re.findall(r'data-act="(\w+)" data-run="(\d)" aria-label="([^"]*)"', table)[:3] == [
+        ("retry", "2", "Rerun run 2"),
+        ("select", "2", "Pin run 2"),
+        ("delete", "2", "Delete run 2"),
+    ]
+
+
+def test_the_timeline_is_coloured_by_outcome_in_the_order_of_the_runs() -> None:
+    marks = timeline(first_and_second()).partition("legend")[0]
+    assert re.findall(r"mark-(\w+)", marks) == ["miss", "hit"]
+    assert "Run 1: MISS, 3.20 s" in marks
+
+
+def test_two_pinned_runs_stand_beside_each_other_with_their_differences() -> None:
+    runs = records.pin(records.pin(first_and_second(), 1), 2)
+    text = side_by_side(runs)
+    # 3.2 s over 0.102 s
+    assert "Run 2 was 31× faster than run 1, in total." in words(text)
+    different, _, alike = words(text).partition("Alike in")
+    for metric in ("End to end 3.20 s 102 ms", "Trace 1.00 s –", "Seed 0 7", "Text Once there was"):
+        assert metric in different
+    assert "Model gpt2-stories" in alike
+    assert "Top k 50" in alike
+    assert "Top k" not in different
+
+
+def test_one_pinned_run_asks_for_another() -> None:
+    text = side_by_side(records.pin(first_and_second(), 1))
+    assert "Pin another run" in text
+    assert "faster" not in text
+
+
+@pytest.mark.parametrize("text", INJECTIONS)
+def test_text_of_a_record_stays_text(text: str) -> None:
+    runs = records.add([], Shown(text, result(text=text, model=text)))
+    runs = records.pin(records.add(runs, Shown(text, result(text=text, model=text))), 1)
+    for markup in (history_table(runs), side_by_side(runs), timeline(runs)):
+        assert "<script" not in markup
+        assert "<img" not in markup
+        assert '" autofocus' not in markup
+
+
+def test_an_answer_is_seen_behind_a_long_input() -> None:
+    runs = records.add([], Shown("question: " + "a" * 200, result(text="a fox")), ANSWERING)
+    assert re.search(r"question: a{49}… → </span>a fox<", history_table(runs))

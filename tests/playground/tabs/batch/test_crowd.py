@@ -1,0 +1,260 @@
+"""A crowd: how its requests are sent and ended, and what is said of it. The engine has no model."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from playground import create_app
+from playground.context.limits import Limits
+from playground.context.page_context import PageContext
+from playground.tabs.batch import crowd_report
+from playground.tabs.batch.crowd import Crowd, beside, crowd, most_visitors, summary
+from tests.playground.fake_backend import FakeBackend
+from tests.playground.samples import INJECTIONS, result
+from xla_backend import EngineStopped, GenerationOptions, GenerationResult, InvalidRequest, Timing
+from xla_backend.interface.timing import Span
+
+MODEL = "gpt2-stories"
+PROMPTS = "One day\nA fox"
+
+
+class Engine(FakeBackend):
+    """Gives results with spans, a second each, and counts who is inside at once.
+
+    Attributes:
+        salts: of the requests, in the order of their arrival.
+        together: how many must be inside before one of them ends.
+        inside_at_most: how many were.
+    """
+
+    def __init__(self, together: int = 1) -> None:
+        super().__init__([" a", " b"])
+        self.salts: list[str] = []
+        self.inside_at_most = 0
+        self._inside = 0
+        self._lock = threading.Lock()
+        self._all_inside = threading.Barrier(together)
+
+    def stream(self, model: str, prompt: Any, *arguments: Any, **options: Any) -> Any:
+        with self._lock:
+            number = len(self.salts)
+            self.salts.append(options["cache_salt"])
+        stream = super().stream(model, prompt, *arguments, **options)
+        return Spanned(self, stream, float(number))
+
+    def enter(self) -> None:
+        with self._lock:
+            self._inside += 1
+            self.inside_at_most = max(self.inside_at_most, self._inside)
+        self._all_inside.wait(60)
+
+    def leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+
+
+class Spanned:
+    """A stream of the fake engine whose result has spans."""
+
+    def __init__(self, engine: Engine, stream: Any, started: float) -> None:
+        self._engine, self._stream, self._started = engine, stream, started
+        self.result: GenerationResult | None = None
+        self.has_started = True
+
+    def wait_started(self) -> None:
+        """It has."""
+
+    def stop(self) -> None:
+        self._stream.stop()
+
+    def __iter__(self) -> Iterator[str]:
+        self._engine.enter()
+        yield from self._stream
+        self._engine.leave()
+        if self._stream.result is not None:
+            self.result = replace(
+                self._stream.result,
+                spans=(
+                    Span("queue", self._started, 0.25),
+                    Span("prefill", self._started + 0.25, 0.25, 1),
+                    Span("decode", self._started + 0.5, 0.5, 1),
+                ),
+            )
+
+
+class Endless:
+    """A stream that writes until it is stopped."""
+
+    def __init__(self, wrote: threading.Event) -> None:
+        self.result: GenerationResult | None = None
+        self.has_started = True
+        self._wrote = wrote
+        self._stopped = threading.Event()
+
+    def wait_started(self) -> None:
+        """It has."""
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def __iter__(self) -> Iterator[str]:
+        yield " a"
+        self._wrote.set()
+        self._stopped.wait()
+        self.result = result(finish="stopped", spans=(Span("decode", 0.0, 1.0, 1),))
+
+
+class EndlessEngine(FakeBackend):
+    """Its requests end when they are stopped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.streams: list[Endless] = []
+        self.first_wrote = threading.Event()
+
+    def stream(self, *arguments: Any, **options: Any) -> Any:
+        self.streams.append(stream := Endless(self.first_wrote))
+        return stream
+
+
+@pytest.fixture(scope="module")
+def built_page() -> PageContext:
+    return create_app(FakeBackend(), models=[MODEL, "t5-stories"]).context
+
+
+def run(page: PageContext, visitors: int, apart_ms: int | None) -> Crowd:
+    begun = crowd(page, MODEL, PROMPTS, visitors, 10, apart_ms)
+    for _ in begun.updates(page):
+        pass
+    return begun
+
+
+def test_visitors_are_inside_together_each_with_a_salt_of_its_own(built_page: PageContext) -> None:
+    engine = Engine(together=4)
+    ended = run(replace(built_page, backend=engine), 4, 0)
+    assert engine.inside_at_most == 4
+    assert len(set(engine.salts)) == 4
+    assert all(engine.salts)
+    assert [visitor.said for visitor in ended.visitors] == ["One day", "A fox"] * 2
+    assert ended.is_over
+
+
+def test_one_at_a_time_is_sent_when_the_one_before_has_ended(built_page: PageContext) -> None:
+    engine = Engine()
+    ended = run(replace(built_page, backend=engine), 4, None)
+    assert engine.inside_at_most == 1
+    assert len(set(engine.salts)) == 4
+    assert "All 4 have their text." in crowd_report.report([ended])
+
+
+def test_the_summary_is_made_of_the_engine_s_spans() -> None:
+    def of(started: float, ttft_s: float, decode_s: float, rows: int) -> GenerationResult:
+        return result(
+            timing=Timing(prefill_s=ttft_s, decode_s=decode_s, total_s=ttft_s + decode_s),
+            since_first_token_s=decode_s,
+            batch_size=rows,
+            spans=(
+                Span("prefill", started, ttft_s, 1),
+                Span("decode", started + ttft_s, decode_s, 2),
+            ),
+        )
+
+    figures = summary([of(10.0, 0.1, 1.0, 1), of(10.5, 0.3, 2.0, 3), of(11.0, 0.2, 4.0, 2)])
+    assert (figures.requests, figures.tokens, figures.rows) == (3, 9, 3)
+    assert figures.ttft_s == pytest.approx((0.2, 0.3))
+    assert figures.tpot_s == pytest.approx((1.0, 2.0))
+    assert figures.arriving_s == 1.0
+    assert figures.elapsed_s == pytest.approx(5.2)  # 10.0 to 11.0 + 0.2 + 4.0
+    assert figures.tokens_per_second == pytest.approx(9 / 5.2)
+    assert figures.once_s == 0
+
+
+def test_both_runs_stand_beside_each_other(built_page: PageContext) -> None:
+    together = run(replace(built_page, backend=Engine(together=2)), 2, 0)
+    alone = run(replace(built_page, backend=Engine()), 2, None)
+    longer = crowd(built_page, MODEL, PROMPTS, 2, 11, 0)
+    again = crowd(built_page, MODEL, PROMPTS, 2, 10, 100)
+    assert beside(again, [together, alone]) == (again, alone)
+    assert beside(longer, [together, alone]) == (longer,)
+    html = crowd_report.report(beside(alone, [together]))
+    assert html.count("<figcaption>0 ms apart<") == html.count("<figcaption>One at a time<") == 1
+    # Of two seconds each one's queue is an eighth, its second request a second later.
+    assert html.count('class="phase-queue" style="left:0.00%;width:12.50%"') == 2
+    assert html.count('class="phase-queue" style="left:50.00%;width:12.50%"') == 2
+    assert "1.0× as long" in html
+
+
+def test_stop_ends_those_at_the_engine_and_those_on_their_way(built_page: PageContext) -> None:
+    engine = EndlessEngine()
+    prompts = [("One day", "One day"), ("A fox", "A fox")]
+    begun = Crowd(MODEL, prompts, GenerationOptions(), apart_s=3600.0)
+    updates = begun.updates(replace(built_page, backend=engine))
+    next(updates)
+    engine.first_wrote.wait()
+    assert "1 of 2 have arrived, 0 have their text." in crowd_report.report([begun])
+    begun.stop()
+    for _ in updates:
+        pass
+    assert begun.is_over
+    assert len(engine.streams) == 1
+    assert begun.summary() is None
+    assert "Stopped: 0 of 2 have their whole text." in crowd_report.report([begun])
+
+
+def test_a_visitor_who_leaves_takes_the_crowd_along(built_page: PageContext) -> None:
+    engine = EndlessEngine()
+    page = replace(built_page, backend=engine)
+    begun = crowd(page, MODEL, PROMPTS, 2, 10, 0)
+    page.begin("session", begun)
+    updates = begun.updates(page)
+    next(updates)
+    page.runs.leave("session")
+    for _ in updates:
+        pass
+    assert begun.is_over
+
+
+def test_an_error_is_one_sentence_and_nothing_is_summed_up(built_page: PageContext) -> None:
+    engine = Engine()
+    engine.errors["A fox"] = EngineStopped("The engine <ended>.")
+    ended = run(replace(built_page, backend=engine), 2, None)
+    html = crowd_report.report([ended])
+    assert "1 of 2 failed: The engine &lt;ended&gt;." in html
+    assert "<table" not in html
+
+
+def test_figures_that_short_texts_do_not_have_are_dashes(built_page: PageContext) -> None:
+    class OneToken(Engine):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = (" a",)
+
+    html = crowd_report.report([run(replace(built_page, backend=OneToken()), 2, None)])
+    assert html.count("<div>–</div>") == 2  # TPOT, median and largest
+
+
+def test_texts_are_escaped(built_page: PageContext) -> None:
+    for text in INJECTIONS:
+        begun = crowd(built_page, MODEL, text, 1, 10, 0)
+        begun.visitors[0].run.text = text
+        html = crowd_report.report([begun])
+        assert "<img" not in html
+        assert "<script" not in html
+        assert '" autofocus' not in html
+
+
+def test_limits_hold(built_page: PageContext) -> None:
+    page = replace(built_page, limits=Limits(waiting_each=3, new_tokens=20))
+    assert most_visitors(page) == 3
+    assert most_visitors(built_page) == 16
+    assert len(crowd(page, MODEL, PROMPTS, 3, 20, 0).visitors) == 3
+    for visitors, new_tokens, apart in ((4, 20, 0), (3, 21, 0), (3, 20, -1), (None, 20, 0)):
+        with pytest.raises(InvalidRequest):
+            crowd(page, MODEL, PROMPTS, visitors, new_tokens, apart)
+    with pytest.raises(InvalidRequest, match="has no pool"):
+        crowd(page, "t5-stories", PROMPTS, 2, 10, 0)

@@ -1,0 +1,107 @@
+"""Prompts in a text or a file: what is read, and which line is at fault."""
+
+from __future__ import annotations
+
+import pytest
+
+from playground.tabs.batch.prompts import MAX_PROMPTS, BatchPrompt, prompts_in, text_of_file
+from playground.ui.csv_cells import csv_table
+from xla_backend import InvalidRequest
+
+
+def test_each_line_is_a_prompt_and_empty_ones_are_none() -> None:
+    assert prompts_in("one\r\n\n  two, too \n\t\nthree")[0] == [
+        BatchPrompt(1, "one"),
+        BatchPrompt(3, "two, too"),
+        BatchPrompt(5, "three"),
+    ]
+
+
+@pytest.mark.parametrize("head", ["prompt,note", "Note; PROMPT ", "\ufeffprompt", "a\tprompt"])
+def test_a_first_line_that_names_the_column_makes_it_csv(head: str) -> None:
+    delimiter = next((each for each in ",;\t" if each in head), ",")
+    cells = [
+        '"first, or\nso"' if "prompt" in name.lower() else "x" for name in head.split(delimiter)
+    ]
+    text = f"{head}\n{delimiter.join(cells)}\n\n{delimiter.join(cells)}\n"
+    prompts, without = prompts_in(text)
+    assert prompts == [BatchPrompt(2, "first, or\nso"), BatchPrompt(5, "first, or\nso")]
+    assert without == [4]
+
+
+def test_an_exported_file_can_be_read_again() -> None:
+    prompts = ["=1+1", "it's", '"quoted", and\ntwo lines', "'=x"]
+    text = csv_table(["prompt", "text"], [[prompt, "..."] for prompt in prompts])
+    assert [each.prompt for each in prompts_in(text)[0]] == prompts
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "There are no prompts yet"),
+        (" \n\t\n", "There are no prompts yet"),
+        ("prompt,note\n", "There are no prompts yet"),
+        ("prompt,note\n,b\n", "There are no prompts yet"),
+        ('prompt\ngood\n"never closed\n', "Line 3 cannot be read as CSV"),
+        ("\n".join(["x"] * 63), "There are 63 prompts, and at most 50 run at once. Leave out those "
+         "from line 51 on."),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_with_its_line(text: str, sentence: str) -> None:
+    with pytest.raises(InvalidRequest, match=sentence):
+        prompts_in(text)
+
+
+def test_as_many_as_are_allowed_are_taken() -> None:
+    assert len(prompts_in("x\n" * MAX_PROMPTS)[0]) == MAX_PROMPTS
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.txt", b"one\ntwo \xff\n", "Line 2 of the file is not UTF-8"),
+        ("a.csv", b"text,note\na,b\n", 'Line 1 of the CSV file names no column "prompt"'),
+        ("a.CSV", b"", 'Line 1 of the CSV file names no column "prompt"'),
+        ("a.txt", b"x" * (2**20 + 1), "larger than 1 MB"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told(name: str, content: bytes, sentence: str) -> None:
+    with pytest.raises(InvalidRequest, match=sentence):
+        text_of_file(name, content)
+
+
+def test_a_file_is_read_as_it_is() -> None:
+    assert text_of_file("a.csv", "\ufeffprompt\nnaïve 🦊\n".encode()) == "prompt\nnaïve 🦊\n"
+
+
+@pytest.mark.parametrize("text", ["0\r0", "\r\na\rb"])
+def test_a_lone_carriage_return_ends_a_line(text: str) -> None:
+    assert [each.prompt for each in prompts_in(text)[0]] == text.split()
+
+
+def test_a_table_may_end_its_lines_so_too() -> None:
+    assert [each.prompt for each in prompts_in("prompt,other\ra,1\rb,2")[0]] == ["a", "b"]
+
+
+@pytest.mark.parametrize("text", ['x,"prompt', 'x,"prompt\na,b'])
+def test_a_heading_whose_quote_nothing_closes_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="Line 1 cannot be read"):
+        prompts_in(text)
+
+
+def test_a_very_long_first_line_is_a_prompt() -> None:
+    assert [each.prompt for each in prompts_in("a" * 200_000)[0]] == ["a" * 200_000]
+
+
+@pytest.mark.parametrize(
+    ("text", "prompts", "without"),
+    [
+        ("prompt,note\na,b\n,c\n\nd,e\n", ["a", "d"], [3, 4]),
+        ('note,prompt\n"two\nlines",x\njust one\n', ["x"], [4]),
+    ],
+)
+def test_a_row_without_a_prompt_is_left_out_and_named(
+    text: str, prompts: list[str], without: list[int]
+) -> None:
+    read, left_out = prompts_in(text)
+    assert ([each.prompt for each in read], left_out) == (prompts, without)

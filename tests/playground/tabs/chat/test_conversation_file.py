@@ -1,0 +1,54 @@
+"""Conversations as files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from playground.tabs.chat.conversation import Conversation, Figures, Turn
+from playground.tabs.chat.conversation_file import FILE, from_json, to_json, to_markdown
+from tests.playground.samples import result
+from xla_backend import InvalidRequest
+
+FIGURES = Figures.of(result(cached_tokens=3), reuses=True, left_out=0)
+TALK = Conversation(
+    "/home/me/talker", "Be brief.", turns=(Turn("¿Qué?", "**ok**", FIGURES),), name="Name"
+)
+
+
+def test_json_brings_it_back_as_another_one() -> None:
+    text = to_json(TALK)
+    assert "/home/me" not in text
+    assert TALK.id not in text
+    found = from_json(text.encode())
+    assert found.id != TALK.id
+    assert replace(found, id=TALK.id, changed_s=TALK.changed_s, model=TALK.model) == TALK
+
+
+def test_markdown_has_what_each_answer_cost() -> None:
+    text = to_markdown(TALK)
+    assert text.startswith(
+        "# Name\n\nModel: talker\n\nSystem prompt: Be brief.\n\n## User\n\n¿Qué?"
+    )
+    assert "HIT · TTFT 22 ms · TPOT 40 ms · 3 tokens · reused 3 of 5 prompt tokens" in text
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"GIF89a\xff", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "no conversation of this page"),
+        (json.dumps({"format": "xla-playground-runs"}).encode(), "no conversation of this page"),
+        (to_json(TALK).replace('"version": 1', '"version": 2').encode(), "another version"),
+        (to_json(TALK).replace('"turns"', '"turn"').encode(), "cannot be read"),
+        (to_json(replace(TALK, turns=())).encode(), "cannot be read"),
+        (b" " * (FILE.max_bytes + 1), "larger than"),
+    ],
+)
+def test_another_file_is_refused_with_a_sentence(data: bytes, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said) as refusal:
+        from_json(data)
+    assert "othing was changed" in str(refusal.value)

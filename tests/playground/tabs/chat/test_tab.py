@@ -1,0 +1,213 @@
+"""What the Chat tab's events do, with an engine that has no model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import gradio as gr
+import pytest
+
+from playground import create_app
+from playground.tabs.chat.conversation import Conversation, readable
+from playground.tabs.chat.tab import ChatTab
+from playground.tabs.generate.examples import INSTRUCT_DEFAULTS
+from playground.ui.option_controls import values_for
+from tests.playground.fake_backend import TALKER, FakeBackend
+from xla_backend import EngineStopped, Message, ModelInfo
+
+OPTIONS = values_for(INSTRUCT_DEFAULTS.replace(max_new_tokens=16))
+SALT = "a salt"
+
+
+class Breaking:
+    """Words of which the second never comes."""
+
+    def __iter__(self) -> Iterator[str]:
+        yield " there"
+        raise EngineStopped("The engine stopped.")
+
+
+class Engine(FakeBackend):
+    """An engine that remembers the salts that it was given."""
+
+    def __init__(self, talker: ModelInfo = TALKER) -> None:
+        super().__init__(models=[talker])
+        self.salts: list[str] = []
+
+    def stream(self, *arguments: Any, cache_salt: str = "", **options: Any) -> Any:
+        self.salts.append(cache_salt)
+        return super().stream(*arguments, cache_salt=cache_salt, **options)
+
+
+class Chatting:
+    """A visitor of the tab, who has one conversation open."""
+
+    def __init__(self, engine: Engine) -> None:
+        page = create_app(engine)
+        methods = [getattr(fn.fn, "__self__", None) for fn in page.fns.values()]
+        self.tab = next(each for each in methods if isinstance(each, ChatTab))
+        visitor = SimpleNamespace(session_hash="visitor", query_params={})
+        self._request = cast("gr.Request", visitor)
+        self.opened = ""
+        self.shown: dict[Any, Any] = {}
+        self.load()
+
+    @property
+    def conversation(self) -> Conversation:
+        found = readable(self.opened)
+        assert found is not None
+        return found
+
+    def load(self, kept: str = "", draft: str = "") -> None:
+        """Opens the page."""
+        self._show(self.tab._restore(kept, draft, False, SALT, self._request))  # noqa: SLF001
+
+    def ask(self, text: str, without_reuse: bool = False, system: str = "") -> None:
+        self._carry_out("_send", text, without_reuse, system)
+
+    def retry(self) -> None:
+        self._carry_out("_retry", "")
+
+    def edit(self, turn: int, text: str) -> None:
+        event = SimpleNamespace(index=2 * turn, value=text)
+        self._carry_out("_edit", "", event=event)
+
+    def undo(self) -> None:
+        self._show(self.tab._undo(self.opened, "", self._request))  # noqa: SLF001
+
+    def reads(self, part: str) -> Any:
+        """What a part of the tab was made to show last."""
+        return self.shown[getattr(self.tab, part)]
+
+    def _carry_out(
+        self,
+        begin: str,
+        text: str,
+        without_reuse: bool = False,
+        system: str = "",
+        event: Any = None,
+    ) -> None:
+        before = [event] if event else []
+        settings = (TALKER.name, system, without_reuse, False, *OPTIONS)
+        begun = getattr(self.tab, begin)
+        self._show(begun(*before, self._request, text, self.opened, SALT, *settings))
+        for _ in self.tab._run(self._request):  # noqa: SLF001
+            pass
+        self._show(self.tab._finish(self.opened, "", [], self._request))  # noqa: SLF001
+
+    def _show(self, updates: dict[Any, Any]) -> None:
+        skipped = gr.skip()
+        self.shown |= {part: value for part, value in updates.items() if value != skipped}
+        self.opened = self.shown.get(self.tab.shelf.opened, self.opened)
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine()
+
+
+@pytest.fixture
+def chat(engine: Engine) -> Chatting:
+    return Chatting(engine)
+
+
+def test_each_turn_sends_those_before_it(chat: Chatting, engine: Engine) -> None:
+    chat.ask("One?", system="Be brief.")
+    chat.ask("Two?", system="Be brief.")
+    assert engine.asked[-1][1] == (
+        Message("system", "Be brief."),
+        Message("user", "One?"),
+        Message("assistant", " there was a"),
+        Message("user", "Two?"),
+    )
+    assert all(turn.figures for turn in chat.conversation.turns)
+    assert chat.reads("send")["interactive"] is True
+    assert "TTFT by turn" in chat.reads("strip")
+
+
+def test_a_page_begins_with_what_its_window_had_or_with_a_conversation_of_its_own(
+    chat: Chatting, engine: Engine
+) -> None:
+    other = Chatting(engine)
+    assert other.conversation.id != chat.conversation.id
+    chat.ask("One?")
+    other.load(chat.opened, "a draft")
+    assert other.conversation == chat.conversation
+    assert other.reads("text") == "a draft"
+
+
+def test_the_engine_may_reuse_unless_the_visitor_forbids_it(chat: Chatting, engine: Engine) -> None:
+    chat.ask("One?")
+    chat.ask("Two?", without_reuse=True)
+    assert engine.salts == [SALT, ""]
+    reuses = [turn.figures.reuses for turn in chat.conversation.turns if turn.figures]
+    assert reuses == [True, False]
+
+
+def test_an_answer_joins_the_history(chat: Chatting) -> None:
+    chat.ask("One?")
+    [run] = chat.shown[chat.tab._page.runs_of_visitor]  # noqa: SLF001
+    assert (run["prompt"], run["prompt_is_whole"], run["text"]) == ("One?", True, " there was a")
+
+
+def test_what_was_asked_is_a_draft_again_after_an_error(chat: Chatting, engine: Engine) -> None:
+    chat.ask("One?")
+    before = chat.conversation
+    asked = (*before.messages("Two?", 0),)
+    engine.errors[cast("Any", asked)] = EngineStopped("The engine stopped.")
+    chat.ask("Two?")
+    assert chat.reads("text") == "Two?"
+    assert "The engine stopped." in chat.reads("notice")
+    assert chat.conversation == before
+
+
+def test_what_was_written_before_an_error_is_kept(chat: Chatting, engine: Engine) -> None:
+    engine.words = cast("Any", Breaking())
+    chat.ask("One?")
+    [turn] = chat.conversation.turns
+    assert (turn.answer, turn.figures) == (" there", None)
+    assert "The engine stopped." in chat.reads("notice")
+
+
+def test_retry_asks_the_last_question_again(chat: Chatting, engine: Engine) -> None:
+    chat.ask("One?")
+    chat.ask("Two?")
+    engine.words = (" other",)
+    chat.retry()
+    assert [turn.answer for turn in chat.conversation.turns] == [" there was a", " other"]
+
+
+def test_an_edited_question_goes_on_elsewhere_where_turns_followed_it(chat: Chatting) -> None:
+    chat.ask("One?")
+    chat.ask("Two?")
+    before = chat.conversation
+    chat.edit(1, "Too?")
+    assert chat.conversation.id == before.id, "nothing followed"
+    chat.edit(0, "Won?")
+    assert chat.conversation.id != before.id
+    assert [turn.question for turn in chat.conversation.turns] == ["Won?"]
+    assert chat.conversation.name == "Won?"
+
+
+def test_undo_gives_the_question_back(chat: Chatting) -> None:
+    chat.ask("One?")
+    chat.ask("Two?")
+    chat.undo()
+    assert chat.reads("text") == "Two?"
+    assert [turn.question for turn in chat.conversation.turns] == ["One?"]
+
+
+def test_a_page_without_such_a_model_says_so() -> None:
+    blocks = create_app(FakeBackend()).blocks.values()
+    texts = [str(block.value) for block in blocks if isinstance(block, gr.HTML)]
+    assert any("no model with a chat template" in text for text in texts)
+
+
+def test_opening_the_tab_has_the_first_function_made() -> None:
+    engine = Engine(dataclasses.replace(TALKER, loaded=True))
+    Chatting(engine).tab.prepare()
+    first = engine.predict("talker", (Message("user", "Hello"),), INSTRUCT_DEFAULTS)
+    assert engine.in_background == [("talker", first.key)]

@@ -1,0 +1,170 @@
+"""The Inside tab, as a visitor uses it, over an inspector that was told what it sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import httpx
+import pytest
+
+from playground import create_app
+from playground.tabs.inside.functions import NO_STORE, key_of
+from tests.playground.api_page import api_page
+from tests.playground.fake_backend import FakeBackend
+from tests.playground.samples import INJECTIONS, KEY
+from tests.playground.visitor import Visitor
+from xla_backend import CacheKey, EngineStopped, InvalidRequest
+from xla_backend.inspection.inspection import FunctionInside, Inspection, KernelInside
+from xla_backend.inspection.inspector import Inspector
+from xla_backend.inspection.measurement import MachineLimits, Measurement, WayOfALayer
+
+WORD = "16x1x32"
+
+
+def kernel(name: str, layer: int | None, part: str, flops: int, moved: int) -> KernelInside:
+    line = "model/families/blocks.py:145 _project_one"
+    return KernelInside(name, "fusion", layer, part, line, (), 2, 1, flops, 0, moved)
+
+
+def function(*kernels: KernelInside) -> FunctionInside:
+    flops, moved = sum(one.flops for one in kernels), sum(one.bytes for one in kernels)
+    return FunctionInside(
+        *(120, 170, 80, flops, 7, moved, moved, 12, 34_000, 5_000_000, 600, 7_000, 1.5, 2.5),
+        kernels=kernels,
+    )
+
+
+INSIDE = function(
+    kernel("gather", None, "embedding", 0, 1_000),
+    kernel("dot.1", 0, "attention", 2_000_000, 4_000_000),
+    kernel("<i>dot.2</i>", 1, "feed-forward", 4_000_000, 8_000_000),
+    kernel("dot.3", None, "head", 1_000_000, 2_000_000),
+)
+MEASURED = Measurement(
+    token_s=0.001,
+    profiled_token_s=0.0012,
+    kernel_s={"dot.1": 0.0003, "<i>dot.2</i>": 0.0005, "dot.3": 0.0001},
+    prefill_s=0.01,
+    limits=MachineLimits(read_bytes_s=20e9, flops_s=200e9),
+    load=1.5,
+    took_s=8.0,
+    ways={
+        "eager": WayOfALayer(90, 90, 9_000_000, 0.02),
+        "xla": WayOfALayer(1, 4, 8_000_000, 0.001),
+    },
+)
+
+
+class FakeInspector:
+    """Stands for an `Inspector`: sees what it was told."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self._measured: Measurement | None = None
+
+    def keys(self, identity: str) -> list[CacheKey]:
+        return [KEY]
+
+    def inspect(self, model: str, identity: str, key: CacheKey) -> Inspection:
+        if self.error:
+            raise self.error
+        return Inspection(model, key, INSIDE, INSIDE, 0.4)
+
+    def measured(self, identity: str, key: CacheKey) -> Measurement | None:
+        return self._measured
+
+    def measure(self, model: str, identity: str, key: CacheKey) -> Measurement:
+        self._measured = MEASURED
+        return MEASURED
+
+    def texts(self, model: str, identity: str, key: CacheKey) -> list[Path]:
+        return []
+
+
+@pytest.fixture
+def inspector() -> FakeInspector:
+    return FakeInspector()
+
+
+@pytest.fixture
+def visitor(inspector: FakeInspector) -> Visitor:
+    visitor = Visitor(create_app(FakeBackend(), inspector=cast(Inspector, inspector), admin=True))
+    visitor.put("inside_model", "gpt2-stories")
+    return visitor
+
+
+def test_the_functions_of_a_model_are_offered(visitor: Visitor) -> None:
+    assert visitor.shown("inside_function", "choices")[-1] == [(str(KEY), WORD)]
+    assert visitor.reads("inside_function") == WORD
+
+
+def test_looking_shows_kernels_by_layer(visitor: Visitor) -> None:
+    visitor.press("inside_look")
+    shown = visitor.reads("inside_report")
+    for said in ("Traced operations", "Layer 0", "Layer 1", "Head and token choice", "14.0 MB"):
+        assert said in shown
+    assert "blocks.py:145" in shown
+    assert "<i>dot" not in shown
+    assert "inside_measured" not in shown, "nothing was measured"
+    assert visitor.reads("inside_notice") == ""
+
+
+def test_measuring_adds_times_roofline_and_ways(visitor: Visitor) -> None:
+    visitor.press("inside_measure")
+    shown = visitor.reads("inside_report")
+    assert "Where the time of a token goes" in shown
+    assert "100 µs" in shown, "what the kernels leave of the token"
+    assert "1.4×" in shown, "14 MB at 20 GB/s are 0.7 ms"
+    assert "Memory is the limit: read from main memory" in shown
+    assert 'id="inside_ways"' in shown
+
+
+def test_the_files_are_linked(visitor: Visitor) -> None:
+    visitor.press("inside_texts")
+    links = visitor.reads("inside_files")
+    assert "decode.stablehlo.mlir" in links
+    assert "key=16x1x32" in links
+
+
+@pytest.mark.parametrize("button", ["inside_measure", "inside_texts"])
+def test_strangers_have_no_second_copy_of_a_model_loaded(
+    inspector: FakeInspector, button: str
+) -> None:
+    visitor = Visitor(create_app(FakeBackend(), inspector=cast(Inspector, inspector), admin=False))
+    visitor.put("inside_model", "gpt2-stories")
+    assert not visitor.shown(button, "visible")
+    visitor.press(button)
+    assert "nothing for strangers" in visitor.reads("inside_notice")
+
+
+@pytest.mark.parametrize("error", [InvalidRequest("Not there."), EngineStopped("Killed.")])
+def test_an_error_keeps_what_is_shown(
+    visitor: Visitor, inspector: FakeInspector, error: Exception
+) -> None:
+    visitor.press("inside_look")
+    before, inspector.error = visitor.reads("inside_report"), error
+    visitor.press("inside_look")
+    assert str(error) in visitor.reads("inside_notice")
+    assert visitor.reads("inside_report") == before
+
+
+def test_without_a_store_it_says_so() -> None:
+    visitor = Visitor(create_app(FakeBackend()))
+    assert NO_STORE in visitor.reads("inside_report")
+    visitor.put("inside_function", WORD)
+    visitor.press("inside_look")
+    assert NO_STORE in visitor.reads("inside_notice")
+
+
+@pytest.mark.parametrize("word", ["", "16x1", "16x1x-3", "axbxc", "1x1x99999999", *INJECTIONS])
+def test_other_words_name_no_function(word: str) -> None:
+    with pytest.raises(InvalidRequest, match="Choose a function"):
+        key_of(word)
+
+
+def test_a_page_without_a_store_has_no_files() -> None:
+    asked = {"model": "gpt2-stories", "key": WORD, "file": "decode.hlo.txt"}
+    with api_page() as page:
+        answer = httpx.get(f"{page.url}/inside/text", params=asked)
+        assert (answer.status_code, answer.text) == (404, NO_STORE)

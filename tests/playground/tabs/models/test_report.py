@@ -1,0 +1,72 @@
+"""What the Models tab says of models and of an addition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from playground.tabs.models.adding import AddingProgress
+from playground.tabs.models.report import candidate_sheet, models_sheet, progress_line
+from tests.playground.reader import words
+from xla_backend import CacheKey, ModelInfo
+from xla_backend.interface.results import KeyHistory
+
+HUB = ModelInfo(
+    "someone/thing",
+    "decoder-only",
+    "hub",
+    "",
+    2048,
+    model_type="qwen3",
+    license="<b>mit",
+    download_bytes=1_519_000_000,
+)
+HEADINGS = "Model Architecture Download License Context"
+
+
+def test_the_list_says_what_each_takes_and_invents_no_times() -> None:
+    bundled = ModelInfo("gpt2-stories", "decoder-only", "bundled", "", 256, model_type="gpt2")
+    bundled = replace(bundled, weights_bytes=5_500_000, rounded_bits=8)
+    past = {
+        bundled.name: {
+            CacheKey(16, 1, 32): KeyHistory(times=3, run_s=0.0824),
+            CacheKey(64, 4, 96): KeyHistory(times=2, run_s=0.5),
+            CacheKey(32, 1, 32): KeyHistory(times=9),
+        }
+    }
+    html = models_sheet(
+        [bundled, HUB, replace(HUB, on_disk=True, weights_bytes=1_600_000_000)], past
+    )
+    assert words(html) == (
+        f"{HEADINGS} Weights Last run here "
+        "gpt2-stories GPT-2 on this computer – 256 tokens 5.5 MB rounded to 8 bits 82 ms "
+        "16 + 32 slots "
+        "someone/thing Qwen3 1.5 GB &lt;b&gt;mit 2,048 tokens – – "
+        "someone/thing Qwen3 on this computer &lt;b&gt;mit 2,048 tokens 1.6 GB –"
+    )
+
+
+def test_a_gguf_file_whose_architecture_the_hub_does_not_tell_says_so() -> None:
+    assert words(candidate_sheet(replace(HUB, model_type="", context_length=None))) == (
+        f"{HEADINGS} someone/thing in the file, which must be downloaded first 1.5 GB "
+        "&lt;b&gt;mit –"
+    )
+
+
+@pytest.mark.parametrize(
+    ("progress", "text"),
+    [
+        (None, ""),
+        (
+            AddingProgress("a/b", 30_000_000, 120_000_000),
+            "Downloading from the Hugging Face Hub, once. a/b: 30 MB of 120 MB",
+        ),
+        (AddingProgress("a/b", state="added"), "Added: a/b is in the lists of models."),
+        (AddingProgress("/x/b", state="added"), "Added: b is in the lists of models."),
+        (AddingProgress("a/b", state="cancelled"), "Cancelled: a/b was not added."),
+        (AddingProgress("a/b", state="failed", problem="It is <gated>."), "It is &lt;gated&gt;."),
+    ],
+)
+def test_an_addition_says_how_far_it_is(progress: AddingProgress | None, text: str) -> None:
+    assert words(progress_line(progress)) == text

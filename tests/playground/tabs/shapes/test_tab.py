@@ -1,0 +1,87 @@
+"""The Shapes tab, as a visitor uses it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from playground import create_app
+from playground.tabs.shapes.clear_controls import ALL, MEMORY, ONE
+from tests.playground.fake_backend import FakeBackend
+from tests.playground.reader import words
+from tests.playground.visitor import Visitor
+from xla_backend import CacheKey
+
+MODEL = "gpt2-stories"
+SMALL, LARGE = CacheKey(16, 2, 16), CacheKey(32, 2, 16)
+
+
+@pytest.fixture
+def engine() -> FakeBackend:
+    return FakeBackend()
+
+
+@pytest.fixture
+def visitor(engine: FakeBackend) -> Visitor:
+    """One who has chosen two shapes."""
+    visitor = Visitor(create_app(engine, admin=True))
+    visitor.put("beams", [2])
+    visitor.put("new_slots", [16])
+    visitor.put("padded_lengths", [16, 32])
+    return visitor
+
+
+def looks(visitor: Visitor, part: str) -> str:
+    """What a part says once the page's script has had the tab look for news."""
+    visitor.press("shapes_is_new")
+    return words(visitor.reads(part))
+
+
+def test_what_is_asked_for_is_made_one_by_one(visitor: Visitor, engine: FakeBackend) -> None:
+    said = "2 shapes : 0 in memory, 0 on disk, 2 to be compiled"
+    assert said in looks(visitor, "shapes_summary")
+    visitor.press("make_ready")
+    assert engine.prefetching() == [(MODEL, SMALL), (MODEL, LARGE)]
+    assert looks(visitor, "making") == "0 of 2 shapes ready"
+    assert "16 slots making 32 slots waits" in looks(visitor, "shape_map")
+    engine.make_ready(MODEL, SMALL)
+    assert looks(visitor, "making") == "1 of 2 shapes ready"
+    engine.make_ready(MODEL, LARGE)
+    assert looks(visitor, "making") == "2 shapes ready. Their next requests are HITs."
+    visitor.press("make_ready")
+    assert "nothing to make" in visitor.reads("shapes_notice")
+
+
+def test_an_order_is_cancelled(visitor: Visitor, engine: FakeBackend) -> None:
+    visitor.press("make_ready")
+    looks(visitor, "making")
+    assert visitor.shown("cancel_making", "interactive")[-1] is True
+    engine.make_ready(MODEL, SMALL)
+    visitor.press("cancel_making")
+    assert looks(visitor, "making") == "Cancelled: 1 of 2 shapes ready."
+    assert visitor.shown("cancel_making", "interactive")[-1] is False
+    assert engine.prefetching() == []
+
+
+@pytest.mark.parametrize(("what", "left"), [(MEMORY, {SMALL, LARGE}), (ONE, {LARGE}), (ALL, set())])
+def test_what_is_cleared_is_said_and_confirmed(
+    visitor: Visitor, engine: FakeBackend, what: str, left: set[CacheKey]
+) -> None:
+    for key in (SMALL, LARGE):
+        engine.make_ready(MODEL, key)
+        engine.on_disk.add((MODEL, key))
+    looks(visitor, "shapes_summary")
+    visitor.put("clear_what", what)
+    visitor.put("clear_shape", json.dumps([MODEL, SMALL.to_dict()]))
+    visitor.press("clear_shapes")
+    said = visitor.reads("clear_sentence")
+    assert "everybody who uses this page" in said
+    assert "From memory go 2 functions." in said
+    visitor.press("clear_not")
+    assert len(engine.cached_functions()) == 2, "it was not confirmed"
+    visitor.press("clear_now")
+    assert "Cleared" in visitor.reads("clear_notice")
+    assert engine.cached_functions() == []
+    assert {key for _, key in engine.on_disk} == left
+    assert f"{len(left)} on disk" in looks(visitor, "shapes_summary")

@@ -1,0 +1,45 @@
+"""Which words of a transcript count as errors."""
+
+from __future__ import annotations
+
+import pytest
+
+from playground.tabs.speech.word_differences import WordPair, word_pairs
+
+
+def pairs(said: str, heard: str) -> list[tuple[str | None, str | None]]:
+    return [(pair.said, pair.heard) for pair in word_pairs(said, heard) if not pair.is_same]
+
+
+@pytest.mark.parametrize(
+    ("said", "heard", "errors"),
+    [
+        ("turn it off", "turn it off", []),
+        ("turn it off", "Turn it, OFF!", []),
+        ("thirteen minutes", "thirty minutes", [("thirteen", "thirty")]),
+        ("turn the light off", "turn light off", [("the", None)]),
+        ("turn it off", "please turn it off", [(None, "please")]),
+        ("a b c d", "b c d e", [("a", None), (None, "e")]),
+        ("one two", "", [("one", None), ("two", None)]),
+        ("", "one", [(None, "one")]),
+        ("", "", []),
+        ("- !", "- ?", [("!", "?")]),
+    ],
+)
+def test_the_fewest_words_differ(
+    said: str, heard: str, errors: list[tuple[str | None, str | None]]
+) -> None:
+    assert pairs(said, heard) == errors
+
+
+def test_all_words_of_both_texts_are_there_in_order() -> None:
+    said, heard = "set a timer for ten minutes now", "set timer for two ten minute"
+    found = word_pairs(said, heard)
+    assert " ".join(pair.said for pair in found if pair.said) == said
+    assert " ".join(pair.heard for pair in found if pair.heard) == heard
+    assert sum(not pair.is_same for pair in found) == 4
+
+
+def test_a_word_that_is_missing_is_never_the_same() -> None:
+    assert not WordPair("a", None).is_same
+    assert not WordPair(None, None).is_same
