@@ -62,7 +62,9 @@ class Text:
         self._pools = pools
         self._loop = loop
         self._may_begin = may_begin
-        self._watch = Stopwatch("queue", request.arrival_time)
+        arrival = time.perf_counter() if request.arrival_time is None else request.arrival_time
+        self._watch = Stopwatch("tokenize", arrival - request.tokenize_s)
+        self._watch.enter("queue", arrival)
         self._load_s = 0.0
         self._has_begun = False
         self._chunks: list[str] = []
@@ -92,7 +94,9 @@ class Text:
             engine, self._load_s = yield Wait(self._models.load_beside(request.model))
             watch.pause_for("load", self._load_s)  # no phase
         watch.enter("tokenize")
-        prompt_ids = encode_prompt(engine.tokenizer, request.prompt, engine.info)
+        prompt_ids = list(request.token_ids)
+        if not prompt_ids:
+            prompt_ids = encode_prompt(engine.tokenizer, request.prompt, engine.info)
         engine.check(request.options)
         self._request = request = with_room(request, len(prompt_ids), engine.info)
         wanted = self._functions.key(engine, len(prompt_ids), request)

@@ -17,6 +17,7 @@ import dataclasses
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from xla_backend.interface.function_comparison import (
     StoredKey,
 )
 from xla_backend.interface.options import DEFAULT_OPTIONS, GenerationOptions
+from xla_backend.interface.prompt import TokenIds
 from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import (
     CacheEntry,
@@ -138,7 +140,8 @@ class BackendProcess(ServedBackend):
     # --- what needs the engine ------------------------------------------------------------------
 
     def submit(self, request: TextRequest) -> ProcessStream[str, GenerationResult]:
-        return ProcessStream(self._supervisor.submit(Request(0, "generate", request)))
+        tokenized = self._tokenized(request)
+        return ProcessStream(self._supervisor.submit(Request(0, "generate", tokenized)))
 
     def submit_speech(
         self, request: SpeechRequest
@@ -275,6 +278,23 @@ class BackendProcess(ServedBackend):
         self._supervisor.close(within_s)
 
     # --- inside ---------------------------------------------------------------------------------
+
+    def _tokenized(self, request: TextRequest) -> TextRequest:
+        """With its prompt's tokens, unless a vocabulary must be read first.
+
+        The engine's thread then has more time for others' texts, and a prompt that was predicted is
+        tokenized once.
+        """
+        vocabulary = self._predictor.known(request.model)
+        if vocabulary is None or isinstance(request.prompt, TokenIds):
+            return request
+        started = time.perf_counter()
+        try:
+            ids = vocabulary.asked(self._rules, request).token_ids
+        except BackendError:  # which the engine says again, to who reads the stream
+            return request
+        took_s = time.perf_counter() - started
+        return dataclasses.replace(request, token_ids=ids, tokenize_s=took_s)
 
     def _read_ahead(self, model: str) -> None:
         with contextlib.suppress(BackendError):  # a request for it will say so

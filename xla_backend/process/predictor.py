@@ -59,6 +59,10 @@ class Predictor:
             self._vocabularies.setdefault(model, Vocabulary.load(self.registry.locate(model)))
         return self._vocabularies[model]
 
+    def known(self, model: str) -> Vocabulary | None:
+        """A model's vocabulary, if it was read already."""
+        return self._vocabularies.get(model)
+
     def predict(
         self,
         vocabulary: Vocabulary,
