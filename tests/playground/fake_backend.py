@@ -53,7 +53,7 @@ from xla_backend.interface.function_comparison import DEFAULT_CALLS
 from xla_backend.interface.options import MAX_NEW_TOKENS, AudioInput
 from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.requests import SpeechRequest, TextRequest
-from xla_backend.interface.results import Past, TopLogprob
+from xla_backend.interface.results import Past, TextChunk, TopLogprob
 from xla_backend.prediction import prediction
 
 CONTEXT_LENGTH = 150
@@ -193,10 +193,11 @@ class FakeTextStream(FakeStream[str, GenerationResult], AnyTextStream):
         return self.met.key, self.met.outcome
 
     def _own(self) -> Iterable[str]:
-        return self.backend.words
+        return [self._heard(text, number) for number, text in enumerate(self.backend.words)]
 
     def _heard(self, text: str, number: int) -> str:
-        return text
+        asks = self.request.with_tokens
+        return TextChunk.of(text, (_token(number, text),)) if asks else text
 
     def _end(self, said: list[str]) -> GenerationResult:
         assert self.met is not None

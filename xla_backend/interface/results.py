@@ -59,6 +59,24 @@ class Token:
     in_same_pass: bool = False
 
 
+class TextChunk(str):
+    """A chunk of a text with the tokens that came since the chunk before.
+
+    Attributes:
+        tokens: without the one that ends the text. Those of a chunk that a stop string cuts are in
+            the result alone.
+    """
+
+    tokens: tuple[Token, ...] = ()
+
+    @classmethod
+    def of(cls, text: str, tokens: tuple[Token, ...]) -> Self:
+        """The text with these tokens."""
+        chunk = cls(text)
+        chunk.tokens = tokens
+        return chunk
+
+
 @dataclass(frozen=True)
 class FirstCall:
     """The phases of a compiled function's first call, in seconds.

@@ -140,12 +140,15 @@ class Engine:
         """Whether a token ends the text."""
         return token_id in self._decoder.rules.eos_token_ids
 
-    def tokens(self, output: Output, passes: Sequence[int] = ()) -> tuple[Token, ...]:
-        """The tokens of a text, each with its own text.
+    def tokens(
+        self, output: Output, passes: Sequence[int] = (), first: int = 0
+    ) -> tuple[Token, ...]:
+        """The tokens of a text from one on, each with its own text.
 
         Args:
             output: the text.
             passes: of each token its row in the pass that brought it; empty if there is one.
+            first: the token to begin with.
         """
         read = self.tokenizer.token_text
         return tuple(
@@ -157,7 +160,7 @@ class Engine:
                 place < len(passes) and passes[place] > 0,
             )
             for place, (id, logprob, ids, logprobs) in enumerate(
-                zip(*(values.tolist() for values in output), strict=True)
+                zip(*(values[first:].tolist() for values in output), strict=True), first
             )
         )
 

@@ -133,7 +133,7 @@ class Delta(BaseModel):
 
 
 class ChunkChoice(BaseModel):
-    """What comes to one of the answers; logprobs come with its last."""
+    """What comes to one of the answers."""
 
     index: int
     delta: Delta
@@ -300,8 +300,8 @@ def finish_reason(result: GenerationResult) -> Finish:
     return "length" if result.finish == "length" else "stop"
 
 
-def chat_logprobs(result: GenerationResult, most: int, tokenizer: Tokenizer | None) -> ChatLogprobs:
-    """The tokens of an answer, each with so many of the most likely."""
+def chat_logprobs(tokens: Sequence[Token], most: int, tokenizer: Tokenizer | None) -> ChatLogprobs:
+    """Tokens of an answer, each with so many of the most likely."""
     return ChatLogprobs(
         content=[
             TokenLogprob(
@@ -310,22 +310,32 @@ def chat_logprobs(result: GenerationResult, most: int, tokenizer: Tokenizer | No
                     TopTokenLogprob(**_token(top, tokenizer)) for top in token.top_logprobs[:most]
                 ],
             )
-            for token in _written(result)
+            for token in tokens
         ]
     )
 
 
-def completion_logprobs(
-    result: GenerationResult, most: int, tokenizer: Tokenizer | None
-) -> CompletionLogprobs:
-    """The tokens of a text, each with so many of the most likely."""
-    tokens = _written(result)
-    # Not the sum of their own texts: letters come in parts, and a text may lose its first space.
-    decoder = IncrementalDecoder(tokenizer) if tokenizer else None
-    offsets, length = [], 0
-    for token in tokens:
-        offsets.append(length)
-        length += len(decoder.push([token.id]) if decoder else token.text)
+class Offsets:
+    """Where the tokens of a text begin in it, as they come.
+
+    That is not the sum of their own texts: letters come in parts, and a text may lose its first
+    space.
+    """
+
+    def __init__(self, tokenizer: Tokenizer | None, length: int = 0) -> None:
+        """The text has so many characters before the first token."""
+        self._decoder = IncrementalDecoder(tokenizer) if tokenizer else None
+        self._length = length
+
+    def of(self, token: Token) -> int:
+        """Of the next token."""
+        before = self._length
+        self._length += len(self._decoder.push([token.id]) if self._decoder else token.text)
+        return before
+
+
+def completion_logprobs(tokens: Sequence[Token], most: int, offsets: Offsets) -> CompletionLogprobs:
+    """Tokens of a text, each with so many of the most likely."""
     return CompletionLogprobs(
         tokens=[token.text for token in tokens],
         token_logprobs=[_logprob(token) for token in tokens],
@@ -336,11 +346,11 @@ def completion_logprobs(
         ]
         if most
         else None,
-        text_offset=offsets,
+        text_offset=list(map(offsets.of, tokens)),
     )
 
 
-def _written(result: GenerationResult) -> tuple[Token, ...]:
+def written(result: GenerationResult) -> tuple[Token, ...]:
     """The tokens of the text, without the one that ended it."""
     return result.tokens[:-1] if result.finish == "eos" else result.tokens
 

@@ -104,6 +104,8 @@ class Completer:
             host.check(model, prompt, options)
             if info is not None:
                 check_prompt(prompt, info)  # or it would be refused only at its turn
+        logprobs = getattr(body, "logprobs", None)
+        has_logprobs = logprobs is not None and logprobs is not False
         opens = [
             partial(
                 host.backend.submit,
@@ -114,6 +116,7 @@ class Completer:
                     exact_key=bool(body.exact_key),
                     cache_salt=salt(host, request, body.cache_salt),
                     in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,
+                    with_tokens=bool(body.stream) and has_logprobs,
                 ),
             )
             for prompt, options in asked

@@ -63,6 +63,7 @@ class MessageWriter(Writer):
 
     def __init__(self, chat: ChatRequest, facts: Facts) -> None:
         """Writes the answer to a request that was asked as `chat`."""
+        super().__init__()
         self._model = chat.model
         self._facts = facts
         self._id = f"msg_{uuid.uuid4().hex}"

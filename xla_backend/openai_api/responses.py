@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from pydantic import ConfigDict, Field
 
 from xla_backend.interface.prompt import Message
-from xla_backend.interface.results import GenerationResult
-from xla_backend.openai_api.answers import chat_logprobs, timings, usage
+from xla_backend.interface.results import GenerationResult, Token
+from xla_backend.openai_api.answers import chat_logprobs, timings, usage, written
 from xla_backend.openai_api.errors import NotSupported
 from xla_backend.openai_api.requests import ChatRequest, Fields, Tokens
 from xla_backend.openai_api.writers import Facts, Writer
@@ -143,6 +143,7 @@ class ResponseWriter(Writer):
         facts: Facts,
     ) -> None:
         """Writes the answer to `body`, which was asked as `chat` by `owner`."""
+        super().__init__()
         self._body = body
         self._chat = chat
         self._store = store
@@ -184,7 +185,8 @@ class ResponseWriter(Writer):
         yield self._event("content_part.added", **self._place(), part=self._part(None))
 
     def more(self, number: int, text: str) -> dict[str, Any]:
-        return self._event("output_text.delta", **self._place(), delta=text, logprobs=[])
+        logprobs = self._logprobs(self.new(number, text))
+        return self._event("output_text.delta", **self._place(), delta=text, logprobs=logprobs)
 
     def end(self, number: int, result: GenerationResult) -> Iterator[dict[str, Any]]:
         answer, part = self.whole([result]), self._part(result)
@@ -205,13 +207,19 @@ class ResponseWriter(Writer):
         return {"item_id": self._item, "output_index": 0, "content_index": 0}
 
     def _part(self, result: GenerationResult | None) -> dict[str, Any]:
-        logprobs: list[Any] = []
-        if result is not None and self._chat.logprobs:
-            most = self._chat.top_logprobs or 0
-            told = chat_logprobs(result, most, self._facts.tokenizer)
-            logprobs = told.model_dump()["content"]
-        text = "" if result is None else result.text
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
+        text, tokens = (result.text, written(result)) if result else ("", ())
+        return {
+            "type": "output_text",
+            "text": text,
+            "annotations": [],
+            "logprobs": self._logprobs(tokens),
+        }
+
+    def _logprobs(self, tokens: Sequence[Token]) -> list[dict[str, Any]]:
+        if not self._chat.logprobs:
+            return []
+        told = chat_logprobs(tokens, self._chat.top_logprobs or 0, self._facts.tokenizer)
+        return [token.model_dump() for token in told.content]
 
     def _message(self, result: GenerationResult | None) -> dict[str, Any]:
         status = "incomplete" if result and result.finish == "length" else "completed"

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.prompt import Prompt, TokenIds, last_text
-from xla_backend.interface.results import GenerationResult
+from xla_backend.interface.results import GenerationResult, TextChunk, Token
 from xla_backend.openai_api.answers import (
     AnswerMessage,
     ChatChoice,
@@ -30,11 +30,13 @@ from xla_backend.openai_api.answers import (
     CompletionChoice,
     CompletionLogprobs,
     Delta,
+    Offsets,
     chat_logprobs,
     completion_logprobs,
     finish_reason,
     timings,
     usage,
+    written,
 )
 from xla_backend.openai_api.requests import ChatRequest, CompletionRequest, Generation
 
@@ -64,6 +66,19 @@ class Writer(ABC):
     """
 
     done = "data: [DONE]\n\n"
+
+    def __init__(self) -> None:
+        self._told_tokens: dict[int, int] = {}
+
+    def new(self, number: int, text: str) -> tuple[Token, ...]:
+        """The tokens of a choice's chunk, where they were asked for."""
+        tokens = text.tokens if isinstance(text, TextChunk) else ()
+        self._told_tokens[number] = self._told_tokens.get(number, 0) + len(tokens)
+        return tokens
+
+    def rest(self, number: int, result: GenerationResult) -> tuple[Token, ...]:
+        """The tokens of a choice that came with no chunk."""
+        return written(result)[self._told_tokens.get(number, 0) :]
 
     @abstractmethod
     def whole(self, results: Sequence[GenerationResult]) -> Values:
@@ -96,6 +111,7 @@ class _OpenAiWriter(Writer):
     prefix: str
 
     def __init__(self, body: Generation, facts: Facts) -> None:
+        super().__init__()
         self._times = body.n or 1
         self._tokenizer = facts.tokenizer
         wants_usage = body.stream_options is not None and body.stream_options.include_usage
@@ -138,7 +154,7 @@ class ChatWriter(_OpenAiWriter):
             ChatChoice(
                 index=number,
                 message=AnswerMessage(content=result.text),
-                logprobs=self._tokens(result),
+                logprobs=self._told(number, written(result)),
                 finish_reason=finish_reason(result),
             )
             for number, result in enumerate(results)
@@ -150,14 +166,16 @@ class ChatWriter(_OpenAiWriter):
         yield self._event([ChunkChoice(index=number, delta=delta, finish_reason=None)])
 
     def more(self, number: int, text: str) -> ChatChunk:
-        delta = Delta(content=text)
-        return self._event([ChunkChoice(index=number, delta=delta, finish_reason=None)])
+        choice = ChunkChoice(index=number, delta=Delta(content=text), finish_reason=None)
+        if tokens := self.new(number, text):
+            choice.logprobs = self._told(number, tokens)
+        return self._event([choice])
 
     def end(self, number: int, result: GenerationResult) -> Iterator[ChatChunk]:
         choice = ChunkChoice(
             index=number,
             delta=Delta(),
-            logprobs=self._tokens(result),
+            logprobs=self._told(number, self.rest(number, result)),
             finish_reason=finish_reason(result),
         )
         yield self._event([choice], timings=timings(result))
@@ -166,10 +184,10 @@ class ChatWriter(_OpenAiWriter):
         values = self._common | self._no_usage | more
         return ChatChunk(object="chat.completion.chunk", choices=choices, **values)
 
-    def _tokens(self, result: GenerationResult) -> ChatLogprobs | None:
+    def _told(self, number: int, tokens: Sequence[Token]) -> ChatLogprobs | None:
         if self._logprobs is None:
             return None
-        return chat_logprobs(result, self._logprobs, self._tokenizer)
+        return chat_logprobs(tokens, self._logprobs, self._tokenizer)
 
 
 class CompletionWriter(_OpenAiWriter):
@@ -180,6 +198,7 @@ class CompletionWriter(_OpenAiWriter):
     def __init__(self, body: CompletionRequest, facts: Facts) -> None:
         super().__init__(body, facts)
         self._logprobs = body.logprobs
+        self._offsets: dict[int, Offsets] = {}
         texts: Iterable[str] = ()
         if body.echo:
             texts = (_text(prompt, facts.tokenizer) for prompt, _ in facts.asked)
@@ -190,7 +209,7 @@ class CompletionWriter(_OpenAiWriter):
             CompletionChoice(
                 text=self._echoes.get(number, "") + result.text,
                 index=number,
-                logprobs=self._tokens(result),
+                logprobs=self._told(number, written(result)),
                 finish_reason=finish_reason(result),
             )
             for number, result in enumerate(results)
@@ -202,13 +221,16 @@ class CompletionWriter(_OpenAiWriter):
             yield self.more(number, self._echoes[number])
 
     def more(self, number: int, text: str) -> Completion:
-        return self._event([CompletionChoice(text=text, index=number, finish_reason=None)])
+        choice = CompletionChoice(text=text, index=number, finish_reason=None)
+        if tokens := self.new(number, text):
+            choice.logprobs = self._told(number, tokens)
+        return self._event([choice])
 
     def end(self, number: int, result: GenerationResult) -> Iterator[Completion]:
         choice = CompletionChoice(
             text="",
             index=number,
-            logprobs=self._tokens(result),
+            logprobs=self._told(number, self.rest(number, result)),
             finish_reason=finish_reason(result),
         )
         yield self._event([choice], timings=timings(result))
@@ -217,10 +239,11 @@ class CompletionWriter(_OpenAiWriter):
         values = self._common | self._no_usage | more
         return Completion(object="text_completion", choices=choices, **values)
 
-    def _tokens(self, result: GenerationResult) -> CompletionLogprobs | None:
+    def _told(self, number: int, tokens: Sequence[Token]) -> CompletionLogprobs | None:
         if self._logprobs is None:
             return None
-        return completion_logprobs(result, self._logprobs, self._tokenizer)
+        offsets = self._offsets.setdefault(number, Offsets(self._tokenizer))
+        return completion_logprobs(tokens, self._logprobs, offsets)
 
 
 def event(values: Values) -> str:

@@ -361,7 +361,9 @@ def test_a_chat_is_streamed(client: openai.OpenAI) -> None:
     assert [delta.role for delta in deltas] == ["assistant", None, None, None, None]
     reasons = [event.choices[0].finish_reason for event in events[:-1]]
     assert reasons == [None] * 4 + ["length"]
-    assert len(events[-2].choices[0].logprobs.content) == 3
+    told = [event.choices[0].logprobs for event in events[1:4]]
+    assert [each.content[0].token for each in told] == [" there", " was", " a"]
+    assert events[-2].choices[0].logprobs.content == []
     assert events[-2].timings["predicted_n"] == 3
     assert events[-1].choices == []
     assert events[-1].usage.completion_tokens == 3
@@ -379,6 +381,16 @@ def test_the_events_are_as_curl_sees_them(page: ApiPage) -> None:
     assert [event["choices"][0]["text"] for event in parsed] == [" there", " was", " a", ""]
     assert all("usage" not in event for event in parsed)
     assert {event["object"] for event in parsed} == {"text_completion"}
+
+
+def test_logprobs_come_with_their_text(page: ApiPage, client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": MODEL, "prompt": "Once", "logprobs": 2}
+    whole = client.completions.create(**asked).choices[0].logprobs
+    events = [event.choices[0] for event in client.completions.create(**asked, stream=True)]
+    assert [event.logprobs.tokens for event in events] == [[" there"], [" was"], [" a"], []]
+    for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+        parts = [each for event in events for each in getattr(event.logprobs, name)]
+        assert parts == getattr(whole, name)
 
 
 def test_texts_that_are_streamed_side_by_side_stay_apart(
