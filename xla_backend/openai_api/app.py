@@ -134,7 +134,7 @@ def create_api(host: Host) -> FastAPI:
         form: Annotated[TranscriptionForm, Form(media_type="multipart/form-data")],
         request: Request,
     ) -> Response:
-        """Write down what is said in a recording: WAV, FLAC, OGG or MP3."""
+        """Write down what is said in a recording: WAV, FLAC, OGG, MP3, M4A or WebM."""
         options = form.options()
         host.check(form.model, "", options)
         with kept(form.file) as path:
