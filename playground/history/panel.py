@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
 Updates = dict[gr.blocks.Block, Any]
+_FULL = (
+    "This browser has no room for more runs, or keeps nothing for this page: they are gone when it "
+    "is closed. Export what you want to keep; clear the others."
+)
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class HistoryPanel:
         self._cleared = gr.State([])
         self._made = gr.Textbox(visible=False)
         self._arrived = gr.Button(visible="hidden", elem_id="runs_are_new")
+        self._lost = gr.Button(visible="hidden", elem_id="runs_are_lost")
         self._news = gr.Textbox(visible=False)
         self._press = gr.Checkbox(visible=False)
 
@@ -109,6 +114,7 @@ class HistoryPanel:
         runs = self._page.runs_of_visitor
         self._page.load(self._show, runs, self.outputs, **QUIET)
         runs.change(None, runs, None, js="(runs) => tellRuns(runs)", **QUIET)
+        self._lost.click(None, None, self.notice, js=f"() => {json.dumps(notice(_FULL))}", **QUIET)
         self._arrived.click(
             self._take_over,
             [runs, self._news],
