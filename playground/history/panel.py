@@ -26,6 +26,11 @@ from xla_backend import BackendError, GenerationOptions, InvalidRequest
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
+_FULL = (
+    "This browser has no room for more runs, or keeps nothing for this page: they are gone when it "
+    "is closed. Export what you want to keep; clear the others."
+)
+
 
 @dataclass(frozen=True)
 class RequestFields:
@@ -67,6 +72,7 @@ class HistoryPanel:
         self._cleared = gr.State([])
         self._made = gr.Textbox(visible=False)
         self._arrived = gr.Button(visible="hidden", elem_id="runs_are_new")
+        self._lost = gr.Button(visible="hidden", elem_id="runs_are_lost")
         self._news = gr.Textbox(visible=False)
         self._press = gr.Checkbox(visible=False)
 
@@ -97,6 +103,9 @@ class HistoryPanel:
         runs = self._page.runs_of_visitor
         self._page.load(self._show, runs, self.outputs, **ui.QUIET)
         runs.change(None, runs, None, js="(runs) => tellRuns(runs)", **ui.QUIET)
+        self._lost.click(
+            None, None, self.notice, js=f"() => {json.dumps(notice(_FULL))}", **ui.QUIET
+        )
         self._arrived.click(
             self._take_over,
             [runs, self._news],
