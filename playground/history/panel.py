@@ -103,9 +103,8 @@ class HistoryPanel:
         runs = self._page.runs_of_visitor
         self._page.load(self._show, runs, self.outputs, **ui.QUIET)
         runs.change(None, runs, None, js="(runs) => tellRuns(runs)", **ui.QUIET)
-        self._lost.click(
-            None, None, self.notice, js=f"() => {json.dumps(notice(_FULL))}", **ui.QUIET
-        )
+        full = json.dumps(str(ui.notice(_FULL)))
+        self._lost.click(None, None, self.notice, js=f"() => {full}", **ui.QUIET)
         self._arrived.click(
             self._take_over,
             [runs, self._news],
