@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import gradio as gr
+import htpy as h
 
 from playground.compare import choice as compare_choice
 from playground.compare.baselines_report import all_values, baselines_report
@@ -27,6 +28,7 @@ from playground.compare.variants_report import variants_report
 from playground.context.measuring import check_answerable, registry_of
 from playground.tabs.generate.examples import EXAMPLES
 from playground.ui import components as ui
+from playground.ui.markup import remarks
 from playground.ui.option_controls import slider_end
 from playground.ui.quantities import about, elapsed
 from playground.ui.report_parts import waiting_for_others
@@ -256,10 +258,11 @@ class CompareTab:
     def _estimate(self, kind: str, model: str, *request: Any) -> tuple[str, Any]:
         """How long it will take, and whether the overlay can be installed first."""
         if kind != WAYS:
-            return (
-                '<p class="remarks">Each one takes what its first call takes: seconds when it must '
-                "be compiled, milliseconds when it is there.</p>"
-            ), gr.update(visible=_HIDDEN)
+            said = (
+                "Each one takes what its first call takes: seconds when it must be compiled, "
+                "milliseconds when it is there."
+            )
+            return str(remarks(said)), gr.update(visible=_HIDDEN)
         install = gr.update(visible=_HIDDEN if overlay.is_installed() else True)
         max_new_tokens, num_beams, calls = request
         try:
@@ -268,15 +271,15 @@ class CompareTab:
             seconds = self._durations.expected_s(size, options, int(calls), self._past(model))
         except (BackendError, TypeError, ValueError):  # The visitor may have typed anything.
             said = "How long it takes is known once the model is downloaded."
-            return f'<p class="remarks">{said}</p>', install
+            return str(remarks(said)), install
         why = "judging by the size of the model"
         if self._durations.is_measured(model):
             why = "judging by the last comparison here"
-        return (
-            f'<p class="remarks"><strong>Takes about {about(seconds)}</strong>, {why}. '
-            f"{len(Baseline)} fresh processes; other visitors wait meanwhile. A way whose later "
-            f"calls would take more than {CALLS_BUDGET_S:.0f} s makes fewer.</p>"
-        ), install
+        said = (
+            f", {why}. {len(Baseline)} fresh processes; other visitors wait meanwhile. A way whose "
+            f"later calls would take more than {CALLS_BUDGET_S:.0f} s makes fewer."
+        )
+        return str(remarks([h.strong[f"Takes about {about(seconds)}"], said])), install
 
     def _size(self, model: str) -> ModelSize:
         """Of a model whose files are here.

@@ -8,40 +8,22 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from playground.context.request_fields import RequestFields
 from playground.history import records, records_file
 from playground.history.records import Record
 from playground.history.report import SCRIPT, history_table, side_by_side, timeline
 from playground.ui import components as ui
 from playground.ui import quantities
 from playground.ui.families import model_name
-from playground.ui.option_controls import OptionControls, values_for
 from xla_backend import BackendError, GenerationOptions, InvalidRequest
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
-
-
-@dataclass(frozen=True)
-class RequestFields:
-    """The components that a rerun fills in.
-
-    Attributes:
-        linked_model: state; the model whose own examples must not replace what is filled in.
-    """
-
-    model: gr.components.Component
-    prompt: gr.components.Component
-    system: gr.components.Component
-    is_raw: gr.components.Component
-    exact_key: gr.components.Component
-    controls: OptionControls
-    linked_model: gr.State
 
 
 class HistoryPanel:
@@ -114,18 +96,7 @@ class HistoryPanel:
         self.table.retry(
             self._rerun,
             runs,
-            [
-                self.notice,
-                self._press,
-                request.linked_model,
-                request.model,
-                request.prompt,
-                request.system,
-                request.is_raw,
-                request.exact_key,
-                request.controls.hold,
-                *request.controls.inputs,
-            ],
+            [self.notice, self._press, request.linked_model, *request.inputs],
             **ui.QUIET,
         ).then(None, self._press, None, js=ui.PRESS, **ui.QUIET)
         self.upload.upload(self._import, [self.upload, runs], self.outputs, **ui.QUIET)
@@ -225,12 +196,12 @@ class HistoryPanel:
         return {
             self._request.linked_model: model,
             self._request.model: model,
-            self._request.prompt: run["prompt"],
+            self._request.text: run["prompt"],
             self._request.system: run["system"] or "",
             self._request.is_raw: run["system"] is None if offered[model] else gr.skip(),
             self._request.exact_key: run["exact_key"],
             self._request.controls.hold: options.do_sample or gr.skip(),
-            **dict(zip(self._request.controls.inputs, values_for(options), strict=True)),
+            **self._request.of_options(options),
         }
 
 
