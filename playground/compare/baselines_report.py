@@ -42,10 +42,7 @@ WHAT: dict[Baseline, h.Node] = {
         h.code["model.generate(…)"],
         ": one operation after the other, nothing compiled.",
     ),
-    Baseline.GUIDE: (
-        h.code["tf.function(model.generate, jit_compile=True)"],
-        ", prompt padded.",
-    ),
+    Baseline.GUIDE: (h.code["tf.function(model.generate, jit_compile=True)"], ", prompt padded."),
     Baseline.ENGINE: "Its first call with nothing in memory and nothing on disk.",
     Baseline.ENGINE_FROM_DISK: "The same in a new process: code is restored, not compiled.",
 }
@@ -176,11 +173,7 @@ def _later_calls(
 
 
 def _first_bar(result: BaselineResult, scale_s: float) -> h.Node:
-    parts = (
-        ("trace", result.trace_s),
-        ("compile", result.compile_s),
-        ("decode", result.run_s),
-    )
+    parts = (("trace", result.trace_s), ("compile", result.compile_s), ("decode", result.run_s))
     return [part(f"phase-{phase}", seconds / scale_s) for phase, seconds in parts if seconds > 0]
 
 
@@ -285,15 +278,16 @@ def all_values(results: Mapping[Baseline, BaselineResult] | None = None) -> h.No
         h.summary["All measured values, and what is timed"],
         sheet(headings, rows) if rows else nothing("They appear here as they are measured."),
         remarks(
-            "A call is timed from text to text. Importing TensorFlow and loading the model happen "
-            "before it, for every way, and are counted apart. Transformers does not tell compiling "
-            "from running: there, compile is what remains of the first call without tracing and "
-            "without the median of the later calls. The prompt is padded to as many slots in the "
-            "guide’s way as in this engine’s; eager needs no padding. All ways take the most "
-            "likely token, since sampled texts could not be compared. The processes stay, and later "
-            "calls go in turn: one of each way, then again. A way whose later calls have taken "
-            f"{CALLS_BUDGET_S:.0f} s makes no more. Faster or slower is said where the middle "
-            f"halves of the calls (of less than {MIN_FOR_QUARTILES} calls, all of them) have "
-            "nothing in common and the medians differ by 5 % or more."
+            "A call is timed from text to text. Importing TensorFlow and loading the model "
+            "happen before it, for every way, and are counted apart. Transformers does not tell "
+            "compiling from running: there, compile is what remains of the first call without "
+            "tracing and without the median of the later calls. The prompt is padded to as many "
+            "slots in the guide’s way as in this engine’s; eager needs no padding. All ways "
+            "take the most likely token, since sampled texts could not be compared. The "
+            "processes stay, and later calls go in turn: one of each way, then again. A way "
+            f"whose later calls have taken {CALLS_BUDGET_S:.0f} s makes no more. Faster or "
+            "slower is said where the middle halves of the calls (of less than "
+            f"{MIN_FOR_QUARTILES} calls, all of them) have nothing in common and the medians "
+            "differ by 5 % or more."
         ),
     ]

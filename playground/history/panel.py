@@ -55,13 +55,7 @@ class HistoryPanel:
     @property
     def outputs(self) -> list[gr.components.Component]:
         """What `updates` sets."""
-        return [
-            self._page.runs_of_visitor,
-            self.notice,
-            self.timeline,
-            self.pinned,
-            self.table,
-        ]
+        return [self._page.runs_of_visitor, self.notice, self.timeline, self.pinned, self.table]
 
     def updates(self, runs: list[Record], message: str = "") -> ui.Updates:
         """The records and everything that shows them; `message` is a notice in HTML."""
@@ -119,11 +113,7 @@ class HistoryPanel:
 
     def _clear_runs(self, runs: Any, cleared: list[Record]) -> ui.Updates:
         kept = records.readable(runs) or cleared  # A second press clears nothing.
-        return {
-            **self.updates([]),
-            self._cleared: kept,
-            self.undo: gr.update(visible=bool(kept)),
-        }
+        return {**self.updates([]), self._cleared: kept, self.undo: gr.update(visible=bool(kept))}
 
     def _undo(self, runs: Any, cleared: list[Record]) -> ui.Updates:
         """The cleared runs again, below those that came since."""
@@ -154,11 +144,7 @@ class HistoryPanel:
         try:
             if self._page.runs.of(str(request.session_hash)) is not None:
                 raise InvalidRequest("Your last run has not ended yet. Wait for it, then rerun.")
-            return {
-                self.notice: "",
-                self._press: True,
-                **self._filled_in(run),
-            }
+            return {self.notice: "", self._press: True, **self._filled_in(run)}
         except BackendError as error:
             return {self.notice: ui.notice(str(error)), self._press: False}
 

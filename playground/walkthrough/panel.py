@@ -63,11 +63,7 @@ class WalkthroughPanel:
         self._generate, self._stop, self._notice = generate, stop, notice
         buttons = [self._notice, self.button, self._generate, self._stop]
         self.button.click(self._begin, {*request.inputs}, [self._panel, *buttons], **QUIET).then(
-            self._run,
-            None,
-            [self._panel, *buttons],
-            **FOLLOWING,
-            **self._page.alone,
+            self._run, None, [self._panel, *buttons], **FOLLOWING, **self._page.alone
         )
         gr.on([self._close.click, generate.click], None, None, self._panel, js="() => ''", **QUIET)
 

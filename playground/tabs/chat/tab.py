@@ -288,10 +288,7 @@ class ChatTab:
         models = [model.name for model in self._page.models() if model.is_instruct]
         link = permalink.read(query if is_linked else {}, models, self.controls.ranges)
         problem = permalink.problem(link)
-        updates: ui.Updates = {
-            self.link_notice: ui.notice(problem),
-            self._salt: salt,
-        }
+        updates: ui.Updates = {self.link_notice: ui.notice(problem), self._salt: salt}
         if not link.is_empty:
             options = self._page.limits.within(INSTRUCT_DEFAULTS).replace(**link.options)
             linked = Conversation(link.model or models[0], link.system or "", options)

@@ -34,11 +34,7 @@ from playground.tabs.generate.token_view import empty_token_view, token_view
 from playground.tabs.generate.view_code import ViewCode
 from playground.ui import components as ui
 from playground.ui.families import Family, family_of
-from playground.ui.option_controls import (
-    OptionControls,
-    labelled,
-    with_seed,
-)
+from playground.ui.option_controls import OptionControls, labelled, with_seed
 from playground.ui.prediction_line import (
     awaited_prediction_line,
     no_prediction_line,

@@ -286,11 +286,7 @@ class SpeechTab:
             if not recording:
                 raise InvalidRequest(_NOTHING_TO_HEAR)
             run = SpeechRun(
-                model,
-                recording,
-                options,
-                self._spoken(model, language),
-                self._page.limits.audio_s,
+                model, recording, options, self._spoken(model, language), self._page.limits.audio_s
             )
             run.prediction = prediction = self._prediction_of(run)
             ahead = self._page.begin(str(request.session_hash), run)
