@@ -288,8 +288,8 @@ _INFINITY = {"<f4": 0x7F800000, "<f2": 0x7C00, "bfloat16": 0x7F80}
 
 def _is_finite(tensor: Weights) -> bool:
     """Whether all values are numbers; of blocks only the scales could be none."""
-    if isinstance(tensor, Grouped):
-        return _is_finite(tensor.scales) and (tensor.minima is None or _is_finite(tensor.minima))
+    if isinstance(tensor, Blocks):
+        tensor = tensor.halves()
     infinity = _INFINITY["bfloat16" if tensor.dtype == _BFLOAT16 else tensor.dtype.str]
     bits = tensor.reshape(-1).view(f"<u{tensor.itemsize}")
     sign = np.array(1 << (8 * tensor.itemsize - 1), bits.dtype)

@@ -51,6 +51,8 @@ from xla_backend.interface.results import (
     Prediction,
 )
 from xla_backend.prediction.history import History
+from xla_backend.prediction.prediction import RowWork
+from xla_backend.prediction.prefixes import cached_tokens, root_name
 from xla_backend.rows.prefix_store import PrefixStore
 
 if TYPE_CHECKING:
@@ -164,7 +166,10 @@ class Backend(AnyBackend):
         ids = encode_prompt(engine.tokenizer, request.prompt, engine.info)
         request = with_room(request, len(ids), engine.info)
         wanted = self._functions.key(engine, len(ids), request)
-        return self._functions.predict(engine, len(ids), wanted, request.exact_key)
+        root = root_name(engine.identity, request.cache_salt)
+        cached = cached_tokens(self.prefixes(), root, ids)
+        row = RowWork(len(ids), cached, request.options.max_new_tokens)
+        return self._functions.predict(engine, len(ids), wanted, request.exact_key, row)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
         """See `AnyBackend`; loads the model if need be."""
@@ -292,6 +297,10 @@ class Backend(AnyBackend):
     def kv_memory(self) -> KVMemoryUse:
         """What keys and values take in memory."""
         return self._pools.use()
+
+    def prefixes(self) -> frozenset[str]:
+        """The names of all cached blocks; see `prediction.prefixes`."""
+        return self._pools.prefixes()
 
     def close(self) -> None:
         """Gives up the models. What XLA compiled stays in memory until the process ends."""

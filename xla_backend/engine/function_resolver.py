@@ -21,11 +21,11 @@ from xla_backend.engine.function_maker import FunctionMaker
 from xla_backend.interface.buckets import BucketRules, CacheKey
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.requests import TextRequest
-from xla_backend.interface.results import CacheOutcome, FirstCall, Prediction
+from xla_backend.interface.results import CacheOutcome, FirstCall, Prediction, RowRun
 from xla_backend.interface.timing import Timing
 from xla_backend.prediction import prediction
 from xla_backend.prediction.history import History
-from xla_backend.prediction.prediction import Choice
+from xla_backend.prediction.prediction import Choice, RowWork
 
 if TYPE_CHECKING:
     from xla_backend.model.engine import Engine
@@ -105,9 +105,17 @@ class FunctionResolver:
         return self._maker.now(engine, choice.key, enter, served)
 
     def predict(
-        self, engine: Engine, prompt_tokens: int, wanted: CacheKey, exact_key: bool = False
+        self,
+        engine: Engine,
+        prompt_tokens: int,
+        wanted: CacheKey,
+        exact_key: bool = False,
+        row: RowWork | None = None,
     ) -> Prediction:
-        """What `serve` would answer, and how long the request should take."""
+        """What `serve` would answer, and how long the request should take.
+
+        `row` is what a row of the pool would do, if it serves.
+        """
         in_memory = self._cache.keys(engine.info.name)
         holds = self._store.holds if self._store else _holds_nothing
         return prediction.predict(
@@ -117,6 +125,7 @@ class FunctionResolver:
             past=self._history.past().get(engine.info.name, {}),
             missing=lambda key: naming.missing(engine.identity, key, in_memory, holds),
             exact_key=exact_key,
+            row=row if wanted.is_pooled else None,
         )
 
     def record(
@@ -127,6 +136,7 @@ class FunctionResolver:
         timing: Timing,
         is_complete: bool = True,
         batch_size: int = 1,
+        row: RowRun | None = None,
     ) -> FirstCall:
         """Keeps what a request took.
 
@@ -134,6 +144,7 @@ class FunctionResolver:
             is_complete: whether it ended by itself. What ran until somebody stopped it says nothing
                 of other requests; what making the functions took does.
             batch_size: how many ran together: predictions are made of requests alone.
+            row: of a pool, what it did.
 
         Returns:
             The first call of the functions, as `GenerationResult.first_call`.
@@ -146,6 +157,8 @@ class FunctionResolver:
             return slot.first_call
         if is_complete:
             self._history.record_run(name, choice.key, timing.run_s)
+            if row is not None:
+                self._history.record_row(name, choice.key, row)
         if choice.outcome in (CacheOutcome.MISS, CacheOutcome.DISK):
             self._history.record_first_call(name, choice.key, slot.first_call)
         if slot.built.outcome is CacheOutcome.DISK:

@@ -85,6 +85,11 @@ class Pools:
             or self._limit_bytes,
         )
 
+    def prefixes(self) -> frozenset[str]:
+        """The names of all cached blocks; may be called from any thread."""
+        pools = [of_model.pool for of_model in list(self._pools.values())]
+        return frozenset().union(*(pool.prefixes.names() for pool in pools))
+
     def close(self) -> None:
         """Gives up all pools; what is cached goes to disk."""
         for of_model in self._pools.values():

@@ -17,9 +17,9 @@ from xla_backend.engine.function_resolver import FunctionResolver, Served
 from xla_backend.engine.loop import Join, Loop, Stopped, Turn, Wait, Wish
 from xla_backend.engine.stop_strings import StopStrings
 from xla_backend.engine.streams import Stream
-from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.buckets import CacheKey, positions
 from xla_backend.interface.requests import TextRequest
-from xla_backend.interface.results import EngineStatus, Finish, GenerationResult, Token
+from xla_backend.interface.results import EngineStatus, Finish, GenerationResult, RowRun, Token
 from xla_backend.interface.timing import Stopwatch
 from xla_backend.prediction.prediction import Choice
 from xla_backend.rows.scheduler import CHUNK_S, Seat
@@ -62,7 +62,9 @@ class Text:
         self._pools = pools
         self._loop = loop
         self._may_begin = may_begin
-        self._watch = Stopwatch("queue", request.arrival_time)
+        arrival = time.perf_counter() if request.arrival_time is None else request.arrival_time
+        self._watch = Stopwatch("tokenize", arrival - request.tokenize_s)
+        self._watch.enter("queue", arrival)
         self._load_s = 0.0
         self._has_begun = False
         self._chunks: list[str] = []
@@ -92,7 +94,9 @@ class Text:
             engine, self._load_s = yield Wait(self._models.load_beside(request.model))
             watch.pause_for("load", self._load_s)  # no phase
         watch.enter("tokenize")
-        prompt_ids = encode_prompt(engine.tokenizer, request.prompt, engine.info)
+        prompt_ids = list(request.token_ids)
+        if not prompt_ids:
+            prompt_ids = encode_prompt(engine.tokenizer, request.prompt, engine.info)
         engine.check(request.options)
         self._request = request = with_room(request, len(prompt_ids), engine.info)
         wanted = self._functions.key(engine, len(prompt_ids), request)
@@ -237,8 +241,18 @@ class Text:
         if stops.is_found:
             tokens = _tokens_of(text, tokens, engine)
         timing, spans = watch.read(), watch.spans()
+        is_over, row = is_complete or stops.is_found, None
+        if wanted.is_pooled:
+            row = RowRun(
+                len(prompt_ids),
+                positions(len(prompt_ids) - cached_tokens),
+                timing.prefill_s,
+                timing.decode_s,
+                generated,
+                not stops.is_found and _reason(is_complete, engine, ids) == "length",
+            )
         first_call = self._functions.record(
-            engine, served, wanted, timing, is_complete or stops.is_found, batch_size
+            engine, served, wanted, timing, is_over, batch_size, row
         )
         self._stream.finish(
             GenerationResult(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xla_backend.interface.errors import InvalidRequest
@@ -15,6 +16,17 @@ from xla_backend.interface.errors import InvalidRequest
 CHUNK_SIZES = (32, 128)
 """Tokens of a prompt that are read at a time. A turn of a conversation mostly fits into the first;
 of 256 a token would take a tenth less, and others would wait twice as long."""
+
+
+def chunk_size(tokens: int, sizes: Sequence[int] = CHUNK_SIZES) -> int:
+    """The size of the next chunk where so many tokens are still to be read."""
+    return next((size for size in sizes if size >= tokens), sizes[-1])
+
+
+def positions(tokens: int) -> int:
+    """How many positions are computed to read so many tokens in chunks, their padding included."""
+    whole = tokens // CHUNK_SIZES[-1] * CHUNK_SIZES[-1]
+    return whole + (chunk_size(tokens - whole) if tokens > whole else 0)
 
 
 @dataclass(frozen=True, order=True)

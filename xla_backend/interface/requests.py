@@ -35,6 +35,8 @@ class TextRequest:
         in_chunks: False where only the result is wanted: nothing of the text is sent before it.
         arrival_time: when the request arrived, as `time.perf_counter()` of this machine; the time
             since then counts as queue. None for now.
+        token_ids: the prompt's, where it has been tokenized: the engine does not do it again.
+        tokenize_s: seconds that this took, before the arrival.
     """
 
     model: str
@@ -44,6 +46,8 @@ class TextRequest:
     cache_salt: str = ""
     in_chunks: bool = True
     arrival_time: float | None = None
+    token_ids: tuple[int, ...] = ()
+    tokenize_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -441,6 +441,25 @@ class EngineStatus:
         return dataclasses.replace(self, **changes)
 
 
+class RowRun(NamedTuple):
+    """What a row of a pool took that ran alone.
+
+    Attributes:
+        prompt_tokens: of the prompt.
+        positions: how many were computed for the prompt: see `buckets.positions`.
+        prefill_s, decode_s: see `Timing`.
+        new_tokens: how many were generated.
+        is_cut: whether it ended at the limit, and not by itself.
+    """
+
+    prompt_tokens: int
+    positions: int
+    prefill_s: float
+    decode_s: float
+    new_tokens: int
+    is_cut: bool
+
+
 @dataclass(frozen=True)
 class KeyHistory:
     """The history of one cache key, in seconds; None for what never happened.
@@ -451,6 +470,7 @@ class KeyHistory:
         disk_s: the last first call that was restored from the store.
         run_s: the last run of the compiled function.
         compiled: that first call by its phases; None also in what older versions kept.
+        rows: of a pool's key, the latest rows that ran alone.
     """
 
     times: int = 0
@@ -458,6 +478,7 @@ class KeyHistory:
     disk_s: float | None = None
     run_s: float | None = None
     compiled: FirstCall | None = None
+    rows: tuple[RowRun, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -103,9 +103,9 @@ class Stopwatch:
         self._paused = 0.0
         self._first_token_s: float | None = None
 
-    def enter(self, phase: str) -> None:
-        """Ends the current phase and begins another."""
-        now = time.perf_counter()
+    def enter(self, phase: str, at: float | None = None) -> None:
+        """Ends the current phase and begins another, now or at an earlier reading in this phase."""
+        now = time.perf_counter() if at is None else at
         self._seconds[self._phase] += now - self._entered
         self._entered = now
         if phase != self._phase:

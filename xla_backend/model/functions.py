@@ -27,7 +27,7 @@ from xla_backend.model import sampling
 from xla_backend.model.decoding import Decoder, State, only_if
 from xla_backend.model.families.model import Model, Prefilled
 from xla_backend.model.pool_decoding import Decoded, PoolDecoder, PoolState
-from xla_backend.products.attention import BLOCK
+from xla_backend.products.tiles import BLOCK
 
 MAX_WARM_UP_LENGTH = 64
 """The longest padded prompt that prefill runs once while decode is still compiled or restored."""

@@ -15,9 +15,11 @@ from typing import Any
 
 from xla_backend.compilation.store import Store
 from xla_backend.interface.buckets import CacheKey
-from xla_backend.interface.results import CacheOutcome, FirstCall, KeyHistory, Past
+from xla_backend.interface.results import CacheOutcome, FirstCall, KeyHistory, Past, RowRun
 
 SAVE_EVERY_S = 10.0
+ROWS_KEPT = 32
+"""Of a pool, the latest rows that tell how long the next one takes."""
 
 
 class History:
@@ -46,6 +48,12 @@ class History:
         """Keeps what the latest run of a function took."""
         with self._lock:
             self._note(model, key, run_s=run_s)
+
+    def record_row(self, model: str, key: CacheKey, row: RowRun) -> None:
+        """Keeps what a row of a pool took that ran alone."""
+        with self._lock:
+            rows = (*self._of(model, key).rows, row)[-ROWS_KEPT:]
+            self._note(model, key, rows=rows)
 
     def record_first_call(self, model: str, key: CacheKey, first_call: FirstCall) -> None:
         """Keeps what making a function available took, run included."""
@@ -112,8 +120,21 @@ def _from_json(values: object) -> Past:
                         for name, value in seconds.items()
                     },
                     compiled=_first_call(entry.get("compiled")),
+                    rows=tuple(map(_row, entry.get("rows", ()))),
                 )
     return past
+
+
+def _row(values: Any) -> RowRun:
+    prompt_tokens, positions, prefill_s, decode_s, new_tokens, is_cut = values
+    return RowRun(
+        _at_least(1, int(prompt_tokens)),
+        _at_least(1, int(positions)),
+        _at_least(0.0, float(prefill_s)),
+        _at_least(0.0, float(decode_s)),
+        _at_least(1, int(new_tokens)),
+        bool(is_cut),
+    )
 
 
 def _first_call(values: Any) -> FirstCall | None:

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from xla_backend.compilation.naming import Part
-from xla_backend.interface.buckets import CacheKey
-from xla_backend.interface.results import CacheEntry, CacheOutcome, KeyHistory, Prediction
+from xla_backend.interface.buckets import CacheKey, positions
+from xla_backend.interface.results import (
+    CacheEntry,
+    CacheOutcome,
+    KeyHistory,
+    Prediction,
+    RowRun,
+)
 
 # Reuse wastes work on padding, never on tokens: decoding stops where the request says. The bounds
 # keep the waste below what any compile costs.
@@ -27,6 +33,13 @@ LATEST = 3
 """Estimates of a MISS are the median of so many functions that were made last."""
 ALIKE = 6.0
 """Of those whose sizes differ from the wanted ones by at most so many doublings."""
+MARGIN = 1.25
+"""A row may be so many times quicker or slower than all earlier ones: a position of a small chunk
+takes up to a quarter longer than one of a large chunk. Likewise for each doubling of the longest
+prompt so far: the longer a text is, the longer attention to it takes."""
+MARGIN_OF_FEW = 2.0
+"""Likewise where there are less than `FEW`, of which nobody can say how they scatter."""
+FEW = 3
 MIN_TRACE_S = 0.05
 """Tracing takes longer than that: a graph that is there in less had been traced before."""
 
@@ -89,6 +102,21 @@ def keys_of(entries: Iterable[CacheEntry]) -> dict[CacheKey, CacheEntry]:
     }
 
 
+@dataclass(frozen=True)
+class RowWork:
+    """What a row of a pool will have to do.
+
+    Attributes:
+        prompt_tokens: of the prompt.
+        cached_tokens: how many of them are cached, at least and at most.
+        max_new_tokens: how many tokens may be generated.
+    """
+
+    prompt_tokens: int
+    cached_tokens: tuple[int, int]
+    max_new_tokens: int
+
+
 def predict(
     wanted: CacheKey,
     prompt_tokens: int,
@@ -96,6 +124,7 @@ def predict(
     past: Mapping[CacheKey, KeyHistory],
     missing: Callable[[CacheKey], Collection[Part]],
     exact_key: bool = False,
+    row: RowWork | None = None,
 ) -> Prediction:
     """Predicts outcome and duration of one request.
 
@@ -106,6 +135,7 @@ def predict(
         past: what the model's keys took before.
         missing: what must be traced or compiled for a key; empty where the store can restore it.
         exact_key: see `choose`.
+        row: what a row of the pool will do, where `wanted` is a pool's key.
     """
     known = keys_of(entries)
     past = {key: was for key, was in past.items() if key.is_pooled == wanted.is_pooled}
@@ -114,6 +144,8 @@ def predict(
         estimate = _of_making(wanted, missing(wanted), past)
     elif choice.outcome is CacheOutcome.DISK:
         estimate = _nearest({key: was.disk_s for key, was in past.items()}, wanted)
+    elif row is not None and choice.key in past and past[choice.key].rows:
+        estimate = _of_row(row, past[choice.key].rows)
     else:
         estimate = _of_running(known[choice.key], choice.key, past)
     expected_s, low_s, high_s = estimate or (None, None, None)
@@ -131,6 +163,36 @@ def _of_running(entry: CacheEntry, key: CacheKey, past: Mapping[CacheKey, KeyHis
     if run_s := entry.first_call.run_s:
         return run_s, run_s, run_s
     return _nearest({each: was.run_s for each, was in past.items()}, key)
+
+
+def _of_row(row: RowWork, past: Sequence[RowRun]) -> Estimate:
+    """Of a row of a pool: by what a position and a token took in earlier rows.
+
+    Both take longer behind a long text, so that rows with prompts about as long count, where there
+    are some. Texts that ended by themselves tell how long the next one may become, those that were
+    cut that it may become as long as it is allowed to. Where all were cut, nothing tells how short.
+    """
+    further_than = {each: math.log2(row.prompt_tokens / each.prompt_tokens) for each in past}
+    alike = [each for each in past if abs(further_than[each]) <= 1]
+    rows = alike if len(alike) >= FEW else past
+    position_s = [each.prefill_s / each.positions for each in rows]
+    token_s = [each.decode_s / (each.new_tokens - 1) for each in rows if each.new_tokens > 1]
+    if not token_s and row.max_new_tokens > 1:
+        return None
+    token_s = token_s or [0.0]
+    further = [
+        (row.max_new_tokens if each.is_cut else min(each.new_tokens, row.max_new_tokens)) - 1
+        for each in past
+    ]
+    shortest = 0 if all(each.is_cut for each in past) else min(further)
+    least, most = (positions(row.prompt_tokens - cached) for cached in reversed(row.cached_tokens))
+    expected_s = most * statistics.median(position_s)
+    expected_s += statistics.median(further) * statistics.median(token_s)
+    low_s = least * min(position_s) + shortest * min(token_s)
+    high_s = most * max(position_s) + max(further) * max(token_s)
+    margin = MARGIN if len(past) >= FEW else MARGIN_OF_FEW
+    beyond = max(0.0, min(further_than.values()))
+    return expected_s, low_s / margin, high_s * margin * MARGIN**beyond
 
 
 def _of_making(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from xla_backend.checkpoints.models import ModelFiles
 from xla_backend.checkpoints.prompts import check_length, check_prompt, key_for, with_room
@@ -31,8 +32,8 @@ REMEMBERED_LENGTH = 20_000
 """Characters; what is longer is refused by most models, and not worth the memory."""
 
 
-class PromptCounter:
-    """Counts the tokens of prompts; can be pickled.
+class PromptEncoder:
+    """Tokenizes prompts; can be pickled.
 
     It is asked about a prompt again and again, with other options or when the prompt is sent, and
     remembers the latest ones.
@@ -41,22 +42,36 @@ class PromptCounter:
     def __init__(self, tokenizer: Tokenizer) -> None:
         """Remembers nothing yet."""
         self._tokenizer = tokenizer
-        self._remembered = functools.lru_cache(REMEMBERED_PROMPTS)(self._count)
+        self._remembered = functools.lru_cache(REMEMBERED_PROMPTS)(self._encode)
 
-    def __reduce__(self) -> tuple[type[PromptCounter], tuple[Tokenizer]]:
+    def __reduce__(self) -> tuple[type[PromptEncoder], tuple[Tokenizer]]:
         """What it remembers stays behind."""
-        return PromptCounter, (self._tokenizer,)
+        return PromptEncoder, (self._tokenizer,)
 
-    def count(self, prompt: Prompt) -> int:
-        """The tokens of a prompt, without padding."""
+    def encode(self, prompt: Prompt) -> tuple[int, ...]:
+        """The ids of a prompt's tokens, without padding."""
         if isinstance(prompt, TokenIds):
-            return self._count(prompt)
+            return prompt.ids
         texts = [prompt] if isinstance(prompt, str) else [message.content for message in prompt]
         is_short = sum(map(len, texts)) <= REMEMBERED_LENGTH
-        return self._remembered(prompt) if is_short else self._count(prompt)
+        return self._remembered(prompt) if is_short else self._encode(prompt)
 
-    def _count(self, prompt: Prompt) -> int:
-        return len(self._tokenizer.encode(prompt))
+    def _encode(self, prompt: Prompt) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode(prompt))
+
+
+class Asked(NamedTuple):
+    """What a request for a text is to the engine.
+
+    Attributes:
+        key: that fits best.
+        token_ids: of the prompt, without padding.
+        max_new_tokens: how many there may be, and is room for.
+    """
+
+    key: CacheKey
+    token_ids: tuple[int, ...]
+    max_new_tokens: int
 
 
 @dataclass(frozen=True)
@@ -69,7 +84,7 @@ class Vocabulary:
     """
 
     info: ModelInfo
-    counter: PromptCounter
+    encoder: PromptEncoder
     speech: SpeechInput | None
     identity: str
 
@@ -82,7 +97,7 @@ class Vocabulary:
         """
         return cls(
             info=files.info,
-            counter=PromptCounter(Tokenizer.load(files.folder, files.config.vocab_size)),
+            encoder=PromptEncoder(Tokenizer.load(files.folder, files.config.vocab_size)),
             speech=SpeechInput.load(files.folder, files.generation_config, files.config)
             if files.info.family == "speech"
             else None,
@@ -91,17 +106,18 @@ class Vocabulary:
             ),
         )
 
-    def prompt_key(self, rules: BucketRules, request: TextRequest) -> tuple[CacheKey, int]:
-        """The key that fits a request best, and its prompt's tokens without padding.
+    def asked(self, rules: BucketRules, request: TextRequest) -> Asked:
+        """What a request for a text is to the engine.
 
         Raises:
             InvalidRequest: the prompt is empty or too long.
         """
         check_prompt(request.prompt, self.info)
-        prompt_tokens = self.counter.count(request.prompt)
-        check_length(prompt_tokens, self.info)
-        request = with_room(request, prompt_tokens, self.info)
-        return key_for(rules, self.info, prompt_tokens, request), prompt_tokens
+        token_ids = self.encoder.encode(request.prompt)
+        check_length(len(token_ids), self.info)
+        request = with_room(request, len(token_ids), self.info)
+        key = key_for(rules, self.info, len(token_ids), request)
+        return Asked(key, token_ids, request.options.max_new_tokens)
 
     def speech_key(
         self, rules: BucketRules, options: GenerationOptions | None

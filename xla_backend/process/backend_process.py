@@ -17,6 +17,7 @@ import dataclasses
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from xla_backend.interface.function_comparison import (
     StoredKey,
 )
 from xla_backend.interface.options import DEFAULT_OPTIONS, GenerationOptions
+from xla_backend.interface.prompt import TokenIds
 from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import (
     CacheEntry,
@@ -46,6 +48,8 @@ from xla_backend.interface.results import (
     TranscribedWindow,
     Transcription,
 )
+from xla_backend.prediction.prediction import RowWork
+from xla_backend.prediction.prefixes import cached_tokens, root_name
 from xla_backend.prediction.vocabulary import Vocabulary
 from xla_backend.process import memory
 from xla_backend.process.messages import Request, Settings
@@ -135,7 +139,8 @@ class BackendProcess(ServedBackend):
     # --- what needs the engine ------------------------------------------------------------------
 
     def submit(self, request: TextRequest) -> ProcessStream[str, GenerationResult]:
-        return ProcessStream(self._supervisor.submit(Request(0, "generate", request)))
+        tokenized = self._tokenized(request)
+        return ProcessStream(self._supervisor.submit(Request(0, "generate", tokenized)))
 
     def submit_speech(
         self, request: SpeechRequest
@@ -224,21 +229,21 @@ class BackendProcess(ServedBackend):
         return self._predictor.vocabulary(model, self.models())
 
     def predict_text(self, request: TextRequest) -> Prediction:
-        wanted, tokens = self.vocabulary(request.model).prompt_key(self._rules, request)
-        return self.predict_key(request.model, wanted, tokens, request.exact_key)
+        vocabulary, known = self.vocabulary(request.model), self._supervisor.engine.snapshot
+        asked = vocabulary.asked(self._rules, request)
+        tokens, row = len(asked.token_ids), None
+        if asked.key.is_pooled:
+            root = root_name(vocabulary.identity, request.cache_salt)
+            cached = cached_tokens(known.prefixes, root, asked.token_ids)
+            row = RowWork(tokens, cached, asked.max_new_tokens)
+        return self._predictor.predict(
+            *(vocabulary, asked.key, tokens, request.exact_key, known.entries, known.past, row)
+        )
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
-        wanted, frames = self.vocabulary(model).speech_key(self._rules, options)
-        return self.predict_key(model, wanted, frames, exact_key=False)
-
-    def predict_key(
-        self, model: str, wanted: CacheKey, prompt_tokens: int, exact_key: bool
-    ) -> Prediction:
-        """What a request would meet that `wanted` fits best; else as `predict`."""
-        known = self._supervisor.engine.snapshot
-        return self._predictor.predict(
-            self.vocabulary(model), wanted, prompt_tokens, exact_key, known.entries, known.past
-        )
+        vocabulary, known = self.vocabulary(model), self._supervisor.engine.snapshot
+        wanted, frames = vocabulary.speech_key(self._rules, options)
+        return self._predictor.predict(vocabulary, wanted, frames, False, known.entries, known.past)
 
     # --- the engine's end -----------------------------------------------------------------------
 
@@ -269,6 +274,23 @@ class BackendProcess(ServedBackend):
         self._supervisor.close(within_s)
 
     # --- inside ---------------------------------------------------------------------------------
+
+    def _tokenized(self, request: TextRequest) -> TextRequest:
+        """With its prompt's tokens, unless a vocabulary must be read first.
+
+        The engine's thread then has more time for others' texts, and a prompt that was predicted is
+        tokenized once.
+        """
+        vocabulary = self._predictor.known(request.model)
+        if vocabulary is None or isinstance(request.prompt, TokenIds):
+            return request
+        started = time.perf_counter()
+        try:
+            ids = vocabulary.asked(self._rules, request).token_ids
+        except BackendError:  # which the engine says again, to who reads the stream
+            return request
+        took_s = time.perf_counter() - started
+        return dataclasses.replace(request, token_ids=ids, tokenize_s=took_s)
 
     def _read_ahead(self, model: str) -> None:
         with contextlib.suppress(BackendError):  # a request for it will say so

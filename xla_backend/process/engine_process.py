@@ -218,6 +218,7 @@ class EngineProcess:
                 kv_memory=backend.kv_memory(),
                 past=backend.past(),
                 prefetching=tuple(backend.prefetching()),
+                prefixes=backend.prefixes(),
             )
             if snapshot != self._mirrored:
                 self._mirrored = snapshot

@@ -84,6 +84,7 @@ class Snapshot:
     """The engine's state, for answers that must not wait for it.
 
     Attributes: what the methods of `Backend` return; `models` is None before there is an engine.
+        prefixes: see `Backend.prefixes`.
     """
 
     entries: tuple[CacheEntry, ...] = ()
@@ -92,6 +93,7 @@ class Snapshot:
     kv_memory: KVMemoryUse = field(default_factory=KVMemoryUse)
     past: Past = field(default_factory=dict)
     prefetching: tuple[tuple[str, CacheKey], ...] = ()
+    prefixes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

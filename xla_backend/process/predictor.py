@@ -15,6 +15,7 @@ from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.results import CacheEntry, ModelInfo, Past, Prediction
 from xla_backend.prediction import prediction
+from xla_backend.prediction.prediction import RowWork
 from xla_backend.prediction.vocabulary import Vocabulary
 
 
@@ -58,6 +59,10 @@ class Predictor:
             self._vocabularies.setdefault(model, Vocabulary.load(self.registry.locate(model)))
         return self._vocabularies[model]
 
+    def known(self, model: str) -> Vocabulary | None:
+        """A model's vocabulary, if it was read already."""
+        return self._vocabularies.get(model)
+
     def predict(
         self,
         vocabulary: Vocabulary,
@@ -66,8 +71,9 @@ class Predictor:
         exact_key: bool,
         entries: Collection[CacheEntry],
         past: Past,
+        row: RowWork | None = None,
     ) -> Prediction:
-        """See `BackendProcess.predict_key`; `entries` and `past` are the engine's."""
+        """See `prediction.predict`; `entries` and `past` are the engine's."""
         model, store = vocabulary.info.name, self._store
         entries = [entry for entry in entries if entry.model == model]
         in_memory = prediction.keys_of(entries)
@@ -80,4 +86,5 @@ class Predictor:
                 vocabulary.identity, key, in_memory, store.holds if store else _holds_nothing
             ),
             exact_key=exact_key,
+            row=row,
         )

@@ -42,11 +42,8 @@ from xla_backend.products.machine_code import (
     long,
 )
 from xla_backend.products.pool import Job
-from xla_backend.products.tiles import COLUMNS
+from xla_backend.products.tiles import BLOCK, COLUMNS
 
-BLOCK = COLUMNS
-"""Positions in a block of KV memory: a block's keys are a tile, a line for each number of a head.
-Its values are tiles with a line for each position."""
 NAME = "attention"
 """The name that XLA knows it by."""
 

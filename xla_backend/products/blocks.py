@@ -135,7 +135,7 @@ def _fields(bytes_: np.ndarray, bits: int, run: int) -> np.ndarray:
     if bits == 8:
         return bytes_
     runs = bytes_.reshape(*bytes_.shape[:-1], -1, 1, run)
-    shifts = np.arange(0, 8, bits, np.uint8)[:, None]
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
     return (runs >> shifts & np.uint8((1 << bits) - 1)).reshape(*bytes_.shape[:-1], -1)
 
 
@@ -183,6 +183,12 @@ class Blocks:
         """Some rows, in the order of their places."""
         return Blocks(self.name, self.raw[rows])
 
+    def halves(self) -> np.ndarray:
+        """The scales and minima of the blocks, float16, `[out, blocks, 1 or 2]`."""
+        places = [at + byte for at in self.format.halves for byte in (0, 1)]
+        blocks = self.raw.reshape(len(self), -1, self.format.size)
+        return np.ascontiguousarray(blocks[:, :, places]).view(np.float16)
+
     def parts(self) -> Parts:
         """What the blocks consist of."""
         form = self.format
@@ -195,8 +201,7 @@ class Blocks:
             shift += bits
         if form.bits == 8:
             values ^= np.uint8(128)
-        places = [at + byte for at in form.halves for byte in (0, 1)]
-        halves = np.ascontiguousarray(blocks[:, :, places]).view(np.float16)
+        halves = self.halves()
         if form.factors is None:
             return Parts(values, halves, None)
         if form.has_minima:

@@ -20,6 +20,9 @@ from xla_backend.products.blocks import Blocks, Format, Weights
 
 COLUMNS = 64
 """Columns of a tile. A matrix with other columns gets zeros behind them."""
+BLOCK = COLUMNS
+"""Positions in a block of KV memory: a block's keys are a tile, a line for each number of a head.
+Its values are tiles with a line for each position."""
 
 PRODUCT, READING = "product_", "columns_"
 """How the names begin that XLA knows products and the reading of columns by; the format follows."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from xla_backend.interface.buckets import chunk_size
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.model import output, sampling
 from xla_backend.model.functions import PoolFunctions
@@ -20,7 +21,7 @@ from xla_backend.model.kv_memory import KVMemory, OutOfBlocks
 from xla_backend.model.output import Output
 from xla_backend.model.pool_decoding import MAX_STEPS
 from xla_backend.model.prompt_lookup import Lookup
-from xla_backend.products.attention import BLOCK
+from xla_backend.products.tiles import BLOCK
 from xla_backend.rows.prefix import Node, PrefixTree
 
 
@@ -130,8 +131,7 @@ class Pool:
             OutOfBlocks: there is no room.
         """
         rest = len(row.token_ids) - row.in_memory
-        sizes = sorted(functions.read)
-        size = next((size for size in sizes if size >= rest), sizes[-1])
+        size = chunk_size(rest, sorted(functions.read))
         count = min(rest, size)
         self._reserve(row, row.in_memory + count)
         places = np.full([size, 2], -1, np.int32)

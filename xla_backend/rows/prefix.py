@@ -8,18 +8,15 @@ over blocks (after SGLang's RadixAttention, arXiv:2312.07104).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from xla_backend.model.kv_memory import KVMemory, OutOfBlocks
-from xla_backend.products.attention import BLOCK
+from xla_backend.prediction.prefixes import block_name, root_name
+from xla_backend.products.tiles import BLOCK
 from xla_backend.rows.prefix_store import PrefixStore
 
 Tokens = tuple[int, ...]
-
-_LAYOUT = "float32 in blocks of 64, 1"
-"""Of what is in a block: what another layout left on disk is not found."""
 
 
 @dataclass(eq=False)
@@ -64,8 +61,20 @@ class PrefixTree:
         self._store = store
         memory.make_room = self.evict
         self._roots: dict[str, Node] = {}
+        self._names: set[str] = set()
         self._clock = 0
-        self.nodes = self.tokens = 0
+        self.tokens = 0
+
+    @property
+    def nodes(self) -> int:
+        """How many blocks are cached."""
+        return len(self._names)
+
+    def names(self) -> frozenset[str]:
+        """The names of all blocks in memory, and of the roots below which they are."""
+        # May be called from any thread: a set and a list are copied at once.
+        roots = [root.name for root in list(self._roots.values()) if root.children]
+        return frozenset(self._names).union(roots)
 
     def match(self, salt: str, token_ids: Sequence[int]) -> tuple[list[Node], Node | None, int]:
         """What is cached of a text's beginning; what is on disk comes back into memory.
@@ -115,10 +124,10 @@ class PrefixTree:
             if (child := node.children.get(tokens)) is not None:
                 self._memory.give_back(addresses[place])
             else:
-                child = Node(tokens, addresses[place], node, _name(node.name, tokens))
+                child = Node(tokens, addresses[place], node, block_name(node.name, tokens))
                 self._replace_shorter(node, tokens)
                 node.children[tokens] = child
-                self.nodes += 1
+                self._names.add(child.name)
                 self.tokens += len(tokens)
             path.append(child)
             node = child
@@ -152,8 +161,7 @@ class PrefixTree:
 
     def _root(self, salt: str) -> Node:
         if salt not in self._roots:
-            name = _name(f"{_LAYOUT} {self._identity} {salt}", ())
-            self._roots[salt] = Node((), 0, None, name)
+            self._roots[salt] = Node((), 0, None, root_name(self._identity, salt))
         return self._roots[salt]
 
     def _keep(self, node: Node) -> None:
@@ -174,7 +182,7 @@ class PrefixTree:
             if name not in in_memory and (held := self._store.tokens(name))
         ]
         count, name, held = max(found, default=(0, "", ()))
-        if count <= best or _name(parent.name, held) != name:
+        if count <= best or block_name(parent.name, held) != name:
             return False
         try:
             address = self._memory.take()
@@ -186,7 +194,7 @@ class PrefixTree:
             return False
         self._memory.content(address)[:] = block
         parent.children[held] = Node(held, address, parent, name, is_restored=True)
-        self.nodes += 1
+        self._names.add(name)
         self.tokens += len(held)
         return True
 
@@ -204,7 +212,7 @@ class PrefixTree:
         assert node.parent is not None, "a root is no leaf"
         del node.parent.children[node.tokens]
         self._memory.give_back(node.address)
-        self.nodes -= 1
+        self._names.remove(node.name)
         self.tokens -= len(node.tokens)
 
     def _use(self, path: list[Node]) -> None:
@@ -218,11 +226,6 @@ class PrefixTree:
             node = waiting.pop()
             yield node
             waiting.extend(node.children.values())
-
-
-def _name(parent: str, tokens: Tokens) -> str:
-    text = " ".join([parent, *map(str, tokens)])
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:

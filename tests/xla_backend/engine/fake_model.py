@@ -39,7 +39,7 @@ from xla_backend.interface.results import ModelInfo
 from xla_backend.model.engine import Engine
 from xla_backend.model.functions import PaddedFunctions
 from xla_backend.model.output import Output
-from xla_backend.products.attention import BLOCK
+from xla_backend.products.tiles import BLOCK
 
 BLOCKS_OF_ROW = 32
 CONTEXT = BLOCKS_OF_ROW * BLOCK

@@ -12,13 +12,14 @@ import pytest
 
 from xla_backend.compilation.store import Store
 from xla_backend.interface.buckets import CacheKey, pool_key
-from xla_backend.interface.results import CacheOutcome, FirstCall, KeyHistory
+from xla_backend.interface.results import CacheOutcome, FirstCall, KeyHistory, RowRun
 from xla_backend.prediction import history
 from xla_backend.prediction.history import History
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL, LARGE = CacheKey(16, 1, 32), CacheKey(64, 4, 32)
 POOLED, LOOKUP = pool_key(64), pool_key(64, 3)
+ROW = RowRun(150, 160, 0.5, 1.5, 40, True)
 
 
 def first_call(outcome: CacheOutcome, seconds: float) -> FirstCall:
@@ -37,6 +38,7 @@ def filled(store: Store | None) -> History:
     past.record_run("gpt2", SMALL, 0.1)
     past.record_run("t5", POOLED, 0.2)
     past.record_run("t5", LOOKUP, 0.3)
+    past.record_row("t5", POOLED, ROW)
     past.record_request("t5", SMALL)
     return past
 
@@ -50,7 +52,7 @@ EXPECTED = {
     },
     "t5": {
         SMALL: KeyHistory(times=1),
-        POOLED: KeyHistory(run_s=0.2),
+        POOLED: KeyHistory(run_s=0.2, rows=(ROW,)),
         LOOKUP: KeyHistory(run_s=0.3),
     },
 }
@@ -116,6 +118,7 @@ def test_the_history_is_saved_now_and_then(tmp_path: Path, monkeypatch: pytest.M
     assert History(Store(tmp_path), "auto").past() == EXPECTED
 
 
+NO_ROWS = [5, [5], [[1]], [[9, 0, 1, 1, 1, True]], [[9, 1, -1, 1, 1, True]], [[9, 1, 1, 1, "x", 1]]]
 GOOD = {"times": 1, "miss_s": 2.0, "disk_s": None, "run_s": 0.5}
 
 
@@ -141,6 +144,7 @@ GOOD = {"times": 1, "miss_s": 2.0, "disk_s": None, "run_s": 0.5}
         {"gpt2": {"16 1 32 0 0": {**GOOD, "miss_s": float("inf")}}},
         {"gpt2": {"16 1 32 0 0": {**GOOD, "times": float("inf")}}},
         {"gpt2": {"16 1 32 0 0": {**GOOD, "compiled": 5}, "32 1 32 0 0": {**GOOD, "compiled": {}}}},
+        {"gpt2": {f"16 1 32 1 {n}": {**GOOD, "rows": rows} for n, rows in enumerate(NO_ROWS)}},
     ],
 )
 def test_records_that_make_no_sense_are_left_out(tmp_path: Path, values: Any) -> None:

@@ -9,12 +9,14 @@ import contextlib
 import random
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests import checkpoints
 from tests.waiting import wait_until
+from tests.xla_backend.engine import fake_functions
 from tests.xla_backend.engine.fake_model import CONTEXT, Steps, fake_backend, said
 from xla_backend import (
     Backend,
@@ -28,7 +30,9 @@ from xla_backend import (
 )
 from xla_backend.compilation.store import Store
 from xla_backend.engine import background
+from xla_backend.interface import timing
 from xla_backend.interface.buckets import pool_key
+from xla_backend.rows import scheduler
 
 RULES = BucketRules((8, 16), (4, 8))
 HIT, MISS, DISK, REUSED = (
@@ -120,6 +124,37 @@ def test_a_larger_function_serves_and_the_exact_one_follows(steps: Steps) -> Non
         entry = next(entry for entry in engine.cached_functions() if entry.key == KEYS[0])
         assert (entry.hits, entry.first_call.outcome) == (1, MISS)
         assert engine.past()["fox"][KEYS[0]].miss_s
+
+
+class Ticking(Steps):
+    """Chunks take their time on a clock of their own."""
+
+    now = 0.0
+
+    def call(self, name: str) -> None:
+        super().call(name)
+        self.now += {"read": 0.1, "decode": 0.02}.get(name, 0.0)
+
+
+def test_a_row_takes_as_long_as_predicted_whatever_its_lengths(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Prompts and texts ten times as long as any before, and prompts of which most is cached."""
+    steps = Ticking()
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: steps.now))
+    monkeypatch.setattr(scheduler, "CHUNK_S", 0.0)  # a token a chunk
+    monkeypatch.setattr(fake_functions, "CHUNKS", (32,))
+    with fake_backend(steps) as engine:
+        for _ in range(3):
+            engine.generate("fox", LONG * 2, SMALL, cache_salt=str(steps.now))
+        for prompt, most in ((LONG * 40, 4), (LONG, 40), (LONG * 24, 40), (LONG * 2, 4)):
+            for cached, salt in ((0, str(steps.now)), (len(prompt) - 1, str(steps.now))):
+                asked = (prompt, GenerationOptions(max_new_tokens=most))
+                predicted = engine.predict("fox", *asked, cache_salt=salt)
+                result = engine.generate("fox", *asked, cache_salt=salt)
+                assert result.cached_tokens == cached
+                assert predicted.low_s <= result.timing.run_s <= predicted.high_s
+                assert predicted.expected_s == pytest.approx(result.timing.run_s, rel=0.25)
 
 
 def test_a_run_that_was_stopped_is_not_counted(steps: Steps) -> None:

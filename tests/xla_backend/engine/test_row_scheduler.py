@@ -12,7 +12,8 @@ import pytest
 from tests.xla_backend.engine.fake_functions import END, FakeFunctions, pool, text_alone
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.timing import Stopwatch
-from xla_backend.products.attention import BLOCK
+from xla_backend.prediction.prefixes import cached_tokens, root_name
+from xla_backend.products.tiles import BLOCK
 from xla_backend.rows.pool import Pool, Row
 from xla_backend.rows.prefix_store import PrefixStore
 from xla_backend.rows.scheduler import MAX_ROWS, RowScheduler, Seat
@@ -266,6 +267,20 @@ class TestPrefixes:
         for seat, branch in zip(again, branches, strict=True):
             assert seat.row.reused == len(branch) - 1
             assert text(seat) == text_alone(branch, 2)
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_names_tell_how_much_is_cached(self, seed: int) -> None:
+        """Within a block; exactly where a conversation goes on."""
+        crowd, dice = Crowd(pool(20)), random.Random(seed)
+        for n in range(40):
+            before = dice.choice([[], *(seat.row.token_ids for seat in crowd.seats)])
+            end = dice.choice([len(before), dice.randint(0, len(before))])
+            asked, salt = before[:end] + prompt(dice.randint(1, 90), n), dice.choice("ab")
+            root = root_name("fake", salt)
+            least, most = cached_tokens(crowd.pool.prefixes.names(), root, asked)
+            seat = crowd.ask(asked, most=dice.randint(1, 70), salt=salt)
+            crowd.run()
+            assert least <= seat.row.reused <= most < least + BLOCK
 
     def test_a_running_row_shares_its_whole_blocks(self) -> None:
         crowd = Crowd(pool(64))

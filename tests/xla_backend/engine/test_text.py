@@ -381,6 +381,15 @@ def test_who_has_begun_alone_goes_on_before_others_begin(engine: Backend, steps:
     assert last <= steps.done.index("prefill owl")
 
 
+def test_a_prompt_that_was_tokenized_before_is_not_again(engine: Backend) -> None:
+    ids = tuple(encode(PROMPT))
+    request = TextRequest("fox", "whatever it says", token_ids=ids, tokenize_s=2.0)
+    result = engine.submit(request).read_all()
+    assert result.text == answer(engine, most=32).text
+    assert result.timing.queue_s < 2.0 <= result.timing.tokenize_s
+    assert_adds_up(result.timing)
+
+
 def test_a_request_that_arrived_earlier_has_waited_since(engine: Backend) -> None:
     arrival_time = time.perf_counter() - 5.0
     result = engine.generate("fox", PROMPT, arrival_time=arrival_time)

@@ -11,7 +11,7 @@ from xla_backend import BucketRules, CacheKey, GenerationOptions, InvalidRequest
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.errors import ContextLengthExceeded
 from xla_backend.interface.requests import TextRequest
-from xla_backend.prediction.vocabulary import REMEMBERED_LENGTH, PromptCounter, Vocabulary
+from xla_backend.prediction.vocabulary import REMEMBERED_LENGTH, PromptEncoder, Vocabulary
 
 INFO = ModelInfo("letters", "decoder-only", "folder", "one token a letter", context_length=64)
 OPTIONS = GenerationOptions(max_new_tokens=16)
@@ -35,7 +35,7 @@ def letters() -> Letters:
 
 @pytest.fixture
 def vocabulary(letters: Letters) -> Vocabulary:
-    return Vocabulary(INFO, PromptCounter(letters), None, "identity")
+    return Vocabulary(INFO, PromptEncoder(letters), None, "identity")
 
 
 def test_a_prompt_is_tokenized_once_whatever_the_options(
@@ -43,36 +43,36 @@ def test_a_prompt_is_tokenized_once_whatever_the_options(
 ) -> None:
     rules = BucketRules()
     asked = TextRequest("m", "a" * 20, OPTIONS)
-    assert vocabulary.prompt_key(rules, asked) == (CacheKey(32, 1, 16), 20)
+    assert vocabulary.asked(rules, asked) == (CacheKey(32, 1, 16), tuple(range(20)), 16)
     beams = TextRequest("m", "a" * 20, OPTIONS.replace(num_beams=2, max_new_tokens=30))
-    assert vocabulary.prompt_key(rules, beams) == (CacheKey(32, 2, 32), 20)
+    assert vocabulary.asked(rules, beams) == (CacheKey(32, 2, 32), tuple(range(20)), 30)
     more = TextRequest("m", "a" * 20, OPTIONS.replace(max_new_tokens=48))
-    key, _ = vocabulary.prompt_key(rules, more)  # as many as there is room for
+    key, *_ = vocabulary.asked(rules, more)  # as many as there is room for
     assert key == rules.key_for(20, 1, vocabulary.info.context_length - 20, 64)
     assert letters.asked == ["a" * 20]
-    vocabulary.prompt_key(rules, TextRequest("m", "b", OPTIONS))
+    vocabulary.asked(rules, TextRequest("m", "b", OPTIONS))
     assert letters.asked == ["a" * 20, "b"]
     long = "a" * vocabulary.info.context_length
     with pytest.raises(ContextLengthExceeded, match="Shorten the prompt by 1"):
-        vocabulary.prompt_key(rules, TextRequest("m", long, OPTIONS))
+        vocabulary.asked(rules, TextRequest("m", long, OPTIONS))
 
 
 def test_what_is_no_prompt_is_not_tokenized(vocabulary: Vocabulary, letters: Letters) -> None:
     for prompt in ("", " \n", ["Once"], None):
         with pytest.raises(InvalidRequest):
-            vocabulary.prompt_key(BucketRules(), TextRequest("m", prompt, OPTIONS))
+            vocabulary.asked(BucketRules(), TextRequest("m", prompt, OPTIONS))
     assert letters.asked == []
 
 
 def test_a_prompt_of_any_length_is_not_kept(letters: Letters) -> None:
-    counter, long = PromptCounter(letters), "a" * (REMEMBERED_LENGTH + 1)
-    assert counter.count(long) == counter.count(long) == len(long)
+    encoder, long = PromptEncoder(letters), "a" * (REMEMBERED_LENGTH + 1)
+    assert encoder.encode(long) == encoder.encode(long) == tuple(range(len(long)))
     assert letters.asked == [long, long]
 
 
-def test_a_counter_travels_without_the_prompts(small_gpt2: Path) -> None:
-    counter = PromptCounter(Tokenizer.load(small_gpt2))
-    before = len(pickle.dumps(counter))
-    tokens = counter.count("Once upon a time")
-    assert len(pickle.dumps(counter)) == before
-    assert pickle.loads(pickle.dumps(counter)).count("Once upon a time") == tokens
+def test_an_encoder_travels_without_the_prompts(small_gpt2: Path) -> None:
+    encoder = PromptEncoder(Tokenizer.load(small_gpt2))
+    before = len(pickle.dumps(encoder))
+    tokens = encoder.encode("Once upon a time")
+    assert len(pickle.dumps(encoder)) == before
+    assert pickle.loads(pickle.dumps(encoder)).encode("Once upon a time") == tokens

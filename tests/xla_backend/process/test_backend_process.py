@@ -41,6 +41,7 @@ from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.child_process.channel import Channel
 from xla_backend.child_process.parent_side import ChildProcess
+from xla_backend.interface.prompt import TokenIds
 from xla_backend.interface.requests import TextRequest
 from xla_backend.process import supervisor
 from xla_backend.process.engine_process import EngineProcess
@@ -409,6 +410,15 @@ def test_wrong_flags_for_xla_are_told_instead_of_a_new_engine(
     with pytest.raises(EngineStopped, match=r"cannot start: .*XLA_FLAGS.* --xla_no"):
         process.wait_ready(240)
     process.close()
+
+
+def test_a_prompt_is_tokenized_in_the_caller_s_process(watched: Watched) -> None:
+    watched.process.predict(watched.model, "Once")  # reads the vocabulary
+    request = TextRequest(watched.model, "Once upon a time")
+    sent = watched.process._tokenized(request)
+    assert sent.token_ids == tuple(Tokenizer.load(Path(watched.model)).encode(request.prompt))
+    for prompt in ("", TokenIds((1, 2))):  # for the engine to check
+        assert watched.process._tokenized(TextRequest(watched.model, prompt)).token_ids == ()
 
 
 def test_prediction_is_what_happens(watched: Watched) -> None:

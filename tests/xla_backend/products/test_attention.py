@@ -12,7 +12,6 @@ import tensorflow as tf
 from llvmlite import ir
 
 from xla_backend.products import attention, exponential, machine_code
-from xla_backend.products.attention import BLOCK
 from xla_backend.products.machine_code import (
     FLOAT,
     LANES,
@@ -23,6 +22,7 @@ from xla_backend.products.machine_code import (
     Loop,
     long,
 )
+from xla_backend.products.tiles import BLOCK
 
 LAYERS = 2
 """Layers in a block; the second is used."""

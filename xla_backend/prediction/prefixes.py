@@ -1,0 +1,50 @@
+"""How many tokens of a prompt are cached, told from the names of the cached blocks.
+
+Knows how a block of KV memory is named: by all tokens up to its last, its model and its salt. Must
+not know the blocks themselves: the page's process has their names alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+
+from xla_backend.products.tiles import BLOCK
+
+_LAYOUT = "float32 in blocks of 64, 1"
+"""Of what is in a block: what another layout left on disk is not found."""
+
+
+def root_name(identity: str, salt: str) -> str:
+    """What the names of a salt's prefixes begin from; `identity` is the model's."""
+    return block_name(f"{_LAYOUT} {identity} {salt}", ())
+
+
+def block_name(parent: str, tokens: Sequence[int]) -> str:
+    """The name of a block with these tokens behind those of its parent."""
+    text = " ".join([parent, *map(str, tokens)])
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def cached_tokens(names: Collection[str], root: str, token_ids: Sequence[int]) -> tuple[int, int]:
+    """How many tokens of a prompt a row would find cached, at least and at most.
+
+    A row reads its last token itself. A block that agrees with the prompt in part has another name,
+    so that up to a block more may be cached than the names tell.
+
+    Args:
+        names: of the cached blocks, and the root's where the salt has any.
+        root: see `root_name`.
+        token_ids: of the prompt.
+    """
+    known, parent, most = 0, root, len(token_ids) - 1
+    if root not in names:
+        return 0, 0
+    while (name := block_name(parent, token_ids[known : known + BLOCK])) in names and known < most:
+        known, parent = known + BLOCK, name
+    if known >= most:
+        return most, most
+    for end in range(min(most, known + BLOCK - 1), known, -1):
+        if block_name(parent, token_ids[known:end]) in names:
+            return end, end
+    return known, min(most, known + BLOCK - 1)
