@@ -48,6 +48,7 @@ from xla_backend import (
     Transcription,
 )
 from xla_backend.interface.backend import Chunk, Result
+from xla_backend.interface.buckets import pool_key
 from xla_backend.interface.function_comparison import DEFAULT_CALLS
 from xla_backend.interface.options import DEFAULT_MAX_SECONDS, DEFAULT_OPTIONS, AudioInput
 from xla_backend.interface.prompt import Prompt
@@ -190,7 +191,11 @@ class FakeTextStream(FakeStream[str, GenerationResult], AnyTextStream):
     def _find(self) -> tuple[CacheKey, CacheOutcome]:
         self.backend.raise_error(self.prompt)
         self.met = self.backend.predict(
-            self.model, self.prompt, self.options, exact_key=self.exact_key
+            self.model,
+            self.prompt,
+            self.options,
+            exact_key=self.exact_key,
+            cache_salt=self.cache_salt,
         )
         return self.met.key, self.met.outcome
 
@@ -284,6 +289,7 @@ class FakeBackend(Script, ServedBackend):
         streams: what they got, in the same order.
         loaded: models that are in memory.
         known: models that there are.
+        has_pool: whether requests with a salt are rows of a pool.
     """
 
     status: EngineStatus = EngineStatus("ready")
@@ -303,6 +309,7 @@ class FakeBackend(Script, ServedBackend):
         self.streams: list[FakeStream[Any, Any]] = []
         self.loaded: set[str] = set()
         self.known = list(models)
+        self.has_pool = False
         self._is_closed = False
         self._in_memory: dict[tuple[str, CacheKey], CacheEntry] = {}
         self._shapes: dict[tuple[str, int], StoredKey] = {}
@@ -439,6 +446,8 @@ class FakeBackend(Script, ServedBackend):
         wanted = BucketRules().key_for(
             tokens, options.num_beams, options.max_new_tokens, CONTEXT_LENGTH
         )
+        if self.has_pool and cache_salt and self.load(model).family == "decoder-only":
+            wanted = pool_key(CONTEXT_LENGTH)
         return self._predict(model, wanted, tokens, exact_key)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:

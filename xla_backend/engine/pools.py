@@ -99,7 +99,7 @@ class Pools:
 
 @dataclass(frozen=True)
 class _Functions:
-    """The functions of a model's pool; see `row_scheduler.Functions`."""
+    """The functions of a model's pool; see `scheduler.Functions`."""
 
     cache: FunctionCache[KeyFunctions]
     maker: FunctionMaker

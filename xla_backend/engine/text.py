@@ -1,7 +1,7 @@
 """`Text`: one request for a text on its way through the engine, from a prompt to a result.
 
 Knows its phases: load, tokenize, functions, prompt, tokens, characters, and its timings. Must not
-know TensorFlow, who asks, nor which rows run beside it: `row_scheduler` does.
+know TensorFlow, who asks, nor which rows run beside it: `rows.scheduler` does.
 """
 
 from __future__ import annotations

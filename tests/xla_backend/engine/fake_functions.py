@@ -55,7 +55,7 @@ def pool(blocks: int, blocks_of_row: int = 32, store: PrefixStore | None = None)
 
 @dataclass
 class FakeFunctions:
-    """The functions of a pool; see `row_scheduler.Functions`.
+    """The functions of a pool; see `scheduler.Functions`.
 
     Attributes:
         in_memory: for how many rows there are some. asked: for how many some were asked for.

@@ -41,10 +41,10 @@ from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.child_process.channel import Channel
 from xla_backend.child_process.parent_side import ChildProcess
-from xla_backend.engine import row_scheduler
 from xla_backend.process import supervisor
 from xla_backend.process.engine_process import EngineProcess
 from xla_backend.process.messages import Request, Settings
+from xla_backend.rows import scheduler as row_scheduler
 
 ROOT = Path(__file__).resolve().parents[3]
 SHORT = GenerationOptions(max_new_tokens=4)
