@@ -48,6 +48,7 @@ from xla_backend import (
     Transcription,
 )
 from xla_backend.interface.backend import Chunk, Result
+from xla_backend.interface.buckets import pool_key
 from xla_backend.interface.function_comparison import DEFAULT_CALLS
 from xla_backend.interface.options import AudioInput
 from xla_backend.interface.prompt import Prompt
@@ -281,6 +282,7 @@ class FakeBackend(Script, ServedBackend):
         streams: what they got, in the same order.
         loaded: models that are in memory.
         known: models that there are.
+        has_pool: whether requests with a salt are rows of a pool.
     """
 
     status: EngineStatus = EngineStatus("ready")
@@ -300,6 +302,7 @@ class FakeBackend(Script, ServedBackend):
         self.streams: list[FakeStream[Any, Any]] = []
         self.loaded: set[str] = set()
         self.known = list(models)
+        self.has_pool = False
         self._is_closed = False
         self._in_memory: dict[tuple[str, CacheKey], CacheEntry] = {}
         self._shapes: dict[tuple[str, int], StoredKey] = {}
@@ -380,6 +383,9 @@ class FakeBackend(Script, ServedBackend):
         wanted = BucketRules().key_for(
             tokens, options.num_beams, options.max_new_tokens, CONTEXT_LENGTH
         )
+        pooled = self.has_pool and request.cache_salt
+        if pooled and self.load(model).family == "decoder-only":
+            wanted = pool_key(CONTEXT_LENGTH)
         return self._predict(model, wanted, tokens, request.exact_key)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
