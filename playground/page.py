@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+import htpy as h
 from starlette.applications import Starlette
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount
@@ -78,8 +79,8 @@ SESSIONS_KEPT = 500
 _ASSETS = Path(__file__).parent / "ui" / "assets"
 _SCRIPTS = ("views.js", "kept.js", "page.js", "chats.js")
 _INTRODUCTION = (
-    "<p>Text generation with TensorFlow and XLA. The first call of a shape must be compiled and is "
-    "slow; every later one is fast. This page shows both, and says beforehand which it will be.</p>"
+    "Text generation with TensorFlow and XLA. The first call of a shape must be compiled and is "
+    "slow; every later one is fast. This page shows both, and says beforehand which it will be."
 )
 # An update in Gradio's own form; a tab that is not there leaves the page as it is.
 _SHOW_TAB = "() => ({__type__: 'update', selected: tabOfAddress()})"
@@ -122,10 +123,10 @@ def create_app(
         line = WaitingLine.of(app, ENGINE_QUEUE, limits, behind_proxy)
         with gr.Column(elem_id="page"):
             with gr.Row(elem_id="top"):
-                html(f"<h1>{TITLE}</h1>", scale=0, min_width=200)
+                html(h.h1[TITLE], scale=0, min_width=200)
                 status = html(status_line(backend.status), "status")
                 html(header.controls(), "help", scale=0, min_width=40)
-            html(_INTRODUCTION, "introduction")
+            html(h.p[_INTRODUCTION], "introduction")
             page = app.context = PageContext(
                 backend=backend,
                 status=status,
@@ -158,7 +159,7 @@ def create_app(
                     item.select(None, None, None, js=tell, **QUIET)
                     if isinstance(built[address], ChatTab):
                         item.select(built[address].prepare, None, None, **QUIET)
-        built["chat"].open_in(built["playground"].request_fields)
+        built["chat"].open_in(built["playground"].fields)
         if admin:
             built["models"].offer_added(
                 [

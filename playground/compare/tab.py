@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import gradio as gr
+import htpy as h
 
 from playground.compare import choice as compare_choice
 from playground.compare.baselines_report import all_values, baselines_report
-from playground.compare.choice import BEAMS, MODELS, OPTIONS, WAYS
+from playground.compare.choice import BEAMS, MODELS, OPTIONS, SHAPE_CALLS, SHAPES, WAYS
 from playground.compare.durations import Durations, ModelSize
 from playground.compare.runs import (
     BaselinesRun,
@@ -23,14 +24,16 @@ from playground.compare.runs import (
     VariantsRun,
     baselines_run,
 )
+from playground.compare.shapes_report import shapes_report
 from playground.compare.variants_report import variants_report
 from playground.context.measuring import check_answerable, registry_of
 from playground.tabs.generate.examples import EXAMPLES
 from playground.ui import components as ui
+from playground.ui.markup import remarks
 from playground.ui.option_controls import slider_end
 from playground.ui.quantities import about, elapsed
 from playground.ui.report_parts import waiting_for_others
-from xla_backend import BackendError, GenerationOptions, ModelUnavailable
+from xla_backend import BackendError, GenerationOptions, InvalidRequest, ModelUnavailable
 from xla_backend.baselines import overlay
 from xla_backend.baselines.comparison import (
     CACHED_CALLS,
@@ -255,11 +258,18 @@ class CompareTab:
 
     def _estimate(self, kind: str, model: str, *request: Any) -> tuple[str, Any]:
         """How long it will take, and whether the overlay can be installed first."""
+        if kind == SHAPES:
+            said = (
+                "The prompt is repeated to ten lengths. A bucket is compiled when a length first "
+                "falls into it; one shape serves all lengths."
+            )
+            return str(remarks(said)), gr.update(visible=_HIDDEN)
         if kind != WAYS:
-            return (
-                '<p class="remarks">Each one takes what its first call takes: seconds when it must '
-                "be compiled, milliseconds when it is there.</p>"
-            ), gr.update(visible=_HIDDEN)
+            said = (
+                "Each one takes what its first call takes: seconds when it must be compiled, "
+                "milliseconds when it is there."
+            )
+            return str(remarks(said)), gr.update(visible=_HIDDEN)
         install = gr.update(visible=_HIDDEN if overlay.is_installed() else True)
         max_new_tokens, num_beams, calls = request
         try:
@@ -268,15 +278,15 @@ class CompareTab:
             seconds = self._durations.expected_s(size, options, int(calls), self._past(model))
         except (BackendError, TypeError, ValueError):  # The visitor may have typed anything.
             said = "How long it takes is known once the model is downloaded."
-            return f'<p class="remarks">{said}</p>', install
+            return str(remarks(said)), install
         why = "judging by the size of the model"
         if self._durations.is_measured(model):
             why = "judging by the last comparison here"
-        return (
-            f'<p class="remarks"><strong>Takes about {about(seconds)}</strong>, {why}. '
-            f"{len(Baseline)} fresh processes; other visitors wait meanwhile. A way whose later "
-            f"calls would take more than {CALLS_BUDGET_S:.0f} s makes fewer.</p>"
-        ), install
+        said = (
+            f", {why}. {len(Baseline)} fresh processes; other visitors wait meanwhile. A way whose "
+            f"later calls would take more than {CALLS_BUDGET_S:.0f} s makes fewer."
+        )
+        return str(remarks([h.strong[f"Takes about {about(seconds)}"], said])), install
 
     def _size(self, model: str) -> ModelSize:
         """Of a model whose files are here.
@@ -345,11 +355,38 @@ class CompareTab:
             variants = compare_choice.of_beams(model, beams, max_new_tokens)
         elif kind == MODELS:
             variants = compare_choice.of_models(models, max_new_tokens)
+        elif kind == SHAPES:
+            return self._shapes_run(model, prompt, max_new_tokens)
         else:
             variants = compare_choice.of_option_sets(model, option_sets, max_new_tokens)
         for variant in variants:
             check_answerable(self._page, variant.model, prompt, variant.options)
         return VariantsRun(prompt, variants)
+
+    def _shapes_run(self, model: str, prompt: str, max_new_tokens: int) -> VariantsRun:
+        """Ten lengths through buckets and through the pool.
+
+        Raises:
+            InvalidRequest, ModelUnavailable: the choice is at fault.
+        """
+        options = GenerationOptions(max_new_tokens=max_new_tokens)
+        check_answerable(self._page, model, prompt, options)
+        found = self._backend.predict(model, prompt, options, cache_salt="any")
+        if not found.requested_key.is_pooled:
+            raise InvalidRequest(
+                f"{model} has buckets alone: one shape for all lengths is there for decoder-only "
+                "models. Choose one of these."
+            )
+
+        def count(text: str) -> int:
+            return self._backend.predict(model, text, options).prompt_tokens
+
+        variants = compare_choice.of_shapes(
+            model, prompt, max_new_tokens, found.requested_key.padded_length, count
+        )
+        for variant in variants:
+            check_answerable(self._page, model, variant.prompt or "", options)
+        return VariantsRun(prompt, variants, SHAPE_CALLS)
 
     def _run(self, request: gr.Request) -> Iterator[ui.Updates]:
         """Runs the visitor's comparison. After an error the last results stay."""
@@ -384,8 +421,8 @@ class CompareTab:
             if run.current is not None:
                 remark = f"First call {run.current + 1} of {len(rows)}, one after the other."
             elif run.turn:
-                remark = f"Later calls, round {run.turn} of {CACHED_CALLS}."
-            return {self.variants: variants_report(rows, run.current, remark)}
+                remark = f"Later calls, round {run.turn} of {run.most_calls}."
+            return {self.variants: _report(run)(rows, run.current, remark)}
         assert isinstance(run, BaselinesRun)
         ways = run.comparison.baselines
         remark = "Waiting until the engine is idle, so that nothing disturbs the comparison."
@@ -405,7 +442,7 @@ class CompareTab:
     def _shown_at_end(self, run: ComparisonRun, cancelled: bool) -> ui.Updates:
         remark = "Cancelled. What was measured stays." if cancelled else ""
         if isinstance(run, VariantsRun):
-            return {self.variants: variants_report(run.rows, None, remark, is_over=True)}
+            return {self.variants: _report(run)(run.rows, None, remark, is_over=True)}
         assert isinstance(run, BaselinesRun)
         comparison = run.comparison
         asked = comparison.options.max_new_tokens, comparison.options.num_beams
@@ -422,3 +459,9 @@ class CompareTab:
         run = self._page.runs.of(str(request.session_hash))
         if isinstance(run, ComparisonRun):
             run.stop()
+
+
+def _report(run: VariantsRun) -> Callable[..., str]:
+    """How a comparison of this engine with itself is shown."""
+    is_of_shapes = any(row.variant.is_pooled for row in run.rows)
+    return shapes_report if is_of_shapes else variants_report

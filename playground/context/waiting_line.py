@@ -20,11 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import gradio as gr
 from gradio.queueing import Queue
-from gradio.server_messages import (
-    EstimationMessage,
-    ProcessCompletedMessage,
-    ProcessStartsMessage,
-)
+from gradio.server_messages import EstimationMessage, ProcessCompletedMessage, ProcessStartsMessage
 from gradio.state_holder import SessionState
 from gradio.utils import LRUCache
 

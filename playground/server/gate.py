@@ -24,12 +24,7 @@ from playground.context.runs import UNEXPECTED
 from playground.context.waiting_line import is_waited_for
 from playground.server.login_page import login_page
 from playground.server.password import TRIES_S, Password
-from xla_backend.openai_api.body_size import (
-    MAX_BODY_BYTES,
-    MAX_UPLOAD_BYTES,
-    TooLarge,
-    counted,
-)
+from xla_backend.openai_api.body_size import MAX_BODY_BYTES, MAX_UPLOAD_BYTES, TooLarge, counted
 from xla_backend.openai_api.errors import error_body
 from xla_backend.openai_api.outside import PATH, is_for_api
 

@@ -17,11 +17,7 @@ from xla_backend.openai_api.outside import PATH as API_PATH
 
 PATH = "/gradio_api/openapi.json"
 PATHS = (PATH, f"{API_PATH}/openapi.json")
-_SENTENCE = {
-    "type": "object",
-    "properties": {"detail": {"type": "string"}},
-    "required": ["detail"],
-}
+_SENTENCE = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
 _ANY_DETAIL = {"type": "object", "properties": {"detail": {}}}
 _EVERYWHERE = {
     "401": ("The page has a password, and it is missing or wrong.", _SENTENCE),

@@ -186,7 +186,7 @@ def drawing() -> h.Element:
 
 def figures(named: Iterable[tuple[str, h.Node]], classes: str = "figures") -> h.Element:
     """Numbers with their names, by default large: the most important ones."""
-    return h.dl(class_=classes)[(h.div[h.dt[name], h.dd[value]] for name, value in named)]
+    return h.dl(class_=classes)[[h.div[h.dt[name], h.dd[value]] for name, value in named]]
 
 
 def faster(ratio: str, than: str) -> h.Element:

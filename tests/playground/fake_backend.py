@@ -49,6 +49,7 @@ from xla_backend import (
 )
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.backend import Chunk, Result
+from xla_backend.interface.buckets import pool_key
 from xla_backend.interface.function_comparison import DEFAULT_CALLS
 from xla_backend.interface.options import MAX_NEW_TOKENS, AudioInput
 from xla_backend.interface.prompt import Prompt, TokenIds
@@ -320,6 +321,7 @@ class FakeBackend(Script, ServedBackend):
         streams: what they got, in the same order.
         loaded: models that are in memory.
         known: models that there are.
+        has_pool: whether requests with a salt are rows of a pool.
     """
 
     status: EngineStatus = EngineStatus("ready")
@@ -339,6 +341,7 @@ class FakeBackend(Script, ServedBackend):
         self.streams: list[FakeStream[Any, Any]] = []
         self.loaded: set[str] = set()
         self.known = list(models)
+        self.has_pool = False
         self._is_closed = False
         self._in_memory: dict[tuple[str, CacheKey], CacheEntry] = {}
         self._shapes: dict[tuple[str, int], StoredKey] = {}
@@ -420,6 +423,9 @@ class FakeBackend(Script, ServedBackend):
         if new_tokens > room:
             raise InvalidRequest(f"The model has room for {CONTEXT_LENGTH} tokens.")
         wanted = BucketRules().key_for(tokens, options.num_beams, new_tokens, CONTEXT_LENGTH)
+        pooled = self.has_pool and request.cache_salt
+        if pooled and self.load(model).family == "decoder-only":
+            wanted = pool_key(CONTEXT_LENGTH)
         return self._predict(model, wanted, tokens, request.exact_key)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from xla_backend.checkpoints import gguf_file, gguf_model, hub, rotary_form, turn_ends
+from xla_backend.checkpoints import gguf_file, gguf_model, hub, rotary_form
 from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.checkpoints.hub import Download
-from xla_backend.checkpoints.tokenization import has_chat_template
+from xla_backend.checkpoints.tokenization import has_chat_template, turn_ends
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.checkpoints.weights import (
     MODEL_TYPES,
@@ -542,10 +542,10 @@ def _open(info: ModelInfo, folder: Path) -> ModelFiles:
     info = _with_config(info, folder, config.to_dict())
     generation_config = _read_generation_config(folder, config)
     ends = generation_config.eos_token_id
-    if folder.is_dir() and (info.is_instruct or ends is None):
-        generation_config.eos_token_id = turn_ends.merged(
-            ends, turn_ends.of_folder(folder, info.is_instruct)
-        )
+    if info.is_instruct or ends is None or gguf_file.find(folder) is not None:
+        named = [] if ends is None else [ends] if isinstance(ends, int) else ends
+        found = list(dict.fromkeys([*named, *turn_ends(folder, info.is_instruct)]))
+        generation_config.eos_token_id = found if len(found) > 1 else next(iter(found), None)
     return ModelFiles(info, folder, config, generation_config)
 
 

@@ -7,10 +7,16 @@ weights or TensorFlow. Imports Transformers only to load a tokenizer.
 from __future__ import annotations
 
 import codecs
+import contextlib
+import functools
 import json
 import re
+import resource
+import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.checkpoints import gguf_file, gguf_tokenizer
@@ -27,6 +33,28 @@ _TIMESTAMP = re.compile(r"<\|\d+\.\d\d\|>")
 
 # A piece for a single byte, which some sentencepiece vocabularies have.
 _BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+
+LONGEST_TEMPLATE_S = 1.0
+"""Seconds of processor time that a chat template may take: Jinja's sandbox bounds neither time nor
+memory."""
+MOST_TEMPLATE_BYTES = 2**28
+"""What this process may grow by meanwhile."""
+LARGEST_NUMBER = 100_000
+"""Largest whole number in a template; Jinja's sandbox bounds a range likewise."""
+_LOOK_AFTER_S = 0.02
+"""Most templates have ended before their memory is looked at: that takes longer than a line."""
+
+
+class TooMuch(Exception):
+    """A template takes more time or memory than it may."""
+
+
+TURN_ENDS = frozenset(
+    "<|im_end|> <|eot_id|> <|eom_id|> <|end|> <|return|> <end_of_turn> <turn|> <|end_of_turn|> "
+    "<|END_OF_TURN_TOKEN|> <|endofturn|> <end_of_utterance> <EOT> [EOT] <|endoftext|> "
+    "<|end_of_text|>".split()
+)
+"""Control tokens that mean nothing but an end, in any vocabulary."""
 
 
 class Tokenizer:
@@ -154,8 +182,6 @@ class Tokenizer:
     def _encode_messages(self, messages: tuple[Message, ...]) -> list[int]:
         from jinja2 import TemplateError
 
-        from xla_backend.checkpoints import chat_template
-
         if self._chat is None:
             raise InvalidRequest(
                 "this model has no chat template, so it cannot be sent messages: send a text to "
@@ -168,7 +194,7 @@ class Tokenizer:
             try:
                 if form is not messages or self._says_all(messages):
                     return self._apply(form)
-            except chat_template.TooMuch as error:
+            except TooMuch as error:
                 problem = error
                 break
             except Exception as error:  # a template is a program, and raises what programs do
@@ -185,14 +211,12 @@ class Tokenizer:
 
     def _apply(self, messages: tuple[Message, ...], **how: Any) -> list[int]:
         """What the template makes of messages; the model goes on from an assistant's last one."""
-        from xla_backend.checkpoints import chat_template
-
         assert self._chat is not None
         is_begun = messages[-1].role == "assistant"
         if is_begun and not messages[-1].content:
             messages, is_begun = messages[:-1], False
-        chat_template.check(self._chat.get_chat_template())
-        with chat_template.limits():
+        _check_template(self._chat.get_chat_template())
+        with _template_limits():
             ids = self._chat.apply_chat_template(
                 [message._asdict() for message in messages],
                 add_generation_prompt=not is_begun,
@@ -307,6 +331,45 @@ def _forms(messages: tuple[Message, ...]) -> Iterator[tuple[Message, ...]]:
         yield (Message("user", system), *rest)
 
 
+def turn_ends(folder: Path, is_chat: bool) -> list[int]:
+    """The tokens that end a text as only the tokenizer of a model's folder or GGUF file says.
+
+    llama.cpp and vLLM end a text at them; without them an answer goes on with the next question.
+
+    Args:
+        folder: of the model.
+        is_chat: whether it has a chat template, whose `TURN_ENDS` count too.
+    """
+    if (gguf_path := gguf_file.find(folder)) is not None:
+        return gguf_tokenizer.control_tokens(gguf_path, TURN_ENDS)
+    settings = _read(folder / "tokenizer_config.json") or {}
+    tokens = _read(folder / "tokenizer.json", "added_tokens")
+    end = settings.get("eos_token")
+    end = end.get("content") if isinstance(end, dict) else end
+    wanted = (TURN_ENDS if is_chat else frozenset()) | {end}
+    return [
+        token["id"]
+        for token in (tokens if isinstance(tokens, list) else ())
+        if isinstance(token, dict)
+        and token.get("content") in wanted
+        and (token.get("special") or token.get("content") == end)
+        and type(token.get("id")) is int
+    ]
+
+
+def _read(path: Path, key: str = "") -> Any:
+    """A JSON file, or only the value of a key: a vocabulary of 30 MB takes long to read. None where
+    it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        if not key:
+            return json.loads(text)
+        start = text.index(":", text.index(f'"{key}"')) + 1
+        return json.JSONDecoder().raw_decode(text[start : start + 2**22].lstrip())[0]
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
 def has_chat_template(folder: Path) -> bool:
     """Whether the tokenizer of a model's folder or GGUF file can encode messages; loads nothing."""
     if (gguf_path := gguf_file.find(folder)) is not None:
@@ -318,6 +381,66 @@ def has_chat_template(folder: Path) -> bool:
         return bool(values.get("chat_template"))
     except (OSError, ValueError, AttributeError):
         return False
+
+
+@functools.lru_cache
+def _check_template(template: str) -> None:
+    """Looks for operations that alone could take all memory.
+
+    Raises:
+        TooMuch: there is one.
+        jinja2.TemplateSyntaxError: it is no template.
+    """
+    from jinja2 import Environment, nodes
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    parser: Environment = _compile_jinja_template("").environment  # with Transformers' own tags
+    parsed = parser.parse(template)
+    products = list(parsed.find_all(nodes.Mul))
+    numbers = (node.value for node in parsed.find_all(nodes.Const) if isinstance(node.value, int))
+    if (
+        any(number > LARGEST_NUMBER for number in numbers)
+        or any(product.find(nodes.Mul) for product in products)
+        or parsed.find(nodes.Pow)
+    ):
+        raise TooMuch("it multiplies by more than a template needs")
+
+
+@contextlib.contextmanager
+def _template_limits() -> Iterator[None]:
+    """Ends templates that the block renders where they take too much.
+
+    Nothing outside its thread could end one, so a trace function looks at each line of it.
+
+    Raises:
+        TooMuch: one does.
+    """
+    began, most = time.thread_time(), _bytes() + MOST_TEMPLATE_BYTES
+
+    def look(frame: FrameType, event: str, argument: Any) -> Any:
+        if frame.f_code.co_filename != "<template>":
+            return None
+        passed = time.thread_time() - began
+        if passed > LONGEST_TEMPLATE_S:
+            raise TooMuch(f"it runs for more than {LONGEST_TEMPLATE_S:g} s")
+        if passed > _LOOK_AFTER_S and _bytes() > most:
+            raise TooMuch(f"it takes more than {MOST_TEMPLATE_BYTES // 2**20} MB")
+        return look
+
+    before = sys.gettrace()
+    sys.settrace(look)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def _bytes() -> int:
+    """What this process holds; 0 where only Linux could say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0
 
 
 class IncrementalDecoder:

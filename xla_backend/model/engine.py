@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
+import numpy as np
 import tensorflow as tf
 
 from xla_backend.checkpoints import rotary_form
@@ -163,6 +164,14 @@ class Engine:
                 zip(*(values[first:].tolist() for values in output), strict=True), first
             )
         )
+
+    def no_speech_probability(self, generation: Generation) -> float:
+        """How likely the model says of a recording that nobody speaks in it."""
+        assert self.speech is not None, "only speech models hear"
+        if (token := self.speech.guards.no_speech_token) is None:
+            return 0.0
+        logits = generation.prefilled.context.language_logits.numpy()[0].astype(np.float64)
+        return float(1 / np.exp(logits - logits[token]).sum())
 
     def detected_language(self, generation: Generation) -> str:
         """The code of the most likely language of a recording."""

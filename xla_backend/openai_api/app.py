@@ -149,7 +149,7 @@ def create_api(host: Host) -> FastAPI:
         form: Annotated[TranscriptionForm, Form(media_type="multipart/form-data")],
         request: Request,
     ) -> Response:
-        """Write down what is said in a recording: WAV, FLAC, OGG or MP3."""
+        """Write down what is said in a recording: WAV, FLAC, OGG, MP3, M4A or WebM."""
         options = form.options()
         model = meant(form.model, host.models(), lambda info: info.family == "speech")
         host.check(model, "", options)

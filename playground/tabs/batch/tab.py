@@ -123,13 +123,7 @@ class BatchTab:
             file.unlink(missing_ok=True)
 
     def _begin(
-        self,
-        turn: float,
-        holds_seed: bool,
-        model: str,
-        prompts: str,
-        exact_key: bool,
-        *values: Any,
+        self, turn: float, holds_seed: bool, model: str, prompts: str, exact_key: bool, *values: Any
     ) -> ui.Updates:
         """Checks all prompts first, so that no mistake is found halfway."""
         try:

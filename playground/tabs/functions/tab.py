@@ -131,11 +131,7 @@ class FunctionsTab:
         )
         if self._page.admin:
             self.afresh.click(
-                self._start_afresh,
-                None,
-                self.afresh_notice,
-                **ui.PAGE_EVENT,
-                **self._page.alone,
+                self._start_afresh, None, self.afresh_notice, **ui.PAGE_EVENT, **self._page.alone
             )
 
     def _look(self, function: str, batch_size: int, pad: bool, sent: int | None) -> ui.Updates:
