@@ -21,7 +21,6 @@ from starlette.routing import Mount
 
 from playground.api.endpoints import add_endpoints
 from playground.api.openai_host import OpenAiHost
-from playground.compare.tab import CompareTab
 from playground.context.limits import Limits
 from playground.context.page_context import ENGINE_QUEUE, PageContext
 from playground.context.status_line import status_line
@@ -34,6 +33,7 @@ from playground.server.openapi import WholeDescription
 from playground.tabs.about.tab import AboutTab
 from playground.tabs.batch.tab import BatchTab
 from playground.tabs.chat.tab import ChatTab
+from playground.tabs.compare.tab import CompareTab
 from playground.tabs.functions.tab import FunctionsTab
 from playground.tabs.generate.tab import PlaygroundTab
 from playground.tabs.inside.tab import InsideTab

@@ -14,9 +14,9 @@ import gradio as gr
 from gradio_client.utils import is_file_obj_with_meta
 
 from playground.api.engine_endpoints import add_engine_endpoints, published
-from playground.compare.baselines_report import claim
-from playground.compare.runs import baselines_run
 from playground.context.runs import BETWEEN_UPDATES_S
+from playground.tabs.compare.baselines_report import claim
+from playground.tabs.compare.runs import baselines_run
 from xla_backend import GenerationOptions, InvalidRequest, Prompt, question
 from xla_backend.baselines.comparison import CACHED_CALLS
 from xla_backend.interface.options import OPTIONS, WINDOW_TOKENS

@@ -309,8 +309,6 @@ class WaitingLine(Queue):
         """Seconds that the current event has waited for others."""
         return _waited_s.get()
 
-    # ---- inside
-
     def _close_when_idle(self, session: str) -> None:
         if closing := self._closing.get(session):
             closing.cancel()

@@ -87,8 +87,7 @@ class WalkthroughPanel:
         """Goes through the visitor's walkthrough. After an error, what was measured stays."""
         session = str(request.session_hash)
         run = self._page.runs.take(session, Walkthrough)
-        if run is None:  # `_begin` found a mistake and reported it.
-            # A generator that yields nothing would empty its outputs.
+        if run is None:  # `_begin` refused. A generator without a yield empties its outputs.
             yield {self._notice: gr.skip()}
             return
         stopped = False

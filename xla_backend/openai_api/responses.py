@@ -58,7 +58,7 @@ class ResponseRequest(Fields):
                 raise NotSupported("input", f"Items of the type {str(kind)[:40]!r} are not taken.")
         return messages
 
-    def chat(self, before: Sequence[Message]) -> ChatRequest:
+    def chat(self, before: Sequence[Message] = ()) -> ChatRequest:
         """The chat that this is.
 
         Args:

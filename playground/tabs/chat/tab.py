@@ -91,8 +91,6 @@ class ChatTab:
             if first.outcome in (CacheOutcome.MISS, CacheOutcome.DISK):
                 backend.prefetch(model.name, [first.key])
 
-    # ---- what is on the tab
-
     def _build_chat(self) -> None:
         self.strip = ui.html("", "chat_strip")
         self.chatbot = gr.Chatbot(
@@ -149,8 +147,6 @@ class ChatTab:
         with gr.Row(elem_classes="chat-actions"):
             self.copy_link = ui.small_button("Copy link", "chat_copy_link")
             self.to_playground = ui.small_button("Open in Playground", "chat_to_playground")
-
-    # ---- what happens
 
     @property
     def _settings(self) -> list[ui.Field]:

@@ -48,8 +48,6 @@ class FunctionsTab:
             RetraceDoctor(page)
         self._connect()
 
-    # ---- what is on the tab
-
     def _build_request(self) -> None:
         ui.heading(
             "One function, three ways", "The first example of the XLA guide, and a larger one."
@@ -106,8 +104,6 @@ class FunctionsTab:
         self.kept = ui.html(report.kept_table([]), "functions_kept")
         self.afresh_notice = ui.html("", "functions_afresh_notice")
         self.sent = gr.State(None)
-
-    # ---- what happens
 
     def _connect(self) -> None:
         request: list[ui.Field] = [self.function, self.batch_size, self.pad]

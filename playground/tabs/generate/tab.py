@@ -102,8 +102,6 @@ class PlaygroundTab:
         self._connect_run()
         self._connect_tables()
 
-    # ---- what is on the tab
-
     def _build_request(self) -> None:
         examples = examples_for(self._first)
         self.link = LinkedRequest(self._page)
@@ -152,8 +150,6 @@ class PlaygroundTab:
             self.entries_sent = gr.State(None)
         with gr.Column(elem_classes="card"):
             self.history = HistoryPanel(self._page)
-
-    # ---- what happens
 
     def _connect_request(self) -> None:
         changes = [field.change for field in self.fields.inputs]

@@ -96,8 +96,6 @@ class SpeechTab:
         self._connect_request()
         self._connect_run()
 
-    # ---- what is on the tab
-
     def _build_nothing(self) -> None:
         with gr.Column(elem_classes="card"):
             said = "This page offers no speech model. Its server can be started with one: "
@@ -183,8 +181,6 @@ class SpeechTab:
                 " where it is quietest.",
             )
             self.windows = ui.html(window_table([]), "windows")
-
-    # ---- what happens
 
     @property
     def _options(self) -> list[ui.Field]:
@@ -324,8 +320,7 @@ class SpeechTab:
         """Shows the windows as they come, then their cost. After an error the last result stays."""
         session = str(request.session_hash)
         run = self._page.runs.take(session, SpeechRun)
-        if run is None:  # `_begin` found a mistake and reported it.
-            # A generator that yields nothing would empty its outputs.
+        if run is None:  # `_begin` refused. A generator without a yield empties its outputs.
             yield {self.notice: gr.skip()}
             return
         heard = None

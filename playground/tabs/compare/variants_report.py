@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 import htpy as h
 
-from playground.compare.difference import (
+from playground.tabs.compare.difference import (
     headline,
     how_many_times,
     shared_scale,
     spread_bar,
     spread_note,
 )
-from playground.compare.runs import VariantRow
+from playground.tabs.compare.runs import VariantRow
 from playground.ui import quantities
 from playground.ui.markup import remarks, rendered
 from playground.ui.outcomes import badge, no_badge

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from playground.compare.runs import MAX_VARIANTS, Variant
+from playground.tabs.compare.runs import MAX_VARIANTS, Variant
 from xla_backend import GenerationOptions, InvalidRequest
 
 WAYS, BEAMS, MODELS, OPTIONS, SHAPES = "ways", "beams", "models", "options", "shapes"

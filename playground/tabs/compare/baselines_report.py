@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import htpy as h
 
-from playground.compare.difference import (
+from playground.tabs.compare.difference import (
     headline,
     how_many_times,
     shared_scale,

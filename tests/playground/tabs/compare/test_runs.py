@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from playground.compare.choice import (
+from playground.tabs.compare.choice import (
     LENGTHS,
     OPTION_SETS,
     SHAPE_CALLS,
@@ -17,9 +17,9 @@ from playground.compare.choice import (
     of_option_sets,
     of_shapes,
 )
-from playground.compare.runs import BaselinesRun, Variant, VariantRow, VariantsRun
-from playground.compare.shapes_report import shapes_report
-from playground.compare.variants_report import variants_report
+from playground.tabs.compare.runs import BaselinesRun, Variant, VariantRow, VariantsRun
+from playground.tabs.compare.shapes_report import shapes_report
+from playground.tabs.compare.variants_report import variants_report
 from tests import small_package
 from tests.playground.fake_backend import CONTEXT_LENGTH, FakeBackend
 from tests.playground.samples import INJECTIONS, KEY, result
@@ -84,7 +84,7 @@ def test_ten_lengths_go_through_buckets_and_one_shape() -> None:
     assert (waiting.count("NOW"), waiting.count("WAITS")) == (1, 19)
     list(run.steps(engine))
     assert len(engine.asked) == 2 * LENGTHS * (1 + SHAPE_CALLS)
-    salts = [stream.cache_salt for stream in engine.streams]
+    salts = [stream.request.cache_salt for stream in engine.streams]
     assert not any(salts[::2]), "buckets reuse nothing"
     assert len(set(salts[1::2])) == len(salts) / 2, "nor do rows of the pool"
     tokens = [row.first.prompt_tokens for row in run.rows if row.first]

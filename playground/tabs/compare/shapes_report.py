@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import htpy as h
 
-from playground.compare.difference import headline, how_many_times
-from playground.compare.runs import VariantRow
+from playground.tabs.compare.difference import headline, how_many_times
+from playground.tabs.compare.runs import VariantRow
 from playground.ui import quantities
 from playground.ui.markup import remarks, rendered, with_note
 from playground.ui.outcomes import badge, no_badge
