@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from xla_backend.engine.text import TextStream
     from xla_backend.process.backend_process import BackendProcess
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _LAZY = {
     "Backend": "xla_backend.engine.backend",

@@ -114,7 +114,7 @@ class GenerationOptions:
     )
     num_beams: int = _option(
         1,
-        "candidates searched side by side",
+        "candidates searched in parallel",
         label="Beams",
         low=1,
         high=MAX_NUM_BEAMS,
