@@ -27,7 +27,7 @@ from playground.context.status_line import status_line
 from playground.context.waiting_line import WaitingLine
 from playground.server.changes import changes_route
 from playground.server.gate import Gate
-from playground.server.health import health_route
+from playground.server.health import health
 from playground.server.metrics import Metrics
 from playground.server.openapi import WholeDescription
 from playground.tabs.about.tab import AboutTab
@@ -207,7 +207,7 @@ def launch_options(
         metrics: what /metrics tells; None for no such address.
     """
     context = page.context
-    api = create_api(OpenAiHost(context))
+    api = create_api(OpenAiHost(context, partial(health, context.backend, context.line)))
     scripts = [(_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
     # page.css is what all tabs share; a tab with styles of its own has a file of its own.
     sheets = [path.read_text(encoding="utf-8") for path in sorted(_ASSETS.glob("*.css"))]
@@ -230,7 +230,6 @@ def launch_options(
             ],
             "lifespan": partial(_before_everything, cors),
             "routes": [
-                health_route(context.backend, context.line),
                 changes_route(context),
                 texts_route(context),
                 Mount(PATH, api),

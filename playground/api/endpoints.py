@@ -195,8 +195,8 @@ def _add_transcribe(page: "PageContext", default_model: str) -> None:
         run on one compiled function.
 
         Parameters:
-            recording: an uploaded file: WAV, FLAC, OGG or MP3, of at most ten minutes. In Python,
-                `handle_file("recording.wav")` of `gradio_client`.
+            recording: an uploaded file: WAV, FLAC, OGG, MP3, M4A or WebM, of at most ten minutes.
+                In Python, `handle_file("recording.wav")` of `gradio_client`.
             model: name of a speech model that the page offers.
             max_new_tokens: most tokens for each window, and no more than the model can
                 write. Part of the compiled shape.

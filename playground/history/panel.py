@@ -25,6 +25,11 @@ from xla_backend import BackendError, GenerationOptions, InvalidRequest
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
+_FULL = (
+    "This browser has no room for more runs, or keeps nothing for this page: they are gone when it "
+    "is closed. Export what you want to keep; clear the others."
+)
+
 
 class HistoryPanel:
     """Builds the card's content where it is created."""
@@ -49,6 +54,7 @@ class HistoryPanel:
         self._cleared = gr.State([])
         self._made = gr.Textbox(visible=False)
         self._arrived = gr.Button(visible="hidden", elem_id="runs_are_new")
+        self._lost = gr.Button(visible="hidden", elem_id="runs_are_lost")
         self._news = gr.Textbox(visible=False)
         self._press = gr.Checkbox(visible=False)
 
@@ -73,6 +79,8 @@ class HistoryPanel:
         runs = self._page.runs_of_visitor
         self._page.load(self._show, runs, self.outputs, **ui.QUIET)
         runs.change(None, runs, None, js="(runs) => tellRuns(runs)", **ui.QUIET)
+        full = json.dumps(str(ui.notice(_FULL)))
+        self._lost.click(None, None, self.notice, js=f"() => {full}", **ui.QUIET)
         self._arrived.click(
             self._take_over,
             [runs, self._news],

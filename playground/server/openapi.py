@@ -69,6 +69,7 @@ class WholeDescription:
 
 def add(description: dict[str, Any], of_api: dict[str, Any]) -> None:
     """Adds what FastAPI tells of the API at `/v1`."""
+    description["info"] = of_api["info"]
     description["openapi"] = of_api["openapi"]  # 3.1, where null is a type; Gradio's is 3.0
     description["paths"] |= {API_PATH + path: each for path, each in of_api["paths"].items()}
     schemas = description.setdefault("components", {}).setdefault("schemas", {})

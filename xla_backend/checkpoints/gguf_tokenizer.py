@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,21 @@ def has_chat_template(path: Path) -> bool:
 def _has_chat_template(path: Path, modified: int) -> bool:
     """Remembered, because a list of models asks again and again, and the file is long."""
     return bool(GGUFFile(path).optional("tokenizer.chat_template", str))
+
+
+def control_tokens(path: Path, names: Collection[str]) -> list[int]:
+    """The ids of the control tokens that have one of these names.
+
+    Raises:
+        ModelUnavailable: the file is damaged.
+    """
+    file = GGUFFile(path)
+    tokens, kinds = file.texts("tokenizer.ggml.tokens"), file.numbers("tokenizer.ggml.token_type")
+    return [
+        place
+        for place, (token, kind) in enumerate(zip(tokens, kinds, strict=False))
+        if kind == _CONTROL and token in names
+    ]
 
 
 def load(path: Path) -> PreTrainedTokenizerFast:
