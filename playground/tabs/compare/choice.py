@@ -69,11 +69,7 @@ def of_models(models: Sequence[str], max_new_tokens: int) -> list[Variant]:
 
 
 def of_shapes(
-    model: str,
-    prompt: str,
-    max_new_tokens: int,
-    context_length: int,
-    count: Callable[[str], int],
+    model: str, prompt: str, max_new_tokens: int, context_length: int, count: Callable[[str], int]
 ) -> list[Variant]:
     """Ten prompts of growing length, each through its bucket and as a row of the pool, in turn.
 

@@ -25,10 +25,7 @@ _HEADINGS = ("Prompt", "Its bucket", "First token, whole", "One shape", "First t
 
 @rendered
 def shapes_report(
-    rows: Sequence[VariantRow],
-    current: int | None = None,
-    remark: str = "",
-    is_over: bool = False,
+    rows: Sequence[VariantRow], current: int | None = None, remark: str = "", is_over: bool = False
 ) -> h.Node:
     """The lengths, a line each; arguments as for `variants_report`."""
     buckets, pool = rows[::2], rows[1::2]

@@ -19,12 +19,7 @@ from playground.tabs.compare import choice as compare_choice
 from playground.tabs.compare.baselines_report import all_values, baselines_report
 from playground.tabs.compare.choice import BEAMS, MODELS, OPTIONS, SHAPE_CALLS, SHAPES, WAYS
 from playground.tabs.compare.durations import Durations, ModelSize
-from playground.tabs.compare.runs import (
-    BaselinesRun,
-    ComparisonRun,
-    VariantsRun,
-    baselines_run,
-)
+from playground.tabs.compare.runs import BaselinesRun, ComparisonRun, VariantsRun, baselines_run
 from playground.tabs.compare.shapes_report import shapes_report
 from playground.tabs.compare.variants_report import variants_report
 from playground.tabs.generate.examples import EXAMPLES
@@ -109,11 +104,7 @@ class CompareTab:
             visible=_HIDDEN,
         )
         self.prompt = gr.Textbox(
-            value=EXAMPLES[0].prompt,
-            label="Prompt",
-            lines=2,
-            max_lines=6,
-            elem_id="compare_prompt",
+            value=EXAMPLES[0].prompt, label="Prompt", lines=2, max_lines=6, elem_id="compare_prompt"
         )
         self.max_new_tokens = ui.without_validation(
             gr.Slider(
@@ -179,17 +170,9 @@ class CompareTab:
 
     def _connect(self) -> None:
         ui.empty_on_change(self.notice, [component.change for component in self._choice])
-        self.kind.change(
-            self._show_kind,
-            self.kind,
-            [*self._kinds_of],
-            **ui.QUIET,
-        )
+        self.kind.change(self._show_kind, self.kind, [*self._kinds_of], **ui.QUIET)
         gr.on(
-            [
-                self._page.in_sight["compare"].click,
-                *(part.change for part in self._estimated),
-            ],
+            [self._page.in_sight["compare"].click, *(part.change for part in self._estimated)],
             self._estimate,
             {*self._estimated},
             [self.estimate, self.install],

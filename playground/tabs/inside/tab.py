@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from playground.context.page_context import PageContext
     from xla_backend.inspection.inspector import Inspector
 
-PATIENCE_S = 60.0
+MAX_WAIT_S = 60.0
 """How long a measurement waits for an idle engine; then it measures beside it."""
 
 _NOTHING = "Choose a function that was compiled before, and look into it."
@@ -123,7 +123,7 @@ class InsideTab:
             key = key_of(function or "")
             self._page.check_model(model)
             started = time.monotonic()
-            while not is_idle(self._page.backend) and time.monotonic() - started < PATIENCE_S:
+            while not is_idle(self._page.backend) and time.monotonic() - started < MAX_WAIT_S:
                 time.sleep(TICK_S)
             self._inspector().measure(model, self._page.backend.identity(model), key)
             return {self.notice: "", self.report: self._report(model, function)}
