@@ -61,7 +61,7 @@ def sums(module: ir.Module, rows: int, number_format: str, *, asks_ahead: bool) 
     vectors = vectors_at_once(rows, number_format)
     if vectors < VECTORS:
         # Some lines at a time, so that other columns are read while their lines are in the cache.
-        some = max(FORMATS[number_format].block, 64) if number_format in FORMATS else 32
+        some = max(FORMATS[number_format].block, 64) if number_format in FORMATS else 64
         chunks = Loop(builder, long(0), lines, some)
         lines = builder.least(builder.sub(lines, chunks.index), long(some))
         distance = lines_of_tiles.size(builder, chunks.index, number_format)
