@@ -28,8 +28,8 @@ _FEW = dict.fromkeys(FORMATS, (1, 2, 3, 4)) | {
     "int4": (1, 2, 3, 4, 8),
 }
 """Numbers of rows with which numbers become float32 in registers, and never in memory."""
-_LINES = 256
-"""Lines of a tile that are float32 in the cache at once: 64 KB."""
+_LINES = 96
+"""Lines of a tile that are float32 in the first cache at once: 24 KB."""
 _CHUNK = 96
 """Rows that one thread takes at a time."""
 _ALONE = 2**18
