@@ -19,14 +19,21 @@ of 256 a token would take a tenth less, and others would wait twice as long."""
 
 
 def chunk_size(tokens: int, sizes: Sequence[int] = CHUNK_SIZES) -> int:
-    """The size of the next chunk where so many tokens are still to be read."""
-    return next((size for size in sizes if size >= tokens), sizes[-1])
+    """The size of the next chunk where so many tokens are still to be read.
+
+    The large one where several small ones would not compute less.
+    """
+    small, large = min(sizes), max(sizes)
+    return large if tokens > large - small else small
 
 
 def positions(tokens: int) -> int:
     """How many positions are computed to read so many tokens in chunks, their padding included."""
-    whole = tokens // CHUNK_SIZES[-1] * CHUNK_SIZES[-1]
-    return whole + (chunk_size(tokens - whole) if tokens > whole else 0)
+    computed = 0
+    while tokens > 0:
+        size = chunk_size(tokens)
+        computed, tokens = computed + size, tokens - size
+    return computed
 
 
 @dataclass(frozen=True, order=True)

@@ -41,8 +41,8 @@ _FEW = {"float32": (1, 2, 3, 4, 5, 6), "bfloat16": (1, 2, 3, 4), "float16": (1, 
 _FEW_OF_BLOCKS = 16
 """The same of blocks: up to so many rows, four or eight at a time. So a row of a decode step has
 the same sums, whatever the number of rows."""
-_LINES = 256
-"""Lines of a tile that are float32 in the cache at once: 64 KB."""
+_LINES = 96
+"""Lines of a tile that are float32 in the first cache at once: 24 KB."""
 _CHUNK = 96
 """Rows that one thread takes at a time."""
 _ALONE = 2**18

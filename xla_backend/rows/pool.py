@@ -131,7 +131,7 @@ class Pool:
             OutOfBlocks: there is no room.
         """
         rest = len(row.token_ids) - row.in_memory
-        size = chunk_size(rest, sorted(functions.read))
+        size = chunk_size(rest, tuple(functions.read))
         count = min(rest, size)
         self._reserve(row, row.in_memory + count)
         places = np.full([size, 2], -1, np.int32)

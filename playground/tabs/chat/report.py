@@ -16,7 +16,7 @@ from playground.tabs.chat.conversation import Conversation, Figures, Turn
 from playground.ui import quantities
 from playground.ui.markup import answer, caret, nothing, rendered
 from playground.ui.outcomes import badge
-from playground.ui.prediction_line import expected
+from playground.ui.prediction_line import ONE_SHAPE, expected
 from playground.ui.report_parts import clock, has_waited
 from xla_backend import CacheOutcome, Prediction
 
@@ -90,6 +90,8 @@ def line(figures: Figures) -> h.Node:
         said.append(f"weights rounded to {figures.rounded_bits} bits")
     if figures.finish in _FINISHES:
         said.append(_FINISHES[figures.finish])
+    if figures.reuses:
+        said.append(ONE_SHAPE)
     return badge(figures.cache), " ", " · ".join(said)
 
 
