@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 SECRETS = {"HF_TOKEN": "hf_neverShownAnywhere1", "AWS_SECRET_ACCESS_KEY": "neverShownAnywhere2"}
 SECOND = {"s": 1.0, "ms": 1e-3}
 
-pytestmark = pytest.mark.release  # each compiles, in an app with a real engine
-
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
