@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from playground.context.limits import PUBLIC_LIMITS, Limits
-from xla_backend.checkpoints.rotary_form import DEFAULT_CONTEXT, LONGEST_CONTEXT
+from xla_backend.checkpoints.rotary_form import LONGEST_CONTEXT
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.process.memory import (
     DEFAULT_KV_MEMORY,
@@ -123,9 +123,9 @@ FLAGS = (
     ),
     Flag(
         "--max-context",
-        f"most tokens of prompt and text for models that have room for more, up to "
-        f"{LONGEST_CONTEXT} (PLAYGROUND_MAX_CONTEXT; default: XLA_BACKEND_MAX_CONTEXT, or else "
-        f"{DEFAULT_CONTEXT})",
+        "most tokens of prompt and text for models that have room for more "
+        "(PLAYGROUND_MAX_CONTEXT; default: XLA_BACKEND_MAX_CONTEXT, or else "
+        f"{LONGEST_CONTEXT}, which is the most)",
         how={"metavar": "TOKENS"},
     ),
     Flag(

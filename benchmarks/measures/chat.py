@@ -23,7 +23,7 @@ from benchmarks.servers import LLAMA_CPP_MISSING, llama_cpp, this_app
 from xla_backend.checkpoints.models import PACKAGED_MODEL
 
 OPTIONS = {"chats": 2, "turns": 10, "max_tokens": 0}
-CONTEXT, USUAL_TOKENS = 2048, 256
+CONTEXT, USUAL_TOKENS = 8192, 256
 """This engine's context, and the tokens of an answer where a client names no number."""
 SHORT = "And what else should I know of it?"
 LONG = "Here is more of the story, please remember it. " + "The old man walked to the sea. " * 18

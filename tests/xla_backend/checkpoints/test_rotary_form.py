@@ -13,7 +13,6 @@ from xla_backend import InvalidRequest, ModelUnavailable
 from xla_backend.checkpoints.models import folder_info
 from xla_backend.checkpoints.rotary_form import (
     CONTEXT_VARIABLE,
-    DEFAULT_CONTEXT,
     LONGEST_CONTEXT,
     MODEL_TYPES,
     describe,
@@ -67,7 +66,7 @@ def test_a_long_context_is_cut_where_a_page_can_hold_it_and_a_flag_moves_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = checkpoints.rotary(tmp_path, "llama", max_position_embeddings=131072)
-    for given, context in (("", DEFAULT_CONTEXT), ("4096", 4096), (str(LONGEST_CONTEXT), 8192)):
+    for given, context in (("", LONGEST_CONTEXT), ("4096", 4096), (str(LONGEST_CONTEXT), 8192)):
         monkeypatch.setenv(CONTEXT_VARIABLE, given)
         assert describe(read_config(folder)).context_length == context
         assert folder_info(str(folder)).context_length == context
