@@ -115,6 +115,7 @@ def test_a_stop_while_xla_compiles_waits_for_it(window: Visit, engine: FakeBacke
     window.says("#stop", "Stopping")
     engine.release("make")
     window.says("#notice", "Stopped before it began.")
+    window.write("Another prompt of that size")
     window.at("#prediction .outcome-hit").wait_for()
 
 

@@ -194,7 +194,7 @@ class FakeTextStream(FakeStream[str, GenerationResult], AnyTextStream):
         return self.met.key, self.met.outcome
 
     def _own(self) -> Iterable[str]:
-        return [self._heard(text, number) for number, text in enumerate(self.backend.words)]
+        return (self._heard(text, number) for number, text in enumerate(self.backend.words))
 
     def _heard(self, text: str, number: int) -> str:
         asks = self.request.with_tokens
