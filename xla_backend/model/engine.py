@@ -20,6 +20,7 @@ from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.checkpoints.weights import read_stored, read_weights, sample
 from xla_backend.compilation import first_use, naming
 from xla_backend.compilation.compiler import Compiler
+from xla_backend.grammar import calls
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.options import GenerationOptions
@@ -73,6 +74,7 @@ class Engine:
         model = families.build(files.config, weights, **sizes)
         if isinstance(model, PooledModel) and handler.is_possible():
             attention.prepare()
+            calls.prepare()
         handler.wait_until_ready()  # for functions from disk, too
         self.info = dataclasses.replace(
             files.info,
