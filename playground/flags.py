@@ -219,7 +219,7 @@ def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
     """
     on_spaces = os.environ.get("SYSTEM") == "spaces" or "SPACE_ID" in os.environ
     parser = argparse.ArgumentParser(
-        description="Serves the playground. Every flag has an environment variable.",
+        description="Serves the playground. Every flag has an environment variable."
     )
     for flag in FLAGS:
         flag.add_to(parser, on_spaces)

@@ -14,25 +14,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+import htpy as h
 from starlette.applications import Starlette
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount
 
 from playground.api.endpoints import add_endpoints
 from playground.api.openai_host import OpenAiHost
-from playground.compare.tab import CompareTab
 from playground.context.limits import Limits
 from playground.context.page_context import ENGINE_QUEUE, PageContext
 from playground.context.status_line import status_line
 from playground.context.waiting_line import WaitingLine
 from playground.server.changes import changes_route
 from playground.server.gate import Gate
-from playground.server.health import health_route
+from playground.server.health import health
 from playground.server.metrics import Metrics
 from playground.server.openapi import WholeDescription
 from playground.tabs.about.tab import AboutTab
 from playground.tabs.batch.tab import BatchTab
 from playground.tabs.chat.tab import ChatTab
+from playground.tabs.compare.tab import CompareTab
 from playground.tabs.functions.tab import FunctionsTab
 from playground.tabs.generate.tab import PlaygroundTab
 from playground.tabs.inside.tab import InsideTab
@@ -78,8 +79,8 @@ SESSIONS_KEPT = 500
 _ASSETS = Path(__file__).parent / "ui" / "assets"
 _SCRIPTS = ("views.js", "kept.js", "page.js", "chats.js")
 _INTRODUCTION = (
-    "<p>Text generation with TensorFlow and XLA. The first call of a shape must be compiled and is "
-    "slow; every later one is fast. This page shows both, and says beforehand which it will be.</p>"
+    "Text generation with TensorFlow and XLA. The first call of a shape must be compiled and is "
+    "slow; every later one is fast. This page shows both, and says beforehand which it will be."
 )
 # An update in Gradio's own form; a tab that is not there leaves the page as it is.
 _SHOW_TAB = "() => ({__type__: 'update', selected: tabOfAddress()})"
@@ -122,10 +123,10 @@ def create_app(
         line = WaitingLine.of(app, ENGINE_QUEUE, limits, behind_proxy)
         with gr.Column(elem_id="page"):
             with gr.Row(elem_id="top"):
-                html(f"<h1>{TITLE}</h1>", scale=0, min_width=200)
+                html(h.h1[TITLE], scale=0, min_width=200)
                 status = html(status_line(backend.status), "status")
                 html(header.controls(), "help", scale=0, min_width=40)
-            html(_INTRODUCTION, "introduction")
+            html(h.p[_INTRODUCTION], "introduction")
             page = app.context = PageContext(
                 backend=backend,
                 status=status,
@@ -158,7 +159,7 @@ def create_app(
                     item.select(None, None, None, js=tell, **QUIET)
                     if isinstance(built[address], ChatTab):
                         item.select(built[address].prepare, None, None, **QUIET)
-        built["chat"].open_in(built["playground"].request_fields)
+        built["chat"].open_in(built["playground"].fields)
         if admin:
             built["models"].offer_added(
                 [
@@ -206,7 +207,7 @@ def launch_options(
         metrics: what /metrics tells; None for no such address.
     """
     context = page.context
-    api = create_api(OpenAiHost(context))
+    api = create_api(OpenAiHost(context, partial(health, context.backend, context.line)))
     scripts = [(_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
     # page.css is what all tabs share; a tab with styles of its own has a file of its own.
     sheets = [path.read_text(encoding="utf-8") for path in sorted(_ASSETS.glob("*.css"))]
@@ -229,7 +230,6 @@ def launch_options(
             ],
             "lifespan": partial(_before_everything, cors),
             "routes": [
-                health_route(context.backend, context.line),
                 changes_route(context),
                 texts_route(context),
                 Mount(PATH, api),

@@ -360,6 +360,7 @@ def whisper(folder: Path | str, *, seed: int = 0, multilingual: bool = True, **c
         "begin_suppress_tokens": settings.begin_suppress_tokens,
         "suppress_tokens": settings.suppress_tokens,
         "is_multilingual": multilingual,
+        "logprob_threshold": -100.0,  # random weights find nothing likely
         "max_initial_timestamp_index": seconds * 50,
         "max_length": settings.max_target_positions,
         "no_timestamps_token_id": ids["<|notimestamps|>"],

@@ -32,7 +32,7 @@ from playground.tabs.batch.prompts import MAX_PROMPTS, prompts_in, text_of_file
 from playground.tabs.generate import permalink
 from playground.tabs.generate.token_view import visible
 from playground.ui.csv_cells import csv_table, guarded, unguarded
-from playground.ui.markup import clean, escape
+from playground.ui.markup import clean, rendered
 from playground.ui.option_controls import NAMES, options_from
 from tests.playground.samples import INJECTIONS, result
 from xla_backend import BackendError, GenerationOptions, InvalidRequest, ModelInfo
@@ -42,7 +42,9 @@ from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.prompts import encode_prompt
 from xla_backend.interface.function_comparison import FunctionRequest
 from xla_backend.openai_api.errors import describe_fields, error_body
-from xla_backend.openai_api.requests import ChatRequest, CompletionRequest
+from xla_backend.openai_api.messages import MessagesRequest
+from xla_backend.openai_api.requests import MAX_TEXTS, ChatRequest, CompletionRequest
+from xla_backend.openai_api.responses import ResponseRequest
 
 MIN_CASES = 1_000
 _tried: list[int] = []
@@ -140,35 +142,44 @@ def test_a_name_is_a_model_s_or_refused(name: Any) -> None:
     assert is_a_sentence(caught.value)
 
 
+KINDS: tuple[type[Any], ...] = (ChatRequest, CompletionRequest, ResponseRequest, MessagesRequest)
+NAMES = sorted({"tools", *(name for kind in KINDS for name in kind.model_fields)})
+
+
 @given(
-    st.sampled_from([ChatRequest, CompletionRequest]),
+    st.sampled_from(KINDS),
     st.dictionaries(
-        st.sampled_from([*CompletionRequest.model_fields, *ChatRequest.model_fields, "tools"]),
+        st.sampled_from(NAMES),
         VALUES | st.just([{"role": "user", "content": "Hello"}]),
         max_size=9,
     ),
 )
+@example(ResponseRequest, {"input": [{"type": []}, {"role": 5}], "text": {"format": 5}})
+@example(MessagesRequest, {"tool_choice": {"type": []}, "thinking": {"type": 5}})
 @example(ChatRequest, {"messages": [{"role": "user", "content": [{"type": []}]}]})
 @example(CompletionRequest, {"prompt": [[]], "response_format": {"type": 5}, "tools": [0]})
 @cases(150)
 def test_a_request_of_openai_s_protocol_is_right_or_refused(
-    kind: type[ChatRequest | CompletionRequest], values: dict[str, Any]
+    kind: type[Any], values: dict[str, Any]
 ) -> None:
-    values = {"model": "m", "prompt": "Once", "messages": [], **values}
+    values = {"model": "m", "prompt": "Once", "messages": [], "input": "Hello", **values}
     try:
-        runs = kind.model_validate(values).runs(256)
+        body = kind.model_validate(values)
+        if isinstance(body, ResponseRequest | MessagesRequest):
+            body = body.chat()
+        runs = body.runs(256)
     except ValidationError as error:
         # FastAPI names the argument first.
         errors = [{**each, "loc": ("body", *each["loc"])} for each in error.errors()]
         status, sentence, _, param = describe_fields(errors)
         assert status == 400
         assert is_a_sentence(ValueError(sentence))
-        assert param is None or param in {*kind.model_fields, "tools"}
+        assert param is None or param in NAMES
         json.loads(error_body(status, sentence, None, param))
     except InvalidRequest as error:
         assert is_a_sentence(error)
     else:
-        assert 1 <= len(runs) <= 8
+        assert 1 <= len(runs) <= MAX_TEXTS
         assert all(isinstance(options, GenerationOptions) for _, options in runs)
 
 
@@ -209,7 +220,7 @@ def test_a_prompt_of_too_many_bytes_is_refused_before_it_is_counted(prompt: Any)
 @given(TEXTS)
 @cases(40)
 def test_text_travels_and_never_becomes_markup(text: str) -> None:
-    escaped = escape(text)
+    escaped = rendered(lambda: text)()
     assert not set("<>\"'") & set(escaped)
     assert clean(text).encode("utf-8").decode("utf-8") == clean(text)
     assert all(sign.isprintable() for sign in visible(text))

@@ -34,7 +34,7 @@ SourceFileLoader.get_code = with_the_line
 
 import gradio as gr
 from playground.api.endpoints import REQUEST
-from playground.generate import permalink
+from playground.tabs.generate import permalink
 from playground.ui.option_controls import OptionControls, options_from, values_for
 from xla_backend import GenerationOptions
 from xla_backend import __main__ as command_line

@@ -64,8 +64,8 @@ ROOMS = {
         "context",
         "history walkthrough",
         "tabs.generate",
-        "tabs.chat tabs.speech tabs.functions tabs.batch compare tabs.shapes tabs.models "
-        "tabs.inside tabs.statistics tabs.about",
+        "tabs.chat tabs.speech tabs.functions tabs.batch tabs.compare tabs.shapes "
+        "tabs.models tabs.inside tabs.statistics tabs.about",
         "api server",
         "",
     ),

@@ -29,7 +29,7 @@ OPTIONS = {
     "rounds": 5,
 }
 PROMPT_TOKENS = 400
-TEXT = ROOT / "docs" / "OPERATIONS.md"
+TEXT = ROOT / "docs" / "tried.md"
 PLACES, LENGTH, STEP = 128, 200, 50
 """Places of the text, and characters before each and between them."""
 

@@ -14,9 +14,9 @@ import gradio as gr
 from gradio_client.utils import is_file_obj_with_meta
 
 from playground.api.engine_endpoints import add_engine_endpoints, published
-from playground.compare.baselines_report import claim
-from playground.compare.runs import baselines_run
 from playground.context.runs import BETWEEN_UPDATES_S
+from playground.tabs.compare.baselines_report import claim
+from playground.tabs.compare.runs import baselines_run
 from xla_backend import GenerationOptions, InvalidRequest, Prompt, question
 from xla_backend.baselines.comparison import CACHED_CALLS
 from xla_backend.interface.options import OPTIONS, WINDOW_TOKENS
@@ -195,8 +195,8 @@ def _add_transcribe(page: "PageContext", default_model: str) -> None:
         run on one compiled function.
 
         Parameters:
-            recording: an uploaded file: WAV, FLAC, OGG or MP3, of at most ten minutes. In Python,
-                `handle_file("recording.wav")` of `gradio_client`.
+            recording: an uploaded file: WAV, FLAC, OGG, MP3, M4A or WebM, of at most ten minutes.
+                In Python, `handle_file("recording.wav")` of `gradio_client`.
             model: name of a speech model that the page offers.
             max_new_tokens: most tokens for each window, and no more than the model can
                 write. Part of the compiled shape.

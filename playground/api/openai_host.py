@@ -5,8 +5,8 @@ Knows the page's waiting line, models and limits, which hold here too. Must not 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from playground.context.waiting_line import ALONE
 from xla_backend.openai_api.host import Host, Turn
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 class OpenAiHost(Host):
     """The page that offers the API."""
 
-    def __init__(self, page: PageContext) -> None:
+    def __init__(self, page: PageContext, health: Callable[[], dict[str, Any]]) -> None:
+        """Takes what the tabs share, and what tells the server's health."""
         self._page = page
+        self._health = health
         self.backend = page.backend
         self.at_once = MAX_AT_ONCE
         self.new_tokens = page.limits.new_tokens
@@ -36,6 +38,12 @@ class OpenAiHost(Host):
         self, model: str, prompt: Prompt = "", options: GenerationOptions | None = None
     ) -> None:
         self._page.check_request(model, prompt, options)
+
+    def health(self) -> dict[str, Any]:
+        return self._health()
+
+    def running(self) -> int:
+        return self._page.line.running
 
     def address(self, request: Request) -> str:
         return self._page.line.address(request)

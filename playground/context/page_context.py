@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
@@ -19,7 +19,6 @@ from playground.context.waiting_line import ALONE, WaitingLine
 from playground.ui.components import notice
 from playground.ui.families import TEXT_FAMILIES
 from playground.ui.markup import quoted
-from playground.ui.option_controls import options_from
 from xla_backend import GenerationOptions, ModelInfo, ModelUnavailable, Prompt, question
 from xla_backend.checkpoints.models import folder_info
 from xla_backend.rows.scheduler import MAX_AT_ONCE
@@ -31,15 +30,6 @@ if TYPE_CHECKING:
 
 ENGINE_QUEUE = "engine"
 """The `concurrency_id` of the events that run the engine."""
-
-
-class Asked(NamedTuple):
-    """A request as the fields of the Playground tab have it."""
-
-    model: str
-    prompt: Prompt
-    options: GenerationOptions
-    exact_key: bool
 
 
 @dataclass
@@ -149,23 +139,6 @@ class PageContext:
         info = self.info(model)
         is_answered = info is not None and info.is_instruct and not is_raw
         return question(text, (system or "").strip()) if is_answered else text
-
-    def asked(
-        self,
-        model: str,
-        text: str,
-        system: str | None,
-        is_raw: bool,
-        exact_key: bool,
-        *options: Any,
-    ) -> Asked:
-        """What the fields of the Playground tab ask for, in the order in which they stand.
-
-        Raises:
-            InvalidRequest: an option is empty or out of range.
-        """
-        prompt = self.prompt(model, text, system, is_raw)
-        return Asked(model, prompt, options_from(options), exact_key)
 
     def models(self) -> list[ModelInfo]:
         """The models for text that visitors may choose from."""

@@ -20,11 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import gradio as gr
 from gradio.queueing import Queue
-from gradio.server_messages import (
-    EstimationMessage,
-    ProcessCompletedMessage,
-    ProcessStartsMessage,
-)
+from gradio.server_messages import EstimationMessage, ProcessCompletedMessage, ProcessStartsMessage
 from gradio.state_holder import SessionState
 from gradio.utils import LRUCache
 
@@ -312,8 +308,6 @@ class WaitingLine(Queue):
     def waited_s() -> float:
         """Seconds that the current event has waited for others."""
         return _waited_s.get()
-
-    # ---- inside
 
     def _close_when_idle(self, session: str) -> None:
         if closing := self._closing.get(session):

@@ -8,40 +8,27 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from playground.context.request_fields import RequestFields
 from playground.history import records, records_file
 from playground.history.records import Record
 from playground.history.report import SCRIPT, history_table, side_by_side, timeline
 from playground.ui import components as ui
 from playground.ui import quantities
 from playground.ui.families import model_name
-from playground.ui.option_controls import OptionControls, values_for
 from xla_backend import BackendError, GenerationOptions, InvalidRequest
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
-
-@dataclass(frozen=True)
-class RequestFields:
-    """The components that a rerun fills in.
-
-    Attributes:
-        linked_model: state; the model whose own examples must not replace what is filled in.
-    """
-
-    model: gr.components.Component
-    prompt: gr.components.Component
-    system: gr.components.Component
-    is_raw: gr.components.Component
-    exact_key: gr.components.Component
-    controls: OptionControls
-    linked_model: gr.State
+_FULL = (
+    "This browser has no room for more runs, or keeps nothing for this page: they are gone when it "
+    "is closed. Export what you want to keep; clear the others."
+)
 
 
 class HistoryPanel:
@@ -67,19 +54,14 @@ class HistoryPanel:
         self._cleared = gr.State([])
         self._made = gr.Textbox(visible=False)
         self._arrived = gr.Button(visible="hidden", elem_id="runs_are_new")
+        self._lost = gr.Button(visible="hidden", elem_id="runs_are_lost")
         self._news = gr.Textbox(visible=False)
         self._press = gr.Checkbox(visible=False)
 
     @property
     def outputs(self) -> list[gr.components.Component]:
         """What `updates` sets."""
-        return [
-            self._page.runs_of_visitor,
-            self.notice,
-            self.timeline,
-            self.pinned,
-            self.table,
-        ]
+        return [self._page.runs_of_visitor, self.notice, self.timeline, self.pinned, self.table]
 
     def updates(self, runs: list[Record], message: str = "") -> ui.Updates:
         """The records and everything that shows them; `message` is a notice in HTML."""
@@ -97,6 +79,8 @@ class HistoryPanel:
         runs = self._page.runs_of_visitor
         self._page.load(self._show, runs, self.outputs, **ui.QUIET)
         runs.change(None, runs, None, js="(runs) => tellRuns(runs)", **ui.QUIET)
+        full = json.dumps(str(ui.notice(_FULL)))
+        self._lost.click(None, None, self.notice, js=f"() => {full}", **ui.QUIET)
         self._arrived.click(
             self._take_over,
             [runs, self._news],
@@ -114,18 +98,7 @@ class HistoryPanel:
         self.table.retry(
             self._rerun,
             runs,
-            [
-                self.notice,
-                self._press,
-                request.linked_model,
-                request.model,
-                request.prompt,
-                request.system,
-                request.is_raw,
-                request.exact_key,
-                request.controls.hold,
-                *request.controls.inputs,
-            ],
+            [self.notice, self._press, request.linked_model, *request.inputs],
             **ui.QUIET,
         ).then(None, self._press, None, js=ui.PRESS, **ui.QUIET)
         self.upload.upload(self._import, [self.upload, runs], self.outputs, **ui.QUIET)
@@ -148,11 +121,7 @@ class HistoryPanel:
 
     def _clear_runs(self, runs: Any, cleared: list[Record]) -> ui.Updates:
         kept = records.readable(runs) or cleared  # A second press clears nothing.
-        return {
-            **self.updates([]),
-            self._cleared: kept,
-            self.undo: gr.update(visible=bool(kept)),
-        }
+        return {**self.updates([]), self._cleared: kept, self.undo: gr.update(visible=bool(kept))}
 
     def _undo(self, runs: Any, cleared: list[Record]) -> ui.Updates:
         """The cleared runs again, below those that came since."""
@@ -183,11 +152,7 @@ class HistoryPanel:
         try:
             if self._page.runs.of(str(request.session_hash)) is not None:
                 raise InvalidRequest("Your last run has not ended yet. Wait for it, then rerun.")
-            return {
-                self.notice: "",
-                self._press: True,
-                **self._filled_in(run),
-            }
+            return {self.notice: "", self._press: True, **self._filled_in(run)}
         except BackendError as error:
             return {self.notice: ui.notice(str(error)), self._press: False}
 
@@ -225,12 +190,12 @@ class HistoryPanel:
         return {
             self._request.linked_model: model,
             self._request.model: model,
-            self._request.prompt: run["prompt"],
+            self._request.text: run["prompt"],
             self._request.system: run["system"] or "",
             self._request.is_raw: run["system"] is None if offered[model] else gr.skip(),
             self._request.exact_key: run["exact_key"],
             self._request.controls.hold: options.do_sample or gr.skip(),
-            **dict(zip(self._request.controls.inputs, values_for(options), strict=True)),
+            **self._request.of_options(options),
         }
 
 

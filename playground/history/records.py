@@ -7,22 +7,17 @@ file may bring anything. Must not know components, events or HTML.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
 
-from playground.context.json_values import LATEST, real, real_or_none, text, truth, whole
+from pydantic import AfterValidator, BaseModel, Field, PlainValidator, TypeAdapter
+
+from playground.context import json_values as kinds
 from playground.context.runs import Shown
 from playground.history import machine
 from playground.ui.families import CONTINUING, Family
 from playground.ui.markup import clean
-from xla_backend import (
-    BackendError,
-    CacheKey,
-    CacheOutcome,
-    GenerationOptions,
-    Timing,
-)
+from xla_backend import CacheKey, CacheOutcome, GenerationOptions, Timing
 from xla_backend.interface.prompt import last_text, system_text
 from xla_backend.interface.results import Finish
 
@@ -33,7 +28,6 @@ MAX_JSON_CHARACTERS = 500_000
 """Characters of all runs together: a browser gives a page a few millions, and every run sends them
 there and back."""
 MAX_PINNED = 2
-_FINISHES = get_args(Finish)
 _FIRST_CALL = ("trace_s", "compile_s", "run_s")
 
 Record = dict[str, Any]
@@ -97,8 +91,8 @@ def readable(runs: object) -> list[Record]:
 def checked(run: object) -> Record | None:
     """A record from outside, with the known entries alone; None where one is missing or wrong."""
     try:
-        return _read(run)  # type: ignore[arg-type]
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, BackendError):
+        return _Checked.model_validate(_as_today(run)).model_dump()  # type: ignore[arg-type]
+    except kinds.ERRORS:
         return None
 
 
@@ -193,49 +187,61 @@ def _bounded(runs: list[Record]) -> list[Record]:
     return runs
 
 
-def _read(run: Mapping[str, Any]) -> Record:
-    """The record, or an error of any of the kinds that `checked` catches."""
-    timing = run["timing"]
-    if "tpot_s" not in run:  # an older record: it called prefill otherwise, and put it into speed
-        timing = {**timing, "prefill_s": timing["first_token_s"]}
-        run = {**run, "ttft_s": None, "tpot_s": None, "tokens_per_second": None}
-    if run["finish"] not in _FINISHES:
-        raise ValueError("no way to finish")
-    return {
-        "run": whole(run["run"], 1),
-        "time": real(run["time"], LATEST),
-        "model": text(run["model"], 1000),
-        "prompt": text(run["prompt"], MAX_CHARACTERS),
-        "prompt_is_whole": truth(run["prompt_is_whole"]),
-        "system": None
-        if run.get("system") is None
-        else text(run["system"], MAX_CHARACTERS),  # None: no messages
-        "text": text(run["text"], MAX_CHARACTERS),
-        "is_apart": truth(run["is_apart"]),
-        "cache": CacheOutcome(run["cache"]).value,
-        "batch_size": whole(run.get("batch_size", 1), 1),  # older records ran alone
-        "key": _key(run["key"]),
-        "requested_key": _key(run["requested_key"]),
-        "exact_key": truth(run["exact_key"]),
-        "prompt_tokens": whole(run["prompt_tokens"], 0),
-        "new_tokens": whole(run["new_tokens"], 0),
-        "finish": run["finish"],
-        "ttft_s": real_or_none(run["ttft_s"]),
-        "tpot_s": real_or_none(run["tpot_s"]),
-        "tokens_per_second": real_or_none(run["tokens_per_second"], math.inf),
-        "timing": {name: real(timing[name]) for name in Timing().to_dict()},
-        "first_call": {name: real(run["first_call"][name]) for name in _FIRST_CALL},
-        "options": GenerationOptions.from_dict(run["options"]).to_dict(),
-        "load_s": real(run["load_s"]),
-        "machine": text(run["machine"], 300),
-        "pinned": whole(run["pinned"], 0),
-    }
+def _as_today(run: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An older record called prefill otherwise, and put it into speed."""
+    if "tpot_s" in run:
+        return run
+    timing = {**run["timing"], "prefill_s": run["timing"]["first_token_s"]}
+    return {**run, "timing": timing, "ttft_s": None, "tpot_s": None, "tokens_per_second": None}
 
 
-def _key(values: Mapping[str, object]) -> dict[str, int]:
-    sizes = {name: whole(values[name], 1) for name in CacheKey(1, 1, 1).to_dict()}
-    return CacheKey(
-        **sizes,
-        is_pooled=truth(values.get("is_pooled", False)),
-        prompt_lookup_num_tokens=whole(values.get("prompt_lookup_num_tokens", 0), 0),
-    ).to_dict()
+class _Key(BaseModel):
+    padded_length: kinds.Positive
+    num_beams: kinds.Positive
+    max_new_tokens: kinds.Positive
+    is_pooled: kinds.Truth = False
+    prompt_lookup_num_tokens: kinds.Whole = 0
+
+
+def _timed(names: Iterable[str]) -> PlainValidator:
+    """Checks an object that has seconds under these names, and drops others."""
+    seconds = TypeAdapter(kinds.Seconds)
+    return PlainValidator(lambda given: {n: seconds.validate_python(given[n]) for n in names})
+
+
+_Prompt = Annotated[kinds.Text, Field(max_length=MAX_CHARACTERS)]
+_KeyDict = Annotated[
+    Any, PlainValidator(lambda key: CacheKey(**dict(_Key.model_validate(key))).to_dict())
+]
+
+
+class _Checked(BaseModel):
+    """A record from outside."""
+
+    run: kinds.Positive
+    time: kinds.Date
+    model: Annotated[kinds.Text, Field(max_length=1000)]
+    prompt: _Prompt
+    prompt_is_whole: kinds.Truth
+    system: _Prompt | None = None  # None: no messages
+    text: _Prompt
+    is_apart: kinds.Truth
+    cache: Annotated[str, AfterValidator(lambda cache: CacheOutcome(cache).value)]
+    batch_size: kinds.Positive = 1  # older records ran alone
+    key: _KeyDict
+    requested_key: _KeyDict
+    exact_key: kinds.Truth
+    prompt_tokens: kinds.Whole
+    new_tokens: kinds.Whole
+    finish: Finish
+    ttft_s: kinds.Seconds | None
+    tpot_s: kinds.Seconds | None
+    tokens_per_second: kinds.Rate | None
+    timing: Annotated[Any, _timed(Timing().to_dict())]
+    first_call: Annotated[Any, _timed(_FIRST_CALL)]
+    options: Annotated[
+        Any, PlainValidator(lambda given: GenerationOptions.from_dict(given).to_dict())
+    ]
+    load_s: kinds.Seconds
+    machine: Annotated[kinds.Text, Field(max_length=300)]
+    pinned: kinds.Whole

@@ -24,12 +24,7 @@ from playground.context.runs import UNEXPECTED
 from playground.context.waiting_line import is_waited_for
 from playground.server.login_page import login_page
 from playground.server.password import TRIES_S, Password
-from xla_backend.openai_api.body_size import (
-    MAX_BODY_BYTES,
-    MAX_UPLOAD_BYTES,
-    TooLarge,
-    counted,
-)
+from xla_backend.openai_api.body_size import MAX_BODY_BYTES, MAX_UPLOAD_BYTES, TooLarge, counted
 from xla_backend.openai_api.errors import error_body
 from xla_backend.openai_api.outside import PATH, is_for_api
 
@@ -40,10 +35,10 @@ MAX_HELD_BYTES = 4 * 2**30
 MIN_FREE_BYTES = 2**29
 """What uploads leave of the disk."""
 _API = "/gradio_api"
-_OPEN = re.compile(rf"/(login/?|health|robots\.txt|favicon\.ico|{_API[1:]}/startup-events)")
+_OPEN = re.compile(rf"/(login/?|v1/health|robots\.txt|favicon\.ico|{_API[1:]}/startup-events)")
 """What can be had without the password."""
 _CLOSED = re.compile(
-    rf"(/monitoring\b|/openapi\.json|/svelte/|/logout|{_API}/("
+    rf"(/monitoring\b|/svelte/|/logout|{_API}/("
     r"deep_link|dev/|proxy=|custom_component/|stream/|component_server|process_recording|"
     r"profiling/|vibe-|undo-vibe-|token|file=\s*[a-z]+:/|file/))",
     re.IGNORECASE,

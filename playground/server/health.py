@@ -1,7 +1,7 @@
-"""`/health`: how the app fares, for load balancers and for its operator.
+"""What `/health` tells of the app, for load balancers and for its operator.
 
-Knows what the engine's process and the waiting line say of themselves. Must not know Gradio's
-routes, nor tell anything about a visitor: this address is open where the page has a password.
+Knows what the engine's process and the waiting line say of themselves. Must not know addresses, nor
+tell anything about a visitor: this address is open where the page has a password.
 """
 
 from __future__ import annotations
@@ -10,34 +10,14 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import JSONResponse
-from starlette.routing import Route
-
 from xla_backend.process import memory
 from xla_backend.process.backend_process import BackendProcess
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
-
     from playground.context.waiting_line import WaitingLine
     from xla_backend import ServedBackend
 
-RETRY_S = 2
-"""What a load balancer is told to wait for an engine that is not there yet."""
 _NOT_THERE = ("starting", "stopped")
-
-
-def health_route(backend: ServedBackend, line: WaitingLine) -> Route:
-    """The route, for the app that serves the page."""
-
-    async def answer(request: Request) -> JSONResponse:
-        del request
-        report = health(backend, line)
-        if report["status"] == "ok":
-            return JSONResponse(report)
-        return JSONResponse(report, status_code=503, headers={"Retry-After": str(RETRY_S)})
-
-    return Route("/health", answer)
 
 
 def health(backend: ServedBackend, line: WaitingLine) -> dict[str, Any]:

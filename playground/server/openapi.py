@@ -17,11 +17,7 @@ from xla_backend.openai_api.outside import PATH as API_PATH
 
 PATH = "/gradio_api/openapi.json"
 PATHS = (PATH, f"{API_PATH}/openapi.json")
-_SENTENCE = {
-    "type": "object",
-    "properties": {"detail": {"type": "string"}},
-    "required": ["detail"],
-}
+_SENTENCE = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
 _ANY_DETAIL = {"type": "object", "properties": {"detail": {}}}
 _EVERYWHERE = {
     "401": ("The page has a password, and it is missing or wrong.", _SENTENCE),
@@ -73,6 +69,7 @@ class WholeDescription:
 
 def add(description: dict[str, Any], of_api: dict[str, Any]) -> None:
     """Adds what FastAPI tells of the API at `/v1`."""
+    description["info"] = of_api["info"]
     description["openapi"] = of_api["openapi"]  # 3.1, where null is a type; Gradio's is 3.0
     description["paths"] |= {API_PATH + path: each for path, each in of_api["paths"].items()}
     schemas = description.setdefault("components", {}).setdefault("schemas", {})

@@ -6,7 +6,7 @@ works.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from xla_backend import ModelInfo
@@ -61,16 +61,7 @@ ANSWERING = Family(
 )
 """Encoder-decoder models: T5."""
 
-CHATTING = Family(
-    input="prompt",
-    inputs="prompts",
-    input_label="Prompt",
-    placeholder="A question or a task",
-    output="answer",
-    is_apart=True,
-    prefill="the prompt runs through the model",
-    pads_left=True,
-)
+CHATTING = replace(CONTINUING, placeholder="A question or a task", output="answer", is_apart=True)
 """Instruct models, which answer messages."""
 
 _BY_NAME = {"decoder-only": CONTINUING, "encoder-decoder": ANSWERING}

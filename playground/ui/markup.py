@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ParamSpec
 
 import htpy as h
-import markupsafe
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
@@ -104,8 +103,3 @@ def quoted(text: object) -> str:
     """What somebody sent, for a sentence about it: in quotes, on one line and short."""
     short = clean(text)
     return repr(short if len(short) <= 40 else short[:37] + "...")
-
-
-def escape(text: object) -> str:
-    """Any text as HTML character data, in element content and in quoted attributes alike."""
-    return str(markupsafe.escape(clean(text)))

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 import htpy as h
+from markupsafe import Markup
 
 from playground.ui import quantities
 from playground.ui.charts import bar_row, part
@@ -80,7 +81,7 @@ def waiting(
         what = "Loading the model, then compiling. The line at the top says how far it is."
     else:
         what = "Compiling this shape. The line at the top says how far it is."
-    named: list[tuple[str, h.Node]] = [("Since the click", clock(clicked_s))]
+    named: list[tuple[str, str | h.Element]] = [("Since the click", clock(clicked_s))]
     bar = working_bar()
     if prediction and prediction.expected_s:
         named.append(("Work expected", expected(prediction)))
@@ -114,7 +115,7 @@ def meter(
     return h.div(f".{style}", attributes, ends, role="progressbar", aria_label=label)
 
 
-def work_and_waiting(timing: Timing) -> list[tuple[str, h.Node]]:
+def work_and_waiting(timing: Timing) -> list[tuple[str, str | h.Element]]:
     """The headline's first figures: end to end, or, where others came first, work and waiting."""
     if not has_waited(timing.queue_s, timing.total_s):
         return [("End to end", seconds(timing.total_s))]
@@ -184,9 +185,12 @@ def drawing() -> h.Element:
     ]
 
 
-def figures(named: Iterable[tuple[str, h.Node]], classes: str = "figures") -> h.Element:
+_FIGURE = Markup("<div><dt>%s</dt><dd>%s</dd></div>")  # a hundred runs have thousands of them
+
+
+def figures(named: Iterable[tuple[str, str | h.Element]], classes: str = "figures") -> h.Element:
     """Numbers with their names, by default large: the most important ones."""
-    return h.dl(class_=classes)[(h.div[h.dt[name], h.dd[value]] for name, value in named)]
+    return h.dl(class_=classes)[Markup().join(_FIGURE % each for each in named)]
 
 
 def faster(ratio: str, than: str) -> h.Element:

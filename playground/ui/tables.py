@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import htpy as h
+from markupsafe import Markup
 
 from playground.ui import quantities
 from playground.ui.markup import nothing, rendered, with_note
@@ -41,14 +42,10 @@ def sheet(
     """
     headings = tuple(headings)
     head = [h.th(scope="col")[name or h.span(".unseen")["Actions"]] for name in headings]
+    # Each row becomes text at once: htpy passes every piece up through all elements around it.
     body = [
-        h.tr[
-            (
-                h.td(data_label=name)[h.div[value]]
-                for name, value in zip(headings, values, strict=True)
-            )
-        ]
-        for values in rows
+        Markup(h.tr[[h.td(data_label=name)[h.div[value]] for name, value in cells]])
+        for cells in (zip(headings, values, strict=True) for values in rows)
     ]
     return h.table(class_=classes, id=elem_id)[h.thead[h.tr[head]], h.tbody[body]]
 

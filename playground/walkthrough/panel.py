@@ -7,12 +7,12 @@ anything is measured.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from playground.ui.components import FOLLOWING, QUIET, Field, Updates, html, notice
+from playground.ui.components import FOLLOWING, QUIET, Updates, html, notice
 from playground.ui.option_controls import labelled
 from playground.ui.report_parts import waiting_for_others
 from playground.walkthrough.report import walkthrough_report
@@ -21,6 +21,7 @@ from xla_backend import BackendError
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
+    from playground.context.request_fields import RequestFields
 
 
 class WalkthroughPanel:
@@ -48,32 +49,29 @@ class WalkthroughPanel:
         )
 
     def connect(
-        self, request: Sequence[Field], generate: gr.Button, stop: gr.Button, notice: gr.HTML
+        self, request: RequestFields, generate: gr.Button, stop: gr.Button, notice: gr.HTML
     ) -> None:
         """Connects the parts to those of the tab.
 
         Args:
-            request: the fields: model, those of the prompt, exact key, then the options.
+            request: the fields of the request.
             generate: cannot be pressed meanwhile; pressed, it brings the result back.
             stop: ends a walkthrough too.
             notice: where problems are told.
         """
+        self._request = request
         self._generate, self._stop, self._notice = generate, stop, notice
         buttons = [self._notice, self.button, self._generate, self._stop]
-        self.button.click(self._begin, [*request], [self._panel, *buttons], **QUIET).then(
-            self._run,
-            None,
-            [self._panel, *buttons],
-            **FOLLOWING,
-            **self._page.alone,
+        self.button.click(self._begin, {*request.inputs}, [self._panel, *buttons], **QUIET).then(
+            self._run, None, [self._panel, *buttons], **FOLLOWING, **self._page.alone
         )
         gr.on([self._close.click, generate.click], None, None, self._panel, js="() => ''", **QUIET)
 
-    def _begin(self, request: gr.Request, *values: Any) -> Updates:
+    def _begin(self, request: gr.Request, values: dict[Any, Any]) -> Updates:
         """Checks the request at once, so that mistakes are reported without waiting in line."""
         try:
-            model, prompt, options, _ = self._page.asked(*values)
-            run = walkthrough_of(self._page, model, prompt, options)
+            asked = self._request.asked(values)
+            run = walkthrough_of(self._page, asked.model, asked.prompt, asked.options)
             ahead = self._page.begin(str(request.session_hash), run)
         except BackendError as error:
             return {self._notice: notice(labelled(str(error)))}
@@ -89,8 +87,7 @@ class WalkthroughPanel:
         """Goes through the visitor's walkthrough. After an error, what was measured stays."""
         session = str(request.session_hash)
         run = self._page.runs.take(session, Walkthrough)
-        if run is None:  # `_begin` found a mistake and reported it.
-            # A generator that yields nothing would empty its outputs.
+        if run is None:  # `_begin` refused. A generator without a yield empties its outputs.
             yield {self._notice: gr.skip()}
             return
         stopped = False

@@ -136,3 +136,21 @@ def test_two_windows_of_a_browser_have_one_history_and_another_visitor_none(
     expect(first.at("#undo_clear")).to_be_hidden()
     second.page.close()
     assert "Three" not in visit().page.content()
+
+
+def test_a_browser_without_room_says_so(window: Visit, engine: FakeBackend) -> None:
+    window.page.evaluate(
+        """() => {
+          let text = "";
+          for (let size = 2 ** 22; size >= 1; size /= 2)
+            try {
+              localStorage.setItem("other", text + "x".repeat(size));
+              text += "x".repeat(size);
+            } catch { }
+        }"""
+    )
+    window.generate()
+    window.says("#history_notice", "no room for more runs")
+    window.page.evaluate("localStorage.removeItem('other')")
+    assert all("QuotaExceededError" in each for each in window.complaints)
+    window.complaints.clear()  # Gradio's own, for developers

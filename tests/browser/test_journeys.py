@@ -214,7 +214,9 @@ def test_numbers_of_beams_are_compared(window: Visit) -> None:
     assert window.text("#variants").count("9 calls, half within") == 2
 
 
-def test_a_shape_that_was_made_ready_is_a_hit(window: Visit) -> None:
+def test_a_shape_that_was_made_ready_is_a_hit(window: Visit, app: Served) -> None:
+    window.go(app.url)  # with the options that the Shapes tab begins with, too
+    window.settle()
     window.open_tab("Shapes")
     window.at("#beams label", has_text="1").first.click()
     window.at("#beams label", has_text="5").click()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from playground.compare import runs as compare_runs
+from playground.tabs.compare import runs as compare_runs
 from playground.walkthrough import runs as walkthrough_runs
 from tests.browser.visit import Visit
 from tests.playground.fake_backend import FakeBackend

@@ -47,12 +47,14 @@ from xla_backend import (
     TranscribedWindow,
     Transcription,
 )
+from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.backend import Chunk, Result
+from xla_backend.interface.buckets import pool_key
 from xla_backend.interface.function_comparison import DEFAULT_CALLS
-from xla_backend.interface.options import AudioInput
-from xla_backend.interface.prompt import Prompt
+from xla_backend.interface.options import MAX_NEW_TOKENS, AudioInput
+from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.requests import SpeechRequest, TextRequest
-from xla_backend.interface.results import Past, TopLogprob
+from xla_backend.interface.results import Past, TextChunk, TopLogprob
 from xla_backend.prediction import prediction
 
 CONTEXT_LENGTH = 150
@@ -192,10 +194,11 @@ class FakeTextStream(FakeStream[str, GenerationResult], AnyTextStream):
         return self.met.key, self.met.outcome
 
     def _own(self) -> Iterable[str]:
-        return self.backend.words
+        return [self._heard(text, number) for number, text in enumerate(self.backend.words)]
 
     def _heard(self, text: str, number: int) -> str:
-        return text
+        asks = self.request.with_tokens
+        return TextChunk.of(text, (_token(number, text),)) if asks else text
 
     def _end(self, said: list[str]) -> GenerationResult:
         assert self.met is not None
@@ -264,6 +267,43 @@ def _prompt_texts(prompt: Prompt) -> tuple[str, ...]:
     return tuple(text for word in prompt.split() for text in (f" {word}", ".", "."))
 
 
+class FakeTokenizer(Tokenizer):
+    """Counts tokens as the engine without a model does, and knows its words by their places."""
+
+    def __init__(self, backend: FakeBackend) -> None:
+        self._backend = backend
+
+    def encode(self, prompt: Prompt, special: bool = True) -> list[int]:
+        if isinstance(prompt, TokenIds):
+            return list(prompt.ids)
+        said = [each.content for each in prompt] if isinstance(prompt, tuple) else [prompt]
+        return list(range(TOKENS_A_WORD * sum(len(text.split()) for text in said)))
+
+    def decode(self, ids: Sequence[int], shown: Iterable[int] = ()) -> str:
+        return "".join(map(self.token_text, ids))
+
+    def token_text(self, id: int) -> str:
+        words = self._backend.words
+        return words[id % len(words)]
+
+    def visible(self, ids: Iterable[int], shown: Iterable[int] = ()) -> list[int]:
+        return list(ids)
+
+    def piece_bytes(self, id: int) -> bytes:
+        return self.token_text(id).encode()
+
+    def token_bytes(self, id: int) -> bytes:
+        return self.piece_bytes(id)
+
+    @property
+    def chat_template(self) -> str:
+        return "{{ messages }}"
+
+    @property
+    def is_byte_level(self) -> bool:
+        return True
+
+
 class FakeBackend(Script, ServedBackend):
     """An engine without a model.
 
@@ -281,6 +321,7 @@ class FakeBackend(Script, ServedBackend):
         streams: what they got, in the same order.
         loaded: models that are in memory.
         known: models that there are.
+        has_pool: whether requests with a salt are rows of a pool.
     """
 
     status: EngineStatus = EngineStatus("ready")
@@ -300,6 +341,7 @@ class FakeBackend(Script, ServedBackend):
         self.streams: list[FakeStream[Any, Any]] = []
         self.loaded: set[str] = set()
         self.known = list(models)
+        self.has_pool = False
         self._is_closed = False
         self._in_memory: dict[tuple[str, CacheKey], CacheEntry] = {}
         self._shapes: dict[tuple[str, int], StoredKey] = {}
@@ -375,11 +417,15 @@ class FakeBackend(Script, ServedBackend):
         tokens = TOKENS_A_WORD * sum(len(text.split()) for text in said)
         if tokens == 0:
             raise InvalidRequest("The prompt is empty.")
-        if tokens + options.max_new_tokens > CONTEXT_LENGTH:
+        room, new_tokens = CONTEXT_LENGTH - tokens, options.max_new_tokens
+        if new_tokens == MAX_NEW_TOKENS:  # as many as there is room for
+            new_tokens = max(1, room)
+        if new_tokens > room:
             raise InvalidRequest(f"The model has room for {CONTEXT_LENGTH} tokens.")
-        wanted = BucketRules().key_for(
-            tokens, options.num_beams, options.max_new_tokens, CONTEXT_LENGTH
-        )
+        wanted = BucketRules().key_for(tokens, options.num_beams, new_tokens, CONTEXT_LENGTH)
+        pooled = self.has_pool and request.cache_salt
+        if pooled and self.load(model).family == "decoder-only":
+            wanted = pool_key(CONTEXT_LENGTH)
         return self._predict(model, wanted, tokens, request.exact_key)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:
@@ -437,6 +483,10 @@ class FakeBackend(Script, ServedBackend):
 
     def identity(self, model: str) -> str:
         return self.load(model).name
+
+    def tokenizer(self, model: str) -> FakeTokenizer:
+        self.load(model)
+        return FakeTokenizer(self)
 
     def wait_ready(self, timeout_s: float | None = None) -> bool:
         return self.status.state != "starting"

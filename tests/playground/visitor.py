@@ -55,7 +55,8 @@ class Visitor:
     def _carry_out(self, index: int) -> None:
         function = self._page.fns[index]
         if function.fn is not None:  # else the browser does it alone
-            answer = function.fn(*(self._values[each] for each in function.inputs))
+            named = {each: self._values[each] for each in function.inputs}
+            answer = function.fn(*([named] if function.inputs_as_dict else named.values()))
             if not isinstance(answer, dict) or "__type__" in answer:  # one component's update
                 answers = answer if len(function.outputs) > 1 else [answer][: len(function.outputs)]
                 answer = dict(zip(function.outputs, answers, strict=True))

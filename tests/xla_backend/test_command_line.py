@@ -155,8 +155,8 @@ def test_a_model_whose_weights_are_broken(run: Run, small_gpt2: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--top-k", "nan"], "top_k must be a whole number from 0 to 1000000, not nan."),
-        (["--top-k", "2.5"], "top_k must be a whole number from 0 to 1000000, not 2.5."),
+        (["--top-k", "nan"], "top_k must be a whole number from -1 to 1000000, not nan."),
+        (["--top-k", "2.5"], "top_k must be a whole number from -1 to 1000000, not 2.5."),
         (["--temperature", "inf"], "temperature must be from 0 to 100, not inf."),
         (["--temperature", "-1"], "temperature must be from 0 to 100, not -1."),
         (["--max-new-tokens", "1000000"], "max_new_tokens must be from 1 to 8192, not 1000000."),

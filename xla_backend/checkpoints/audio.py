@@ -7,9 +7,12 @@ says what is wrong and what to do.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 import numbers
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +26,10 @@ from xla_backend.interface.options import DEFAULT_MAX_SECONDS, AudioInput, shown
 
 MIN_RATE, MAX_RATE = 1_000, 768_000
 MAX_CHANNELS = 64
-_FORMATS = "WAV, FLAC, OGG or MP3"
-_BLOCK = 65_536  # frames decoded at a time: a header with a wrong length does no harm
+_FORMATS = "WAV, FLAC, OGG, MP3, M4A or WebM"
+_CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,aac,amr,asf,caf"
+"""What FFmpeg reads here: none that names other files or addresses, as playlists do."""
+_BLOCK = 65_536  # frames decoded at a time
 
 
 @dataclass(frozen=True)
@@ -127,20 +132,20 @@ def _read_file(path: Path, rate: int, max_seconds: float) -> np.ndarray:
     except (OSError, ValueError) as error:  # a name too long, a null byte, a folder out of bounds
         raise InvalidRequest(f"The audio file cannot be opened: {error}.") from error
     try:
-        with soundfile.SoundFile(path) as file:
-            source_rate = _checked_rate(file.samplerate)
-            if file.channels > MAX_CHANNELS:
+        with _opened(path) as (source_rate, channels, seconds, blocks):
+            _checked_rate(source_rate)
+            if channels > MAX_CHANNELS:
                 raise InvalidRequest(
-                    f"The file {path.name!r} has {file.channels} channels; "
+                    f"The file {path.name!r} has {channels} channels; "
                     f"at most {MAX_CHANNELS} can be read: mix it down to mono or stereo."
                 )
-            if file.frames / source_rate > max_seconds and file.frames < 2**40:
-                raise _too_long(file.frames / source_rate, max_seconds)
-            most, channels = math.floor(max_seconds * source_rate) + 1, file.channels
+            if seconds > max_seconds:
+                raise _too_long(seconds, max_seconds)
+            most = math.floor(max_seconds * source_rate) + 1
             resampler = soxr.ResampleStream(source_rate, rate, 1, dtype="float64")
             pieces, frames, bad, peak = [], 0, 0, 1.0
-            while frames < most:
-                block = file.read(min(_BLOCK, most - frames), dtype="float32", always_2d=True)
+            for block in blocks:
+                block = block[: most - frames]
                 if not len(block):
                     break
                 frames += len(block)
@@ -148,9 +153,18 @@ def _read_file(path: Path, rate: int, max_seconds: float) -> np.ndarray:
                 peak = max(peak, float(np.abs(block).max()))
                 mono = block.mean(axis=1, dtype=np.float64)
                 pieces.append(mono if source_rate == rate else resampler.resample_chunk(mono))
+                if frames == most:
+                    break
     except InvalidRequest:
         raise
-    except (soundfile.SoundFileError, OSError, RuntimeError, TypeError, ValueError) as error:
+    except (
+        soundfile.SoundFileError,
+        OSError,
+        RuntimeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise InvalidRequest(
             f"The file {path.name!r} cannot be read as audio: "
             f"send {_FORMATS} (was it renamed, or cut off on its way?)."
@@ -164,6 +178,33 @@ def _read_file(path: Path, rate: int, max_seconds: float) -> np.ndarray:
     if source_rate != rate:
         pieces.append(resampler.resample_chunk(np.zeros(0), last=True))
     return _clipped(np.concatenate(pieces) / peak)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[int, int, float, Iterator[np.ndarray]]]:
+    """A file as rate, channels, seconds (0 where it does not say) and blocks of float32 samples
+    `[n, channels]`: by libsndfile, or by FFmpeg what that does not know, as telephones record."""
+    try:
+        file = soundfile.SoundFile(path)
+    except soundfile.SoundFileError:
+        import av  # its libraries are large, and seldom needed
+
+        allowed = {"format_whitelist": _CONTAINERS, "protocol_whitelist": "file"}
+        with av.open(path, options=allowed) as container:
+            stream = container.streams.audio[0]
+            packed = av.AudioResampler("flt", stream.layout, stream.rate)
+            blocks = (
+                piece.to_ndarray().reshape(-1, stream.channels)
+                for frame in container.decode(stream)
+                for piece in packed.resample(frame)
+            )
+            yield stream.rate, stream.channels, (container.duration or 0) / av.time_base, blocks
+        return
+    with file:
+        # A header with a wrong length does no harm.
+        seconds = file.frames / file.samplerate if 0 < file.frames < 2**40 else 0.0
+        blocks = (file.read(_BLOCK, dtype="float32", always_2d=True) for _ in itertools.count())
+        yield file.samplerate, file.channels, seconds, blocks
 
 
 def _checked_rate(rate: Any) -> int:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 import struct
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -106,6 +108,8 @@ class GGUFFile:
                 if start[:4] != b"GGUF" or len(start) < 8:
                     raise self.damaged("it does not begin as a GGUF file does")
                 self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._descriptor = os.dup(file.fileno())
+            weakref.finalize(self, os.close, self._descriptor)
         except OSError as error:
             raise ModelUnavailable(f"{path} cannot be read: {error.strerror or error}") from error
         version = int.from_bytes(start[4:], "little")
@@ -254,7 +258,15 @@ class GGUFFile:
         return tensor.reshape(stored.shape)
 
     def _raw(self, stored: _Stored) -> np.ndarray:
-        return np.frombuffer(self._data, np.uint8, stored.size, stored.start)
+        """A mapping of its own, whose pages are free again with the array."""
+        before = stored.start % mmap.ALLOCATIONGRANULARITY
+        data = mmap.mmap(
+            self._descriptor,
+            stored.size + before,
+            access=mmap.ACCESS_READ,
+            offset=stored.start - before,
+        )
+        return np.frombuffer(data, np.uint8, stored.size, before)
 
     def _read_tensors(self, count: int) -> dict[str, _Stored]:
         found: dict[str, tuple[tuple[int, ...], int, int]] = {}

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from xla_backend.checkpoints import turn_ends
 from xla_backend.checkpoints.gguf_file import GGUFFile
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
@@ -62,15 +61,13 @@ _GEMMA_BLOCK_NAMES = _BLOCK_NAMES | {
     "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
-_CONTROL = 3
-"""llama.cpp's kind of token."""
 _ROPE_FACTORS = "rope_freqs.weight"
 
 
 def read_config_values(path: Path) -> dict[str, Any]:
     """What the model's config.json would hold.
 
-    `eos_token_id` is a list where there is an end of turn besides the end of text.
+    `eos_token_id` is a list where the file names an end of turn besides the end of text.
 
     Raises:
         ModelUnavailable: the file is damaged, or its architecture or a setting is not supported.
@@ -243,16 +240,10 @@ def _token_id(file: GGUFFile, name: str) -> int | None:
 
 
 def _ends(file: GGUFFile) -> int | list[int] | None:
-    """The ends of a text, of a turn and of a message: those that the file names, and the control
-    tokens that cannot be anything else, as llama.cpp has it."""
-    named = [_token_id(file, name) for name in ("eos", "eot", "eom")]
-    tokens, kinds = file.texts("tokenizer.ggml.tokens"), file.numbers("tokenizer.ggml.token_type")
-    known = (
-        place
-        for place, (token, kind) in enumerate(zip(tokens, kinds, strict=False))
-        if kind == _CONTROL and token in turn_ends.NAMES
-    )
-    return turn_ends.merged(None, [*(end for end in named if end is not None), *known])
+    """The ends of a text, of a turn and of a message, as far as the file names them."""
+    found = [_token_id(file, name) for name in ("eos", "eot", "eom")]
+    ends = list(dict.fromkeys(end for end in found if end is not None))
+    return ends if len(ends) > 1 else next(iter(ends), None)
 
 
 # Positions

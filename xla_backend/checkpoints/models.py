@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from xla_backend.checkpoints import gguf_file, gguf_model, hub, rotary_form, turn_ends
+from xla_backend.checkpoints import gguf_file, gguf_model, hub, rotary_form
 from xla_backend.checkpoints.added_models import AddedModels
 from xla_backend.checkpoints.hub import Download
-from xla_backend.checkpoints.tokenization import has_chat_template
+from xla_backend.checkpoints.tokenization import has_chat_template, turn_ends
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.checkpoints.weights import (
     MODEL_TYPES,
@@ -28,8 +28,8 @@ from xla_backend.checkpoints.weights import (
     read_config_values,
     weight_files,
 )
-from xla_backend.interface.errors import ModelUnavailable
-from xla_backend.interface.options import shown
+from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
+from xla_backend.interface.options import GenerationOptions, shown
 from xla_backend.interface.results import ModelInfo
 from xla_backend.products import kinds
 
@@ -52,6 +52,9 @@ _MAX_NAMED = 10
 REPOSITORIES = {PACKAGED_MODEL: "HuggingFaceTB/SmolLM2-135M-Instruct"}
 """Where the Hub has a model that has another name here."""
 
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+"""What is taken from a generation config where a request says nothing."""
+
 Family = Literal["decoder-only", "encoder-decoder", "speech"]
 
 _FAMILIES: dict[str, Family] = {
@@ -72,6 +75,7 @@ class _Known:
         megabytes: to download, of weights and tokenizer; None for what is never downloaded.
         license: as its card names it.
         context_length: what its configuration says; None if there is no bound, or it is unknown.
+        sampling: as in `ModelInfo`, where only its card says it.
     """
 
     model_type: str
@@ -80,7 +84,10 @@ class _Known:
     license: str = ""
     context_length: int | None = None
     is_instruct: bool = False
+    sampling: dict[str, float] = dataclasses.field(default_factory=dict)
 
+
+_SMOLLM2_SAMPLING = {"temperature": 0.2, "top_p": 0.9}
 
 _KNOWN = {
     "gpt2-stories": _Known("gpt2", "Continues a story for children. Ships with the project."),
@@ -115,6 +122,7 @@ _KNOWN = {
         "apache-2.0",
         8192,
         is_instruct=True,
+        sampling=_SMOLLM2_SAMPLING,
     ),
     "HuggingFaceTB/SmolLM2-360M-Instruct": _Known(
         "llama",
@@ -123,6 +131,7 @@ _KNOWN = {
         "apache-2.0",
         8192,
         is_instruct=True,
+        sampling=_SMOLLM2_SAMPLING,
     ),
     "Qwen/Qwen2.5-0.5B-Instruct": _Known(
         "qwen2",
@@ -447,6 +456,7 @@ def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> Model
         is_multilingual=_is_multilingual(folder),
         model_type=config["model_type"],
         is_instruct=has_chat_template(folder),
+        sampling=_sampling(folder) or (_KNOWN[info.name].sampling if info.name in _KNOWN else {}),
     )
 
 
@@ -472,6 +482,7 @@ def _hub_info(name: str) -> ModelInfo:
         is_multilingual=known.model_type == "whisper" and not name.endswith(".en"),
         model_type=known.model_type,
         is_instruct=known.is_instruct,
+        sampling=known.sampling,
         license=known.license,
         download_bytes=known.megabytes * 10**6 if known.megabytes else None,
     )
@@ -495,11 +506,30 @@ def _as_on_disk(info: ModelInfo) -> ModelInfo:
 
 def _is_multilingual(folder: Path) -> bool:
     """Whether the generation config lists several languages, as multilingual Whisper's does."""
+    languages = _generation_values(folder).get("lang_to_id")
+    return isinstance(languages, dict) and len(languages) > 1
+
+
+def _generation_values(folder: Path) -> dict[str, Any]:
+    """What the generation config says; nothing where it is missing or damaged."""
     try:
         values = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
-        return len(values.get("lang_to_id") or ()) > 1
-    except (OSError, ValueError, TypeError, AttributeError):
-        return False
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _sampling(folder: Path) -> dict[str, float]:
+    """`ModelInfo.sampling` of the generation config; none where it has what no request may."""
+    values = _generation_values(folder)
+    given = {name: values[name] for name in _SAMPLING if values.get(name) is not None}
+    if values.get("do_sample") is False:
+        return {}
+    try:
+        options = GenerationOptions(**given)
+    except InvalidRequest:
+        return {}
+    return {name: getattr(options, name) for name in given}
 
 
 def _open(info: ModelInfo, folder: Path) -> ModelFiles:
@@ -512,10 +542,10 @@ def _open(info: ModelInfo, folder: Path) -> ModelFiles:
     info = _with_config(info, folder, config.to_dict())
     generation_config = _read_generation_config(folder, config)
     ends = generation_config.eos_token_id
-    if folder.is_dir() and (info.is_instruct or ends is None):
-        generation_config.eos_token_id = turn_ends.merged(
-            ends, turn_ends.of_folder(folder, info.is_instruct)
-        )
+    if info.is_instruct or ends is None or gguf_file.find(folder) is not None:
+        named = [] if ends is None else [ends] if isinstance(ends, int) else ends
+        found = list(dict.fromkeys([*named, *turn_ends(folder, info.is_instruct)]))
+        generation_config.eos_token_id = found if len(found) > 1 else next(iter(found), None)
     return ModelFiles(info, folder, config, generation_config)
 
 

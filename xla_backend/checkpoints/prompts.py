@@ -50,7 +50,7 @@ def check_prompt(prompt: Prompt, info: ModelInfo) -> None:
 
     Raises:
         InvalidRequest: it is empty, blank or not text, or the model wants no text; of messages, one
-            has another role, or the last is not the user's.
+            has another role, or the last one is empty and not the assistant's.
     """
     if info.family == "speech":
         raise InvalidRequest(
@@ -76,14 +76,13 @@ def _check_messages(messages: tuple[Message, ...]) -> None:
             raise InvalidRequest(
                 f"Message {place + 1} must be a Message with one of the roles {', '.join(ROLES)}."
             )
-        if message.role == "system" and place:
-            raise InvalidRequest(f"Message {place + 1} is the system's; only the first may be.")
-        if not isinstance(message.content, str) or not message.content.strip():
-            if place == len(messages) - 1:
-                raise _empty("answer")
-            raise InvalidRequest(f"Message {place + 1}, the {message.role}'s, is empty.")
-    if not messages or messages[-1].role != "user":
-        raise InvalidRequest("The last message must be the user's: the model answers it.")
+        if not isinstance(message.content, str):
+            raise InvalidRequest(f"Message {place + 1}, the {message.role}'s, is not text.")
+    if not messages:
+        raise InvalidRequest("There are no messages. Send at least one.")
+    is_asked = messages[-1].role == "assistant" or messages[-1].content.strip()
+    if not is_asked or not any(message.content.strip() for message in messages):
+        raise _empty("answer")
 
 
 def _empty(do: str) -> InvalidRequest:

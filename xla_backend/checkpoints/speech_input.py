@@ -7,6 +7,8 @@ TensorFlow, audio files (`audio`), or how text is generated.
 from __future__ import annotations
 
 import dataclasses
+import re
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -82,6 +84,50 @@ class DecoderPrompt:
         return (start, self.languages[code], *rest)
 
 
+@dataclass(frozen=True)
+class Guards:
+    """Whisper's own rules for what is no speech, with its thresholds or those of a checkpoint.
+
+    A window whose text is doubtful is heard again, by sampling, at higher and higher temperatures.
+
+    Attributes:
+        no_speech_token: says in place of a language that nobody speaks; None where there is none.
+        no_speech: from this probability of that token on, a doubtful text is none.
+        logprob: mean of a text's tokens, below which it is doubtful: noise heard as words.
+        compression: bytes of a text for each byte of it after zlib, above which it is doubtful: the
+            same words again and again.
+    """
+
+    no_speech_token: int | None
+    no_speech: float
+    logprob: float
+    compression: float
+
+    @classmethod
+    def read(cls, generation_config: GenerationConfig) -> Guards:
+        """Those of a checkpoint's generation config."""
+
+        def threshold(name: str, default: float) -> float:
+            value = getattr(generation_config, f"{name}_threshold", None)
+            return default if value is None else float(value)
+
+        last = getattr(generation_config, "no_timestamps_token_id", None)
+        return cls(
+            last - 1 if last else None,  # where OpenAI's vocabularies have it
+            threshold("no_speech", 0.6),
+            threshold("logprob", -1.0),
+            threshold("compression_ratio", 2.4),
+        )
+
+    def repeats(self, text: str) -> bool:
+        """Whether a text says the same again and again."""
+        data = text.encode()
+        return len(data) > self.compression * len(zlib.compress(data))
+
+
+FALLBACK_TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
+
+
 class SpeechInput:
     """Turns recordings into the input of one speech model."""
 
@@ -97,6 +143,7 @@ class SpeechInput:
             ModelUnavailable: they do not.
         """
         self.decoder_prompt = DecoderPrompt.read(generation_config, config)
+        self.guards = Guards.read(generation_config)
         self.frames = extractor.n_samples // extractor.hop_length
         self._extractor = extractor
         expected = (2 * config.max_source_positions, config.num_mel_bins)
@@ -160,20 +207,21 @@ class SpeechInput:
         """The model's code of a language; None if the model has to detect it.
 
         Args:
-            language: a code ("de"), a name ("German") or a token ("<|de|>"), in any case.
+            language: a code ("de"), also of a country's language ("de-AT"), a name ("German") or a
+                token ("<|de|>"), in any case; "auto" or nothing as None.
 
         Raises:
             InvalidRequest: the model does not know the language.
         """
         known = self.decoder_prompt.languages
-        if language is None:
+        if language is None or language in ("", "auto"):
             return next(iter(known)) if len(known) == 1 else None
         from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
         if not isinstance(language, str):
             raise InvalidRequest(f"The language must be text, not {type(language).__name__}.")
         wanted = language.strip().strip("<|>").lower()
-        code = TO_LANGUAGE_CODE.get(wanted, wanted)
+        code = TO_LANGUAGE_CODE.get(wanted) or re.split("[-_]", wanted)[0]
         if code in (known or ("en",)):
             return code if known else None
         choices = ", ".join(known or ["en"])

@@ -7,11 +7,17 @@ weights or TensorFlow. Imports Transformers only to load a tokenizer.
 from __future__ import annotations
 
 import codecs
+import contextlib
+import functools
 import json
 import re
-from collections.abc import Iterable, Sequence
+import resource
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from types import FrameType
+from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.checkpoints import gguf_file, gguf_tokenizer
 from xla_backend.checkpoints.transformers_import import locked_transformers
@@ -27,6 +33,28 @@ _TIMESTAMP = re.compile(r"<\|\d+\.\d\d\|>")
 
 # A piece for a single byte, which some sentencepiece vocabularies have.
 _BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+
+LONGEST_TEMPLATE_S = 1.0
+"""Seconds of processor time that a chat template may take: Jinja's sandbox bounds neither time nor
+memory."""
+MOST_TEMPLATE_BYTES = 2**28
+"""What this process may grow by meanwhile."""
+LARGEST_NUMBER = 100_000
+"""Largest whole number in a template; Jinja's sandbox bounds a range likewise."""
+_LOOK_AFTER_S = 0.02
+"""Most templates have ended before their memory is looked at: that takes longer than a line."""
+
+
+class TooMuch(Exception):
+    """A template takes more time or memory than it may."""
+
+
+TURN_ENDS = frozenset(
+    "<|im_end|> <|eot_id|> <|eom_id|> <|end|> <|return|> <end_of_turn> <turn|> <|end_of_turn|> "
+    "<|END_OF_TURN_TOKEN|> <|endofturn|> <end_of_utterance> <EOT> [EOT] <|endoftext|> "
+    "<|end_of_text|>".split()
+)
+"""Control tokens that mean nothing but an end, in any vocabulary."""
 
 
 class Tokenizer:
@@ -106,12 +134,21 @@ class Tokenizer:
         """What a tokenizer.json holds of it."""
         return self._rust.to_str()
 
-    def encode(self, prompt: Prompt) -> list[int]:
+    @property
+    def chat_template(self) -> str:
+        """The chat template, of jinja; empty where there is none."""
+        return str(self._chat.get_chat_template()) if self._chat else ""
+
+    def encode(self, prompt: Prompt, special: bool = True) -> list[int]:
         """The ids of a prompt, with the special tokens that the model expects around it.
 
         T5 gets its end-of-text token, OPT its beginning-of-text token, GPT-2 none. Messages are
         written as the chat template says, up to where the answer begins; special tokens in them are
         plain text, so no message can end itself or pretend to be another.
+
+        Args:
+            prompt: see above.
+            special: whether a text gets them.
 
         Raises:
             InvalidRequest: it is not text, or contains half of a surrogate pair; of messages, the
@@ -124,7 +161,7 @@ class Tokenizer:
             ids = self._checked_ids(prompt.ids)
         else:
             self._check(prompt)
-            ids = self._rust.encode(prompt).ids
+            ids = self._rust.encode(prompt, add_special_tokens=special).ids
         if self._rows is not None and (last := max(ids, default=0)) >= self._rows:
             raise InvalidRequest(
                 f"the prompt holds {self.token_text(last)[:60]!r}, a token that was added to the "
@@ -145,8 +182,6 @@ class Tokenizer:
     def _encode_messages(self, messages: tuple[Message, ...]) -> list[int]:
         from jinja2 import TemplateError
 
-        from xla_backend.checkpoints import chat_template
-
         if self._chat is None:
             raise InvalidRequest(
                 "this model has no chat template, so it cannot be sent messages: send a text to "
@@ -154,26 +189,50 @@ class Tokenizer:
             )
         for message in messages:
             self._check(message.content)
-        try:
-            chat_template.check(self._chat.get_chat_template())
-            with chat_template.limits():
-                ids = self._chat.apply_chat_template(
-                    [message._asdict() for message in messages],
-                    add_generation_prompt=True,
-                    return_dict=False,
-                    sanitize_control_tokens=True,
-                )
-        except TemplateError as error:
-            raise InvalidRequest(
-                f"the model's chat template refuses these messages: {str(error)[:200]}."
-            ) from error
-        except Exception as error:  # a template is a program, and raises what programs do
-            reason = str(error).partition("\n")[0][:200] or type(error).__name__
-            raise InvalidRequest(
+        problem: Exception | None = None
+        for form in _forms(messages):
+            try:
+                if form is not messages or self._says_all(messages):
+                    return self._apply(form)
+            except TooMuch as error:
+                problem = error
+                break
+            except Exception as error:  # a template is a program, and raises what programs do
+                problem = problem or error
+        reason = str(problem).partition("\n")[0][:200] or type(problem).__name__
+        if isinstance(problem, TemplateError):
+            sentence = f"the model's chat template refuses these messages: {reason}."
+        else:
+            sentence = (
                 f"the model's chat template fails with these messages: {reason}. Send a text to "
                 "continue instead, or choose another model."
-            ) from error
+            )
+        raise InvalidRequest(sentence) from problem
+
+    def _apply(self, messages: tuple[Message, ...], **how: Any) -> list[int]:
+        """What the template makes of messages; the model goes on from an assistant's last one."""
+        assert self._chat is not None
+        is_begun = messages[-1].role == "assistant"
+        if is_begun and not messages[-1].content:
+            messages, is_begun = messages[:-1], False
+        _check_template(self._chat.get_chat_template())
+        with _template_limits():
+            ids = self._chat.apply_chat_template(
+                [message._asdict() for message in messages],
+                add_generation_prompt=not is_begun,
+                continue_final_message=is_begun,
+                **{"return_dict": False, "sanitize_control_tokens": True} | how,
+            )
         return cast("list[int]", ids)
+
+    def _says_all(self, messages: tuple[Message, ...]) -> bool:
+        """Whether the template leaves out none of several system messages, or one further on."""
+        if all(message.role != "system" for message in messages[1:]):
+            return True
+        rendered = str(self._apply(messages, tokenize=False, sanitize_control_tokens=False))
+        return all(
+            message.content.strip() in rendered for message in messages if message.role == "system"
+        )
 
     @staticmethod
     def _check(text: str) -> None:
@@ -220,6 +279,14 @@ class Tokenizer:
             if int(id) not in skipped and self._rust.id_to_token(int(id)) is not None
         ]
 
+    def token_bytes(self, id: int) -> bytes:
+        """A token's bytes, which may be a part of a letter's."""
+        piece = self._rust.id_to_token(id) or ""
+        if self._spells_bytes and piece:
+            return self.piece_bytes(id)
+        is_byte = _BYTE_PIECE.fullmatch(piece)
+        return bytes([int(piece[3:5], 16)]) if is_byte else self.token_text(id).encode()
+
     def special_ids(self, texts: Iterable[str]) -> frozenset[int]:
         """The special tokens that are written as one of these texts."""
         ids = (self._rust.token_to_id(text) for text in texts)
@@ -240,6 +307,69 @@ class Tokenizer:
             return piece.encode("utf-8")
 
 
+def _forms(messages: tuple[Message, ...]) -> Iterator[tuple[Message, ...]]:
+    """Messages as they are, then in orders that more templates take.
+
+    One system message in front, roles in turn; then its text before the user's first.
+    """
+    yield messages
+    system = "\n\n".join(each.content for each in messages if each.role == "system")
+    rest: list[Message] = []
+    for message in messages:
+        if message.role == "system":
+            continue
+        if rest and rest[-1].role == message.role:
+            both = (rest.pop().content, message.content)
+            message = message._replace(content="\n\n".join(filter(None, both)))
+        rest.append(message)
+    merged = (*([Message("system", system)] if system else ()), *rest)
+    if merged != messages:
+        yield merged
+    if system and rest and rest[0].role == "user":
+        yield (rest[0]._replace(content=f"{system}\n\n{rest[0].content}"), *rest[1:])
+    elif system:
+        yield (Message("user", system), *rest)
+
+
+def turn_ends(folder: Path, is_chat: bool) -> list[int]:
+    """The tokens that end a text as only the tokenizer of a model's folder or GGUF file says.
+
+    llama.cpp and vLLM end a text at them; without them an answer goes on with the next question.
+
+    Args:
+        folder: of the model.
+        is_chat: whether it has a chat template, whose `TURN_ENDS` count too.
+    """
+    if (gguf_path := gguf_file.find(folder)) is not None:
+        return gguf_tokenizer.control_tokens(gguf_path, TURN_ENDS)
+    settings = _read(folder / "tokenizer_config.json") or {}
+    tokens = _read(folder / "tokenizer.json", "added_tokens")
+    end = settings.get("eos_token")
+    end = end.get("content") if isinstance(end, dict) else end
+    wanted = (TURN_ENDS if is_chat else frozenset()) | {end}
+    return [
+        token["id"]
+        for token in (tokens if isinstance(tokens, list) else ())
+        if isinstance(token, dict)
+        and token.get("content") in wanted
+        and (token.get("special") or token.get("content") == end)
+        and type(token.get("id")) is int
+    ]
+
+
+def _read(path: Path, key: str = "") -> Any:
+    """A JSON file, or only the value of a key: a vocabulary of 30 MB takes long to read. None where
+    it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        if not key:
+            return json.loads(text)
+        start = text.index(":", text.index(f'"{key}"')) + 1
+        return json.JSONDecoder().raw_decode(text[start : start + 2**22].lstrip())[0]
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
 def has_chat_template(folder: Path) -> bool:
     """Whether the tokenizer of a model's folder or GGUF file can encode messages; loads nothing."""
     if (gguf_path := gguf_file.find(folder)) is not None:
@@ -251,6 +381,66 @@ def has_chat_template(folder: Path) -> bool:
         return bool(values.get("chat_template"))
     except (OSError, ValueError, AttributeError):
         return False
+
+
+@functools.lru_cache
+def _check_template(template: str) -> None:
+    """Looks for operations that alone could take all memory.
+
+    Raises:
+        TooMuch: there is one.
+        jinja2.TemplateSyntaxError: it is no template.
+    """
+    from jinja2 import Environment, nodes
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    parser: Environment = _compile_jinja_template("").environment  # with Transformers' own tags
+    parsed = parser.parse(template)
+    products = list(parsed.find_all(nodes.Mul))
+    numbers = (node.value for node in parsed.find_all(nodes.Const) if isinstance(node.value, int))
+    if (
+        any(number > LARGEST_NUMBER for number in numbers)
+        or any(product.find(nodes.Mul) for product in products)
+        or parsed.find(nodes.Pow)
+    ):
+        raise TooMuch("it multiplies by more than a template needs")
+
+
+@contextlib.contextmanager
+def _template_limits() -> Iterator[None]:
+    """Ends templates that the block renders where they take too much.
+
+    Nothing outside its thread could end one, so a trace function looks at each line of it.
+
+    Raises:
+        TooMuch: one does.
+    """
+    began, most = time.thread_time(), _bytes() + MOST_TEMPLATE_BYTES
+
+    def look(frame: FrameType, event: str, argument: Any) -> Any:
+        if frame.f_code.co_filename != "<template>":
+            return None
+        passed = time.thread_time() - began
+        if passed > LONGEST_TEMPLATE_S:
+            raise TooMuch(f"it runs for more than {LONGEST_TEMPLATE_S:g} s")
+        if passed > _LOOK_AFTER_S and _bytes() > most:
+            raise TooMuch(f"it takes more than {MOST_TEMPLATE_BYTES // 2**20} MB")
+        return look
+
+    before = sys.gettrace()
+    sys.settrace(look)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def _bytes() -> int:
+    """What this process holds; 0 where only Linux could say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0
 
 
 class IncrementalDecoder:

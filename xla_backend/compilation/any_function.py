@@ -18,8 +18,10 @@ prepare_environment()  # before TensorFlow is imported, by this module or anothe
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
+from tensorflow.python.eager import record  # noqa: E402
 
 from xla_backend.compilation.function_cache import Built, FunctionCache  # noqa: E402
+from xla_backend.interface.forks import Origin  # noqa: E402
 from xla_backend.interface.results import CacheEntry, CacheOutcome, FirstCall, Signature  # noqa: E402
 
 _STATIC = (bool, int, float, complex, str, bytes, type(None))
@@ -79,6 +81,7 @@ class CompiledFunction:
         """
         if not callable(function):
             raise TypeError(f"jit takes a function or a Keras model, not {function!r}.")
+        self._origin = Origin()  # XLA's threads are not copied either
         self.name = _name(function)
         self._function = function
         self._cache: FunctionCache[Callable[[list[tf.Tensor]], Any]] = FunctionCache()
@@ -91,15 +94,18 @@ class CompiledFunction:
 
         Raises:
             TypeError: an argument has another type.
+            EngineStopped: this process is a fork of the one that made it.
             Exception: tracing, compiling or running failed.
         """
+        self._origin.check()
         started = time.perf_counter()
         leaves = [_as_leaf(leaf) for leaf in tf.nest.flatten((args, kwargs))]
         signature = Signature(_describe(tf.nest.pack_sequence_as((args, kwargs), leaves)))
         tensors = [leaf for leaf in leaves if tf.is_tensor(leaf)]
 
         def build() -> Built:
-            return self._build((args, kwargs), leaves, tensors)
+            with record.stop_recording():  # a tape that is open would change what is built
+                return self._build((args, kwargs), leaves, tensors)
 
         slot, outcome = self._cache.get(self.name, signature, build)
         ready = time.perf_counter()
@@ -151,6 +157,8 @@ class CompiledFunction:
         returned = traced.structured_outputs
 
         def run(tensors: list[tf.Tensor]) -> Any:
+            if record.could_possibly_record():  # a tape has no gradient of the switch
+                return _wait(traced(*tensors))
             outputs = iter(_wait(switched(tf.constant(True), *tensors)))
             # None is the only value that a traced function returns and that is not a tensor.
             values = [None if x is None else next(outputs) for x in tf.nest.flatten(returned)]

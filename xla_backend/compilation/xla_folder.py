@@ -105,8 +105,8 @@ def clear() -> None:
 
 
 def remove() -> None:
-    """Removes the folder when the process is about to end."""
-    if _folder is not None:
+    """Removes the folder when the process is about to end, not when a fork of it is."""
+    if _folder is not None and _folder.name.startswith(f"{_PREFIX}{os.getpid()}-"):
         shutil.rmtree(_folder, ignore_errors=True)
 
 

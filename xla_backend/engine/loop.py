@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from xla_backend.engine.background import Background
 from xla_backend.interface.errors import EngineStopped
+from xla_backend.interface.forks import Origin
 from xla_backend.interface.results import EngineStatus
 from xla_backend.interface.timing import BusyClock
 from xla_backend.rows.scheduler import RowScheduler, Seat
@@ -96,6 +97,7 @@ class Loop:
         on_change: Callable[[], None] | None = None,
     ) -> None:
         """Starts the thread; arguments as for `Backend`."""
+        self._origin = Origin()
         self.background = Background(on_change)
         self.compiling = BusyClock()
         self.status = READY.replace(since=time.perf_counter())
@@ -115,7 +117,12 @@ class Loop:
         self._thread.start()
 
     def submit(self, steps: Generator[Wish, Any, None], asker: Watched) -> None:
-        """Takes a work; returns at once. Its errors go to who asked."""
+        """Takes a work; returns at once. Its errors go to who asked.
+
+        Raises:
+            EngineStopped: this process is a fork.
+        """
+        self._origin.check()
         work = _Work(steps, asker)
         asker.on_stop = lambda: self.post(lambda: self._stop(work))
         self.background.begin_request()
@@ -128,6 +135,7 @@ class Loop:
         Raises:
             EngineStopped: the loop was closed.
         """
+        self._origin.check()
         future: Future[Value] = Future()
 
         def run() -> None:

@@ -15,21 +15,21 @@ class StopStrings:
     that end together the longest.
 
     Attributes:
-        is_found: whether the text has ended.
+        found: the string that has ended the text; empty before.
     """
 
     def __init__(self, strings: Sequence[str]) -> None:
         """Begins an empty text; without strings it never ends."""
         self._strings = strings
         self._held = ""
-        self.is_found = False
+        self.found = ""
 
     def push(self, chunk: str) -> str:
         """Takes the next characters; returns those that are final now, which may be none.
 
         The end of the text is held back where a string could begin.
         """
-        if self.is_found:
+        if self.found:
             return ""
         text, self._held = self._held + chunk, ""
         # What is held is the longest beginning of a string, so none begins before it.
@@ -39,8 +39,9 @@ class StopStrings:
             if (place := text.find(string)) >= 0
         ]
         if found:
-            self.is_found = True
-            return text[: min(found)[1]]
+            end, place = min(found)
+            self.found = text[place:end]
+            return text[:place]
         held = max((_overlap(text, string) for string in self._strings), default=0)
         self._held = text[len(text) - held :]
         return text[: len(text) - held]

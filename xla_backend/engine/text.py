@@ -19,7 +19,14 @@ from xla_backend.engine.stop_strings import StopStrings
 from xla_backend.engine.streams import Stream
 from xla_backend.interface.buckets import CacheKey, positions
 from xla_backend.interface.requests import TextRequest
-from xla_backend.interface.results import EngineStatus, Finish, GenerationResult, RowRun, Token
+from xla_backend.interface.results import (
+    EngineStatus,
+    Finish,
+    GenerationResult,
+    RowRun,
+    TextChunk,
+    Token,
+)
 from xla_backend.interface.timing import Stopwatch
 from xla_backend.prediction.prediction import Choice
 from xla_backend.rows.scheduler import CHUNK_S, Seat
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
     from xla_backend.engine.pools import Pools
     from xla_backend.model.engine import Engine
     from xla_backend.model.functions import PaddedFunctions
+    from xla_backend.model.output import Output
 
 TextStream = Stream[str, GenerationResult]
 
@@ -68,7 +76,8 @@ class Text:
         self._load_s = 0.0
         self._has_begun = False
         self._chunks: list[str] = []
-        self._known = 0
+        self._known = 0  # tokens that the text was made of
+        self._told = 0  # those that its chunks had
 
     def steps(self) -> Generator[Wish, Any, None]:
         """Runs it, step by step; see `loop`."""
@@ -139,7 +148,7 @@ class Text:
         def on_tokens() -> bool:
             self._loop.tell(status)  # others may have told something else meanwhile
             new = row.token_ids[row.prompt_tokens + self._known :]
-            return self._write(new) and not self._stream.is_stopped
+            return self._write(new, engine, row.output) and not self._stream.is_stopped
 
         def begins() -> bool:
             if self._begins():
@@ -195,7 +204,8 @@ class Text:
             watch.enter("detokenize")
             goes_on = True
             if is_followed:
-                goes_on = self._write(generation.output().tokens.tolist()[self._known :])
+                new = generation.output().tokens.tolist()[self._known :]
+                goes_on = self._write(new, engine, generation.output)
             if generation.is_done or not goes_on or self._stream.is_stopped:
                 break
             watch.enter("queue")
@@ -207,13 +217,18 @@ class Text:
 
     # --- the text -------------------------------------------------------------------------------
 
-    def _write(self, token_ids: list[int]) -> bool:
+    def _write(self, token_ids: list[int], engine: Engine, output: Callable[[], Output]) -> bool:
         """Hands out what new tokens say; returns whether the text goes on."""
         self._known += len(token_ids)
         if chunk := self._stops.push(self._decoder.push(token_ids)):
+            if self._request.with_tokens and not self._stops.found:
+                tokens = engine.tokens(output(), first=self._told)
+                self._told += len(tokens)
+                is_over = bool(tokens) and engine.is_eos(tokens[-1].id)
+                chunk = TextChunk.of(chunk, tokens[:-1] if is_over else tokens)
             self._chunks.append(chunk)
             self._stream.put(chunk)
-        return not self._stops.is_found
+        return not self._stops.found
 
     def _finish(
         self,
@@ -238,10 +253,10 @@ class Text:
         passes = None
         if request.options.prompt_lookup_num_tokens and wanted.is_pooled:
             passes = sum(not token.in_same_pass for token in tokens[1:])
-        if stops.is_found:
+        if stops.found:
             tokens = _tokens_of(text, tokens, engine)
         timing, spans = watch.read(), watch.spans()
-        is_over, row = is_complete or stops.is_found, None
+        is_over, row = is_complete or bool(stops.found), None
         if wanted.is_pooled:
             row = RowRun(
                 len(prompt_ids),
@@ -249,7 +264,7 @@ class Text:
                 timing.prefill_s,
                 timing.decode_s,
                 generated,
-                not stops.is_found and _reason(is_complete, engine, ids) == "length",
+                not stops.found and _reason(is_complete, engine, ids) == "length",
             )
         first_call = self._functions.record(
             engine, served, wanted, timing, is_over, batch_size, row
@@ -264,7 +279,8 @@ class Text:
                 key=served.choice.key,
                 requested_key=wanted,
                 cache=served.choice.outcome,
-                finish="stop" if stops.is_found else _reason(is_complete, engine, ids),
+                stop_string=stops.found,
+                finish="stop" if stops.found else _reason(is_complete, engine, ids),
                 timing=timing,
                 since_first_token_s=watch.since_first_token_s(),
                 first_call=first_call,

@@ -7,6 +7,7 @@ found.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from xla_backend.checkpoints import audio
-from xla_backend.checkpoints.speech_input import SpeechPrompt, fitting_options, works_on_text
+from xla_backend.checkpoints.speech_input import (
+    FALLBACK_TEMPERATURES,
+    SpeechPrompt,
+    fitting_options,
+    works_on_text,
+)
 from xla_backend.engine.function_resolver import FunctionResolver, Served
 from xla_backend.engine.loop import Loop, Stopped, Turn, Wait, Wish
 from xla_backend.engine.streams import Stream
@@ -159,7 +165,7 @@ class Hearing:
     def _hear(
         self, engine: Engine, wanted: CacheKey, options: GenerationOptions, samples: np.ndarray
     ) -> Generator[Wish, Any, _HeardWindow]:
-        """What is said in one window; finds out the language if it is not known yet."""
+        """What is said in one window, see `Guards`; finds out the language if it is not known."""
         speech, watch = engine.speech, self._watch
         assert speech is not None  # the recording was read for it
         watch.enter("tokenize")
@@ -174,14 +180,51 @@ class Hearing:
         key = served.choice.key
         self._loop.tell(EngineStatus("generating", str(key)))
 
-        def begin(heard: SpeechPrompt) -> Generation:
+        def begin(options: GenerationOptions) -> Generation:
+            heard = SpeechPrompt(features, start)
             return engine.start(served.functions, key, heard, options)
 
-        generation = begin(SpeechPrompt(features, start))
+        generation = begin(options)
         if self._language is None and prompt.languages:
             self._language = engine.detected_language(generation)
             if (found := prompt.for_language(self._language)) != start:
-                generation = begin(SpeechPrompt(features, found))
+                start = found
+                generation = begin(options)
+        no_speech = engine.no_speech_probability(generation)
+        # Beams and samples are what was asked for.
+        is_greedy = options.num_beams == 1 and options.temperature == 0
+        further = list(FALLBACK_TEMPERATURES if is_greedy else ())
+        tried = []
+        while True:
+            yield from self._write_down(generation, key)
+            watch.enter("detokenize")
+            tokens = engine.tokens(generation.output())
+            ids = [token.id for token in tokens]
+            said = _HeardWindow(
+                text=engine.tokenizer.decode(ids).strip(),
+                tokens=tokens,
+                is_complete=bool(ids) and engine.is_eos(ids[-1]),
+                served=served,
+            )
+            mean = sum(token.logprob for token in tokens) / max(1, len(tokens))
+            repeats = speech.guards.repeats(said.text)
+            is_noise = mean < speech.guards.logprob
+            tried.append((not repeats, mean, said))
+            is_silent = is_noise and no_speech > speech.guards.no_speech
+            if is_silent or not further or not (repeats or is_noise):
+                break
+            watch.enter("queue")
+            yield Turn()
+            watch.enter("prefill")
+            generation = begin(options.replace(temperature=further.pop(0)))
+        _, mean, said = max(tried, key=lambda one: one[:2])
+        if mean < speech.guards.logprob:
+            return dataclasses.replace(said, text="", tokens=(), is_complete=True)
+        return said
+
+    def _write_down(self, generation: Generation, key: CacheKey) -> Generator[Wish, Any, None]:
+        """Generates a window's text to its end."""
+        watch = self._watch
         steps, count = 1, 0
         while True:
             started = time.perf_counter()
@@ -195,15 +238,6 @@ class Hearing:
             yield Turn()
             self._loop.tell(EngineStatus("generating", str(key)))
             watch.enter("decode")
-        watch.enter("detokenize")
-        tokens = engine.tokens(generation.output())
-        ids = [token.id for token in tokens]
-        return _HeardWindow(
-            text=engine.tokenizer.decode(ids).strip(),
-            tokens=tokens,
-            is_complete=bool(ids) and engine.is_eos(ids[-1]),
-            served=served,
-        )
 
 
 @dataclass(frozen=True)

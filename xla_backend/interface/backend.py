@@ -274,6 +274,10 @@ class ServedBackend(AnyBackend, Protocol):
         """
 
     @abstractmethod
+    def tokenizer(self, model: str) -> Any:
+        """The `checkpoints.tokenization.Tokenizer` of a model; errors as for `identity`."""
+
+    @abstractmethod
     def clear(
         self, model: str | None = None, key: CacheKey | None = None, disk: bool = True
     ) -> None:

@@ -11,6 +11,7 @@ import dataclasses
 import math
 import numbers
 import os
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -31,8 +32,9 @@ seconds of speech. A larger bound makes every token slower."""
 MAX_NUM_BEAMS = 8
 MAX_TOP_K = 1_000_000
 MAX_SEED = 2**31 - 1
+"""Of a seed as the engine takes it; others are taken modulo a prime below it."""
 MAX_BIASED_TOKENS = 300
-MAX_STOPS = 4
+MAX_STOPS = 64
 MAX_DRAFTS = 7
 """Of `prompt_lookup_num_tokens`: a pass with more rows takes much longer than one with a few."""
 MAX_STOP_CHARACTERS = 100
@@ -129,16 +131,16 @@ class GenerationOptions:
     )
     top_k: int = _option(
         50,
-        "sample from the k most likely tokens; 0 is all",
+        "sample from the k most likely tokens; 0 and -1 are all",
         label="Top k",
-        low=0,
+        low=-1,
         high=MAX_TOP_K,
         slider=(0, 200, 1),
         needs="sampling",
     )
     top_p: float = _option(
         1.0,
-        "sample from the most likely tokens whose probabilities add up to p",
+        "sample from the most likely tokens whose probabilities add up to p; 0 takes the first",
         label="Top p",
         low=0.0,
         high=1.0,
@@ -156,10 +158,10 @@ class GenerationOptions:
     )
     seed: int = _option(
         0,
-        "the same seed gives the same text",
+        "the same seed gives the same text; -1 draws one",
         label="Seed",
-        low=0,
-        high=MAX_SEED,
+        low=-(2**63),
+        high=2**64 - 1,
         needs="sampling",
     )
     repetition_penalty: float = _option(
@@ -208,8 +210,8 @@ class GenerationOptions:
     )
     stop: tuple[str, ...] = _option(
         (),
-        f"the text ends before the first of these strings: at most {MAX_STOPS}, of 1 to "
-        f"{MAX_STOP_CHARACTERS} characters",
+        f"the text ends before the first of these strings: at most {MAX_STOPS}, of "
+        f"{MAX_STOP_CHARACTERS} characters each",
         label="Stop strings",
     )
     prompt_lookup_num_tokens: int = _option(
@@ -231,13 +233,10 @@ class GenerationOptions:
                     value = 0  # None switches them off in Hugging Face's configuration
                 check = _integer if isinstance(option.low, int) else _real
                 object.__setattr__(self, name, check(name, value, option.low, option.high))
-        if self.top_p == 0.0:
-            raise InvalidRequest("top_p must be above 0 and at most 1: 0 would leave no token.")
-        if 0.0 < self.temperature < 0.01:
-            raise InvalidRequest(
-                "temperature must be 0 (greedy) or between 0.01 and 100; "
-                f"{self.temperature:g} divides by almost nothing. Use 0 for greedy text."
-            )
+        object.__setattr__(self, "top_k", max(self.top_k, 0))
+        object.__setattr__(self, "seed", _seed(self.seed))
+        if self.temperature < 0.01:  # which would divide by almost nothing
+            object.__setattr__(self, "temperature", 0.0)
         if self.prompt_lookup_num_tokens and self.num_beams > 1:
             raise InvalidRequest(
                 f"prompt_lookup_num_tokens works with one beam, not with {self.num_beams}: leave "
@@ -324,6 +323,12 @@ def _real(name: str, value: object, low: float, high: float) -> float:
     return number
 
 
+def _seed(seed: int) -> int:
+    if seed == -1:
+        return secrets.randbelow(MAX_SEED + 1)
+    return seed if 0 <= seed <= MAX_SEED else seed % (MAX_SEED - 18)
+
+
 def _biases(value: object) -> tuple[tuple[int, float], ...]:
     """The pairs, sorted by id; of the same pairs, as a changed copy has them, too."""
     pairs = tuple(value.items()) if isinstance(value, Mapping) else value
@@ -361,10 +366,11 @@ def _stops(value: object) -> tuple[str, ...]:
         raise InvalidRequest(f"stop must be a string or a list of strings, not {shown(value)}.")
     if len(strings) > MAX_STOPS:
         raise InvalidRequest(f"stop can have at most {MAX_STOPS} strings, not {len(strings)}.")
+    strings = list(filter(None, strings))  # an empty one ends nothing
     for string in strings:
-        if not 1 <= len(string) <= MAX_STOP_CHARACTERS:
+        if len(string) > MAX_STOP_CHARACTERS:
             raise InvalidRequest(
-                f"a stop string must have 1 to {MAX_STOP_CHARACTERS} characters, not {len(string)}."
+                f"a stop string can have {MAX_STOP_CHARACTERS} characters, not {len(string)}."
             )
         if not string.isascii() and any("\ud800" <= each <= "\udfff" for each in string):
             raise InvalidRequest(

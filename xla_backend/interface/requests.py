@@ -33,6 +33,7 @@ class TextRequest:
             serves it, and nothing is cached or reused. Beams, encoder-decoders and `exact_key`
             ignore it.
         in_chunks: False where only the result is wanted: nothing of the text is sent before it.
+        with_tokens: chunks have their tokens, see `TextChunk`.
         arrival_time: when the request arrived, as `time.perf_counter()` of this machine; the time
             since then counts as queue. None for now.
         token_ids: the prompt's, where it has been tokenized: the engine does not do it again.
@@ -45,6 +46,7 @@ class TextRequest:
     exact_key: bool = False
     cache_salt: str = ""
     in_chunks: bool = True
+    with_tokens: bool = False
     arrival_time: float | None = None
     token_ids: tuple[int, ...] = ()
     tokenize_s: float = 0.0

@@ -46,7 +46,7 @@ class Token:
         id: its number in the vocabulary.
         text: its own text; several tokens can share a character, so joining these is not exact.
         logprob: natural logarithm of its probability, before temperature, filters and penalties.
-        top_logprobs: the five most likely tokens at this position, best first; the token itself may
+        top_logprobs: the 20 most likely tokens at this position, best first; the token itself may
             not be among them.
         in_same_pass: whether it came of the same pass of the model as the token before it, which
             prompt lookup had guessed.
@@ -57,6 +57,24 @@ class Token:
     logprob: float
     top_logprobs: tuple[TopLogprob, ...] = ()
     in_same_pass: bool = False
+
+
+class TextChunk(str):
+    """A chunk of a text with the tokens that came since the chunk before.
+
+    Attributes:
+        tokens: without the one that ends the text. Those of a chunk that a stop string cuts are in
+            the result alone.
+    """
+
+    tokens: tuple[Token, ...] = ()
+
+    @classmethod
+    def of(cls, text: str, tokens: tuple[Token, ...]) -> Self:
+        """The text with these tokens."""
+        chunk = cls(text)
+        chunk.tokens = tokens
+        return chunk
 
 
 @dataclass(frozen=True)
@@ -164,6 +182,7 @@ class GenerationResult:
         rounded_bits: to how many bits the model's weights were rounded; None if they are as stored.
         compile_beside_s: for how long, while it ran, something else was compiled beside it, which
             slows it down.
+        stop_string: the one that ended it; empty where none did.
     """
 
     model: str
@@ -188,6 +207,7 @@ class GenerationResult:
     passes: int | None = None
     rounded_bits: int | None = None
     compile_beside_s: float = 0.0
+    stop_string: str = ""
 
     @property
     def new_tokens(self) -> int:
@@ -389,6 +409,8 @@ class ModelInfo:
         weights_bytes: what its weights take in memory; None before it is loaded.
         rounded_bits: to how many bits numbers were rounded for it; None if they are as stored, or
             it is not loaded.
+        sampling: the options with which its makers sample it, as its generation_config.json says,
+            or its card.
     """
 
     name: str
@@ -406,6 +428,7 @@ class ModelInfo:
     weights: str = "auto"
     weights_bytes: int | None = None
     rounded_bits: int | None = None
+    sampling: dict[str, float] = dataclasses.field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
+import numpy as np
 import tensorflow as tf
 
 from xla_backend.checkpoints import rotary_form
@@ -142,12 +143,15 @@ class Engine:
         """Whether a token ends the text."""
         return token_id in self._decoder.rules.eos_token_ids
 
-    def tokens(self, output: Output, passes: Sequence[int] = ()) -> tuple[Token, ...]:
-        """The tokens of a text, each with its own text.
+    def tokens(
+        self, output: Output, passes: Sequence[int] = (), first: int = 0
+    ) -> tuple[Token, ...]:
+        """The tokens of a text from one on, each with its own text.
 
         Args:
             output: the text.
             passes: of each token its row in the pass that brought it; empty if there is one.
+            first: the token to begin with.
         """
         read = self.tokenizer.token_text
         return tuple(
@@ -159,9 +163,17 @@ class Engine:
                 place < len(passes) and passes[place] > 0,
             )
             for place, (id, logprob, ids, logprobs) in enumerate(
-                zip(*(values.tolist() for values in output), strict=True)
+                zip(*(values[first:].tolist() for values in output), strict=True), first
             )
         )
+
+    def no_speech_probability(self, generation: Generation) -> float:
+        """How likely the model says of a recording that nobody speaks in it."""
+        assert self.speech is not None, "only speech models hear"
+        if (token := self.speech.guards.no_speech_token) is None:
+            return 0.0
+        logits = generation.prefilled.context.language_logits.numpy()[0].astype(np.float64)
+        return float(1 / np.exp(logits - logits[token]).sum())
 
     def detected_language(self, generation: Generation) -> str:
         """The code of the most likely language of a recording."""

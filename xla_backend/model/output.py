@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from xla_backend.model.families.blocks import dynamic_update_slice
 
-TOP_TOKENS = 5
+TOP_TOKENS = 20
 """A: of how many of the most likely tokens each step keeps the log-probabilities."""
 
 

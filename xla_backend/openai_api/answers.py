@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from xla_backend.checkpoints.tokenization import IncrementalDecoder, Tokenizer
 from xla_backend.interface.results import GenerationResult, Token, TopLogprob
 
 MIN_LOGPROB = -9999.0
@@ -70,7 +71,7 @@ class Timings(BaseModel):
 
 
 class TopTokenLogprob(BaseModel):
-    """One of the most likely tokens at a position; `bytes` is null where it is part of a letter."""
+    """One of the most likely tokens at a position; `bytes` may be a part of a letter's."""
 
     token: str
     logprob: float
@@ -132,7 +133,7 @@ class Delta(BaseModel):
 
 
 class ChunkChoice(BaseModel):
-    """What comes to one of the answers; logprobs come with its last."""
+    """What comes to one of the answers."""
 
     index: int
     delta: Delta
@@ -180,7 +181,10 @@ class Completion(BaseModel):
 
 
 class Model(BaseModel):
-    """A model that requests can name; `weights` and `rounded_bits` as `ModelInfo` has them."""
+    """A model that requests can name; the last four as `ModelInfo` has them.
+
+    `sampling` are the options of a request that says nothing of them.
+    """
 
     id: str
     object: Literal["model"] = "model"
@@ -191,6 +195,7 @@ class Model(BaseModel):
     is_instruct: bool
     weights: str
     rounded_bits: int | None
+    sampling: dict[str, float]
 
 
 class Models(BaseModel):
@@ -240,6 +245,7 @@ class Error(BaseModel):
 class ErrorAnswer(BaseModel):
     """The answer to a request that cannot be served."""
 
+    type: Literal["error"] = "error"
     error: Error
 
 
@@ -294,26 +300,42 @@ def finish_reason(result: GenerationResult) -> Finish:
     return "length" if result.finish == "length" else "stop"
 
 
-def chat_logprobs(result: GenerationResult, most: int) -> ChatLogprobs:
-    """The tokens of an answer, each with so many of the most likely."""
+def chat_logprobs(tokens: Sequence[Token], most: int, tokenizer: Tokenizer | None) -> ChatLogprobs:
+    """Tokens of an answer, each with so many of the most likely."""
     return ChatLogprobs(
         content=[
             TokenLogprob(
-                **_token(token),
-                top_logprobs=[TopTokenLogprob(**_token(top)) for top in token.top_logprobs[:most]],
+                **_token(token, tokenizer),
+                top_logprobs=[
+                    TopTokenLogprob(**_token(top, tokenizer)) for top in token.top_logprobs[:most]
+                ],
             )
-            for token in _written(result)
+            for token in tokens
         ]
     )
 
 
-def completion_logprobs(result: GenerationResult, most: int) -> CompletionLogprobs:
-    """The tokens of a text, each with so many of the most likely."""
-    tokens = _written(result)
-    offsets, length = [], 0
-    for token in tokens:
-        offsets.append(length)
-        length += len(token.text)
+class Offsets:
+    """Where the tokens of a text begin in it, as they come.
+
+    That is not the sum of their own texts: letters come in parts, and a text may lose its first
+    space.
+    """
+
+    def __init__(self, tokenizer: Tokenizer | None, length: int = 0) -> None:
+        """The text has so many characters before the first token."""
+        self._decoder = IncrementalDecoder(tokenizer) if tokenizer else None
+        self._length = length
+
+    def of(self, token: Token) -> int:
+        """Of the next token."""
+        before = self._length
+        self._length += len(self._decoder.push([token.id]) if self._decoder else token.text)
+        return before
+
+
+def completion_logprobs(tokens: Sequence[Token], most: int, offsets: Offsets) -> CompletionLogprobs:
+    """Tokens of a text, each with so many of the most likely."""
     return CompletionLogprobs(
         tokens=[token.text for token in tokens],
         token_logprobs=[_logprob(token) for token in tokens],
@@ -324,21 +346,23 @@ def completion_logprobs(result: GenerationResult, most: int) -> CompletionLogpro
         ]
         if most
         else None,
-        text_offset=offsets,
+        text_offset=list(map(offsets.of, tokens)),
     )
 
 
-def _written(result: GenerationResult) -> tuple[Token, ...]:
+def written(result: GenerationResult) -> tuple[Token, ...]:
     """The tokens of the text, without the one that ended it."""
     return result.tokens[:-1] if result.finish == "eos" else result.tokens
 
 
-def _token(token: Token | TopLogprob) -> dict[str, Any]:
-    is_part = "\ufffd" in token.text
+def _token(token: Token | TopLogprob, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    spelled: bytes | None = token.text.encode()
+    if "\ufffd" in token.text:  # a part of a letter
+        spelled = tokenizer.token_bytes(token.id) if tokenizer else None
     return {
         "token": token.text,
         "logprob": _logprob(token),
-        "bytes": None if is_part else list(token.text.encode()),
+        "bytes": None if spelled is None else list(spelled),
     }
 
 

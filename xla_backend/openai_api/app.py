@@ -1,36 +1,26 @@
 """`create_api`: the API as an app of its own, which a server mounts at `/v1`.
 
-Knows paths, and how an answer is sent: whole or in events. Must not know who may ask, what a
-request holds or what an answer looks like.
+Knows paths, and which request and answer belong to each. Must not know who may ask, what a request
+holds or how an answer is sent.
 """
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import importlib.metadata
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Form, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from xla_backend import __version__
-from xla_backend.checkpoints.prompts import check_prompt
-from xla_backend.interface.errors import BackendError, ModelUnavailable
-from xla_backend.interface.requests import SpeechRequest, TextRequest
-from xla_backend.interface.results import (
-    GenerationResult,
-    ModelInfo,
-    TranscribedWindow,
-    Transcription,
-)
+from xla_backend.interface.errors import BackendError
+from xla_backend.interface.requests import SpeechRequest
+from xla_backend.interface.results import ModelInfo, TranscribedWindow, Transcription
 from xla_backend.openai_api.answers import (
     ChatCompletion,
     Completion,
@@ -39,27 +29,19 @@ from xla_backend.openai_api.answers import (
     Models,
     Transcript,
 )
-from xla_backend.openai_api.errors import describe, describe_fields, error_body, error_response
-from xla_backend.openai_api.host import Host
+from xla_backend.openai_api.completing import EVENTS, JSON, ClientLeft, Completer, salt, while_there
+from xla_backend.openai_api.errors import describe, describe_fields, error_response
+from xla_backend.openai_api.host import Host, meant
+from xla_backend.openai_api.llama_cpp import add_llama_cpp
+from xla_backend.openai_api.messages import MessagesRequest, MessageWriter
 from xla_backend.openai_api.outside import PATH
-from xla_backend.openai_api.requests import ChatRequest, CompletionRequest, Generation
+from xla_backend.openai_api.requests import ChatRequest, CompletionRequest
+from xla_backend.openai_api.responses import ResponseRequest, ResponseStore, ResponseWriter
 from xla_backend.openai_api.running import Runs
 from xla_backend.openai_api.transcription import TranscriptionForm, kept
-from xla_backend.openai_api.writers import ChatWriter, CompletionWriter, Writer, event
+from xla_backend.openai_api.writers import ChatWriter, CompletionWriter
 
-WHOLE_TOKENS = 64
-"""A text of so many tokens is written at once where it is not streamed: were its client to leave,
-it would be over nearly as soon as it could be stopped."""
-DONE = "data: [DONE]\n\n"
-_EVENTS = "text/event-stream"
-_JSON = "application/json"
-_UNBUFFERED = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 _LEFT = 499
-_COMMENT = ": nothing yet\n\n"
-FIRST_WAIT_S = 0.5
-"""How long a stream waits for its first token before it sends its headers."""
-COMMENT_EVERY_S = 10.0
-"""How often a stream says that it lives, before proxies that wait a minute give it up."""
 _MEANINGS: dict[int | str, str] = {
     400: "The request is wrong, or asks for what is not supported.",
     401: "The page has a password, and it is missing or wrong.",
@@ -82,29 +64,30 @@ _TEXT: dict[int | str, dict[str, Any]] = {
     }
 }
 
+_NOT_OFFERED = {
+    "embeddings": "Embeddings are not offered: the models here write text.",
+    "rerank": "Reranking is not offered: the models here write text.",
+    "speech": "Speech is not spoken here: models write text, or write down speech.",
+    "translations": "Recordings are not translated: /v1/audio/transcriptions writes them down.",
+    "moderations": "Moderation is not offered: the models here write text.",
+    "generations": "Images are not made here: the models write text.",
+}
+"""What clients ask for that is not there, by the end of its address."""
+
 logger = logging.getLogger(__name__)
-Value = TypeVar("Value")
-
-
-class _ClientLeft(Exception):
-    """Nobody reads the answer."""
 
 
 def create_api(host: Host) -> FastAPI:
-    """The app; mount it at `PATH`."""
-    api = _Api(
-        host,
+    """The app; mount it at `PATH`, behind `Outside`."""
+    api = FastAPI(
         title="XLA Playground, OpenAI's protocol",
         version=__version__,
-        openapi_url=None,
-        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         servers=[{"url": PATH}],
         responses=_ERRORS,
     )
-    threads = ThreadPoolExecutor(host.at_once, thread_name_prefix="v1")
-    fingerprint = _Fingerprints(host)
+    completer, stored = Completer(host), ResponseStore()
     started = int(time.time())
 
     @api.get("/models")
@@ -115,88 +98,87 @@ def create_api(host: Host) -> FastAPI:
     @api.get("/models/{name:path}")
     async def model(name: str) -> Model:
         """Say what is known of one model."""
-        for info in host.models():
-            if info.name == name:
-                return _model(info, started)
-        raise ModelUnavailable(f"There is no model {name[:80]!r} here; /v1/models lists them.")
+        return _model(completer.info(name), started)
 
     @api.post("/chat/completions", response_model=ChatCompletion, responses=_streamed("chunks"))
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         """Answer messages with an instruct model; with `stream`, in server-sent events."""
-        return await complete(request, body, ChatWriter)
+        return await completer.complete(request, body, ChatWriter)
 
     @api.post("/completions", response_model=Completion, responses=_streamed("objects"))
     async def completions(body: CompletionRequest, request: Request) -> Response:
         """Continue texts; with `stream`, in server-sent events."""
-        return await complete(request, body, CompletionWriter)
+        return await completer.complete(request, body, CompletionWriter)
+
+    @api.post("/responses", responses=_streamed("its events"))
+    async def responses(body: ResponseRequest, request: Request) -> Response:
+        """Answer as OpenAI's newer clients ask; with `stream`, in server-sent events."""
+        owner, previous = salt(host, request, None), body.previous_response_id
+        field = "previous_response_id"
+        before = stored.get(owner, previous, field).messages if previous else ()
+        chat = body.chat(before)
+        return await completer.complete(
+            request, chat, partial(ResponseWriter, body, store=stored, owner=owner)
+        )
+
+    @api.get("/responses/{id}")
+    async def response(id: str, request: Request) -> dict[str, Any]:
+        """Tell an answer of before again, while it is kept."""
+        return stored.get(salt(host, request, None), id).answer
+
+    @api.delete("/responses/{id}")
+    async def forget_response(id: str, request: Request) -> dict[str, Any]:
+        """Forget an answer."""
+        stored.remove(salt(host, request, None), id)
+        return {"id": id, "object": "response", "deleted": True}
+
+    @api.post("/messages", responses=_streamed("its events"))
+    async def messages(body: MessagesRequest, request: Request) -> Response:
+        """Answer as Anthropic's clients ask; with `stream`, in server-sent events."""
+        return await completer.complete(request, body.chat(), MessageWriter)
+
+    @api.post("/messages/count_tokens")
+    async def count_tokens(body: MessagesRequest) -> dict[str, int]:
+        """Count the tokens of what would be asked."""
+        chat = body.chat()
+        tokenizer = await completer.tokenizer(completer.model(chat.model, is_chat=True))
+        return {"input_tokens": len(tokenizer.encode(chat.prompts()[0]))}
 
     @api.post("/audio/transcriptions", response_model=Transcript, responses=_TEXT)
     async def transcriptions(
         form: Annotated[TranscriptionForm, Form(media_type="multipart/form-data")],
         request: Request,
     ) -> Response:
-        """Write down what is said in a recording: WAV, FLAC, OGG or MP3."""
+        """Write down what is said in a recording: WAV, FLAC, OGG, MP3, M4A or WebM."""
         options = form.options()
-        host.check(form.model, "", options)
+        model = meant(form.model, host.models(), lambda info: info.family == "speech")
+        host.check(model, "", options)
         with kept(form.file) as path:
             asked = SpeechRequest(
-                form.model, path, options, form.language or None, max_seconds=host.audio_s
+                model, path, options, form.language or None, max_seconds=host.audio_s
             )
             opened = partial(host.backend.submit_speech, asked)
             runs: Runs[TranscribedWindow, Transcription] = Runs(
-                threads, host.enter(request, 1, alone=True), [opened]
+                completer.threads, host.enter(request, 1, alone=True), [opened]
             )
             try:
-                [result] = await _while_there(request, runs.results())
+                [result] = await while_there(request, runs.results())
             finally:
                 runs.leave()
         if form.response_format == "text":
             return Response(result.text + "\n", media_type="text/plain")
         transcript = form.answer(result)
-        return Response(transcript.model_dump_json(exclude_unset=True), media_type=_JSON)
-
-    async def complete(request: Request, body: Generation, writer: Any) -> Response:
-        info = next((info for info in host.models() if info.name == body.model), None)
-        asked = body.runs(host.new_tokens)
-        for prompt, options in asked:
-            host.check(body.model, prompt, options)
-            if info is not None:
-                check_prompt(prompt, info)  # or it would be refused only at its turn
-        opens = [
-            partial(
-                host.backend.submit,
-                TextRequest(
-                    body.model,
-                    prompt,
-                    options,
-                    exact_key=bool(body.exact_key),
-                    cache_salt=_salt(host, request, body.cache_salt),
-                    in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,
-                ),
-            )
-            for prompt, options in asked
-        ]
-        runs: Runs[str, GenerationResult] = Runs(threads, host.enter(request, len(asked)), opens)
-        try:
-            if body.stream:
-                first = asyncio.ensure_future(anext(chunks := runs.chunks()))
-                # An error that is there by then has a status of its own.
-                await _while_there(request, asyncio.wait([first], timeout=FIRST_WAIT_S))
-                if first.done():
-                    first.result()
-                write = writer(body, await fingerprint.of(body.model))
-                events = _events(write, _alive(first, chunks), runs)
-                return StreamingResponse(events, headers=_UNBUFFERED, media_type=_EVENTS)
-            results = await _while_there(request, runs.results())
-        except BaseException:
-            runs.leave()
-            raise
-        answer = writer(body, await fingerprint.of(body.model)).whole(results)
-        return Response(answer.model_dump_json(), media_type=_JSON)
+        return Response(transcript.model_dump_json(exclude_unset=True), media_type=JSON)
 
     @api.exception_handler(RequestValidationError)
     async def wrong_fields(request: Request, error: RequestValidationError) -> Response:
         return error_response(*describe_fields(error.errors()))
+
+    @api.exception_handler(ValidationError)
+    async def wrong_chat(request: Request, error: ValidationError) -> Response:
+        """Of the chat that another request was made."""
+        errors = [{**each, "loc": ("body", *each["loc"])} for each in error.errors()]
+        return error_response(*describe_fields(errors))
 
     @api.exception_handler(BackendError)
     async def wrong_request(request: Request, error: BackendError) -> Response:
@@ -204,7 +186,9 @@ def create_api(host: Host) -> FastAPI:
 
     @api.exception_handler(HTTPException)
     async def wrong_address(request: Request, error: HTTPException) -> Response:
-        sentence = {
+        last = request.url.path.rpartition("/")[2]
+        sentence = _NOT_OFFERED.get(last) if error.status_code == 404 else None
+        sentence = sentence or {
             404: f"There is nothing at this address. {PATH}/models lists the models.",
             405: "This address takes another method.",
             400: "The body cannot be read. Send a JSON object, as application/json.",
@@ -213,8 +197,10 @@ def create_api(host: Host) -> FastAPI:
         answer.headers.update(error.headers or {})
         return answer
 
-    @api.exception_handler(_ClientLeft)
-    async def left(request: Request, error: _ClientLeft) -> Response:
+    add_llama_cpp(api, completer)
+
+    @api.exception_handler(ClientLeft)
+    async def left(request: Request, error: ClientLeft) -> Response:
         return Response(status_code=_LEFT)
 
     @api.exception_handler(Exception)
@@ -223,58 +209,6 @@ def create_api(host: Host) -> FastAPI:
         return error_response(*describe(error))
 
     return api
-
-
-def _salt(host: Host, request: Request, asked: str | None) -> str:
-    """The engine's salt for a caller: no other caller's, nor a visitor's of the page.
-
-    Who names none shares prefixes with those of the same password and address. A salt is a secret
-    of those who share it: mixed with both, one that is easy to guess is still none to others.
-    OpenAI's `prompt_cache_key` is no secret, so it does nothing here.
-    """
-    who = [request.headers.get("authorization", ""), host.address(request), asked or ""]
-    return "v1 " + hashlib.sha256("\0".join(who).encode()).hexdigest()
-
-
-class _Api(FastAPI):
-    """The app, whose description names the models that there are."""
-
-    def __init__(self, host: Host, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._host = host
-
-    def openapi(self) -> dict[str, Any]:
-        description = super().openapi()
-        names = {
-            is_speech: [
-                info.name for info in self._host.models() if (info.family == "speech") == is_speech
-            ]
-            for is_speech in (False, True)
-        }
-        for name, schema in description["components"]["schemas"].items():
-            if name in ("ChatRequest", "CompletionRequest", "TranscriptionForm"):
-                schema["properties"]["model"]["enum"] = names[name == "TranscriptionForm"]
-        return description
-
-
-class _Fingerprints:
-    """Names of models, their weights and the versions that run them: `system_fingerprint`."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._known: dict[str, str] = {}
-
-    async def of(self, model: str) -> str | None:
-        """Of a model that has answered; None where nothing can be told of it yet."""
-        if model not in self._known:
-            try:
-                identity = await asyncio.to_thread(self._host.backend.identity, model)
-            except BackendError:
-                return None
-            versions = [__version__, importlib.metadata.version("tensorflow")]
-            digest = hashlib.sha256("\n".join([model, identity, *versions]).encode())
-            self._known[model] = f"fp_{digest.hexdigest()[:12]}"
-        return self._known[model]
 
 
 def _model(info: ModelInfo, created: int) -> Model:
@@ -287,86 +221,10 @@ def _model(info: ModelInfo, created: int) -> Model:
         is_instruct=info.is_instruct,
         weights=info.weights,
         rounded_bits=info.rounded_bits,
+        sampling=info.sampling,
     )
 
 
 def _streamed(what: str) -> dict[int | str, dict[str, Any]]:
-    content = {_EVENTS: {"schema": {"type": "string"}}}
+    content = {EVENTS: {"schema": {"type": "string"}}}
     return {200: {"description": f"The answer, or {what} as events.", "content": content}}
-
-
-async def _events(
-    write: Writer,
-    chunks: AsyncIterator[tuple[int, str | GenerationResult] | None],
-    runs: Runs[str, GenerationResult],
-) -> AsyncIterator[str]:
-    """The events of a stream; an error after the first is the last event."""
-    begun: set[int] = set()
-    results: dict[int, GenerationResult] = {}
-    try:
-        async for arrived in chunks:
-            if arrived is None:
-                yield _COMMENT
-                continue
-            number, chunk = arrived
-            if number not in begun:
-                begun.add(number)
-                for each in write.begin(number):
-                    yield event(each)
-            if isinstance(chunk, GenerationResult):
-                results[number] = chunk
-                yield event(write.end(number, chunk))
-            else:
-                yield event(write.more(number, chunk))
-        for each in write.usage([results[number] for number in sorted(results)]):
-            yield event(each)
-        yield DONE
-    except Exception as error:
-        if not isinstance(error, BackendError):
-            logger.exception("A stream failed unexpectedly")
-        yield f"data: {error_body(*describe(error))}\n\n"
-    finally:
-        runs.leave()  # the client may have left
-
-
-async def _alive(
-    first: asyncio.Future[Any], rest: AsyncIterator[Value]
-) -> AsyncIterator[Value | None]:
-    """What comes, and None whenever nothing came for a while, so that proxies keep the line."""
-    following = first
-    try:
-        while True:
-            await asyncio.wait([following], timeout=COMMENT_EVERY_S)
-            if not following.done():
-                yield None
-                continue
-            try:
-                yield following.result()
-            except StopAsyncIteration:
-                return
-            following = asyncio.ensure_future(anext(rest))
-    finally:
-        following.cancel()
-
-
-async def _while_there(request: Request, work: Awaitable[Value]) -> Value:
-    """What comes of the work.
-
-    Raises:
-        _ClientLeft: nobody waits for it any more.
-    """
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(request))
-    try:
-        await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise _ClientLeft
-        return task.result()
-    finally:
-        task.cancel()
-        gone.cancel()
-
-
-async def _gone(request: Request) -> None:
-    """Returns once the client has closed its connection."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

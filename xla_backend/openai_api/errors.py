@@ -45,20 +45,23 @@ class NotSupported(InvalidRequest):
 
     Attributes:
         param: the field's name.
+        code: of the error.
     """
 
-    def __init__(self, param: str, sentence: str) -> None:
+    def __init__(self, param: str, sentence: str, code: str = "unsupported_parameter") -> None:
         super().__init__(sentence)
         self.param = param
+        self.code = code
 
 
 def error_object(
     status: int, message: str, code: str | None = None, param: str | None = None
 ) -> dict[str, Any]:
-    """The JSON object of an error."""
+    """The JSON object of an error: OpenAI's, and with its first field Anthropic's too."""
     kind = {401: "authentication_error", 429: "rate_limit_error"}.get(status)
     kind = kind or ("server_error" if status >= 500 else "invalid_request_error")
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    error = {"message": message, "type": kind, "param": param, "code": code}
+    return {"type": "error", "error": error}
 
 
 def error_body(status: int, message: str, code: str | None = None, param: str | None = None) -> str:
@@ -78,7 +81,7 @@ def error_response(
 def describe(error: Exception) -> tuple[int, str, str | None, str | None]:
     """Status, message, code and field of what the engine, or the server's line, raised."""
     if isinstance(error, NotSupported):
-        return 400, str(error), "unsupported_parameter", error.param
+        return 400, str(error), error.code, error.param
     for kind, status, code in _STATUSES:
         if isinstance(error, kind):
             return status, str(error), code, "model" if status == 404 else None

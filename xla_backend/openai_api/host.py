@@ -1,4 +1,4 @@
-"""`Host`: what the API needs of the server that offers it.
+"""`Host`: what the API needs of the server that offers it, and which model a request means.
 
 Knows who decides what: the server says which models there are, what may be asked and who waits.
 Must not know the protocol.
@@ -7,13 +7,16 @@ Must not know the protocol.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from xla_backend.interface.errors import ModelUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from starlette.requests import Request
 
+    from xla_backend.checkpoints.tokenization import Tokenizer
     from xla_backend.interface.backend import AnyStream
     from xla_backend.interface.options import GenerationOptions
     from xla_backend.interface.prompt import Prompt
@@ -38,6 +41,10 @@ class Answering(Protocol):
         self,
     ) -> Callable[[SpeechRequest], AnyStream[TranscribedWindow, Transcription]]:
         """Takes a request for the text of a recording, a file's path."""
+
+    @property
+    def tokenizer(self) -> Callable[[str], Tokenizer]:
+        """The tokenizer of a model, which for one of the Hub has to be loaded."""
 
     @property
     def identity(self) -> Callable[[str], str]:
@@ -75,6 +82,14 @@ class Host(Protocol):
     def models(self) -> list[ModelInfo]:
         """The models that may be used, for text and for speech."""
 
+    def health(self) -> dict[str, Any]:
+        """What /health answers; with 503 where `status` is not "ok"."""
+        return {"status": "ok"}
+
+    def running(self) -> int:
+        """Requests that have their turn."""
+        return 0
+
     def address(self, request: Request) -> str:
         """Where a request comes from."""
         return request.client.host if request.client else ""
@@ -102,3 +117,34 @@ class Host(Protocol):
         Raises:
             NoRoom: too many wait.
         """
+
+
+def meant(name: str | None, models: Sequence[ModelInfo], fits: Callable[[ModelInfo], bool]) -> str:
+    """The model that a request means.
+
+    Args:
+        name: as the request has it. Its owner on the Hub can be left out, or be there for a model
+            that has none here. Without a name, the first model here that fits.
+        models: all that may be used.
+        fits: whether a model can serve such a request.
+
+    Returns:
+        Its name; `name` itself where there is none, which is refused later.
+
+    Raises:
+        ModelUnavailable: there is no name and no model.
+    """
+    if not name:
+        here = [info for info in models if info.source != "hub" or info.on_disk]
+        for info in (*filter(fits, here), *here, *models):
+            return info.name
+        raise ModelUnavailable("There is no model here.")
+    if any(info.name == name for info in models):
+        return name
+    owner, _, short = name.lower().rpartition("/")
+    alike = []
+    for info in models:
+        other, _, last = info.name.lower().rpartition("/")
+        is_same = not owner or not other or owner == other or info.source == "folder"
+        alike += [info.name] if last == short and is_same else []
+    return alike[0] if len(alike) == 1 else name

@@ -6,8 +6,9 @@ their name. Fields that nobody knows are ignored, as OpenAI does. Must not know 
 
 from __future__ import annotations
 
-import secrets
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
@@ -15,27 +16,47 @@ from xla_backend.interface.options import MAX_SEED, OPTIONS, GenerationOptions
 from xla_backend.interface.prompt import Message, Prompt, TokenIds
 from xla_backend.openai_api.errors import NotSupported
 
-MAX_CHOICES = 8
-"""Texts that one request may ask for, of all its prompts."""
-MAX_TOP_LOGPROBS = 5
+MAX_CHOICES = 16
+"""Texts of one prompt that a request may ask for."""
+MAX_TEXTS = 128
+"""Texts that one request may ask for, of all its prompts. LangChain sends 20 prompts at a time."""
+MAX_TOP_LOGPROBS = 20
 CHAT_TOKENS = 256
 """Most tokens of an answer with several beams where a chat says nothing: they are compiled for."""
 COMPLETION_TOKENS = 16
 """Most tokens where a completion says nothing, as OpenAI's own."""
+_NONE: tuple[object, ...] = (None, False, "", [], {})  # and 0, which equals False
 _REFUSED: dict[str, tuple[object, ...]] = {
-    "tools": (None, []),
+    # OpenAI's
+    "tools": _NONE,
     "tool_choice": (None, "none", "auto"),
-    "functions": (None, []),
+    "functions": _NONE,
     "function_call": (None, "none", "auto"),
     "modalities": (None, ["text"]),
-    "audio": (None,),
-    "prediction": (None,),
+    "audio": _NONE,
+    "prediction": _NONE,
     "web_search_options": (None,),
-    "echo": (None, False),
-    "suffix": (None, ""),
+    "suffix": _NONE,
     "best_of": (None, 1),
+    # vLLM's
+    **dict.fromkeys(
+        ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"),
+        _NONE,
+    ),
+    **dict.fromkeys(("stop_token_ids", "bad_words", "allowed_token_ids"), _NONE),
+    **dict.fromkeys(("ignore_eos", "use_beam_search", "include_stop_str_in_output"), _NONE),
+    **dict.fromkeys(("chat_template", "chat_template_kwargs", "documents"), _NONE),
+    **dict.fromkeys(("prompt_logprobs", "prompt_embeds", "truncate_prompt_tokens"), _NONE),
+    "min_tokens": (None, 0),
+    "skip_special_tokens": (None, True),
+    # llama.cpp's
+    **dict.fromkeys(("grammar", "json_schema", "samplers", "n_probs", "lora"), _NONE),
+    **dict.fromkeys(("mirostat", "dynatemp_range", "dry_multiplier"), _NONE),
+    **dict.fromkeys(("xtc_probability", "n_indent", "t_max_predict_ms"), _NONE),
+    "typical_p": (None, 1),
+    "top_n_sigma": (None, -1),
 }
-"""What is not supported, with the values that ask for nothing."""
+"""What would change an answer and is not supported, with the values that ask for nothing."""
 
 MAX_SALT = 256
 """Characters of a `cache_salt`."""
@@ -51,9 +72,9 @@ class Fields(BaseModel):
 
 
 class TextPart(Fields):
-    """A part of a message's content."""
+    """A part of a message's content; the last two types are those of /v1/responses."""
 
-    type: Literal["text"]
+    type: Literal["text", "input_text", "output_text"]
     text: str
 
 
@@ -61,7 +82,7 @@ class ChatMessage(Fields):
     """A message. "developer" is OpenAI's newer word for "system"."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    content: str | list[TextPart] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -73,7 +94,7 @@ class ChatMessage(Fields):
         content = values.get("content")
         for part in content if isinstance(content, list) else ():
             kind = part.get("type") if isinstance(part, dict) else None
-            if isinstance(kind, str) and kind != "text":
+            if isinstance(kind, str) and kind not in ("text", "input_text", "output_text"):
                 raise NotSupported(
                     "messages",
                     f"Content of the type {kind[:40]!r} is not supported: send text alone.",
@@ -82,7 +103,7 @@ class ChatMessage(Fields):
 
     def to_message(self) -> Message:
         """As the engine takes it."""
-        content = self.content
+        content = self.content or ""
         text = content if isinstance(content, str) else "".join(part.text for part in content)
         return Message("system" if self.role == "developer" else self.role, text)
 
@@ -115,7 +136,7 @@ def _option_fields() -> dict[str, Any]:
     kinds: dict[str, Any] = get_type_hints(GenerationOptions)
     kinds |= {"logit_bias": dict[str, float], "stop": str | list[str]}  # as JSON has them
     said = {
-        "temperature": "; 1 where it is left out, but 0 with several beams",
+        "temperature": "; the model's own or 1 where it is left out, but 0 with several beams",
         "seed": "; a new one at each request if left out",
     }
     fields = {}
@@ -137,7 +158,9 @@ else:
 class Generation(OptionFields):
     """What chats and completions have in common."""
 
-    model: str = Field(description="name of a model that /v1/models lists")
+    model: str | None = Field(
+        None, description="a model that /v1/models lists; the first that fits if left out"
+    )
     max_tokens: Tokens | None = Field(None, description="most tokens; part of the compiled shape")
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = Field(
         None, description="how many texts; they run side by side, with seeds from seed on"
@@ -158,9 +181,12 @@ class Generation(OptionFields):
     @classmethod
     def _refuse(cls, values: Any) -> Any:
         if isinstance(values, dict):
+            has_no_tools = values.get("tool_choice") == "none"
             for name, harmless in _REFUSED.items():
-                if name in values and values[name] not in harmless:
+                if values.get(name) not in harmless and not (name == "tools" and has_no_tools):
                     raise NotSupported(name, f"{name} is not supported. Leave it out.")
+            if values.get("stream_options") and not values.get("stream"):
+                raise NotSupported("stream_options", "stream_options needs stream to be true.")
         return values
 
     def prompts(self) -> list[Prompt]:
@@ -171,37 +197,38 @@ class Generation(OptionFields):
         """The tokens asked for; None for as many as there is room for."""
         raise NotImplementedError
 
-    def runs(self, new_tokens: int) -> list[tuple[Prompt, GenerationOptions]]:
+    def runs(
+        self, new_tokens: int, sampling: Mapping[str, float] = MappingProxyType({})
+    ) -> list[tuple[Prompt, GenerationOptions]]:
         """What the engine is asked: n times each prompt, each time with another seed.
 
         Args:
             new_tokens: most that a run may write where the request says nothing.
+            sampling: what the model's options are then, see `ModelInfo`.
 
         Raises:
             InvalidRequest: an option is out of range, or there are too many texts.
         """
         prompts, times = self.prompts(), self.n or 1
-        if len(prompts) * times > MAX_CHOICES:
+        if len(prompts) * times > MAX_TEXTS:
             raise NotSupported(
                 "prompt",
-                f"{len(prompts)} prompts {times} times are more than the {MAX_CHOICES} texts that "
+                f"{len(prompts)} prompts {times} times are more than the {MAX_TEXTS} texts that "
                 "one request may ask for. Send several requests.",
             )
         given = {
-            name: value
-            for name in OPTIONS
-            if (value := getattr(self, name, None)) is not None and name != "seed"
+            name: value for name in OPTIONS if (value := getattr(self, name, None)) is not None
         }
         beams = given.get("num_beams", 1)
         most = self.wanted_tokens() or (CHAT_TOKENS if beams > 1 else new_tokens)
         options = GenerationOptions.from_dict(
-            {"temperature": 0.0 if beams > 1 else 1.0, "top_k": 0, **given}
+            {"temperature": 0.0, "top_k": 0, "seed": -1}
+            | ({} if beams > 1 else {"temperature": 1.0, **sampling})
+            | given
             | {"max_new_tokens": min(most, new_tokens)}
         )
-        seed = getattr(self, "seed", None)
-        first = secrets.randbelow(MAX_SEED) if seed is None else seed
         return [
-            (prompt, options.replace(seed=(first + time) % (MAX_SEED + 1)))
+            (prompt, options.replace(seed=(options.seed + time) % (MAX_SEED + 1)))
             for prompt in prompts
             for time in range(times)
         ]
@@ -223,6 +250,27 @@ class ChatRequest(Generation):
         None, description="how many of the most likely tokens at each position"
     )
     response_format: ResponseFormat | None = None
+    continue_final_message: bool | None = Field(
+        None, description="of vLLM: what an assistant's last message always has done to it"
+    )
+    add_generation_prompt: bool | None = Field(None, description="of vLLM: the opposite")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        is_begun = bool(self.messages) and self.messages[-1].role == "assistant"
+        for name, value, only in (
+            ("continue_final_message", self.continue_final_message, is_begun),
+            ("add_generation_prompt", self.add_generation_prompt, not is_begun),
+        ):
+            if value is not None and value is not only:
+                raise NotSupported(
+                    name,
+                    f"{name} is {str(value).lower()}, but an answer goes on from the last message "
+                    "where that is the assistant's, and nowhere else. Leave it out.",
+                )
+        if self.top_logprobs and not self.logprobs:
+            raise NotSupported("top_logprobs", "top_logprobs needs logprobs to be true.")
+        return self
 
     def prompts(self) -> list[Prompt]:
         return [tuple(message.to_message() for message in self.messages)]
@@ -237,9 +285,18 @@ class CompletionRequest(Generation):
     prompt: str | list[str] | list[int] | list[list[int]] = Field(
         description="a text, texts, token ids, or lists of token ids"
     )
-    logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = Field(
+    logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | bool | None = Field(
         None, description="how many of the most likely tokens at each position"
     )
+    echo: bool | None = Field(None, description="begin each text with its prompt")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if isinstance(self.logprobs, bool):
+            self.logprobs = 1 if self.logprobs else None
+        if self.echo and self.logprobs is not None:
+            raise NotSupported("echo", "echo and logprobs do not go together: leave one out.")
+        return self
 
     def prompts(self) -> list[Prompt]:
         if isinstance(self.prompt, str):

@@ -39,8 +39,8 @@ class TranscriptionForm(BaseModel):
 
     model_config = ConfigDict(extra="ignore", arbitrary_types_allowed=True)
 
-    file: UploadFile = Field(description="WAV, FLAC, OGG or MP3")
-    model: str = Field(description="name of a speech model that /v1/models lists")
+    file: UploadFile = Field(description="WAV, FLAC, OGG, MP3, M4A or WebM")
+    model: str | None = Field(None, description="a speech model that /v1/models lists")
     language: str | None = Field(None, description='as "en"; empty to let the model hear it')
     response_format: Literal["json", "text", "verbose_json"] = "json"
     temperature: float = Field(0.0, description="0 takes the most likely text")

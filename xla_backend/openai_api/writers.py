@@ -1,19 +1,24 @@
-"""`ChatWriter` and `CompletionWriter`: a request's results as OpenAI's objects, whole or in events.
+"""`Writer`: a request's results as the objects of a protocol, whole or in events.
 
-Knows what each object holds. Must not know how it is sent.
+Knows what OpenAI's objects of chats and completions hold; others are in `responses` and `messages`.
+Must not know how they are sent.
 """
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from xla_backend.interface.results import GenerationResult
+from xla_backend.checkpoints.tokenization import Tokenizer
+from xla_backend.interface.options import GenerationOptions
+from xla_backend.interface.prompt import Prompt, TokenIds, last_text
+from xla_backend.interface.results import GenerationResult, TextChunk, Token
 from xla_backend.openai_api.answers import (
     AnswerMessage,
     ChatChoice,
@@ -25,22 +30,90 @@ from xla_backend.openai_api.answers import (
     CompletionChoice,
     CompletionLogprobs,
     Delta,
+    Offsets,
     chat_logprobs,
     completion_logprobs,
     finish_reason,
     timings,
     usage,
+    written,
 )
 from xla_backend.openai_api.requests import ChatRequest, CompletionRequest, Generation
 
+Values = BaseModel | dict[str, Any]
+"""An answer, or an event of one. An event that is a dict is named by its `type`."""
+
+
+class Facts(NamedTuple):
+    """What an answer tells beside the results.
+
+    Attributes:
+        fingerprint: of the model; None where nothing can be told of it yet.
+        tokenizer: the model's; None likewise, or where it was not asked for.
+        asked: the prompts and options of the runs.
+    """
+
+    fingerprint: str | None
+    tokenizer: Tokenizer | None
+    asked: Sequence[tuple[Prompt, GenerationOptions]]
+
 
 class Writer(ABC):
-    """Writes the answer to one request."""
+    """Writes the answer to one request.
+
+    Attributes:
+        done: what ends a stream.
+    """
+
+    done = "data: [DONE]\n\n"
+
+    def __init__(self) -> None:
+        self._told_tokens: dict[int, int] = {}
+
+    def new(self, number: int, text: str) -> tuple[Token, ...]:
+        """The tokens of a choice's chunk, where they were asked for."""
+        tokens = text.tokens if isinstance(text, TextChunk) else ()
+        self._told_tokens[number] = self._told_tokens.get(number, 0) + len(tokens)
+        return tokens
+
+    def rest(self, number: int, result: GenerationResult) -> tuple[Token, ...]:
+        """The tokens of a choice that came with no chunk."""
+        return written(result)[self._told_tokens.get(number, 0) :]
+
+    @abstractmethod
+    def whole(self, results: Sequence[GenerationResult]) -> Values:
+        """The answer that is not streamed."""
+
+    @abstractmethod
+    def begin(self, number: int) -> Iterator[Values]:
+        """What is sent before a choice's first text."""
+
+    @abstractmethod
+    def more(self, number: int, text: str) -> Values:
+        """A chunk of a choice's text."""
+
+    @abstractmethod
+    def end(self, number: int, result: GenerationResult) -> Iterator[Values]:
+        """A choice's end."""
+
+    def finish(self, results: Sequence[GenerationResult]) -> Iterator[Values]:
+        """The events behind all choices."""
+        yield from ()
+
+    def failed(self, error: dict[str, Any]) -> str:
+        """The last event of a stream that an error ended."""
+        return f"data: {json.dumps(error)}\n\n"
+
+
+class _OpenAiWriter(Writer):
+    """What chats and completions have in common."""
 
     prefix: str
 
-    def __init__(self, body: Generation, fingerprint: str | None) -> None:
+    def __init__(self, body: Generation, facts: Facts) -> None:
+        super().__init__()
         self._times = body.n or 1
+        self._tokenizer = facts.tokenizer
         wants_usage = body.stream_options is not None and body.stream_options.include_usage
         # As OpenAI does: null in every event but the last, and only where it was asked for.
         self._no_usage: dict[str, Any] = {"usage": None} if wants_usage else {}
@@ -48,27 +121,10 @@ class Writer(ABC):
             "id": f"{self.prefix}-{uuid.uuid4().hex}",
             "created": int(time.time()),
             "model": body.model,
-            "system_fingerprint": fingerprint,
+            "system_fingerprint": facts.fingerprint,
         }
 
-    @abstractmethod
-    def whole(self, results: Sequence[GenerationResult]) -> BaseModel:
-        """The answer that is not streamed."""
-
-    @abstractmethod
-    def begin(self, number: int) -> Iterator[BaseModel]:
-        """What is sent before a choice's first text."""
-
-    @abstractmethod
-    def more(self, number: int, text: str) -> BaseModel:
-        """A chunk of a choice's text."""
-
-    @abstractmethod
-    def end(self, number: int, result: GenerationResult) -> BaseModel:
-        """A choice's end."""
-
-    def usage(self, results: Sequence[GenerationResult]) -> Iterator[BaseModel]:
-        """The event behind all choices, where it was asked for."""
+    def finish(self, results: Sequence[GenerationResult]) -> Iterator[BaseModel]:
         if self._no_usage:
             yield self._event([], usage=usage(results, self._times))
 
@@ -84,13 +140,13 @@ class Writer(ABC):
         }
 
 
-class ChatWriter(Writer):
+class ChatWriter(_OpenAiWriter):
     """Of `ChatRequest`."""
 
     prefix = "chatcmpl"
 
-    def __init__(self, body: ChatRequest, fingerprint: str | None) -> None:
-        super().__init__(body, fingerprint)
+    def __init__(self, body: ChatRequest, facts: Facts) -> None:
+        super().__init__(body, facts)
         self._logprobs = (body.top_logprobs or 0) if body.logprobs else None
 
     def whole(self, results: Sequence[GenerationResult]) -> ChatCompletion:
@@ -98,7 +154,7 @@ class ChatWriter(Writer):
             ChatChoice(
                 index=number,
                 message=AnswerMessage(content=result.text),
-                logprobs=self._tokens(result),
+                logprobs=self._told(number, written(result)),
                 finish_reason=finish_reason(result),
             )
             for number, result in enumerate(results)
@@ -110,41 +166,50 @@ class ChatWriter(Writer):
         yield self._event([ChunkChoice(index=number, delta=delta, finish_reason=None)])
 
     def more(self, number: int, text: str) -> ChatChunk:
-        delta = Delta(content=text)
-        return self._event([ChunkChoice(index=number, delta=delta, finish_reason=None)])
+        choice = ChunkChoice(index=number, delta=Delta(content=text), finish_reason=None)
+        if tokens := self.new(number, text):
+            choice.logprobs = self._told(number, tokens)
+        return self._event([choice])
 
-    def end(self, number: int, result: GenerationResult) -> ChatChunk:
+    def end(self, number: int, result: GenerationResult) -> Iterator[ChatChunk]:
         choice = ChunkChoice(
             index=number,
             delta=Delta(),
-            logprobs=self._tokens(result),
+            logprobs=self._told(number, self.rest(number, result)),
             finish_reason=finish_reason(result),
         )
-        return self._event([choice], timings=timings(result))
+        yield self._event([choice], timings=timings(result))
 
     def _event(self, choices: list[ChunkChoice], **more: Any) -> ChatChunk:
         values = self._common | self._no_usage | more
         return ChatChunk(object="chat.completion.chunk", choices=choices, **values)
 
-    def _tokens(self, result: GenerationResult) -> ChatLogprobs | None:
-        return None if self._logprobs is None else chat_logprobs(result, self._logprobs)
+    def _told(self, number: int, tokens: Sequence[Token]) -> ChatLogprobs | None:
+        if self._logprobs is None:
+            return None
+        return chat_logprobs(tokens, self._logprobs, self._tokenizer)
 
 
-class CompletionWriter(Writer):
+class CompletionWriter(_OpenAiWriter):
     """Of `CompletionRequest`."""
 
     prefix = "cmpl"
 
-    def __init__(self, body: CompletionRequest, fingerprint: str | None) -> None:
-        super().__init__(body, fingerprint)
+    def __init__(self, body: CompletionRequest, facts: Facts) -> None:
+        super().__init__(body, facts)
         self._logprobs = body.logprobs
+        self._offsets: dict[int, Offsets] = {}
+        texts: Iterable[str] = ()
+        if body.echo:
+            texts = (_text(prompt, facts.tokenizer) for prompt, _ in facts.asked)
+        self._echoes = dict(enumerate(texts))
 
     def whole(self, results: Sequence[GenerationResult]) -> Completion:
         choices = [
             CompletionChoice(
-                text=result.text,
+                text=self._echoes.get(number, "") + result.text,
                 index=number,
-                logprobs=self._tokens(result),
+                logprobs=self._told(number, written(result)),
                 finish_reason=finish_reason(result),
             )
             for number, result in enumerate(results)
@@ -152,28 +217,43 @@ class CompletionWriter(Writer):
         return Completion(object="text_completion", choices=choices, **self._whole(results))
 
     def begin(self, number: int) -> Iterator[Completion]:
-        yield from ()
+        if number in self._echoes:
+            yield self.more(number, self._echoes[number])
 
     def more(self, number: int, text: str) -> Completion:
-        return self._event([CompletionChoice(text=text, index=number, finish_reason=None)])
+        choice = CompletionChoice(text=text, index=number, finish_reason=None)
+        if tokens := self.new(number, text):
+            choice.logprobs = self._told(number, tokens)
+        return self._event([choice])
 
-    def end(self, number: int, result: GenerationResult) -> Completion:
+    def end(self, number: int, result: GenerationResult) -> Iterator[Completion]:
         choice = CompletionChoice(
             text="",
             index=number,
-            logprobs=self._tokens(result),
+            logprobs=self._told(number, self.rest(number, result)),
             finish_reason=finish_reason(result),
         )
-        return self._event([choice], timings=timings(result))
+        yield self._event([choice], timings=timings(result))
 
     def _event(self, choices: list[CompletionChoice], **more: Any) -> Completion:
         values = self._common | self._no_usage | more
         return Completion(object="text_completion", choices=choices, **values)
 
-    def _tokens(self, result: GenerationResult) -> CompletionLogprobs | None:
-        return None if self._logprobs is None else completion_logprobs(result, self._logprobs)
+    def _told(self, number: int, tokens: Sequence[Token]) -> CompletionLogprobs | None:
+        if self._logprobs is None:
+            return None
+        offsets = self._offsets.setdefault(number, Offsets(self._tokenizer))
+        return completion_logprobs(tokens, self._logprobs, offsets)
 
 
-def event(values: BaseModel) -> str:
-    """A server-sent event; what was not set is left out."""
-    return f"data: {values.model_dump_json(exclude_unset=True)}\n\n"
+def event(values: Values) -> str:
+    """A server-sent event; of OpenAI's objects, what was not set is left out."""
+    if isinstance(values, BaseModel):
+        return f"data: {values.model_dump_json(exclude_unset=True)}\n\n"
+    return f"event: {values['type']}\ndata: {json.dumps(values)}\n\n"
+
+
+def _text(prompt: Prompt, tokenizer: Tokenizer | None) -> str:
+    if isinstance(prompt, TokenIds):
+        return tokenizer.decode(prompt.ids) if tokenizer else ""
+    return last_text(prompt)

@@ -41,12 +41,12 @@ class PromptEncoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         """Remembers nothing yet."""
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._remembered = functools.lru_cache(REMEMBERED_PROMPTS)(self._encode)
 
     def __reduce__(self) -> tuple[type[PromptEncoder], tuple[Tokenizer]]:
         """What it remembers stays behind."""
-        return PromptEncoder, (self._tokenizer,)
+        return PromptEncoder, (self.tokenizer,)
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """The ids of a prompt's tokens, without padding."""
@@ -57,7 +57,7 @@ class PromptEncoder:
         return self._remembered(prompt) if is_short else self._encode(prompt)
 
     def _encode(self, prompt: Prompt) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(prompt))
+        return tuple(self.tokenizer.encode(prompt))
 
 
 class Asked(NamedTuple):

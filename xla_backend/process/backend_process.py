@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from xla_backend.checkpoints.models import DEFAULT_MODEL, Registry
+from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.child_process.parent_side import CLOSE_S
 from xla_backend.compilation import naming
 from xla_backend.compilation.store import open_store
@@ -219,6 +220,9 @@ class BackendProcess(ServedBackend):
 
     def identity(self, model: str) -> str:
         return self.vocabulary(model).identity
+
+    def tokenizer(self, model: str) -> Tokenizer:
+        return self.vocabulary(model).encoder.tokenizer
 
     def vocabulary(self, model: str) -> Vocabulary:
         """What predictions need of a model; read once.

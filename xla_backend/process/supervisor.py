@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from xla_backend.child_process.parent_side import CLOSE_S
 from xla_backend.interface.errors import EngineStopped
+from xla_backend.interface.forks import Origin
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.request_id import REQUEST_ID
 from xla_backend.interface.results import EngineStatus, KVMemoryUse
@@ -80,6 +81,7 @@ class Supervisor:
         Raises:
             EngineStopped: it cannot be started.
         """
+        self._origin = Origin()
         self._settings = settings
         self._on_status = on_status
         self._on_request = on_request
@@ -118,8 +120,9 @@ class Supervisor:
         """The running child; a new one if the last one ended.
 
         Raises:
-            EngineStopped: this was closed, or a new one cannot be started.
+            EngineStopped: this was closed, or a new one cannot be started; or it is a fork.
         """
+        self._origin.check()
         with self._lock:
             if self._closed:
                 raise EngineStopped(CLOSED)

@@ -94,7 +94,7 @@ _NOT_LINEAR = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 
 """Of IQ4_NL and IQ4_XS."""
 
 FORMATS = {
-    "Q8_0": Format(32, 34, (Plane(8, 2, 32),), zero=128),
+    "Q8_0": Format(32, 34, (Plane(8, 2, 32),)),
     "Q4_0": Format(32, 18, (Plane(4, 2, 16),), zero=8),
     "Q4_1": Format(32, 20, (Plane(4, 4, 16),), (0, 2)),
     "Q5_0": Format(32, 22, (Plane(4, 6, 16), Plane(1, 2, 1)), zero=16),
@@ -119,15 +119,14 @@ FORMATS = {
         group=16,
         factors=lambda blocks: blocks[..., 192:208, None],
     ),
-    "IQ4_NL": Format(32, 18, (Plane(4, 2, 16),), zero=128, table=_NOT_LINEAR),
+    "IQ4_NL": Format(32, 18, (Plane(4, 2, 16),), table=_NOT_LINEAR),
     "IQ4_XS": Format(
         *(256, 136, (Plane(4, 8, 16),)),
-        zero=128,
         factors=_four_and_two_bits_less_32,
         table=_NOT_LINEAR,
     ),
 }
-"""By their names in GGUF files. A value of eight bits is 128 more than what the file has."""
+"""By their names in GGUF files. Values of eight bits have a sign, those of fewer bits have none."""
 
 
 def _fields(bytes_: np.ndarray, bits: int, run: int) -> np.ndarray:
@@ -199,8 +198,6 @@ class Blocks:
             fields = blocks[:, :, start : start + form.block * bits // 8]
             values |= _fields(fields, bits, run) << np.uint8(shift)
             shift += bits
-        if form.bits == 8:
-            values ^= np.uint8(128)
         halves = self.halves()
         if form.factors is None:
             return Parts(values, halves, None)
@@ -221,10 +218,10 @@ class Blocks:
                 if form.nibbles:
                     factors = np.concatenate([factors & 15, factors >> 4 & 15], axis=-1)
                 scales = scales * factors.astype(np.float32)
-            numbers = values.astype(np.float32)
+            numbers = (values.view(np.int8) if form.bits == 8 else values).astype(np.float32)
             if form.table is not None:
                 numbers = np.array(form.table, np.float32)[values]
-            elif form.zero:
+            else:
                 numbers -= form.zero
             numbers = numbers.reshape(*scales.shape[:3], -1) * scales[..., :1]
             if form.has_minima:

@@ -6,8 +6,9 @@ with them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from llvmlite import ir
 
@@ -50,6 +51,17 @@ def size(builder: Builder, lines: Value, number_format: str) -> Value:
     return builder.mul(blocks, long(COLUMNS * rows_of_block(form)))
 
 
+def vectors_at_once(rows: int, number_format: str) -> int:
+    """Vectors of columns of which sums for so many rows fit in three quarters of the registers.
+
+    Where these are few, what makes numbers of blocks takes as many as two rows.
+    """
+    registers, lanes = machine_code.vector_registers()
+    room = registers * 3 // 4 // (LANES // lanes)
+    each = rows + (2 if number_format in FORMATS else 0)
+    return next(n for n in (4, 2, 1) if n * each <= room or n == 1)
+
+
 class Tile(NamedTuple):
     """A part of a tile to be read.
 
@@ -88,7 +100,7 @@ def for_lines(
     float32 numbers. It may replace the values.
     """
     if number_format in FORMATS:
-        return _for_blocks(builder, FORMATS[number_format], tile, use, values)
+        return for_groups(builder, FORMATS[number_format], tile, _Dequantized(builder, use), values)
     bytes_ = _FLOAT_BYTES[number_format]
     loop = Loop(builder, long(0), tile.lines, UNROLLED, values)
     values = list(loop.values)
@@ -113,19 +125,118 @@ def _from_bfloat16(builder: Builder, bits: Value) -> Value:
     return builder.bitcast(upper, VECTOR)
 
 
-def _for_blocks(
-    builder: Builder, form: Format, tile: Tile, use: _Use, values: Sequence[Value]
+class Group(NamedTuple):
+    """Lines of a block that share a scale and a minimum.
+
+    Attributes:
+        first, lines: the number of its first line, and how many.
+        factors: adds what reads the scales and the minima (None if there are none), vectors each: a
+            number is `value * scale + minimum`.
+    """
+
+    first: Value
+    lines: int
+    factors: Callable[[], tuple[list[Value], list[Value] | None]]
+
+
+class ForGroup(Protocol):
+    """What is done with a group of lines. Parts are values that only its lines hand on."""
+
+    def begin(self, group: Group, values: list[Value]) -> list[Value]:
+        """Adds what comes first; returns the parts."""
+
+    def use(self, line: Value, numbers: list[Value], parts: list[Value]) -> None:
+        """Adds what is done with a line's values, and may replace the parts."""
+
+    def end(self, group: Group, parts: list[Value], values: list[Value]) -> list[Value]:
+        """Adds what comes last; returns the values for the next group."""
+
+
+class _Dequantized:
+    """Does with the numbers of blocks what is to be done with those of any format."""
+
+    def __init__(self, builder: Builder, use: _Use) -> None:
+        self._builder, self._use = builder, use
+        self._factors: tuple[list[Value], list[Value] | None]
+
+    def begin(self, group: Group, values: list[Value]) -> list[Value]:
+        self._factors = group.factors()
+        return values
+
+    def use(self, line: Value, numbers: list[Value], parts: list[Value]) -> None:
+        scales, minima = self._factors
+        if minima is None:
+            scaled = [self._builder.fmul(*pair) for pair in zip(numbers, scales, strict=True)]
+        else:
+            triples = zip(numbers, scales, minima, strict=True)
+            scaled = [self._builder.multiply_add(*each) for each in triples]
+        self._use(self._builder, line, scaled, parts)
+
+    def end(self, group: Group, parts: list[Value], values: list[Value]) -> list[Value]:
+        return parts
+
+
+def for_groups(
+    builder: Builder, form: Format, tile: Tile, do: ForGroup, values: Sequence[Value]
 ) -> list[Value]:
-    """As `for_lines`. Of a block the float16 are read, of each group its factors, then words."""
+    """Adds a loop over the groups of lines of a tile of blocks, which hands on values."""
     step = lines_of_step(form)
     round_ = max(step, 2 * UNROLLED)
     unit = max(round_, form.group)
     halves_bytes, factors_bytes = (COLUMNS * rows for rows in header_rows(form))
-    bits = form.bits
-
     blocks = Loop(builder, long(0), builder.udiv(tile.lines, long(form.block)), 1, values)
     block = builder.mul(blocks.index, long(COLUMNS * rows_of_block(form)))
-    halves = [
+    units = Loop(builder, long(0), long(form.block // unit), 1, blocks.values)
+    first = builder.mul(units.index, long(unit))
+    factors_at = builder.mul(units.index, long(factors_bytes * unit // form.block))
+    factors_at = builder.add(builder.add(block, long(halves_bytes)), factors_at)
+    words_at = builder.add(block, long(halves_bytes + factors_bytes))
+    first_of_block = builder.mul(blocks.index, long(form.block))
+
+    def words(line: Value, lines: int) -> list[list[Value]]:
+        """Of so many lines from one of this block."""
+        bytes_ = COLUMNS * form.bits // 8
+        start = builder.add(words_at, builder.mul(line, long(bytes_)))
+        found = []
+        for at in range(0, lines, step):
+            found += _words(builder, form, tile, builder.add(start, long(at * bytes_)), step)
+        return found
+
+    def use(line: Value, words: list[list[Value]], parts: list[Value]) -> None:
+        line = builder.add(first_of_block, line)
+        for place, word in enumerate(words):
+            for byte in range(4):
+                numbers = [_byte(builder, x, byte) for x in word]
+                do.use(builder.add(line, long(4 * place + byte)), numbers, parts)
+
+    values = list(units.values)
+    whole = words(first, round_) if round_ >= form.group else []
+    for number in range(unit // form.group):
+        at = builder.add(first, long(number * form.group))
+        start = builder.add(factors_at, long(factors_bytes * form.group // form.block * number))
+        group = Group(
+            builder.add(first_of_block, at),
+            form.group,
+            functools.partial(_factors, builder, form, tile, block, start),
+        )
+        parts = do.begin(group, values)
+        if whole:
+            in_group = form.group // 4
+            use(at, whole[number * in_group : (number + 1) * in_group], parts)
+        else:
+            rounds = Loop(builder, long(0), long(form.group), round_, parts)
+            parts, line = list(rounds.values), builder.add(at, rounds.index)
+            use(line, words(line, round_), parts)
+            parts = rounds.close(parts)
+        values = do.end(group, parts, values)
+    return blocks.close(units.close(values))
+
+
+def _factors(
+    builder: Builder, form: Format, tile: Tile, block: Value, start: Value
+) -> tuple[list[Value], list[Value] | None]:
+    """See `Group.factors`."""
+    found = [
         [
             builder.fpext(half, VECTOR)
             for half in tile.read(
@@ -134,42 +245,6 @@ def _for_blocks(
         ]
         for kind in range(len(form.halves))
     ]
-    units = Loop(builder, long(0), long(form.block // unit), 1, blocks.values)
-    of_unit = long(factors_bytes * unit // form.block)
-    factors_at = builder.add(
-        block, builder.add(builder.mul(units.index, of_unit), long(halves_bytes))
-    )
-    groups = []
-    for group in range(unit // form.group):
-        more = long(factors_bytes * form.group // form.block * group)
-        groups.append(_factors(builder, form, tile, builder.add(factors_at, more), halves))
-    rounds = Loop(builder, long(0), long(unit // round_), 1, units.values)
-    values = list(rounds.values)
-    number = builder.add(builder.mul(units.index, long(unit // round_)), rounds.index)
-    first = builder.add(
-        builder.mul(blocks.index, long(form.block)), builder.mul(number, long(round_))
-    )
-    values_at = builder.add(block, long(halves_bytes + factors_bytes))
-    values_at = builder.add(values_at, builder.mul(number, long(COLUMNS * round_ * bits // 8)))
-    for in_round in range(0, round_, step):
-        start = builder.add(values_at, long(COLUMNS * in_round * bits // 8))
-        for place, words in enumerate(_words(builder, form, tile, start, step)):
-            line = in_round + 4 * place
-            scales, minima = groups[line // form.group]
-            for byte in range(4):
-                found = [
-                    builder.multiply_add(_byte(builder, word, byte), scale, minimum)
-                    for word, scale, minimum in zip(words, scales, minima, strict=True)
-                ]
-                use(builder, builder.add(first, long(line + byte)), found, values)
-    return blocks.close(units.close(rounds.close(values)))
-
-
-def _factors(
-    builder: Builder, form: Format, tile: Tile, start: Value, halves: list[list[Value]]
-) -> tuple[list[Value], list[Value]]:
-    """The scales and the minima of a group: `value * scale + minimum` is a number."""
-    found = list(halves)
     if form.factors is not None:
         words = [builder.sext(x, _WORDS) for x in tile.read(builder, start, BYTE, 8)]
         if form.nibbles:
@@ -185,19 +260,17 @@ def _factors(
                 builder.fmul(half, builder.sitofp(word, VECTOR))
                 for half, word in zip(*each, strict=True)
             ]
-            for each in zip(halves, kinds, strict=True)
+            for each in zip(found, kinds, strict=True)
         ]
-    if form.has_minima:
-        return found[0], found[1]
-    # Exact: a scale has at most 19 bits, and zeros are powers of two.
-    zero = ir.Constant(VECTOR, [float(-form.zero)] * LANES)
-    return found[0], [builder.fmul(scale, zero) for scale in found[0]]
+    unit = ir.Constant(VECTOR, [2.0**-24] * LANES)
+    scales = [builder.fmul(scale, unit) for scale in found[0]]
+    return scales, found[1] if form.has_minima else None
 
 
 def _words(
     builder: Builder, form: Format, tile: Tile, start: Value, step: int
 ) -> list[list[Value]]:
-    """The values of the lines of a step, four in the bytes of a word: `[step / 4][vectors]`."""
+    """The values of a step's lines with their sign, four in a word: `[step / 4][vectors]`."""
     result: list[list[Value]] = [[] for _ in range(step // 4)]
     shift = 0
     for plane in form.planes:
@@ -217,9 +290,7 @@ def _words(
                     else fields
                 )
         shift += plane.bits
-    if form.table is not None:
-        return [[_looked_up(builder, form, x) for x in words] for words in result]
-    return result
+    return [[_signed(builder, form, x) for x in words] for words in result]
 
 
 def _masked(builder: Builder, word: Value, right: int, mask: int) -> Value:
@@ -231,16 +302,29 @@ def _masked(builder: Builder, word: Value, right: int, mask: int) -> Value:
     return word if mask == 0xFFFFFFFF else builder.and_(word, _splat(mask))
 
 
+def _signed(builder: Builder, form: Format, words: Value) -> Value:
+    """What the values in every byte stand for."""
+    if form.table is None and not form.zero:
+        return words
+    bytes_ = builder.bitcast(words, _BYTES_OF_WORDS)
+    if form.table is not None:
+        bytes_ = machine_code.look_up(builder, form.table, bytes_)
+    else:
+        zeros = ir.Constant(_BYTES_OF_WORDS, [form.zero] * 4 * LANES)
+        bytes_ = builder.sub(bytes_, zeros)
+    return builder.bitcast(bytes_, _WORDS)
+
+
 def _byte(builder: Builder, word: Value, byte: int) -> Value:
-    """One byte of every word as float32."""
+    """One byte of every word as float32, times 2^24: as the highest, it has its sign."""
     if byte == 0:
-        word = builder.and_(word, _splat(255))
+        word = builder.shl(word, _splat(24))
     elif byte == 3:
-        word = builder.lshr(word, _splat(24))
+        word = builder.and_(word, _splat(0xFF000000))
     else:
         # A shuffle instead of a shift and a mask.
         nothing = ir.Constant(_BYTES_OF_WORDS, [0] * 4 * LANES)
-        places = [4 * (at // 4) + byte if at % 4 == 0 else 4 * LANES for at in range(4 * LANES)]
+        places = [at - 3 + byte if at % 4 == 3 else 4 * LANES for at in range(4 * LANES)]
         shuffled = builder.shuffle_vector(
             builder.bitcast(word, _BYTES_OF_WORDS),
             nothing,
@@ -252,11 +336,3 @@ def _byte(builder: Builder, word: Value, byte: int) -> Value:
 
 def _splat(number: int) -> ir.Constant:
     return ir.Constant(_WORDS, [number] * LANES)
-
-
-def _looked_up(builder: Builder, form: Format, words: Value) -> Value:
-    """What every byte of words stands for, and the format's zero more."""
-    assert form.table is not None
-    table = [number + form.zero for number in form.table]
-    bytes_ = builder.bitcast(words, _BYTES_OF_WORDS)
-    return builder.bitcast(machine_code.look_up(builder, table, bytes_), _WORDS)

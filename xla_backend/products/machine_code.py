@@ -114,6 +114,16 @@ class Builder(ir.IRBuilder):
         """`a * b + c` of vectors, rounded once."""
         return self.intrinsic(f"llvm.fma.v{LANES}f32", VECTOR, [a, b, c])
 
+    def total(self, vector: Value) -> Value:
+        """The sum of a vector, by halves."""
+        width = LANES
+        while width > 1:
+            width //= 2
+            lanes = [*range(width, 2 * width), *range(LANES - width)]
+            lanes = ir.Constant(ir.VectorType(WORD, LANES), lanes)
+            vector = self.fadd(vector, self.shuffle_vector(vector, vector, lanes))
+        return self.extract_element(vector, ir.Constant(WORD, 0))
+
     def splat(self, number: Value) -> Value:
         """A vector of one number."""
         unset = ir.Constant(ir.VectorType(number.type, LANES), ir.Undefined)

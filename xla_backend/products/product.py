@@ -3,7 +3,8 @@
 Knows how a processor multiplies quickly. Must not know models. XLA's own products read float32
 alone, lay the weights out anew in each call, and of one row or few use a part of the memory's
 speed. Here every number of the matrix is read once for few rows, in its own format, from end to
-end, and becomes float32 in a register; all sums are float32.
+end, and becomes float32 in a register; all sums are float32. Scales of blocks multiply the sums of
+their groups, which spares a multiplication of each number.
 
 With more rows, a part of a tile becomes float32 in the cache first, and all rows pass over it
 (after K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). The
@@ -13,10 +14,11 @@ threads of XLA's pool take tiles one by one. One function serves matrices and ro
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 from llvmlite import ir
 
-from xla_backend.products import handler, lines, sums
+from xla_backend.products import handler, lines, machine_code, sums
 from xla_backend.products.blocks import FORMATS
 from xla_backend.products.handler import Handler
 from xla_backend.products.machine_code import (
@@ -32,14 +34,13 @@ from xla_backend.products.machine_code import (
     long,
 )
 from xla_backend.products.pool import Job
-from xla_backend.products.tiles import COLUMNS, FLOATS, PRODUCT, READING
+from xla_backend.products.tiles import COLUMNS, PRODUCT, READING
 
-_FEW = (
-    dict.fromkeys(FLOATS, (1, 2, 3, 4))
-    | {"float32": (1, 2, 3, 4, 5, 6)}
-    | dict.fromkeys(FORMATS, (1, 2, 3, 4, 8))
-)
+_FEW = {"float32": (1, 2, 3, 4, 5, 6), "bfloat16": (1, 2, 3, 4), "float16": (1, 2, 3, 4)}
 """Numbers of rows with which numbers become float32 in registers, and never in memory."""
+_FEW_OF_BLOCKS = 16
+"""The same of blocks: up to so many rows, four or eight at a time. So a row of a decode step has
+the same sums, whatever the number of rows."""
 _LINES = 256
 """Lines of a tile that are float32 in the cache at once: 64 KB."""
 _CHUNK = 96
@@ -87,7 +88,7 @@ def _unit(module: ir.Module, number_format: str) -> ir.Function:
     if number_format != "float32":
         as_they_are = {
             rows: sums.sums(module, rows, number_format, asks_ahead=True)
-            for rows in _FEW[number_format]
+            for rows in _FEW.get(number_format, _rows_of_blocks())
         }
         dequantize = sums.dequantize(module, number_format)
     builder = Builder(module, "unit", [POINTER, LONG])
@@ -103,8 +104,17 @@ def _unit(module: ir.Module, number_format: str) -> ir.Function:
     is_few = _is_few(builder, rows, number_format)
     with builder.if_then(is_few):
         begins, ahead = ir.Constant(BIT, 1), builder.at(numbers, _AHEAD)
-        arguments = [rows_at, count, numbers, count, out, width, begins, ahead]
-        sums.choose(builder, as_they_are, rows, arguments)
+
+        def multiply(first: Value, number: Value) -> None:
+            x = builder.at(rows_at, builder.mul(first, count), FLOAT)
+            to = builder.at(out, builder.mul(first, width), FLOAT)
+            arguments = [x, count, numbers, count, to, width, begins, ahead]
+            sums.choose(builder, as_they_are, number, arguments)
+
+        if number_format in FORMATS:
+            _for_some_rows(builder, rows, multiply)
+        else:
+            multiply(long(0), rows)
         builder.ret_void()
     first = builder.mul(chunk, long(_CHUNK))
     last = builder.least(builder.add(first, long(_CHUNK)), rows)
@@ -128,8 +138,31 @@ def _unit(module: ir.Module, number_format: str) -> ir.Function:
     return builder.function
 
 
+def _rows_of_blocks() -> tuple[int, ...]:
+    """How many rows are multiplied with blocks at a time, as registers hold their sums."""
+    registers, lanes = machine_code.vector_registers()
+    return (1, 2, 3, 4, 8) if registers * lanes >= 512 else (1, 2, 3, 4)
+
+
+def _for_some_rows(builder: Builder, rows: Value, multiply: Callable[[Value, Value], None]) -> None:
+    """Adds `multiply(first, number)` for all rows, as many at a time as `_rows_of_blocks` has."""
+    most = max(_rows_of_blocks())
+    if most > 4:
+        rest = builder.urem(rows, long(most))
+        with builder.if_then(builder.icmp_unsigned("==", rest, long(0))):
+            several = Loop(builder, long(0), rows, most)
+            multiply(several.index, long(most))
+            several.close()
+            builder.ret_void()
+    some = Loop(builder, long(0), rows, 4)
+    multiply(some.index, builder.least(builder.sub(rows, some.index), long(4)))
+    some.close()
+
+
 def _is_few(builder: Builder, rows: Value, number_format: str) -> Value:
-    """Whether so many rows are among `_FEW`."""
+    """Whether numbers become float32 in registers with so many rows."""
+    if number_format in FORMATS:
+        return builder.icmp_unsigned("<=", rows, long(_FEW_OF_BLOCKS))
     is_one_of = [builder.icmp_unsigned("==", rows, long(few)) for few in _FEW[number_format]]
     return functools.reduce(builder.or_, is_one_of)
 

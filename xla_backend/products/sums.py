@@ -2,17 +2,26 @@
 
 Knows the processor's registers. Must not know what is summed, nor who calls. Every number of a tile
 is read once for all rows of a call and becomes float32 in a register; all sums are float32, line
-after line, whatever the number of rows.
+after line, of blocks group after group, whatever the number of rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 
 from llvmlite import ir
 
-from xla_backend.products import machine_code
-from xla_backend.products.lines import VECTORS, Tile, for_lines
+from xla_backend.products import lines as lines_of_tiles
+from xla_backend.products.blocks import FORMATS
+from xla_backend.products.lines import (
+    VECTORS,
+    Group,
+    Tile,
+    for_groups,
+    for_lines,
+    vectors_at_once,
+)
 from xla_backend.products.machine_code import (
     BIT,
     FLOAT,
@@ -33,6 +42,9 @@ ROWS = 6
 """Rows that share what is read: with 4 vectors of columns, sums fill 24 of 32 registers."""
 
 
+_Add = Callable[[Builder, Value, Sequence[Value], list[Value]], None]
+
+
 def sums(module: ir.Module, rows: int, number_format: str, *, asks_ahead: bool) -> ir.Function:
     """`sums(x, x_width, numbers, lines, out, out_width, begins, ahead)`, for so many rows.
 
@@ -46,9 +58,16 @@ def sums(module: ir.Module, rows: int, number_format: str, *, asks_ahead: bool) 
         [POINTER, LONG, POINTER, LONG, POINTER, LONG, BIT, POINTER],
     )
     x, x_width, numbers, lines, out, out_width, begins, ahead = builder.arguments
-    registers, lanes = machine_code.vector_registers()
-    room = registers * 3 // 4 // (LANES // lanes)
-    vectors = next(n for n in (4, 2, 1) if n * rows <= room or n == 1)
+    vectors = vectors_at_once(rows, number_format)
+    if vectors < VECTORS:
+        # Some lines at a time, so that other columns are read while their lines are in the cache.
+        some = max(FORMATS[number_format].block, 64) if number_format in FORMATS else 32
+        chunks = Loop(builder, long(0), lines, some)
+        lines = builder.least(builder.sub(lines, chunks.index), long(some))
+        distance = lines_of_tiles.size(builder, chunks.index, number_format)
+        numbers, ahead = builder.at(numbers, distance), builder.at(ahead, distance)
+        x = builder.at(x, chunks.index, FLOAT)
+        begins = builder.and_(begins, builder.icmp_unsigned("==", chunks.index, long(0)))
     inputs = [builder.at(x, builder.mul(x_width, long(row)), FLOAT) for row in range(rows)]
     parts = Loop(builder, long(0), long(COLUMNS), vectors * LANES)
     outputs = [
@@ -72,12 +91,59 @@ def sums(module: ir.Module, rows: int, number_format: str, *, asks_ahead: bool) 
                 sums[at] = builder.multiply_add(factor, number, sums[at])
 
     tile = Tile(numbers, lines, parts.index, vectors, ahead if asks_ahead else None)
-    after = for_lines(builder, number_format, tile, add, before)
+    if number_format in FORMATS:
+        after = for_groups(
+            builder, FORMATS[number_format], tile, _Sums(builder, inputs, add), before
+        )
+    else:
+        after = for_lines(builder, number_format, tile, add, before)
     for place, value in zip(outputs, after, strict=True):
         builder.store(value, place, align=4)
     parts.close()
+    if vectors < VECTORS:
+        chunks.close()
     builder.ret_void()
     return builder.function
+
+
+class _Sums:
+    """Sums of a group are multiplied by its scales once, and minima by the sum of its inputs."""
+
+    def __init__(self, builder: Builder, inputs: Sequence[Value], add: _Add) -> None:
+        self._builder, self._inputs, self._add = builder, inputs, add
+
+    def begin(self, group: Group, values: list[Value]) -> list[Value]:
+        return [ZERO] * len(values)
+
+    def use(self, line: Value, numbers: list[Value], parts: list[Value]) -> None:
+        self._add(self._builder, line, numbers, parts)
+
+    def end(self, group: Group, parts: list[Value], values: list[Value]) -> list[Value]:
+        builder = self._builder
+        scales, minima = group.factors()
+        vectors = len(scales)
+        result = []
+        for row, place in enumerate(self._inputs):
+            of_row = slice(row * vectors, (row + 1) * vectors)
+            sums = [
+                builder.multiply_add(*each)
+                for each in zip(parts[of_row], scales, values[of_row], strict=True)
+            ]
+            if minima is not None:
+                inputs = [
+                    builder.load(
+                        builder.at(place, builder.add(group.first, long(at)), FLOAT),
+                        typ=VECTOR,
+                        align=4,
+                    )
+                    for at in range(0, group.lines, LANES)
+                ]
+                total = builder.splat(builder.total(functools.reduce(builder.fadd, inputs)))
+                sums = [
+                    builder.multiply_add(total, *each) for each in zip(minima, sums, strict=True)
+                ]
+            result += sums
+        return result
 
 
 def dequantize(module: ir.Module, number_format: str) -> ir.Function:
@@ -86,11 +152,16 @@ def dequantize(module: ir.Module, number_format: str) -> ir.Function:
     numbers, lines, to, ahead = builder.arguments
 
     def write(builder: Builder, line: Value, numbers: Sequence[Value], _: list[Value]) -> None:
-        place = builder.at(to, builder.mul(line, long(COLUMNS)), FLOAT)
+        place = builder.add(builder.mul(line, long(COLUMNS)), parts.index)
+        place = builder.at(to, place, FLOAT)
         for at, number in enumerate(numbers):
             builder.store(number, builder.at(place, LANES * at, FLOAT), align=64)
 
-    for_lines(builder, number_format, Tile(numbers, lines, long(0), VECTORS, ahead), write, [])
+    vectors = vectors_at_once(0, number_format)
+    parts = Loop(builder, long(0), long(COLUMNS), vectors * LANES)
+    tile = Tile(numbers, lines, parts.index, vectors, ahead)
+    for_lines(builder, number_format, tile, write, [])
+    parts.close()
     builder.ret_void()
     return builder.function
 

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from ray import serve
 
 from xla_backend.checkpoints.models import first_model, open_registry
+from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.errors import BackendError, EngineStopped
 from xla_backend.interface.requests import SpeechRequest, TextRequest
 from xla_backend.interface.results import GenerationResult, TranscribedWindow
@@ -96,6 +97,10 @@ class Replica:
     async def identity(self, model: str) -> str:
         """See `ServedBackend`."""
         return await self._wait(self._process.identity, model)
+
+    async def tokenizer(self, model: str) -> Tokenizer:
+        """See `ServedBackend`."""
+        return await self._wait(self._process.tokenizer, model)
 
     @serve.multiplexed(max_num_models_per_replica=-1)
     async def register(self, model: str) -> str:

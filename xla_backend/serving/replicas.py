@@ -26,6 +26,7 @@ from xla_backend.interface.results import (
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
+    from xla_backend.checkpoints.tokenization import Tokenizer
 
 REPLICA_DIED = (
     "The replica that served this request ended before it was done. "
@@ -53,8 +54,16 @@ class Replicas:
 
     def identity(self, model: str) -> str:
         """See `ServedBackend`."""
+        return str(self._ask("identity", model))
+
+    def tokenizer(self, model: str) -> Tokenizer:
+        """See `ServedBackend`."""
+        return cast("Tokenizer", self._ask("tokenizer", model))
+
+    def _ask(self, method: str, model: str) -> Any:
+        handle = self._handle.options(multiplexed_model_id=model)
         try:
-            return self._handle.options(multiplexed_model_id=model).identity.remote(model).result()
+            return getattr(handle, method).remote(model).result()
         except (RayError, RayServeException) as error:
             raise EngineStopped(REPLICA_DIED) from error
 

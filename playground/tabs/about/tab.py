@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import gradio as gr
+from markupsafe import Markup
 
 from playground.ui.components import html
 
@@ -68,4 +69,4 @@ class AboutTab:
     def __init__(self, page: PageContext) -> None:
         del page  # Nothing here depends on the engine.
         with gr.Column(elem_classes="card"):
-            html(_TEXT)
+            html(Markup(_TEXT))

@@ -20,13 +20,7 @@ from playground.context.runs import TextRun
 from playground.tabs.batch.prompts import prompts_in
 from playground.tabs.batch.runs import checked
 from playground.ui.quantities import as_shown
-from xla_backend import (
-    EngineStatus,
-    GenerationOptions,
-    GenerationResult,
-    InvalidRequest,
-    Prompt,
-)
+from xla_backend import EngineStatus, GenerationOptions, GenerationResult, InvalidRequest, Prompt
 from xla_backend.interface.timing import Span
 from xla_backend.rows.scheduler import MAX_ROWS
 

@@ -108,8 +108,7 @@ class CrowdCard:
         """Runs the visitor's crowd, which ends when its visitor leaves."""
         session = str(request.session_hash)
         run = self._page.runs.take(session, Crowd)
-        if run is None:  # `_begin` found a mistake and reported it.
-            # A generator that yields nothing would empty its outputs.
+        if run is None:  # `_begin` refused. A generator without a yield empties its outputs.
             yield {self.notice: gr.skip()}
             return
         with self._page.runs.carrying_out(session) as ending:

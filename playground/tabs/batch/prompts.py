@@ -1,12 +1,14 @@
-"""Prompts in a text: one a line, or in the column `prompt` of a CSV file.
+"""Prompts in a text: one a line, in the column `prompt` of a CSV file, or under that key in JSON.
 
-Knows both formats and their error messages. Must not know models or components.
+Knows these formats and their error messages. Must not know models or components.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
+import json
 import re
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -19,6 +21,8 @@ MAX_PROMPTS = 50
 MAX_BYTES = 2**20
 MAX_HEADING = 10_000  # characters; csv refuses to look at more than 131,072 in a cell
 COLUMN = "prompt"
+_SEPARATOR = re.compile(r"sep=(.)(?=[\r\n]|$)", re.IGNORECASE)
+"""The line by which Excel is told what stands between cells."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +37,21 @@ def prompts_in(text: str) -> tuple[list[BatchPrompt], list[int]]:
     """The prompts of a text, in order, and the lines of a table that have none; empty lines between
     prompts that stand one a line mean nothing.
 
-    It is CSV when its first line has a column `prompt`, with commas or semicolons.
+    It is CSV when its first line has a column `prompt`, with commas, semicolons or tabs (a line
+    `sep=;` may come before it); JSON when its first line begins an object, or a list of them.
 
     Raises:
         InvalidRequest: there is none, or there are too many.
     """
     text = clean(text.removeprefix("\ufeff"))
     delimiter = _delimiter(text)
-    prompts, without = _of_table(text, delimiter) if delimiter else (_of_lines(text), [])
+    without: list[int] = []
+    if delimiter:
+        prompts, without = _of_table(text, delimiter)
+    elif _is_json(text):
+        prompts, without = _of_json(text)
+    else:
+        prompts = _of_lines(text)
     if not prompts:
         raise InvalidRequest("There are no prompts yet. Write one on each line.")
     if len(prompts) > MAX_PROMPTS:
@@ -60,7 +71,7 @@ def text_of_file(name: str, content: bytes) -> str:
     if len(content) > MAX_BYTES:
         raise InvalidRequest("The file is larger than 1 MB. It should hold 50 prompts at most.")
     try:
-        text = content.decode("utf-8-sig")
+        text = content.decode(_encoding(content))
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise InvalidRequest(
@@ -74,10 +85,22 @@ def text_of_file(name: str, content: bytes) -> str:
     return text
 
 
+def _encoding(content: bytes) -> str:
+    """UTF-8, or UTF-16 as spreadsheets save text, with or without the mark at its beginning."""
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if b"\0" not in content:
+        return "utf-8-sig"
+    return "utf-16-be" if content[::2].count(0) > content[1::2].count(0) else "utf-16-le"
+
+
 def _delimiter(text: str) -> str:
     """The separator of a CSV text; empty if the text is not CSV."""
-    head = re.split(r"[\r\n]", text.lstrip("\r\n")[:MAX_HEADING], maxsplit=1)[0]
-    for delimiter in (",", ";", "\t"):
+    head = text.lstrip("\r\n")[:MAX_HEADING]
+    if told := _SEPARATOR.match(head):
+        head = head[told.end() :].lstrip("\r\n")
+    head = re.split(r"[\r\n]", head, maxsplit=1)[0]
+    for delimiter in (told[1],) if told else (",", ";", "\t", "|"):
         if COLUMN in _names(next(csv.reader([head], delimiter=delimiter), [])):
             return delimiter
     return ""
@@ -90,6 +113,40 @@ def _names(row: list[str]) -> list[str]:
 def _of_lines(text: str) -> list[BatchPrompt]:
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return [BatchPrompt(i, line.strip()) for i, line in enumerate(lines, 1) if line.strip()]
+
+
+def _is_json(text: str) -> bool:
+    """Whether it is a list of objects, or begins with a line that is one."""
+    text = text.strip()
+    if re.match(r"\[\s*\{\s*\"", text):
+        return True
+    try:
+        return isinstance(json.loads(text.split("\n", 1)[0]), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _of_json(text: str) -> tuple[list[BatchPrompt], list[int]]:
+    """The prompts of JSON lines, or of a list of objects, whose places then stand for lines."""
+    prompts: list[BatchPrompt] = []
+    without: list[int] = []
+    is_list = text.lstrip().startswith("[")
+    line = 1
+    try:
+        for line, value in enumerate(json.loads(text) if is_list else text.split("\n"), 1):
+            if not is_list and not value.strip():
+                continue
+            found = (value if is_list else json.loads(value))[COLUMN].strip()
+            if found:
+                prompts.append(BatchPrompt(line, found))
+            else:
+                without.append(line)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise InvalidRequest(
+            f'Line {line} is no JSON object with a text under "{COLUMN}". Write one on each line: '
+            f'{{"{COLUMN}": "Once upon a time"}}.'
+        ) from None
+    return prompts, without
 
 
 def _of_table(text: str, delimiter: str) -> tuple[list[BatchPrompt], list[int]]:
@@ -107,6 +164,9 @@ def _of_table(text: str, delimiter: str) -> tuple[list[BatchPrompt], list[int]]:
                     without.append(line)
             elif any(cell.strip() for cell in row):
                 names = _names(row)
+                if line == 1 and _SEPARATOR.fullmatch(delimiter.join(row)):
+                    line = reader.line_num + 1
+                    continue
                 if COLUMN not in names:  # an unclosed quote
                     raise csv.Error
                 column = names.index(COLUMN)

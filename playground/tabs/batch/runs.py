@@ -73,11 +73,7 @@ class Batch:
     """
 
     def __init__(
-        self,
-        model: str,
-        rows: list[BatchRow],
-        options: GenerationOptions,
-        exact_key: bool,
+        self, model: str, rows: list[BatchRow], options: GenerationOptions, exact_key: bool
     ) -> None:
         self.model = model
         self.options = options

@@ -53,8 +53,6 @@ class BatchTab:
         self.turn = gr.Number(0, visible=False)
         self._connect()
 
-    # ---- what is on the tab
-
     def _build_request(self) -> None:
         ui.heading("Many prompts", "One on each line, or CSV with a column “prompt”; 50 at most.")
         models = self._page.models_that_continue_first()
@@ -84,8 +82,6 @@ class BatchTab:
             info="Do not reuse a larger compiled function.",
             elem_id="batch_exact_key",
         )
-
-    # ---- what happens
 
     def _connect(self) -> None:
         request: list[ui.Field] = [self.model, self.prompts, self.exact_key, *self.controls.inputs]
@@ -123,13 +119,7 @@ class BatchTab:
             file.unlink(missing_ok=True)
 
     def _begin(
-        self,
-        turn: float,
-        holds_seed: bool,
-        model: str,
-        prompts: str,
-        exact_key: bool,
-        *values: Any,
+        self, turn: float, holds_seed: bool, model: str, prompts: str, exact_key: bool, *values: Any
     ) -> ui.Updates:
         """Checks all prompts first, so that no mistake is found halfway."""
         try:

@@ -9,18 +9,14 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, get_args
+from typing import Annotated, Any
 
-from playground.context.json_values import LATEST, real, real_or_none, text, truth, whole
-from xla_backend import (
-    BackendError,
-    CacheOutcome,
-    GenerationOptions,
-    GenerationResult,
-    Message,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter
+
+from playground.context import json_values as kinds
+from playground.ui.markup import clean
+from xla_backend import CacheOutcome, GenerationOptions, GenerationResult, Message
 from xla_backend.interface.results import Finish
 
 MAX_TURNS = 500
@@ -43,15 +39,15 @@ class Figures:
 
     cache: CacheOutcome
     finish: Finish
-    ttft_s: float | None
-    tpot_s: float | None
-    prompt_tokens: int
-    cached_tokens: int
-    new_tokens: int
-    reuses: bool
-    left_out: int
-    waited_s: float
-    rounded_bits: int | None = None
+    ttft_s: kinds.Seconds | None
+    tpot_s: kinds.Seconds | None
+    prompt_tokens: kinds.Whole
+    cached_tokens: kinds.Whole
+    new_tokens: kinds.Whole
+    reuses: kinds.Truth
+    left_out: kinds.Whole
+    waited_s: kinds.Date
+    rounded_bits: kinds.Positive | None = None
 
     @classmethod
     def of(cls, result: GenerationResult, reuses: bool, left_out: int) -> Figures:
@@ -71,12 +67,22 @@ class Figures:
         )
 
 
+def name_for(said: str) -> str:
+    """A name out of what was said: the beginning of its first line."""
+    line = next(iter(said.split("\n")), "").strip() if (said := said.strip()) else ""
+    return line if len(line) <= MAX_NAME else line[: MAX_NAME - 1].rstrip() + "…"
+
+
+# A NUL that a model wrote stays: else its next turn would begin with other tokens.
+_Answer = Annotated[str, BeforeValidator(lambda said: "\0".join(map(clean, said.split("\0"))))]
+
+
 @dataclass(frozen=True)
 class Turn:
     """A question and its answer; `figures` is None where an error cut the answer."""
 
-    question: str
-    answer: str
+    question: Annotated[kinds.Text, Field(max_length=MAX_JSON_CHARACTERS)]
+    answer: Annotated[_Answer, Field(max_length=MAX_JSON_CHARACTERS)]
     figures: Figures | None = None
 
 
@@ -93,14 +99,16 @@ class Conversation:
         left_out: turns at the beginning that the model reads no more.
     """
 
-    model: str
-    system: str = ""
-    options: GenerationOptions = field(default_factory=GenerationOptions)
-    turns: tuple[Turn, ...] = ()
-    left_out: int = 0
-    name: str = ""
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
-    changed_s: float = field(default_factory=lambda: round(time.time(), 3))
+    model: Annotated[kinds.Text, Field(max_length=_MAX_MODEL)]
+    system: Annotated[kinds.Text, Field(max_length=MAX_JSON_CHARACTERS)] = ""
+    options: kinds.Options = field(default_factory=GenerationOptions)
+    turns: Annotated[tuple[Turn, ...], Field(max_length=MAX_TURNS)] = ()
+    left_out: kinds.Whole = 0
+    name: Annotated[kinds.Text, AfterValidator(name_for)] = ""
+    id: Annotated[str, Field(pattern="^[0-9A-Za-z]{1,32}$")] = field(
+        default_factory=lambda: secrets.token_hex(8)
+    )
+    changed_s: kinds.Date = field(default_factory=lambda: round(time.time(), 3))
 
     def messages(self, question: str, left_out: int) -> tuple[Message, ...]:
         """What the model is to answer next, without so many of the oldest turns.
@@ -168,10 +176,7 @@ class Conversation:
         return replace(self, changed_s=round(time.time(), 3), **changes)
 
 
-def name_for(said: str) -> str:
-    """A name out of what was said: the beginning of its first line."""
-    line = next(iter(said.split("\n")), "").strip() if (said := said.strip()) else ""
-    return line if len(line) <= MAX_NAME else line[: MAX_NAME - 1].rstrip() + "…"
+_CONVERSATION = TypeAdapter(Conversation)
 
 
 def readable(kept: object) -> Conversation | None:
@@ -187,53 +192,7 @@ def readable(kept: object) -> Conversation | None:
 def checked(values: object) -> Conversation | None:
     """A conversation from outside, as of `to_dict`; None where something is missing or wrong."""
     try:
-        return _read(values)  # type: ignore[arg-type]
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, BackendError):
+        found = _CONVERSATION.validate_python(values)
+    except kinds.ERRORS:
         return None
-
-
-def _read(values: Mapping[str, Any]) -> Conversation:
-    turns = values["turns"]
-    if not isinstance(turns, list) or len(turns) > MAX_TURNS:
-        raise ValueError("no turns, or too many")
-    said = text(values["id"], 32)
-    if not said.isalnum() or not said.isascii():
-        raise ValueError("no id")
-    return Conversation(
-        model=text(values["model"], _MAX_MODEL),
-        system=text(values["system"], MAX_JSON_CHARACTERS),
-        options=GenerationOptions.from_dict(values["options"]),
-        turns=tuple(map(_turn, turns)),
-        left_out=min(whole(values["left_out"], 0), max(0, len(turns) - 1)),
-        name=name_for(text(values["name"], MAX_JSON_CHARACTERS)),
-        id=said,
-        changed_s=real(values["changed_s"], LATEST),
-    )
-
-
-def _turn(values: Mapping[str, Any]) -> Turn:
-    figures = values["figures"]
-    return Turn(
-        question=text(values["question"], MAX_JSON_CHARACTERS),
-        # A NUL that a model wrote stays: else its next turn would begin with other tokens.
-        answer="\0".join(text(each, MAX_JSON_CHARACTERS) for each in values["answer"].split("\0")),
-        figures=None if figures is None else _figures(figures),
-    )
-
-
-def _figures(values: Mapping[str, Any]) -> Figures:
-    if values["finish"] not in get_args(Finish):
-        raise ValueError("no way to finish")
-    return Figures(
-        cache=CacheOutcome(values["cache"]),
-        finish=values["finish"],
-        ttft_s=real_or_none(values["ttft_s"]),
-        tpot_s=real_or_none(values["tpot_s"]),
-        prompt_tokens=whole(values["prompt_tokens"], 0),
-        cached_tokens=whole(values["cached_tokens"], 0),
-        new_tokens=whole(values["new_tokens"], 0),
-        reuses=truth(values["reuses"]),
-        left_out=whole(values["left_out"], 0),
-        waited_s=real(values["waited_s"], LATEST),
-        rounded_bits=None if (bits := values.get("rounded_bits")) is None else whole(bits, 1),
-    )
+    return replace(found, left_out=min(found.left_out, max(0, len(found.turns) - 1)))

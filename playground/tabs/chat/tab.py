@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+import htpy as h
 
 from playground.history import records
 from playground.tabs.chat import report
@@ -22,7 +23,7 @@ from playground.tabs.generate import permalink
 from playground.tabs.generate.examples import INSTRUCT_DEFAULTS
 from playground.ui import components as ui
 from playground.ui.families import CHATTING
-from playground.ui.markup import clean
+from playground.ui.markup import clean, nothing
 from playground.ui.option_controls import (
     OptionControls,
     labelled,
@@ -35,7 +36,7 @@ from xla_backend import BackendError, CacheOutcome, InvalidRequest, ModelInfo, q
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
-    from playground.history.panel import RequestFields
+    from playground.context.request_fields import RequestFields
 
 ADDRESS = permalink.CHAT
 EXAMPLES = (
@@ -63,10 +64,8 @@ class ChatTab:
         models = [model for model in page.models() if model.is_instruct]
         self.to_playground: gr.Button | None = None
         if not models:
-            ui.html(
-                '<div class="card"><p class="nothing">This page offers no model with a chat '
-                "template.</p></div>"
-            )
+            said = "This page offers no model with a chat template."
+            ui.html(h.div(".card")[nothing(said)])
             return
         with gr.Row(elem_classes="columns chat-columns"):
             with gr.Column(elem_classes="card area-result"):
@@ -91,8 +90,6 @@ class ChatTab:
             first = backend.predict(model.name, question("Hello"), options, cache_salt=_ANY_SALT)
             if first.outcome in (CacheOutcome.MISS, CacheOutcome.DISK):
                 backend.prefetch(model.name, [first.key])
-
-    # ---- what is on the tab
 
     def _build_chat(self) -> None:
         self.strip = ui.html("", "chat_strip")
@@ -151,8 +148,6 @@ class ChatTab:
             self.copy_link = ui.small_button("Copy link", "chat_copy_link")
             self.to_playground = ui.small_button("Open in Playground", "chat_to_playground")
 
-    # ---- what happens
-
     @property
     def _settings(self) -> list[ui.Field]:
         """Model, system prompt, whether nothing is reused, whether the seed is held, options."""
@@ -169,7 +164,7 @@ class ChatTab:
             self._fill_in,
             [self.shelf.opened, self.text, self.model, self.system, *self.controls.inputs],
             [
-                *(request.linked_model, request.model, request.prompt, request.system),
+                *(request.linked_model, request.model, request.text, request.system),
                 *(request.is_raw, *request.controls.inputs),
             ],
             **ui.QUIET,
@@ -289,10 +284,7 @@ class ChatTab:
         models = [model.name for model in self._page.models() if model.is_instruct]
         link = permalink.read(query if is_linked else {}, models, self.controls.ranges)
         problem = permalink.problem(link)
-        updates: ui.Updates = {
-            self.link_notice: ui.notice(problem),
-            self._salt: salt,
-        }
+        updates: ui.Updates = {self.link_notice: ui.notice(problem), self._salt: salt}
         if not link.is_empty:
             options = self._page.limits.within(INSTRUCT_DEFAULTS).replace(**link.options)
             linked = Conversation(link.model or models[0], link.system or "", options)

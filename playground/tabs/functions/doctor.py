@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+import htpy as h
 
 from playground.tabs.functions import doctor_report
 from playground.ui import components as ui
@@ -110,7 +111,7 @@ class RetraceDoctor:
     ) -> list[gr.Radio]:
         with gr.Column(min_width=220):
             which = ("First", "Second")[number - 1]
-            ui.html(f'<h3 class="doctor-call">{which} call</h3>')
+            ui.html(h.h3(".doctor-call")[f"{which} call"])
             return [
                 gr.Radio(
                     list(values.items()),

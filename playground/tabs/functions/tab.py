@@ -48,8 +48,6 @@ class FunctionsTab:
             RetraceDoctor(page)
         self._connect()
 
-    # ---- what is on the tab
-
     def _build_request(self) -> None:
         ui.heading(
             "One function, three ways", "The first example of the XLA guide, and a larger one."
@@ -107,8 +105,6 @@ class FunctionsTab:
         self.afresh_notice = ui.html("", "functions_afresh_notice")
         self.sent = gr.State(None)
 
-    # ---- what happens
-
     def _connect(self) -> None:
         request: list[ui.Field] = [self.function, self.batch_size, self.pad]
         changes = [component.change for component in request]
@@ -131,11 +127,7 @@ class FunctionsTab:
         )
         if self._page.admin:
             self.afresh.click(
-                self._start_afresh,
-                None,
-                self.afresh_notice,
-                **ui.PAGE_EVENT,
-                **self._page.alone,
+                self._start_afresh, None, self.afresh_notice, **ui.PAGE_EVENT, **self._page.alone
             )
 
     def _look(self, function: str, batch_size: int, pad: bool, sent: int | None) -> ui.Updates:

@@ -29,11 +29,7 @@ class Example:
 
 EXAMPLES = (
     Example("A short opening", "Once upon a time", DEFAULTS),
-    Example(
-        "Same shape, other words",
-        "One day a small rabbit",
-        DEFAULTS,
-    ),
+    Example("Same shape, other words", "One day a small rabbit", DEFAULTS),
     Example(
         "Longer prompt, another shape",
         "Once upon a time there was a little fox who lived near the river with his sister. "
@@ -46,20 +42,14 @@ EXAMPLES = (
         DEFAULTS.replace(num_beams=4, temperature=0.0),
     ),
     Example(
-        "Bolder, same shape",
-        "Once upon a time",
-        DEFAULTS.replace(temperature=1.2, top_p=0.95),
+        "Bolder, same shape", "Once upon a time", DEFAULTS.replace(temperature=1.2, top_p=0.95)
     ),
 )
 """For models that continue a story."""
 
 ENGLISH_EXAMPLES = (
     Example("A short opening", "The best thing about the sea is", DEFAULTS),
-    Example(
-        "Same shape, other words",
-        "In the year 2050, most people will",
-        DEFAULTS,
-    ),
+    Example("Same shape, other words", "In the year 2050, most people will", DEFAULTS),
     Example(
         "Longer prompt, another shape",
         "The library stood at the end of a quiet street. Nobody had borrowed a book there for "
@@ -150,9 +140,7 @@ T5_EXAMPLES = (
 INSTRUCT_EXAMPLES = (
     Example("A question", "What is the capital of France?", INSTRUCT_DEFAULTS),
     Example(
-        "Same shape, other words",
-        "Give me three tips for a good night's sleep.",
-        INSTRUCT_DEFAULTS,
+        "Same shape, other words", "Give me three tips for a good night's sleep.", INSTRUCT_DEFAULTS
     ),
     Example(
         "Sum up, another shape",
@@ -163,9 +151,7 @@ INSTRUCT_EXAMPLES = (
         INSTRUCT_DEFAULTS,
     ),
     Example(
-        "Four beams, another shape",
-        "Why is the sky blue?",
-        INSTRUCT_DEFAULTS.replace(num_beams=4),
+        "Four beams, another shape", "Why is the sky blue?", INSTRUCT_DEFAULTS.replace(num_beams=4)
     ),
 )
 """For instruct models: of 22 prompts, those that SmolLM2-135M-Instruct answers best."""
@@ -191,9 +177,7 @@ def is_example_prompt(prompt: str, sets: Sequence[tuple[Example, ...]] = ALL_EXA
 
 
 def are_example_options(
-    options: GenerationOptions,
-    limits: Limits,
-    sets: Sequence[tuple[Example, ...]] = ALL_EXAMPLES,
+    options: GenerationOptions, limits: Limits, sets: Sequence[tuple[Example, ...]] = ALL_EXAMPLES
 ) -> bool:
     """Whether the page itself set these options, within these limits; each run draws a seed."""
     return any(

@@ -6,19 +6,18 @@ Knows the components and the page's load event. Must not know what a link looks 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gradio as gr
 
 from playground.tabs.generate import permalink
 from playground.tabs.generate.examples import examples_for
-from playground.tabs.generate.prompt_fields import PromptFields
-from playground.ui.components import PRESS, QUIET, html, notice
-from playground.ui.option_controls import NAMES, OptionControls, options_from, values_for
+from playground.ui.components import PRESS, QUIET, Updates, html, notice
 from xla_backend import BackendError
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
+    from playground.context.request_fields import RequestFields
 
 
 class LinkedRequest:
@@ -37,75 +36,66 @@ class LinkedRequest:
         self._before = gr.Textbox(visible=False)
         self._is_reload = gr.Checkbox(visible=False)
 
-    def connect(
-        self,
-        model: gr.components.Component,
-        prompt: PromptFields,
-        exact_key: gr.components.Component,
-        controls: OptionControls,
-        generate: gr.Button,
-    ) -> None:
-        """Fills these in when the page loads, and presses the button if the link says so."""
-        self._controls = controls
+    def connect(self, fields: RequestFields, generate: gr.Button) -> None:
+        """Fills the fields in when the page loads, and presses the button if the link says so."""
+        self._fields = fields
         self._page.load(
             self._restore,
             [self._before, self._is_reload],
-            [
-                *(self.notice, self.model, self._run, model, *prompt.inputs, exact_key),
-                *(controls.hold, *controls.inputs),
-            ],
+            [self.notice, self.model, self._run, *fields.inputs],
             js="() => requestBefore()",
             **QUIET,
         ).then(None, self._run, None, js=PRESS, **QUIET)
         # The visitor has moved on: the complaint about the link goes.
         generate.click(None, None, self.notice, js="() => ''", **QUIET)
 
-    def _restore(self, before: str, is_reload: bool, request: gr.Request) -> list[Any]:
+    def _restore(self, before: str, is_reload: bool, request: gr.Request) -> Updates:
         models = {model.name: model for model in self._page.models()}
-        first = next(iter(models), None)
+        first, fields = next(iter(models), None), self._fields
         query = {name: str(text) for name, text in dict(request.query_params).items()}
         if query.get("tab") == permalink.CHAT:
             query = {}
-        link = permalink.read(query, list(models), self._controls.ranges)
+        link = permalink.read(query, list(models), fields.controls.ranges)
         written = self._written(before, list(models))
         if written and (is_reload or (link.is_empty and not link.problems)):
-            holds_seed, name, *rest = written
+            name = written[fields.model]
             of_link = name if name != first else None
-            return ["", of_link, False, name, *rest[:4], holds_seed, *rest[4:]]
+            return {**written, self.notice: "", self.model: of_link, self._run: False}
         problem = permalink.problem(link)
-        message = notice(problem)
+        updates: Updates = {self.notice: notice(problem), self._run: link.run and not problem}
         if link.is_empty:
-            return [message, None, link.run and not problem, *[gr.skip()] * (6 + len(NAMES))]
+            return {**updates, self.model: None}
         name = link.model or first
         example = examples_for(models.get(str(name)))[0]
-        return [
-            message,
-            name if name != first else None,
-            link.run and not problem,
-            name,
-            example.prompt if link.prompt is None else link.prompt,
-            link.system or "",
-            bool(link.raw),
-            bool(link.exact_key),
-            "seed" in link.options,
-            *values_for(self._page.limits.within(example.options).replace(**link.options)),
-        ]
+        options = self._page.limits.within(example.options).replace(**link.options)
+        return {
+            **updates,
+            self.model: name if name != first else None,
+            fields.model: name,
+            fields.text: example.prompt if link.prompt is None else link.prompt,
+            fields.system: link.system or "",
+            fields.is_raw: bool(link.raw),
+            fields.exact_key: bool(link.exact_key),
+            fields.controls.hold: "seed" in link.options,
+            **fields.of_options(options),
+        }
 
-    def _written(self, before: str, models: list[str]) -> list[Any]:
-        """What was written: whether the seed is held, then the request's fields in their order.
+    def _written(self, before: str, models: list[str]) -> Updates:
+        """What was written in the fields.
 
         Empty where there is nothing, or nothing that fits: a browser may bring anything.
         """
+        fields = self._fields
         try:
-            values = json.loads(before)
-            holds_seed, model, text, system, is_raw, exact_key, *options = values
-            options_from(tuple(options))
+            values: Updates = dict(zip(fields.inputs, json.loads(before), strict=True))
+            fields.options(values)
         except (ValueError, TypeError, BackendError):
-            return []
+            return {}
         # A field that was never in sight has no value.
+        switches = (fields.controls.hold, fields.is_raw, fields.exact_key)
         are_kinds = (
-            isinstance(text, str)
-            and isinstance(system, str | None)
-            and all(isinstance(switch, bool) for switch in (holds_seed, is_raw, exact_key))
+            isinstance(values[fields.text], str)
+            and isinstance(values[fields.system], str | None)
+            and all(isinstance(values[switch], bool) for switch in switches)
         )
-        return values if are_kinds and model in models else []
+        return values if are_kinds and values[fields.model] in models else {}

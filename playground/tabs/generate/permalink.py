@@ -63,9 +63,7 @@ class Link:
 
 
 def read(
-    query: Mapping[str, str],
-    models: Sequence[str],
-    ranges: Mapping[str, tuple[float, float]],
+    query: Mapping[str, str], models: Sequence[str], ranges: Mapping[str, tuple[float, float]]
 ) -> Link:
     """Parses a query string; checks each value by itself.
 

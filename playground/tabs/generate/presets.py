@@ -41,8 +41,7 @@ PRESETS = (
         lambda options: options.replace(num_beams=1, temperature=0.8, top_k=50, top_p=0.95),
     ),
     Preset(
-        "4 beams",
-        lambda options: options.replace(num_beams=4, temperature=0.0, length_penalty=1.0),
+        "4 beams", lambda options: options.replace(num_beams=4, temperature=0.0, length_penalty=1.0)
     ),
     Preset("Show a first call", lambda options: options, exact_key=True),
 )

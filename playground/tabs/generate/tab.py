@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+import htpy as h
 
+from playground.context.request_fields import RequestFields
 from playground.context.runs import Run, Shown, TextRun
 from playground.history import records
-from playground.history.panel import HistoryPanel, RequestFields
+from playground.history.panel import HistoryPanel
 from playground.tabs.generate.examples import are_example_options, examples_for, is_example_prompt
 from playground.tabs.generate.linked_request import LinkedRequest
 from playground.tabs.generate.preset_buttons import PresetButtons
@@ -32,14 +34,7 @@ from playground.tabs.generate.token_view import empty_token_view, token_view
 from playground.tabs.generate.view_code import ViewCode
 from playground.ui import components as ui
 from playground.ui.families import Family, family_of
-from playground.ui.option_controls import (
-    NAMES,
-    OptionControls,
-    labelled,
-    options_from,
-    values_for,
-    with_seed,
-)
+from playground.ui.option_controls import OptionControls, labelled, with_seed
 from playground.ui.prediction_line import (
     awaited_prediction_line,
     no_prediction_line,
@@ -88,16 +83,24 @@ class PlaygroundTab:
         with gr.Column(elem_classes="card"):
             self.view_code = ViewCode(page)
         self._build_tables()
-        self.presets.connect(self._request)
-        self.walkthrough.connect(self._request, self.generate, self.stop, self.notice)
-        self.link.connect(self.model, self.prompt, self.exact_key, self.controls, self.generate)
+        self.fields = RequestFields(
+            page,
+            self.model,
+            self.prompt.text,
+            self.prompt.system,
+            self.prompt.is_raw,
+            self.exact_key,
+            self.controls,
+            self.link.model,
+        )
+        self.presets.connect(self.fields)
+        self.walkthrough.connect(self.fields, self.generate, self.stop, self.notice)
+        self.link.connect(self.fields, self.generate)
         self._connect_request()
         self.controls.connect()
-        self.view_code.connect(self._request)
+        self.view_code.connect(self.fields)
         self._connect_run()
         self._connect_tables()
-
-    # ---- what is on the tab
 
     def _build_request(self) -> None:
         examples = examples_for(self._first)
@@ -148,30 +151,12 @@ class PlaygroundTab:
         with gr.Column(elem_classes="card"):
             self.history = HistoryPanel(self._page)
 
-    # ---- what happens
-
-    @property
-    def _request(self) -> list[ui.Field]:
-        return [self.model, *self.prompt.inputs, self.exact_key, *self.controls.inputs]
-
-    @property
-    def request_fields(self) -> RequestFields:
-        """What others fill in: a rerun, and what was asked in a chat."""
-        return RequestFields(
-            self.model,
-            self.prompt.text,
-            self.prompt.system,
-            self.prompt.is_raw,
-            self.exact_key,
-            self.controls,
-            self.link.model,
-        )
-
     def _connect_request(self) -> None:
-        ui.empty_on_change(self.notice, [component.change for component in self._request])
+        changes = [field.change for field in self.fields.inputs]
+        ui.empty_on_change(self.notice, changes)
         self.model.change(
             self._follow_model,
-            [self.model, self.prompt.text, self.shown, self.link.model, *self.controls.inputs],
+            {self.shown, self.link.model, *self.fields.inputs},
             [
                 self.link.model,
                 self.model,
@@ -192,13 +177,9 @@ class PlaygroundTab:
             **ui.QUIET,
         )
         gr.on(
-            [
-                self._page.load,
-                self.entries.change,
-                *(component.change for component in [self.controls.hold, *self._request]),
-            ],
+            [self._page.load, self.entries.change, *changes],
             self._predict,
-            [self.controls.hold, *self._request],
+            {*self.fields.inputs},
             self.prediction,
             js="(...values) => keepRequest(values)",
             **ui.LATEST,
@@ -207,7 +188,7 @@ class PlaygroundTab:
     def _connect_run(self) -> None:
         self.generate.click(
             self._begin,
-            [self.controls.hold, *self._request],
+            {*self.fields.inputs},
             [
                 *(self.notice, self.story, self.report, self.generate, self.stop),
                 *(self.walkthrough.button, self.controls.seed),
@@ -266,27 +247,20 @@ class PlaygroundTab:
             [self.entries, self.entries_sent],
             **ui.LATEST,
         )
-        self.history.connect(self.request_fields)
+        self.history.connect(self.fields)
 
     def _family(self, name: str, prompt: Prompt = ()) -> Family:
         return family_of(self._page.info(name), is_raw=isinstance(prompt, str))
 
-    def _follow_model(
-        self,
-        request: gr.Request,
-        name: str,
-        prompt: str,
-        shown: Shown | None,
-        linked: str | None,
-        *values: Any,
-    ) -> ui.Updates:
+    def _follow_model(self, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
         """The chosen model's description and examples. What the visitor typed or set stays."""
+        name, prompt = values[self.model], values[self.prompt.text]
         model = self._page.info(name)
         if model is None:
             return {self.model: gr.skip()}
         family, examples = family_of(model), examples_for(model)
         own = [examples]
-        is_linked = name == linked
+        is_linked = name == values[self.link.model]
         updates: ui.Updates = {
             self.link.model: None,
             self.model: gr.update(info=ui.model_description(model)),
@@ -299,26 +273,25 @@ class PlaygroundTab:
         if not is_linked and is_example_prompt(prompt) and not is_example_prompt(prompt, own):
             updates[self.prompt.text]["value"] = examples[0].prompt
         try:
-            options = None if is_linked else options_from(values)
+            options = None if is_linked else self.fields.options(values)
         except BackendError:  # The visitor is still typing a number.
             options = None
         limits = self._page.limits
         is_untouched = options and are_example_options(options, limits)
         if options and is_untouched and not are_example_options(options, limits, own):
             own_options = examples[0].options.replace(seed=options.seed)
-            defaults = values_for(limits.within(own_options))
-            updates.update(zip(self.controls.inputs, defaults, strict=True))
-        if shown is None and self._page.runs.of(str(request.session_hash)) is None:
+            updates |= self.fields.of_options(limits.within(own_options))
+        if values[self.shown] is None and self._page.runs.of(str(request.session_hash)) is None:
             updates[self.story] = empty_story(family)
             updates[self.tokens] = empty_token_view(family)
             updates[self.report] = empty_report(family)
         return updates
 
-    def _fill_in(self, index: int, model: str) -> list[Any]:
+    def _fill_in(self, index: int, model: str) -> ui.Updates:
         example = examples_for(self._page.info(model))[index]
-        values = values_for(self._page.limits.within(example.options))
-        values[NAMES.index("seed")] = gr.skip()  # An example names none.
-        return [example.prompt, *values]
+        options = self.fields.of_options(self._page.limits.within(example.options))
+        del options[self.controls.seed]  # An example names none.
+        return {self.prompt.text: example.prompt, **options}
 
     def _look_at_status(self, request: gr.Request) -> tuple[str, str]:
         run = self._page.runs.of(str(request.session_hash))
@@ -335,25 +308,28 @@ class PlaygroundTab:
     def _cached_functions_table(self) -> str:
         # A change of the table starts a new prediction, so it must also change when only the
         # store on disk was cleared.
-        mark = f"<!-- {self._page.times_cleared} -->"
-        return cached_functions_table(self._backend.cached_functions()) + mark
+        mark = h.comment(f" {self._page.times_cleared} ")
+        return str(h.fragment[cached_functions_table(self._backend.cached_functions()), mark])
 
-    def _predict(self, _holds_seed: bool, *request: Any) -> str:
+    def _predict(self, values: dict[Any, Any]) -> str:
         try:
-            model, prompt, options, exact_key = self._page.asked(*request)
-            self._page.check_request(model, prompt, options)
-            prediction = self._backend.predict(model, prompt, options, exact_key=exact_key)
-            return prediction_line(prediction, self._family(model, prompt))
+            asked = self.fields.asked(values)
+            self._page.check_request(asked.model, asked.prompt, asked.options)
+            prediction = self._backend.predict(
+                asked.model, asked.prompt, asked.options, exact_key=asked.exact_key
+            )
+            return prediction_line(prediction, self._family(asked.model, asked.prompt))
         except BackendError as error:
             return no_prediction_line(labelled(str(error)))
 
-    def _begin(self, request: gr.Request, holds_seed: bool, *values: Any) -> ui.Updates:
+    def _begin(self, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
         """Checks the request at once, so that mistakes are reported without waiting in line."""
         try:
-            model, prompt, wanted, exact_key = self._page.asked(*values)
-            options = with_seed(wanted, holds_seed)
-            run = Run(model, prompt, options, exact_key)
-            self._page.check_request(model, prompt, run.options)
+            asked = self.fields.asked(values)
+            model, prompt = asked.model, asked.prompt
+            options = with_seed(asked.options, asked.holds_seed)
+            run = Run(model, prompt, options, asked.exact_key)
+            self._page.check_request(model, prompt, options)
             run.prediction = prediction = self._prediction_of(run)
             ahead = self._page.begin(str(request.session_hash), run)
         except BackendError as error:

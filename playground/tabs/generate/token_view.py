@@ -22,6 +22,7 @@ from xla_backend import GenerationResult, Token
 _BOUNDS = (0.9, 0.5, 0.2, 0.05)
 _SHADES = ("90% or more", "from 50%", "from 20%", "from 5%", "below 5%")
 _MAX_CELLS = 256
+_TOP_SHOWN = 5
 _SPECIAL = re.compile(r"<\|[^|>]*\|>|</?[a-z_0-9]+>")
 _SAME_PASS = (
     "It came of the same pass of the model as the token before it, which was guessed right."
@@ -229,7 +230,7 @@ def _token(token: Token, place: int, of: int) -> h.Node:
     detail = f"“{visible(token.text)}”{kind}: {percent(share)} likely. {where}"
     rows = [
         (visible(text), percent(_share(logprob)), round(100 * _share(logprob)), id == token.id)
-        for id, text, logprob in token.top_logprobs
+        for id, text, logprob in token.top_logprobs[:_TOP_SHOWN]
     ]
     if rows:
         named = ", ".join(f"“{text}” {of_it}" for text, of_it, *_ in rows)

@@ -11,11 +11,12 @@ import gradio as gr
 
 from playground.tabs.generate import permalink
 from playground.tabs.generate.request_code import FORMS, SHORTEST, CodeRequest
-from playground.ui.components import LATEST, QUIET, Field, heading, html
+from playground.ui.components import LATEST, QUIET, heading, html
 from xla_backend import BackendError
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
+    from playground.context.request_fields import RequestFields
 
 
 class ViewCode:
@@ -59,41 +60,46 @@ class ViewCode:
                 elem_id="request_code",
             )
 
-    def connect(self, request: list[Field]) -> None:
-        """Takes the components of the request: model, those of the prompt, exact key, options."""
-        changes = [component.change for component in request]
+    def connect(self, request: RequestFields) -> None:
+        """Connects the card to the fields of the request."""
+        self._request = request
+        changes = [component.change for component in request.inputs]
         gr.on(
             [self._page.load, self.form.change, *changes],
             self._write,
-            [self.form, *request],
+            {self.form, *request.inputs},
             self.code,
             **LATEST,
         )
         self.copy_link.click(
-            None, [*request, self.link_runs], self.notice, js=permalink.copy_script(), **QUIET
+            None,
+            [*request.in_link, self.link_runs],
+            self.notice,
+            js=permalink.copy_script(),
+            **QUIET,
         )
         # A change by the visitor makes the link stale; one by the page does not.
-        inputs = [component.input for component in (*request, self.link_runs)]
+        inputs = [component.input for component in (*request.in_link, self.link_runs)]
         gr.on(inputs, None, None, self.notice, js="() => ''", **QUIET)
 
-    def _write(self, request: gr.Request, form: str, *values: Any) -> Any:
-        language, write = FORMS[form]
+    def _write(self, request: gr.Request, values: dict[Any, Any]) -> Any:
+        language, write = FORMS[values[self.form]]
         try:
-            model, prompt, options, exact_key = self._page.asked(*values)
+            asked = self._request.asked(values)
         except BackendError:  # The visitor is still typing a number.
             return gr.skip()
-        info = self._page.info(model)
+        info = self._page.info(asked.model)
         if info is None:
             return gr.skip()
         try:
-            key = self._page.backend.predict(model, prompt, options).requested_key
+            key = self._page.backend.predict(asked.model, asked.prompt, asked.options).requested_key
             padded_length = key.padded_length
         except BackendError:  # Too long, empty, or the tokenizer is not downloaded yet.
             padded_length = SHORTEST
-        return gr.Code(
-            write(CodeRequest(info, prompt, options, exact_key, padded_length, address(request))),
-            language=language,
+        code = CodeRequest(
+            info, asked.prompt, asked.options, asked.exact_key, padded_length, address(request)
         )
+        return gr.Code(write(code), language=language)
 
 
 def address(request: gr.Request) -> str:

@@ -44,13 +44,7 @@ class ModelsTab:
         if page.added is not None:
             looked_at += [self.progress, self.cancel]
             self._connect_adding()
-        gr.on(
-            page.in_sight["models"].click,
-            self._look,
-            self.sent,
-            looked_at,
-            **ui.LATEST,
-        )
+        gr.on(page.in_sight["models"].click, self._look, self.sent, looked_at, **ui.LATEST)
 
     def _build_adding(self, added: AddedModels) -> None:
         self._adding = Adding(added)

@@ -54,8 +54,6 @@ class ShapesTab:
         self._connect_choice()
         self._connect_clearing()
 
-    # ---- what is on the tab
-
     def _build_choice(self) -> None:
         usual = BucketRules().key_for(1, DEFAULTS.num_beams, DEFAULTS.max_new_tokens)
         ui.heading(
@@ -105,8 +103,6 @@ class ShapesTab:
     def _build_clearing(self) -> None:
         ui.heading("Clear", "To show a first call again, to everybody who uses this page.")
         self.clear = ClearControls()
-
-    # ---- compiling ahead
 
     @property
     def _choice(self) -> list[ui.Field]:
@@ -198,8 +194,6 @@ class ShapesTab:
     def _cancel(self) -> str:
         self._order.cancel()
         return ui.notice("Cancelled. What XLA has begun it ends, and that is kept.", "calm")
-
-    # ---- clearing
 
     def _connect_clearing(self) -> None:
         controls = self.clear

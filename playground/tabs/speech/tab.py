@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+import htpy as h
 
 from playground.tabs.speech.examples import speech_examples
 from playground.tabs.speech.report import (
@@ -24,6 +25,7 @@ from playground.tabs.speech.report import (
 )
 from playground.tabs.speech.runs import SpeechRun
 from playground.ui import components as ui
+from playground.ui.markup import nothing
 from playground.ui.option_controls import slider_end
 from playground.ui.prediction_line import (
     awaited_prediction_line,
@@ -94,24 +96,22 @@ class SpeechTab:
         self._connect_request()
         self._connect_run()
 
-    # ---- what is on the tab
-
     def _build_nothing(self) -> None:
         with gr.Column(elem_classes="card"):
-            ui.html(
-                '<p class="nothing">This page offers no speech model. Its server can be started '
-                f"with one: <code>--models {DEFAULT_SPEECH_MODEL}</code>.</p>"
-            )
+            said = "This page offers no speech model. Its server can be started with one: "
+            ui.html(nothing([said, h.code[f"--models {DEFAULT_SPEECH_MODEL}"], "."]))
 
     def _build_request(self, models: list[ModelInfo]) -> None:
         self.model = ui.model_dropdown(models, "speech_model")
         if any(model.name == DEFAULT_SPEECH_MODEL for model in models):
-            ui.html(
-                f'<p class="caption"><strong>{DEFAULT_SPEECH_MODEL}</strong> knows some 250 words '
-                "of household commands and was trained on synthetic voices only. For real speech "
-                f"choose <strong>{REAL_SPEECH_MODEL}</strong>.</p>",
-                "speech_caution",
-            )
+            caution = h.p(".caption")[
+                h.strong[DEFAULT_SPEECH_MODEL],
+                " knows some 250 words of household commands and was trained on synthetic voices "
+                "only. For real speech choose ",
+                h.strong[REAL_SPEECH_MODEL],
+                ".",
+            ]
+            ui.html(caution, "speech_caution")
         self.recording = gr.Audio(
             sources=["upload", "microphone"],
             type="filepath",
@@ -181,8 +181,6 @@ class SpeechTab:
                 " where it is quietest.",
             )
             self.windows = ui.html(window_table([]), "windows")
-
-    # ---- what happens
 
     @property
     def _options(self) -> list[ui.Field]:
@@ -284,11 +282,7 @@ class SpeechTab:
             if not recording:
                 raise InvalidRequest(_NOTHING_TO_HEAR)
             run = SpeechRun(
-                model,
-                recording,
-                options,
-                self._spoken(model, language),
-                self._page.limits.audio_s,
+                model, recording, options, self._spoken(model, language), self._page.limits.audio_s
             )
             run.prediction = prediction = self._prediction_of(run)
             ahead = self._page.begin(str(request.session_hash), run)
@@ -326,8 +320,7 @@ class SpeechTab:
         """Shows the windows as they come, then their cost. After an error the last result stays."""
         session = str(request.session_hash)
         run = self._page.runs.take(session, SpeechRun)
-        if run is None:  # `_begin` found a mistake and reported it.
-            # A generator that yields nothing would empty its outputs.
+        if run is None:  # `_begin` refused. A generator without a yield empties its outputs.
             yield {self.notice: gr.skip()}
             return
         heard = None

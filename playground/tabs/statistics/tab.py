@@ -34,9 +34,9 @@ class StatisticsTab:
                 self.engine = html(engine_statistics([], {}), "statistics_engine")
                 self.sent = gr.State(None)
             with gr.Column(elem_classes="card"):
-                html(
-                    '<h2>Your own runs</h2><p class="caption">From the history that this browser '
-                    f"keeps, {records.MAX_RUNS} runs at most.</p>"
+                heading(
+                    "Your own runs",
+                    f"From the history that this browser keeps, {records.MAX_RUNS} runs at most.",
                 )
                 self.runs = html(visitor_statistics([]), "statistics_runs")
         gr.on(

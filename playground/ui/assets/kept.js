@@ -25,6 +25,16 @@ function tellRuns(runs) {
   const isNew = before && JSON.stringify(before) !== JSON.stringify(runs);
   if (isNew) otherWindows?.postMessage({ before, after: runs });
 }
+// Gradio keeps the runs, and tells only the console where the browser has no room for them.
+const setItem = Storage.prototype.setItem;
+Storage.prototype.setItem = function (name, value) {
+  try {
+    setItem.call(this, name, value);
+  } catch (error) {
+    if (name === "xla-playground-runs") document.getElementById("runs_are_lost")?.click();
+    throw error;
+  }
+};
 const runsOfOthers = () => JSON.stringify(news.splice(0));
 otherWindows?.addEventListener("message", ({ data }) => {
   if (JSON.stringify(data.after) === JSON.stringify(ownRuns)) return;

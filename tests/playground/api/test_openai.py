@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import socket
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -27,23 +27,6 @@ MODEL = "gpt2-stories"
 HELLO = [{"role": "user", "content": "Hello you"}]
 RECORDING = FOLDER / "command-1.flac"
 CHAT: dict[str, Any] = {"model": MODEL, "messages": HELLO, "max_tokens": 16}
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[ApiPage]:
-    with api_page() as page:
-        yield page
-
-
-@pytest.fixture
-def page(served: ApiPage) -> Iterator[ApiPage]:
-    yield served
-    served.settle()
-
-
-@pytest.fixture
-def client(page: ApiPage) -> openai.OpenAI:
-    return openai.OpenAI(base_url=page.api, api_key="none", max_retries=0)
 
 
 # --- answers --------------------------------------------------------------------------------------
@@ -191,6 +174,26 @@ def test_nothing_asked_is_openai_s_default(page: ApiPage, client: openai.OpenAI)
     assert beams.temperature == 0.0
 
 
+def test_a_model_is_sampled_as_its_makers_say_unless_asked_otherwise(
+    page: ApiPage, client: openai.OpenAI
+) -> None:
+    sampling = {"temperature": 0.2, "top_p": 0.9, "repetition_penalty": 1.1}
+    page.backend.known = [dataclasses.replace(MODELS[0], sampling=sampling)]
+    client.completions.create(model=MODEL, prompt="Once")
+    client.completions.create(model=MODEL, prompt="Once", temperature=0.7, top_p=1)
+    client.completions.create(model=MODEL, prompt="Once", extra_body={"num_beams": 2})
+    asked = [
+        (options.temperature, options.top_p, options.repetition_penalty)
+        for _, _, options, _ in page.backend.asked
+    ]
+    assert asked == [(0.2, 0.9, 1.1), (0.7, 1.0, 1.1), (0.0, 1.0, 1.0)]
+    response = client.responses.create(model=MODEL, input="Hello")
+    assert (response.temperature, response.top_p) == (0.2, 0.9)
+    assert client.models.retrieve(MODEL).sampling == sampling
+    params = httpx.get(f"{page.url}/props").json()["default_generation_settings"]["params"]
+    assert params | sampling == params
+
+
 def test_several_texts_are_runs_with_seeds_of_their_own(
     page: ApiPage, client: openai.OpenAI
 ) -> None:
@@ -238,6 +241,89 @@ def test_logprobs_of_a_completion(client: openai.OpenAI) -> None:
     assert len(choice.logprobs.top_logprobs) == 3
 
 
+def test_a_letter_in_parts_has_bytes_and_one_place(page: ApiPage, client: openai.OpenAI) -> None:
+    page.backend.words = (" a", "\ufffd", "\ufffd", "b")
+    answer = client.chat.completions.create(**CHAT, logprobs=True)
+    tokens = answer.choices[0].logprobs.content
+    assert [bytes(token.bytes) for token in tokens] == [w.encode() for w in page.backend.words]
+
+
+def test_a_completion_may_begin_with_its_prompt(client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": MODEL, "prompt": ["Once", "Then"], "echo": True}
+    whole = client.completions.create(**asked)
+    assert [choice.text for choice in whole.choices] == ["Once there was a", "Then there was a"]
+    texts = ["", ""]
+    for event in client.completions.create(**asked, stream=True):
+        texts[event.choices[0].index] += event.choices[0].text
+    assert texts == [choice.text for choice in whole.choices]
+    tokens = client.completions.create(model=MODEL, prompt=[0, 1], echo=True)
+    assert tokens.choices[0].text == " there was there was a"
+
+
+@pytest.mark.parametrize(("logprobs", "told"), [(False, None), (True, 1), (0, 0)])
+def test_logprobs_of_a_completion_may_be_a_truth_value(
+    page: ApiPage, logprobs: Any, told: int | None
+) -> None:
+    body = {"model": MODEL, "prompt": "Once", "logprobs": logprobs}
+    said = httpx.post(f"{page.api}/completions", json=body).json()["choices"][0]["logprobs"]
+    assert (said is None) == (told is None)
+    if told:
+        assert {len(each) for each in said["top_logprobs"]} == {told}
+
+
+def test_twenty_prompts_are_taken_at_once(client: openai.OpenAI) -> None:
+    answer = client.completions.create(model=MODEL, prompt=["Once"] * 20)
+    assert len(answer.choices) == 20
+
+
+@pytest.mark.parametrize(
+    "turns", ["du", "sdu", "usu", "ssu", "ua", "uu", "uaua", "s", "uadu", "au"], ids=str
+)
+def test_messages_come_in_any_order(page: ApiPage, client: openai.OpenAI, turns: str) -> None:
+    roles = {"s": "system", "d": "developer", "u": "user", "a": "assistant"}
+    messages: Any = [{"role": roles[turn], "content": "Hello"} for turn in turns]
+    client.chat.completions.create(model=MODEL, messages=messages)
+    [(_, prompt, _, _)] = page.backend.asked
+    assert "".join(message.role[0] for message in prompt) == turns.replace("d", "s")
+
+
+@pytest.mark.parametrize("content", ["", None, []])
+def test_an_answer_of_before_may_be_empty(
+    page: ApiPage, client: openai.OpenAI, content: Any
+) -> None:
+    messages: Any = [*HELLO, {"role": "assistant", "content": content}, *HELLO]
+    client.chat.completions.create(model=MODEL, messages=messages)
+    assert page.backend.asked[0][1][1] == Message("assistant", "")
+
+
+def test_an_answer_that_was_begun_goes_on(page: ApiPage, client: openai.OpenAI) -> None:
+    messages: Any = [*HELLO, {"role": "assistant", "content": "Well,"}]
+    for extra in ({}, {"continue_final_message": True, "add_generation_prompt": False}):
+        client.chat.completions.create(model=MODEL, messages=messages, extra_body=extra)
+    with pytest.raises(openai.BadRequestError, match="continue_final_message is false"):
+        client.chat.completions.create(
+            model=MODEL, messages=messages, extra_body={"continue_final_message": False}
+        )
+    assert page.backend.asked[0] != page.backend.asked[1]  # another seed
+    assert {asked[1] for asked in page.backend.asked} == {
+        (Message("user", "Hello you"), Message("assistant", "Well,"))
+    }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none"},
+        {"guided_json": None, "min_tokens": 0, "ignore_eos": False, "best_of": 1},
+        {"chat_template_kwargs": {}, "stop_token_ids": [], "grammar": ""},
+    ],
+)
+def test_fields_that_ask_for_nothing_are_taken(
+    client: openai.OpenAI, changes: dict[str, Any]
+) -> None:
+    assert client.chat.completions.create(**CHAT, extra_body=changes).choices
+
+
 @pytest.mark.parametrize("form", ["json", "text", "verbose_json"])
 def test_a_recording_is_written_down(page: ApiPage, client: openai.OpenAI, form: Any) -> None:
     page.backend.windows = 2
@@ -275,7 +361,9 @@ def test_a_chat_is_streamed(client: openai.OpenAI) -> None:
     assert [delta.role for delta in deltas] == ["assistant", None, None, None, None]
     reasons = [event.choices[0].finish_reason for event in events[:-1]]
     assert reasons == [None] * 4 + ["length"]
-    assert len(events[-2].choices[0].logprobs.content) == 3
+    told = [event.choices[0].logprobs for event in events[1:4]]
+    assert [each.content[0].token for each in told] == [" there", " was", " a"]
+    assert events[-2].choices[0].logprobs.content == []
     assert events[-2].timings["predicted_n"] == 3
     assert events[-1].choices == []
     assert events[-1].usage.completion_tokens == 3
@@ -293,6 +381,16 @@ def test_the_events_are_as_curl_sees_them(page: ApiPage) -> None:
     assert [event["choices"][0]["text"] for event in parsed] == [" there", " was", " a", ""]
     assert all("usage" not in event for event in parsed)
     assert {event["object"] for event in parsed} == {"text_completion"}
+
+
+def test_logprobs_come_with_their_text(page: ApiPage, client: openai.OpenAI) -> None:
+    asked: dict[str, Any] = {"model": MODEL, "prompt": "Once", "logprobs": 2}
+    whole = client.completions.create(**asked).choices[0].logprobs
+    events = [event.choices[0] for event in client.completions.create(**asked, stream=True)]
+    assert [event.logprobs.tokens for event in events] == [[" there"], [" was"], [" a"], []]
+    for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+        parts = [each for event in events for each in getattr(event.logprobs, name)]
+        assert parts == getattr(whole, name)
 
 
 def test_texts_that_are_streamed_side_by_side_stay_apart(
@@ -372,7 +470,6 @@ def test_who_reads_slowly_holds_up_nobody(page: ApiPage, client: openai.OpenAI) 
 @pytest.mark.parametrize(
     ("changes", "param", "reported"),
     [
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "tools is not"),
         ({"response_format": {"type": "json_object"}}, "response_format", "'json_object'"),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
@@ -386,19 +483,36 @@ def test_who_reads_slowly_holds_up_nobody(page: ApiPage, client: openai.OpenAI) 
         ),
         ({"messages": [{"role": "tool", "content": "4"}]}, "messages", "Tools are not"),
         ({"modalities": ["text", "audio"]}, "modalities", "modalities is not"),
-        ({"n": 9}, "n", "less than or equal to 8"),
+        ({"n": 17}, "n", "less than or equal to 16"),
         ({"max_tokens": -2}, "max_tokens", "greater than or equal to -1"),
         ({"max_tokens": 0}, "max_tokens", "ask for one token at least"),
-        ({"top_logprobs": 20, "logprobs": True}, "top_logprobs", "less than or equal to 5"),
+        ({"top_logprobs": 21, "logprobs": True}, "top_logprobs", "less than or equal to 20"),
         ({"temperature": "hot"}, "temperature", "valid number"),
         ({"temperature": -1}, "temperature", "greater than or equal to 0"),
-        ({"stop": ["x"] * 10_000}, None, "at most 4 strings"),
+        ({"stop": ["x"] * 10_000}, None, "at most 64 strings"),
         ({"stop": 5}, "stop", "stop must be a string or a list"),
         ({"messages": "Hello"}, "messages", "messages must be a list"),
         ({"messages": [{"role": "cook", "content": "a"}]}, "messages", "'system', 'developer'"),
         ({"logit_bias": {"one": 1}}, None, "a token id of logit_bias"),
-        ({"seed": -1}, "seed", "greater than or equal to 0"),
-        ({"messages": []}, None, "The last message must be the user's"),
+        ({"seed": 2**64}, "seed", "less than or equal to 18446744073709551615"),
+        ({"messages": []}, None, "There are no messages"),
+        ({"continue_final_message": True}, "continue_final_message", "goes on from the last"),
+        ({"stream_options": {"include_usage": True}}, "stream_options", "needs stream"),
+        ({"top_logprobs": 2}, "top_logprobs", "needs logprobs"),
+        *(
+            ({name: value}, name, f"{name} is not supported")
+            for name, value in {
+                "chat_template_kwargs": {"enable_thinking": False},
+                "guided_json": {"type": "object"},
+                "grammar": "root ::= [a-z]",
+                "stop_token_ids": [2],
+                "ignore_eos": True,
+                "min_tokens": 3,
+                "bad_words": ["no"],
+                "tools": [{"type": "function", "function": {"name": "f"}}],
+                "tool_choice": "required",
+            }.items()
+        ),
         ({"messages": [{"role": "user", "content": " "}]}, None, "The prompt is empty"),
         ({"stream": "yes"}, "stream", "valid boolean"),
     ],
@@ -407,7 +521,7 @@ def test_what_is_wrong_is_said_and_where(
     client: openai.OpenAI, page: ApiPage, changes: dict[str, Any], param: str | None, reported: str
 ) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(**{**CHAT, **changes})
+        client.chat.completions.create(**{**CHAT, "extra_body": changes})
     error: Any = caught.value.body
     assert reported in error["message"]
     assert error["param"] == param
@@ -423,8 +537,8 @@ def test_what_is_wrong_is_said_and_where(
         ({"prompt": " "}, "The prompt is empty"),
         ({"prompt": {}}, "prompt must be a text, a list of texts"),
         ({"prompt": [1, "a"]}, "prompt must be"),
-        ({"prompt": ["a", "b", "c"], "n": 3}, "more than the 8 texts"),
-        ({"echo": True}, "echo is not supported"),
+        ({"prompt": ["a"] * 9, "n": 15}, "more than the 128 texts"),
+        ({"echo": True, "logprobs": 1}, "echo and logprobs do not go together"),
         ({"suffix": "end"}, "suffix is not supported"),
         ({"best_of": 3}, "best_of is not supported"),
     ],

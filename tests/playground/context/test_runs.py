@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from playground.compare.runs import ComparisonRun, VariantsRun
 from playground.context.measuring import MeasuringRun
 from playground.context.runs import Run, Runs
 from playground.tabs.chat.conversation import Conversation
 from playground.tabs.chat.runs import ChatRun
+from playground.tabs.compare.runs import ComparisonRun, VariantsRun
 from tests.playground.clock import Clock
 from tests.playground.fake_backend import FakeBackend
 from xla_backend import EngineStatus, GenerationOptions, InvalidRequest

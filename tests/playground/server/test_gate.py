@@ -164,7 +164,7 @@ def test_the_time_to_wait_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert password.is_right(SECRET, "a")
 
 
-@pytest.mark.parametrize("path", ["/health", "/robots.txt", "/gradio_api/startup-events"])
+@pytest.mark.parametrize("path", ["/v1/health", "/robots.txt", "/gradio_api/startup-events"])
 def test_routes_that_tell_nothing_need_no_password(path: str) -> None:
     assert Knocker(Gate(echo, SECRET))("GET", path).status_code == 200
 

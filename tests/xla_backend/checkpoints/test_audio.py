@@ -3,6 +3,7 @@
 import tracemalloc
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 import soundfile
@@ -33,6 +34,48 @@ def test_any_rate_keeps_length_pitch_and_level(rate):
     assert abs(len(samples) - RATE) <= 1
     assert loudest_hz(samples) == pytest.approx(440, abs=2)
     assert np.abs(samples[2000:-2000]).max() == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "rate", "channels"),
+    [
+        ("voice.m4a", "aac", 44_100, 1),
+        ("page.webm", "libopus", 48_000, 2),
+        ("radio.aac", "aac", 22_050, 6),
+        ("old.3gp", "aac", 8_000, 1),
+        ("film.mov", "pcm_s16le", 96_000, 2),
+    ],
+)
+def test_what_telephones_and_browsers_record_is_read(tmp_path, name, codec, rate, channels):
+    layout = {1: "mono", 2: "stereo", 6: "5.1"}[channels]
+    path = tmp_path / name
+    wave = np.repeat(tone(rate, 2.0)[:, None], channels, axis=1)
+    with av.open(path, "w", format="adts" if name.endswith(".aac") else None) as file:
+        stream = file.add_stream(codec, rate=rate, layout=layout)
+        frame = av.AudioFrame.from_ndarray(wave.reshape(1, -1), "flt", layout)
+        frame.rate = rate
+        file.mux([*stream.encode(frame), *stream.encode(None)])
+    samples = read(path, RATE)
+    assert len(samples) == pytest.approx(2 * RATE, abs=RATE // 4)
+    assert loudest_hz(samples) == pytest.approx(440, abs=3)
+    assert np.abs(samples[4000:-8000]).max() == pytest.approx(0.5, abs=0.15)
+    with pytest.raises(InvalidRequest, match="at most 1 s"):
+        read(path, RATE, max_seconds=1)
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(InvalidRequest, match=r"cannot be read as audio|holds no sound"):
+        read(path, RATE)
+
+
+def test_a_playlist_is_no_recording(tmp_path):
+    """It would have other files and addresses read."""
+    soundfile.write(tmp_path / "secret.wav", tone(RATE, 1.0), RATE)
+    for name, text in (
+        ("list.m3u8", "#EXTM3U\n#EXTINF:1,\nsecret.wav\n#EXT-X-ENDLIST\n"),
+        ("list.ffconcat", "ffconcat version 1.0\nfile secret.wav\n"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(InvalidRequest, match="cannot be read as audio"):
+            read(tmp_path / name, RATE)
 
 
 def test_frequencies_above_the_rate_are_filtered_not_folded():

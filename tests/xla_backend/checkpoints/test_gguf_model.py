@@ -158,7 +158,8 @@ def test_a_text_ends_at_the_ends_that_the_file_names(tmp_path: Path) -> None:
     writer.add_token_types([3, 3, 3, 1])
     gguf_files.finish(writer)
     values = read_config_values(path)
-    assert (values["eos_token_id"], values["bos_token_id"]) == ([0, 107, 1], 2)
+    assert (values["eos_token_id"], values["bos_token_id"]) == ([0, 107], 2)
+    assert Registry().locate(str(path)).generation_config.eos_token_id == [0, 107, 1]
     assert values["pad_token_id"] is None
 
 
@@ -272,7 +273,7 @@ def test_smollm2s_config(smollm2: Path) -> None:
         "attention_bias": False,
         "mlp_bias": False,
         "bos_token_id": 1,
-        "eos_token_id": [2, 0],
+        "eos_token_id": 2,
         "pad_token_id": 2,
     }
     assert values == expected

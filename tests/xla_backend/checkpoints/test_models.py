@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -642,3 +643,25 @@ def test_a_server_downloads_named_models_only_and_opens_folders_only_where_one_i
         named.locate(str(tmp_path))
     path = gguf_files.write(tmp_path / "model.gguf", "llama")
     assert open_registry((str(path),)).locate(str(path)).folder == path
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"do_sample": True, "temperature": 0.7, "top_k": 20}, {"temperature": 0.7, "top_k": 20}),
+        ({"top_k": 64, "top_p": 0.95}, {"top_k": 64, "top_p": 0.95}),
+        ({"do_sample": False, "temperature": 0.7}, {}),
+        ({"temperature": "hot"}, {}),
+        ({"eos_token_id": 0}, {}),
+    ],
+)
+def test_a_model_is_sampled_as_its_generation_config_says(
+    tmp_path: Path, said: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    folder = checkpoints.gpt2(tmp_path)
+    (folder / "generation_config.json").write_text(json.dumps(said))
+    assert folder_info(str(folder)).sampling == expected
+
+
+def test_the_packaged_model_is_sampled_as_its_card_says() -> None:
+    assert Registry().locate(PACKAGED_MODEL).info.sampling == {"temperature": 0.2, "top_p": 0.9}

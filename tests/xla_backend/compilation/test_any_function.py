@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.xla_backend.compilation.code_folder import code_folder
-from xla_backend import CacheOutcome, jit
+from xla_backend import CacheOutcome, CallResult, jit
 
 # As the guide writes it; Keras 3 takes it, and would rather have a layer `Input`.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not pass an `input_shape`")
@@ -233,3 +233,25 @@ def test_code_that_xla_leaves_on_disk_is_removed() -> None:
     before = set(code_folder().iterdir())
     assert jit(lambda x: tf.sin(x) * 3.0)(tf.ones([7])).cache is CacheOutcome.MISS
     assert set(code_folder().iterdir()) == before
+
+
+def test_a_tape_gets_the_gradient_that_tensorflow_gives() -> None:
+    """Of arguments, of variables and of Keras weights, and of a gradient."""
+    weight = tf.Variable(3.0)
+    x = tf.constant([1.0, 2.0])
+
+    def loss(x: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(weight * x * x)
+
+    for function in (jit(loss), tf.function(loss, jit_compile=True)):
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                outer.watch(x)
+                result = function(x)
+                value = result.output if isinstance(result, CallResult) else result
+            of_x, of_weight = tape.gradient(value, [x, weight])
+            slope = tf.reduce_sum(of_x)
+        assert (of_x.numpy().tolist(), of_weight.numpy()) == ([6.0, 12.0], 5.0)
+        assert outer.gradient(slope, x).numpy().tolist() == [6.0, 6.0]
+    assert jit(loss)(x).output == 15.0

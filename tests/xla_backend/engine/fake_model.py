@@ -87,10 +87,14 @@ class Steps:
     Attributes:
         done: the names of all calls: "load NAME", "build NAME KEY ROWS", "read", "decode",
             "prefill NAME", "advance NAME", "warm up NAME KEY".
+        logprobs: of the tokens of the next texts on padded keys; 0 of all after them.
+        no_speech: the probability that nobody speaks in a recording.
     """
 
     def __init__(self) -> None:
         self.done: list[str] = []
+        self.logprobs: list[float] = []
+        self.no_speech = 0.0
         self._hooks: list[tuple[str, Callable[[], None]]] = []
 
     def hold(self, name: str) -> Gate:
@@ -147,8 +151,11 @@ class FakeTokenizer:
 class FakeGeneration:
     """A text on a padded key."""
 
-    def __init__(self, on_advance: Callable[[], None], token_ids: list[int], most: int) -> None:
+    def __init__(
+        self, on_advance: Callable[[], None], token_ids: list[int], most: int, logprob: float
+    ) -> None:
         self._on_advance = on_advance
+        self._logprob = logprob
         self._text = text_alone(token_ids, most)
         self.length = 0
 
@@ -163,7 +170,7 @@ class FakeGeneration:
     def output(self) -> Output:
         nothing = np.zeros([self.length, 0])
         tokens = np.array(self._text[: self.length], np.int32)
-        return Output(tokens, np.zeros([self.length]), nothing, nothing)
+        return Output(tokens, np.full([self.length], self._logprob), nothing, nothing)
 
 
 class FakeBuilder:
@@ -236,7 +243,14 @@ class FakeModel:
         assert len(prompt) <= key.padded_length
         assert options.max_new_tokens <= key.max_new_tokens
         advance = f"advance {self.info.name}"
-        return FakeGeneration(lambda: self._steps.call(advance), prompt, options.max_new_tokens)
+        logprob = self._steps.logprobs.pop(0) if self._steps.logprobs else 0.0
+        return FakeGeneration(
+            lambda: self._steps.call(advance), prompt, options.max_new_tokens, logprob
+        )
+
+    def no_speech_probability(self, generation: FakeGeneration) -> float:
+        """What `Steps` says."""
+        return self._steps.no_speech
 
     def check(self, options: GenerationOptions) -> None:
         """Nothing can be wrong."""

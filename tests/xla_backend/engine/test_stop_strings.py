@@ -13,7 +13,7 @@ def read(strings: list[str], chunks: list[str]) -> tuple[str, bool]:
     """The text, and whether a string ended it; what was final never changed."""
     stops = StopStrings(strings)
     text = "".join([*map(stops.push, chunks), stops.finish()])
-    return text, stops.is_found
+    return text, bool(stops.found)
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,4 @@ def test_only_what_may_begin_a_string_is_held_back() -> None:
     assert [stops.push(chunk) for chunk in ("Then", " The", " en", "t", "h")] == [
         *("T", "", "", "", ""),
     ]
-    assert stops.is_found
+    assert stops.found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 import time
@@ -101,6 +102,26 @@ def test_a_pool_serves_every_length_with_the_same_functions(engine: Backend, ste
         assert result.text == said(prompt, room)
         assert result.options.max_new_tokens == most, "what was asked"
     assert [name for name in steps.done if "build" in name] == [f"build fox {pool_key(CONTEXT)} 1"]
+
+
+@WAYS
+@pytest.mark.parametrize("stop", [(), (said(PROMPT, 20)[7:9],)], ids=["none", "stop"])
+def test_chunks_have_their_tokens_where_they_are_asked_for(
+    engine: Backend, a_chunk_a_token: None, salt: str, stop: tuple[str, ...]
+) -> None:
+    prompts = (f"{n} foxes" for n in itertools.count())
+    ending = next(x for x in prompts if 3 < len(text_alone(encode(x), 50)) < 40)
+    for prompt in (PROMPT, ending):
+        request = asks(prompt, 50, salt, stop=stop)
+        stream = engine.submit(dataclasses.replace(request, with_tokens=True))
+        chunks = list(stream)
+        told = [token for chunk in chunks for token in getattr(chunk, "tokens", ())]
+        assert len(told) > 1
+        assert stream.result is not None
+        written = stream.result.tokens[: -1 if stream.result.finish == "eos" else None]
+        assert told == list(written[: len(told)])
+        assert len(told) >= len(written) - len(chunks[-1])
+        assert all(type(chunk) is str for chunk in engine.submit(request))
 
 
 @WAYS

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+from transformers import GenerationConfig
 
 from tests import checkpoints
 from tests.oracle import load_oracle
@@ -34,6 +35,7 @@ from xla_backend import (
     Transcription,
 )
 from xla_backend.checkpoints.models import Registry
+from xla_backend.checkpoints.speech_input import Guards
 from xla_backend.engine.transcription import SILENCE
 from xla_backend.interface.requests import SpeechRequest, TextRequest
 
@@ -117,6 +119,51 @@ def test_silent_windows_are_not_run_and_equal_ones_hear_the_same(
     assert alone.text == result.windows[-1].text
 
 
+@pytest.mark.parametrize(
+    ("logprobs", "no_speech", "tries", "is_heard"),  # the checkpoint's threshold is -100
+    [
+        ([-90.0], 0.9, 1, True),
+        ([-110.0, -50.0], 0.1, 2, True),  # once more, by sampling
+        ([-110.0, -200.0, -150.0, -40.0], 0.1, 4, True),
+        ([-110.0], 0.9, 1, False),  # the model says itself that nobody speaks
+        ([-110.0] * 6, 0.1, 6, False),  # it takes none of its texts for likely
+    ],
+)
+def test_noise_is_not_heard_as_words(
+    engine: Backend,
+    steps: Steps,
+    folder: str,
+    logprobs: list[float],
+    no_speech: float,
+    tries: int,
+    is_heard: bool,
+) -> None:
+    steps.logprobs, steps.no_speech = [*logprobs, 0.0], no_speech
+    result = engine.transcribe(folder, (RATE, tone(1.0)), SHORT, language="de")
+    assert steps.done.count(f"prefill {folder}") == tries
+    assert (bool(result.text), bool(result.tokens)) == (is_heard, is_heard)
+    assert result.cache.value == "miss"
+    beams = SHORT.replace(num_beams=2)
+    steps.logprobs = [-110.0]
+    assert not engine.transcribe(folder, (RATE, tone(1.0)), beams, language="de").text
+    assert steps.done.count(f"prefill {folder}") == tries + 1, "beams are heard once"
+
+
+def test_a_checkpoint_may_have_guards_of_its_own() -> None:
+    usual = Guards.read(GenerationConfig(no_timestamps_token_id=861))
+    assert usual == Guards(860, 0.6, -1.0, 2.4)
+    assert usual.repeats("again and " * 20) and not usual.repeats("How warm is the laundry room?")
+    own = GenerationConfig(logprob_threshold=-0.5, no_speech_threshold=None)
+    assert Guards.read(own) == Guards(None, 0.6, -0.5, 2.4)
+
+
+@pytest.mark.parametrize("amplitude", [0.003, 0.1])
+def test_the_model_in_the_box_hears_no_words_in_noise(backend: Backend, amplitude: float) -> None:
+    noise = np.random.default_rng(0).uniform(-amplitude, amplitude, 2 * RATE)
+    result = backend.transcribe("whisper-commands", (RATE, noise.astype(np.float32)))
+    assert (result.text, result.finish) == ("", "eos")
+
+
 def test_a_stop_ends_it_after_the_window_under_way(
     engine: Backend, steps: Steps, folder: str
 ) -> None:
@@ -179,7 +226,7 @@ def test_options_of_recordings(engine: Backend, folder: str) -> None:
 
 def test_languages_by_any_name(engine: Backend, folder: str, tmp_path: Path) -> None:
     sound = (RATE, tone(1.0))
-    for language in ("de", "German", "<|DE|>"):
+    for language in ("de", "German", "<|DE|>", "de-AT", "DE_de", "auto", ""):
         assert engine.transcribe(folder, sound, SHORT, language=language).language == "de"
     english = engine.transcribe(folder, sound, SHORT, language=" english ")
     assert english.language == "en"

@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 
 from xla_backend import GenerationOptions, InvalidRequest
-from xla_backend.interface.options import MAX_NEW_TOKENS, MAX_NUM_BEAMS, MAX_SEED, MAX_TOP_K
+from xla_backend.interface.options import (
+    MAX_NEW_TOKENS,
+    MAX_NUM_BEAMS,
+    MAX_SEED,
+    MAX_TOP_K,
+)
 
 INTEGERS = {
     "max_new_tokens": (1, MAX_NEW_TOKENS),
     "num_beams": (1, MAX_NUM_BEAMS),
-    "top_k": (0, MAX_TOP_K),
-    "seed": (0, MAX_SEED),
 }
 REALS = {
     "temperature": (0.0, 100.0),
@@ -93,10 +96,35 @@ def test_early_stopping_is_true_false_or_never() -> None:
         assert "early_stopping" in refusal(early_stopping=value)
 
 
-def test_values_within_the_limits_that_make_no_sense_are_refused() -> None:
-    assert "top_p" in refusal(top_p=0.0)
-    assert "greedy" in refusal(temperature=1e-5)
-    assert GenerationOptions(temperature=0.01).do_sample
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ({"top_k": -1}, {"top_k": 0}),
+        ({"top_k": MAX_TOP_K}, {"top_k": MAX_TOP_K}),
+        ({"top_p": 0}, {"top_p": 0.0}),
+        ({"temperature": 1e-5}, {"temperature": 0.0}),
+        ({"temperature": 0.01}, {"temperature": 0.01}),
+        ({"stop": ["", "a"]}, {"stop": ("a",)}),
+        ({"stop": ""}, {"stop": ()}),
+        ({"stop": [str(each) for each in range(9)]}, {"stop": tuple("012345678")}),
+        ({"seed": MAX_SEED}, {"seed": MAX_SEED}),
+    ],
+)
+def test_what_has_an_obvious_meaning_is_taken(given: dict[str, Any], taken: dict[str, Any]) -> None:
+    options = GenerationOptions(**given)
+    assert {name: getattr(options, name) for name in taken} == taken
+
+
+def test_a_seed_is_any_integer_of_64_bits_and_minus_1_is_a_new_one() -> None:
+    wide = (-(2**63), -2, 2**31, 2**31 + 1, 2**32, 2**40 + 7, 2**63, 2**64 - 1)
+    folded = [GenerationOptions(seed=seed).seed for seed in wide]
+    assert folded == [GenerationOptions(seed=seed).seed for seed in wide]
+    assert len(set(folded)) == len(wide)
+    drawn = {GenerationOptions(seed=-1).seed for _ in range(9)}
+    assert len(drawn) > 1
+    assert all(0 <= seed <= MAX_SEED for seed in (*folded, *drawn))
+    assert "seed must be from" in refusal(seed=2**64)
+    assert "top_k must be from -1" in refusal(top_k=-2)
 
 
 def test_sampling_is_on_exactly_with_a_temperature_above_0() -> None:
@@ -174,9 +202,8 @@ def test_stop_strings_are_given_as_one_or_several() -> None:
         (7, "stop must be a string or a list of strings"),
         (["a", 7], "stop must be a string or a list of strings"),
         ({"a": 1}, "stop must be a string or a list of strings"),
-        (list("abcde"), "stop can have at most 4 strings, not 5"),
-        ("", "a stop string must have 1 to 100 characters, not 0"),
-        (["a", "b" * 101], "a stop string must have 1 to 100 characters, not 101"),
+        (list(map(str, range(65))), "stop can have at most 64 strings, not 65"),
+        (["a", "b" * 101], "a stop string can have 100 characters, not 101"),
         ("a\ud800", "half of a surrogate pair"),
     ],
 )

@@ -31,6 +31,7 @@ from tests import checkpoints
 from tests.oracle import Oracle, load_oracle
 from xla_backend import Backend, BucketRules, GenerationOptions, GenerationResult
 from xla_backend.checkpoints.tokenization import Tokenizer
+from xla_backend.model.output import TOP_TOKENS
 
 NEW_TOKENS = 12
 PROMPT_TOKENS = {8: 5, 16: 16, 40: 33}
@@ -125,7 +126,7 @@ class Pair(abc.ABC):
         best = -np.sort(-theirs, axis=1)
         differences = []
         for place, token in enumerate(result.tokens):
-            assert len({likely.id for likely in token.top_logprobs}) == 5
+            assert len({likely.id for likely in token.top_logprobs}) == TOP_TOKENS
             differences.append(token.logprob - theirs[place, token.id])
             for rank, likely in enumerate(token.top_logprobs):
                 differences.append(likely.logprob - theirs[place, likely.id])

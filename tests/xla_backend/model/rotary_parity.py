@@ -142,7 +142,7 @@ def ask(form: str) -> dict[str, Any]:
         return written[: stops[0] + 1] if stops else written
 
     def logprobs(ids: list[int], written: list[int]) -> list[list[float]]:
-        """Of each new token, and of the five most likely in its place, from the text at once."""
+        """Of each new token, and of the most likely in its place, from the text at once."""
         with torch.no_grad():
             logits = model(torch.tensor([ids + written[:-1]])).logits[0, len(ids) - 1 :]
         all_logprobs = torch.log_softmax(logits, dim=-1)

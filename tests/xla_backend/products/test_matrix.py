@@ -93,6 +93,17 @@ def test_a_processor_with_fewer_and_smaller_registers(number_format: str) -> Non
         np.testing.assert_allclose(multiply(x).numpy(), expected, rtol=0, atol=3e-5)
 
 
+@pytest.mark.parametrize("number_format", BLOCKS)
+def test_a_row_has_the_same_sums_beside_others(number_format: str) -> None:
+    """In all that a decode step of a pool may be."""
+    own, _ = weights(number_format, 600, lines_for(number_format))
+    multiply = tf.function(matrix(own).multiply, jit_compile=True, autograph=False)
+    x = GENERATOR.standard_normal((16, lines_for(number_format)), np.float32)
+    every = multiply(x).numpy()
+    for rows in (1, 2, 3, 5, 8):
+        np.testing.assert_array_equal(multiply(x[:rows]).numpy(), every[:rows])
+
+
 @pytest.mark.parametrize("number_format", FORMATS)
 def test_columns_are_the_numbers(number_format: str) -> None:
     own, numbers = weights(number_format, 1100, lines_for(number_format))

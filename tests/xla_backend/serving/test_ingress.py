@@ -13,6 +13,7 @@ import pytest
 from ray.exceptions import RayError
 from starlette.testclient import TestClient
 
+from tests.playground.fake_backend import FakeBackend
 from tests.playground.samples import result, transcription
 from xla_backend import InvalidRequest, Message
 from xla_backend.openai_api.body_size import MAX_BODY_BYTES
@@ -42,6 +43,8 @@ class Handle:
     def remote(self, *arguments: Any) -> Response:
         if self.called == "identity":
             return Response(["of its weights"])
+        if self.called == "tokenizer":
+            return Response([FakeBackend().tokenizer("gpt2-stories")])
         self.sent = arguments
         return Response(self.replies)
 

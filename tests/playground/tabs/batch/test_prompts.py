@@ -17,16 +17,45 @@ def test_each_line_is_a_prompt_and_empty_ones_are_none() -> None:
     ]
 
 
-@pytest.mark.parametrize("head", ["prompt,note", "Note; PROMPT ", "\ufeffprompt", "a\tprompt"])
+@pytest.mark.parametrize(
+    "head", ["prompt,note", "Note; PROMPT ", "\ufeffprompt", "a\tprompt", "sep=|\na|prompt"]
+)
 def test_a_first_line_that_names_the_column_makes_it_csv(head: str) -> None:
-    delimiter = next((each for each in ",;\t" if each in head), ",")
-    cells = [
-        '"first, or\nso"' if "prompt" in name.lower() else "x" for name in head.split(delimiter)
-    ]
+    delimiter = next((each for each in ",;\t|" if each in head), ",")
+    lines = head.count("\n")
+    names = head.split("\n")[-1].split(delimiter)
+    cells = ['"first, or\nso"' if "prompt" in name.lower() else "x" for name in names]
     text = f"{head}\n{delimiter.join(cells)}\n\n{delimiter.join(cells)}\n"
     prompts, without = prompts_in(text)
-    assert prompts == [BatchPrompt(2, "first, or\nso"), BatchPrompt(5, "first, or\nso")]
-    assert without == [4]
+    assert [(each.line - lines, each.prompt) for each in prompts] == [
+        (2, "first, or\nso"),
+        (5, "first, or\nso"),
+    ]
+    assert [line - lines for line in without] == [4]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ('{"prompt": "a"}\n\n{"id": 1, "prompt": " b\\n"}\n{"prompt": ""}', [1, 3]),
+        ('[\n {"prompt": "a"},\n {"prompt": "b"}\n]', [1, 2]),
+        ('[{"prompt": "a"}, {"prompt": "b", "note": null}]', [1, 2]),
+    ],
+)
+def test_json_gives_the_texts_under_its_key(text: str, lines: list[int]) -> None:
+    assert prompts_in(text)[0] == [BatchPrompt(lines[0], "a"), BatchPrompt(lines[1], "b")]
+
+
+@pytest.mark.parametrize("text", ["{name} says\n[x]", "[{who}] says", "{", '["a"]', "42"])
+def test_braces_do_not_make_a_text_json(text: str) -> None:
+    assert [each.prompt for each in prompts_in(text)[0]] == text.split("\n")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig", "utf-8"])
+def test_a_file_may_be_as_spreadsheets_write_it(encoding: str) -> None:
+    text = "note;prompt\r\nx;naïve 🦊\r\n"
+    read = text_of_file("a.csv", text.encode(encoding))
+    assert [each.prompt for each in prompts_in(read)[0]] == ["naïve 🦊"]
 
 
 def test_an_exported_file_can_be_read_again() -> None:
@@ -43,6 +72,9 @@ def test_an_exported_file_can_be_read_again() -> None:
         ("prompt,note\n", "There are no prompts yet"),
         ("prompt,note\n,b\n", "There are no prompts yet"),
         ('prompt\ngood\n"never closed\n', "Line 3 cannot be read as CSV"),
+        ('{"prompt": "a"}\nb', 'Line 2 is no JSON object with a text under "prompt"'),
+        ('{"text": "a"}', "Line 1 is no JSON object"),
+        ('[{"prompt": 5}]', "Line 1 is no JSON object"),
         ("\n".join(["x"] * 63), "There are 63 prompts, and at most 50 run at once. Leave out those "
          "from line 51 on."),
     ],

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from playground.compare.baselines_report import all_values, baselines_report, claim, how_fast
-from playground.compare.difference import how_many_times
+from playground.tabs.compare.baselines_report import all_values, baselines_report, claim, how_fast
+from playground.tabs.compare.difference import how_many_times
 from tests.playground.reader import words
 from tests.playground.samples import INJECTIONS
 from xla_backend import CacheOutcome

@@ -8,29 +8,32 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import gradio as gr
+import htpy as h
 
-from playground.compare import choice as compare_choice
-from playground.compare.baselines_report import all_values, baselines_report
-from playground.compare.choice import BEAMS, MODELS, OPTIONS, WAYS
-from playground.compare.durations import Durations, ModelSize
-from playground.compare.runs import (
+from playground.context.measuring import check_answerable, registry_of
+from playground.tabs.compare import choice as compare_choice
+from playground.tabs.compare.baselines_report import all_values, baselines_report
+from playground.tabs.compare.choice import BEAMS, MODELS, OPTIONS, SHAPE_CALLS, SHAPES, WAYS
+from playground.tabs.compare.durations import Durations, ModelSize
+from playground.tabs.compare.runs import (
     BaselinesRun,
     ComparisonRun,
     VariantsRun,
     baselines_run,
 )
-from playground.compare.variants_report import variants_report
-from playground.context.measuring import check_answerable, registry_of
+from playground.tabs.compare.shapes_report import shapes_report
+from playground.tabs.compare.variants_report import variants_report
 from playground.tabs.generate.examples import EXAMPLES
 from playground.ui import components as ui
+from playground.ui.markup import remarks
 from playground.ui.option_controls import slider_end
 from playground.ui.quantities import about, elapsed
 from playground.ui.report_parts import waiting_for_others
-from xla_backend import BackendError, GenerationOptions, ModelUnavailable
+from xla_backend import BackendError, GenerationOptions, InvalidRequest, ModelUnavailable
 from xla_backend.baselines import overlay
 from xla_backend.baselines.comparison import (
     CACHED_CALLS,
@@ -165,22 +168,10 @@ class CompareTab:
             self.cancel = gr.Button("Cancel", interactive=False, elem_id="compare_cancel")
         self.notice = ui.html("", "compare_notice")
 
-    # ---- what happens
-
     @property
     def _choice(self) -> list[ui.Field]:
-        return [
-            self.kind,
-            self.model,
-            self.models,
-            self.prompt,
-            self.max_new_tokens,
-            self.num_beams,
-            self.cached_calls,
-            self.beams,
-            self.option_sets,
-            self.install,
-        ]
+        own: list[ui.Field] = [self.models, self.prompt, self.beams, self.option_sets, self.install]
+        return [*self._estimated, *own]
 
     @property
     def _estimated(self) -> list[ui.Field]:
@@ -191,17 +182,7 @@ class CompareTab:
         self.kind.change(
             self._show_kind,
             self.kind,
-            [
-                self.model,
-                self.models,
-                self.num_beams,
-                self.cached_calls,
-                self.beams,
-                self.option_sets,
-                self.ways,
-                self.values,
-                self.variants,
-            ],
+            [*self._kinds_of],
             **ui.QUIET,
         )
         gr.on(
@@ -210,12 +191,12 @@ class CompareTab:
                 *(part.change for part in self._estimated),
             ],
             self._estimate,
-            self._estimated,
+            {*self._estimated},
             [self.estimate, self.install],
             **ui.LATEST,
         )
         begin = self.compare.click(
-            self._begin, self._choice, [self.notice, self.compare, self.cancel], **ui.QUIET
+            self._begin, {*self._choice}, [self.notice, self.compare, self.cancel], **ui.QUIET
         )
         begin.then(None, None, None, js=_BRING_INTO_SIGHT, **ui.QUIET)
         begin.then(
@@ -237,46 +218,62 @@ class CompareTab:
         ui.say_stopping(self.cancel, "Cancelling")
         self.cancel.click(self._cancel_comparison, None, None, **ui.QUIET)
 
-    def _show_kind(self, kind: str) -> list[Any]:
-        return [
-            gr.update(visible=True if shown else _HIDDEN)
-            for shown in (
-                kind != MODELS,
-                kind == MODELS,
-                kind == WAYS,
-                kind == WAYS,
-                kind == BEAMS,
-                kind == OPTIONS,
-                kind == WAYS,
-                kind == WAYS,
-                kind != WAYS,
-            )
-        ]
+    @property
+    def _kinds_of(self) -> dict[gr.components.Component, tuple[str, ...]]:
+        """The kinds of comparison that have these parts."""
+        variants = (BEAMS, MODELS, OPTIONS, SHAPES)
+        return {
+            self.model: (WAYS, BEAMS, OPTIONS, SHAPES),
+            self.models: (MODELS,),
+            self.beams: (BEAMS,),
+            self.option_sets: (OPTIONS,),
+            self.variants: variants,
+            **dict.fromkeys((self.num_beams, self.cached_calls, self.ways, self.values), (WAYS,)),
+        }
 
-    def _estimate(self, kind: str, model: str, *request: Any) -> tuple[str, Any]:
+    def _show_kind(self, kind: str) -> ui.Updates:
+        return {
+            part: gr.update(visible=True if kind in kinds else _HIDDEN)
+            for part, kinds in self._kinds_of.items()
+        }
+
+    def _estimate(self, values: dict[Any, Any]) -> tuple[str, Any]:
         """How long it will take, and whether the overlay can be installed first."""
+        kind = values[self.kind]
+        if kind == SHAPES:
+            said = (
+                "The prompt is repeated to ten lengths. A bucket is compiled when a length first "
+                "falls into it; one shape serves all lengths."
+            )
+            return str(remarks(said)), gr.update(visible=_HIDDEN)
         if kind != WAYS:
-            return (
-                '<p class="remarks">Each one takes what its first call takes: seconds when it must '
-                "be compiled, milliseconds when it is there.</p>"
-            ), gr.update(visible=_HIDDEN)
+            said = (
+                "Each one takes what its first call takes: seconds when it must be compiled, "
+                "milliseconds when it is there."
+            )
+            return str(remarks(said)), gr.update(visible=_HIDDEN)
+        request = (values[self.max_new_tokens], values[self.num_beams], values[self.cached_calls])
+        return self._estimate_ways(values[self.model], *request)
+
+    def _estimate_ways(
+        self, model: str, max_new_tokens: Any, num_beams: Any, calls: Any
+    ) -> tuple[str, Any]:
         install = gr.update(visible=_HIDDEN if overlay.is_installed() else True)
-        max_new_tokens, num_beams, calls = request
         try:
             options = GenerationOptions(num_beams=num_beams, max_new_tokens=max_new_tokens)
             size = self._size(model)
             seconds = self._durations.expected_s(size, options, int(calls), self._past(model))
         except (BackendError, TypeError, ValueError):  # The visitor may have typed anything.
             said = "How long it takes is known once the model is downloaded."
-            return f'<p class="remarks">{said}</p>', install
+            return str(remarks(said)), install
         why = "judging by the size of the model"
         if self._durations.is_measured(model):
             why = "judging by the last comparison here"
-        return (
-            f'<p class="remarks"><strong>Takes about {about(seconds)}</strong>, {why}. '
-            f"{len(Baseline)} fresh processes; other visitors wait meanwhile. A way whose later "
-            f"calls would take more than {CALLS_BUDGET_S:.0f} s makes fewer.</p>"
-        ), install
+        said = (
+            f", {why}. {len(Baseline)} fresh processes; other visitors wait meanwhile. A way whose "
+            f"later calls would take more than {CALLS_BUDGET_S:.0f} s makes fewer."
+        )
+        return str(remarks([h.strong[f"Takes about {about(seconds)}"], said])), install
 
     def _size(self, model: str) -> ModelSize:
         """Of a model whose files are here.
@@ -307,10 +304,10 @@ class CompareTab:
         run.ends_at = time.perf_counter() + left_s
         return f" About {about(left_s)} left." if left_s >= 1 else ""
 
-    def _begin(self, request: gr.Request, *choice: Any) -> ui.Updates:
+    def _begin(self, request: gr.Request, choice: dict[Any, Any]) -> ui.Updates:
         """Checks the request at once, so that mistakes are reported without waiting in line."""
         try:
-            run = self._run_for(*choice)
+            run = self._run_for(choice)
             ahead = self._page.begin(str(request.session_hash), run)
         except BackendError as error:
             return {self.notice: ui.notice(str(error))}
@@ -320,43 +317,64 @@ class CompareTab:
             self.cancel: gr.update(interactive=True),
         }
 
-    def _run_for(
-        self,
-        kind: str,
-        model: str,
-        models: list[str],
-        prompt: str,
-        max_new_tokens: int,
-        num_beams: int,
-        cached_calls: int,
-        beams: list[int],
-        option_sets: str,
-        install: bool,
-    ) -> ComparisonRun:
+    def _run_for(self, choice: dict[Any, Any]) -> ComparisonRun:
         """The comparison that was chosen.
 
         Raises:
             InvalidRequest, ModelUnavailable: the choice is at fault.
         """
+        kind, model, prompt = choice[self.kind], choice[self.model], choice[self.prompt]
+        max_new_tokens = choice[self.max_new_tokens]
         if kind == WAYS:
-            options = GenerationOptions(num_beams=num_beams, max_new_tokens=max_new_tokens)
-            return baselines_run(self._page, model, prompt, options, cached_calls, install)
+            options = GenerationOptions(
+                num_beams=choice[self.num_beams], max_new_tokens=max_new_tokens
+            )
+            calls, install = choice[self.cached_calls], choice[self.install]
+            return baselines_run(self._page, model, prompt, options, calls, install)
         if kind == BEAMS:
-            variants = compare_choice.of_beams(model, beams, max_new_tokens)
+            variants = compare_choice.of_beams(model, choice[self.beams], max_new_tokens)
         elif kind == MODELS:
-            variants = compare_choice.of_models(models, max_new_tokens)
+            variants = compare_choice.of_models(choice[self.models], max_new_tokens)
+        elif kind == SHAPES:
+            return self._shapes_run(model, prompt, max_new_tokens)
         else:
-            variants = compare_choice.of_option_sets(model, option_sets, max_new_tokens)
+            variants = compare_choice.of_option_sets(
+                model, choice[self.option_sets], max_new_tokens
+            )
         for variant in variants:
             check_answerable(self._page, variant.model, prompt, variant.options)
         return VariantsRun(prompt, variants)
+
+    def _shapes_run(self, model: str, prompt: str, max_new_tokens: int) -> VariantsRun:
+        """Ten lengths through buckets and through the pool.
+
+        Raises:
+            InvalidRequest, ModelUnavailable: the choice is at fault.
+        """
+        options = GenerationOptions(max_new_tokens=max_new_tokens)
+        check_answerable(self._page, model, prompt, options)
+        found = self._backend.predict(model, prompt, options, cache_salt="any")
+        if not found.requested_key.is_pooled:
+            raise InvalidRequest(
+                f"{model} has buckets alone: one shape for all lengths is there for decoder-only "
+                "models. Choose one of these."
+            )
+
+        def count(text: str) -> int:
+            return self._backend.predict(model, text, options).prompt_tokens
+
+        variants = compare_choice.of_shapes(
+            model, prompt, max_new_tokens, found.requested_key.padded_length, count
+        )
+        for variant in variants:
+            check_answerable(self._page, model, variant.prompt or "", options)
+        return VariantsRun(prompt, variants, SHAPE_CALLS)
 
     def _run(self, request: gr.Request) -> Iterator[ui.Updates]:
         """Runs the visitor's comparison. After an error the last results stay."""
         session = str(request.session_hash)
         run = self._page.runs.take(session, ComparisonRun)
-        if run is None:  # `_begin` found a mistake and reported it.
-            # A generator that yields nothing would empty its outputs.
+        if run is None:  # `_begin` refused. A generator without a yield empties its outputs.
             yield {self.notice: gr.skip()}
             return
         cancelled = False
@@ -384,8 +402,8 @@ class CompareTab:
             if run.current is not None:
                 remark = f"First call {run.current + 1} of {len(rows)}, one after the other."
             elif run.turn:
-                remark = f"Later calls, round {run.turn} of {CACHED_CALLS}."
-            return {self.variants: variants_report(rows, run.current, remark)}
+                remark = f"Later calls, round {run.turn} of {run.most_calls}."
+            return {self.variants: _report(run)(rows, run.current, remark)}
         assert isinstance(run, BaselinesRun)
         ways = run.comparison.baselines
         remark = "Waiting until the engine is idle, so that nothing disturbs the comparison."
@@ -405,11 +423,12 @@ class CompareTab:
     def _shown_at_end(self, run: ComparisonRun, cancelled: bool) -> ui.Updates:
         remark = "Cancelled. What was measured stays." if cancelled else ""
         if isinstance(run, VariantsRun):
-            return {self.variants: variants_report(run.rows, None, remark, is_over=True)}
+            return {self.variants: _report(run)(run.rows, None, remark, is_over=True)}
         assert isinstance(run, BaselinesRun)
         comparison = run.comparison
         asked = comparison.options.max_new_tokens, comparison.options.num_beams
-        estimate, install = self._estimate(WAYS, comparison.model, *asked, comparison.cached_calls)
+        calls = comparison.cached_calls
+        estimate, install = self._estimate_ways(comparison.model, *asked, calls)
         remark = remark or "Measured just now on this machine."
         return {
             self.ways: baselines_report(run.comparison, None, remark),
@@ -422,3 +441,9 @@ class CompareTab:
         run = self._page.runs.of(str(request.session_hash))
         if isinstance(run, ComparisonRun):
             run.stop()
+
+
+def _report(run: VariantsRun) -> Callable[..., str]:
+    """How a comparison of this engine with itself is shown."""
+    is_of_shapes = any(row.variant.is_pooled for row in run.rows)
+    return shapes_report if is_of_shapes else variants_report

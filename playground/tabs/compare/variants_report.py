@@ -7,23 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from playground.compare.difference import how_many_times, shared_scale, spread_bar, spread_note
-from playground.compare.runs import VariantRow
+import htpy as h
+
+from playground.tabs.compare.difference import (
+    headline,
+    how_many_times,
+    shared_scale,
+    spread_bar,
+    spread_note,
+)
+from playground.tabs.compare.runs import VariantRow
 from playground.ui import quantities
-from playground.ui.markup import escape
+from playground.ui.markup import remarks, rendered
 from playground.ui.outcomes import badge, no_badge
+from playground.ui.report_parts import figures
 from xla_backend.baselines.comparison import CACHED_CALLS, CALLS_BUDGET_S
 from xla_backend.interface.timing import Spread
 
 _FIGURES = ("First call", "Later calls", "TTFT", "Tokens/s")
 
 
+@rendered
 def variants_report(
     rows: Sequence[VariantRow] = (),
     current: int | None = None,
     remark: str = "",
     is_over: bool = False,
-) -> str:
+) -> h.Node:
     """The variants, in boxes that do not move while the texts grow.
 
     Args:
@@ -35,23 +45,22 @@ def variants_report(
     known = [row.spread for row in rows if row.spread]
     scale_s = shared_scale(known)
     fastest = min(known, key=lambda spread: spread.median_s, default=None)
-    cards = "".join(
+    cards = [
         _card(row, number == current, fastest if is_over else None, scale_s)
         for number, row in enumerate(rows)
-    )
+    ]
     is_busy = bool(rows) and not is_over
-    said = _said(rows) if is_over else ""
-    return (
-        f'<section class="variants{" busy" if is_busy else ""}" aria-label="Variants compared">'
-        f'<div class="claim"><p class="claim-said" role="status">{said or remark}</p>'
-        f'<p class="claim-more">{remark if said else ""}</p></div>'
-        f'<div class="variant-cards">{cards or _empty_cards()}</div>'
-        f'<p class="remarks">First call is the call that made the function available, or found it: '
-        f"the badge says which. Later calls are {CACHED_CALLS} more, in turn: one of each variant, "
-        "then again; here is their median, and where the middle half of them lies. A variant "
-        f"whose later calls have taken {CALLS_BUDGET_S:.0f} s makes no more. All variants use the "
-        "engine that everybody here uses.</p></section>"
-    )
+    return h.section(class_=["variants", is_busy and "busy"], aria_label="Variants compared")[
+        headline(_said(rows) if is_over else "", remark),
+        h.div(".variant-cards")[cards or [_empty_card()] * 2],
+        remarks(
+            "First call is the call that made the function available, or found it: the badge says "
+            f"which. Later calls are {CACHED_CALLS} more, in turn: one of each variant, then "
+            "again; here is their median, and where the middle half of them lies. A variant whose "
+            f"later calls have taken {CALLS_BUDGET_S:.0f} s makes no more. All variants use the "
+            "engine that everybody here uses."
+        ),
+    ]
 
 
 def _said(rows: Sequence[VariantRow]) -> str:
@@ -65,7 +74,7 @@ def _said(rows: Sequence[VariantRow]) -> str:
     if ratio is None:
         return "No difference within noise."
     times, shortest = quantities.times(ratio), quantities.seconds(best.median_s)
-    fastest, slowest = escape(_short(fastest)), escape(_short(slowest))
+    fastest, slowest = _short(fastest), _short(slowest)
     if how_many_times(best, second) is None:
         return f"{slowest}: {times} as long as {fastest}, which takes {shortest}."
     return f"{fastest} is fastest: {shortest}. {slowest}: {times} as long."
@@ -75,13 +84,14 @@ def _short(label: str, most: int = 48) -> str:
     return label if len(label) <= most else label[: most - 1] + "…"
 
 
-def _card(row: VariantRow, is_current: bool, fastest: Spread | None, scale_s: float) -> str:
+def _card(row: VariantRow, is_current: bool, fastest: Spread | None, scale_s: float) -> h.Element:
     mark = no_badge("NOW" if is_current else "WAITS")
     values = dict.fromkeys(_FIGURES, "–")
     if row.first is not None:
         mark = badge(row.first.cache)
         values["First call"] = quantities.seconds(row.first.timing.total_s)
-    bar = scatter = ""
+    bar: h.Node = None
+    scatter = ""
     if row.spread is not None:
         values["Later calls"] = quantities.seconds(row.spread.median_s)
         values["TTFT"] = quantities.seconds_or_dash(row.ttft_s)
@@ -89,29 +99,27 @@ def _card(row: VariantRow, is_current: bool, fastest: Spread | None, scale_s: fl
         is_fastest = fastest is not None and how_many_times(fastest, row.spread) is None
         bar = spread_bar(row.spread, scale_s, " fastest" if is_fastest else "")
         scatter = spread_note(row.spread)
-    figures = "".join(f"<div><dt>{name}</dt><dd>{values[name]}</dd></div>" for name in _FIGURES)
-    text = (
-        f'<p class="problem">{escape(row.problem)}</p>'
-        if row.problem
-        else f'<p dir="auto">{escape(row.text)}</p>'
-    )
-    return (
-        f'<article class="variant{" now" if is_current else ""}"><div class="variant-head">'
-        f"<h3>{escape(row.variant.label)}</h3>{mark}</div>"
-        f'<dl class="variant-figures">{figures}</dl>'
-        f'<div><div class="baseline-track" aria-hidden="true">{bar}</div>'
-        f'<small class="baseline-what">{scatter or "&nbsp;"}</small></div>'
-        f'<div class="variant-text" tabindex="0" role="region" '
-        f'aria-label="Text of {escape(row.variant.label)}">{text}</div></article>'
-    )
+    text = h.p(".problem")[row.problem] if row.problem else h.p(dir="auto")[row.text]
+    label = row.variant.label
+    return h.article(class_=["variant", is_current and "now"])[
+        h.div(".variant-head")[h.h3[label], mark],
+        figures(values.items(), "variant-figures"),
+        _track(bar, scatter),
+        h.div(".variant-text", tabindex="0", role="region", aria_label=f"Text of {label}")[text],
+    ]
 
 
-def _empty_cards() -> str:
-    figures = "".join(f"<div><dt>{name}</dt><dd>–</dd></div>" for name in _FIGURES)
-    card = (
-        '<article class="variant"><div class="variant-head"><h3>&nbsp;</h3></div>'
-        f'<dl class="variant-figures">{figures}</dl><div><div class="baseline-track"></div>'
-        '<small class="baseline-what">&nbsp;</small></div>'
-        '<div class="variant-text"></div></article>'
-    )
-    return card * 2
+def _track(bar: h.Node, scatter: str) -> h.Element:
+    return h.div[
+        h.div(".baseline-track", aria_hidden="true")[bar],
+        h.small(".baseline-what")[scatter or "\N{NO-BREAK SPACE}"],
+    ]
+
+
+def _empty_card() -> h.Element:
+    return h.article(".variant")[
+        h.div(".variant-head")[h.h3["\N{NO-BREAK SPACE}"]],
+        figures(((name, "–") for name in _FIGURES), "variant-figures"),
+        _track(None, ""),
+        h.div(".variant-text"),
+    ]

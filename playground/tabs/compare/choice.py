@@ -7,21 +7,30 @@ or HTML.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from playground.compare.runs import MAX_VARIANTS, Variant
+from playground.tabs.compare.runs import MAX_VARIANTS, Variant
 from xla_backend import GenerationOptions, InvalidRequest
 
-WAYS, BEAMS, MODELS, OPTIONS = "ways", "beams", "models", "options"
+WAYS, BEAMS, MODELS, OPTIONS, SHAPES = "ways", "beams", "models", "options", "shapes"
 KINDS = [
     ("This engine and Transformers", WAYS),
     ("Numbers of beams", BEAMS),
     ("Models", MODELS),
     ("Option sets", OPTIONS),
+    ("Buckets or one shape", SHAPES),
 ]
 BEAM_CHOICES = (1, 2, 4, 8)
+LENGTHS = 10
+LONGEST = 512
+"""Tokens of the longest of the prompts: with more, a comparison would last too long."""
+ROOM_USED = 0.9
+"""Of the room for a prompt: words differ in their tokens."""
+SHAPE_CALLS = 3
+"""Later calls of each way at each length."""
 OPTION_SETS = """temperature=0
 temperature=0.7, seed=1
 temperature=1.2, top_p=0.9, seed=1
@@ -57,6 +66,46 @@ def of_models(models: Sequence[str], max_new_tokens: int) -> list[Variant]:
     """
     options = GenerationOptions(max_new_tokens=max_new_tokens)
     return _checked([Variant(Path(model).name, model, options) for model in models], "models")
+
+
+def of_shapes(
+    model: str,
+    prompt: str,
+    max_new_tokens: int,
+    context_length: int,
+    count: Callable[[str], int],
+) -> list[Variant]:
+    """Ten prompts of growing length, each through its bucket and as a row of the pool, in turn.
+
+    They are the first words of the given prompt, which is repeated as often as it takes.
+
+    Args:
+        model, prompt, max_new_tokens: what is asked.
+        context_length: of the model.
+        count: tells how many tokens a prompt has.
+
+    Raises:
+        InvalidRequest: there is no room for ten lengths.
+    """
+    words, room = prompt.split(), min(LONGEST, context_length - max_new_tokens)
+
+    def first(number: int) -> str:
+        return " ".join(itertools.islice(itertools.cycle(words), number))
+
+    # Where the prompt begins anew, tokens are others: how many a word has, a longer text tells.
+    some = max(1, room * len(words) // (2 * count(prompt)))
+    most = int(ROOM_USED * room * some / count(first(some)))
+    if most < LENGTHS:
+        raise InvalidRequest(
+            f"The model's context of {context_length} tokens has no room for {LENGTHS} prompts of "
+            f"different lengths beside {max_new_tokens} new tokens. Choose fewer new tokens."
+        )
+    options = GenerationOptions(max_new_tokens=max_new_tokens)
+    return [
+        Variant(f"{number}", model, options, first(most * number // LENGTHS), is_pooled)
+        for number in range(1, LENGTHS + 1)
+        for is_pooled in (False, True)
+    ]
 
 
 def of_option_sets(model: str, lines: str, max_new_tokens: int) -> list[Variant]:

@@ -9,11 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from markupsafe import Markup
+import htpy as h
 
-from playground.compare.difference import how_many_times, shared_scale, spread_bar, spread_note
+from playground.tabs.compare.difference import (
+    headline,
+    how_many_times,
+    shared_scale,
+    spread_bar,
+    spread_note,
+)
 from playground.ui import quantities
-from playground.ui.markup import escape
+from playground.ui.charts import legend, part
+from playground.ui.markup import nothing, remarks, rendered, with_note
 from playground.ui.tables import sheet
 from xla_backend.baselines.comparison import (
     CALLS_BUDGET_S,
@@ -30,10 +37,12 @@ NAMES = {
     Baseline.ENGINE: "This engine, compiled anew",
     Baseline.ENGINE_FROM_DISK: "This engine, from disk",
 }
-WHAT = {
-    Baseline.EAGER: "<code>model.generate(…)</code>: one operation after the other, "
-    "nothing compiled.",
-    Baseline.GUIDE: "<code>tf.function(model.generate, jit_compile=True)</code>, prompt padded.",
+WHAT: dict[Baseline, h.Node] = {
+    Baseline.EAGER: (
+        h.code["model.generate(…)"],
+        ": one operation after the other, nothing compiled.",
+    ),
+    Baseline.GUIDE: (h.code["tf.function(model.generate, jit_compile=True)"], ", prompt padded."),
     Baseline.ENGINE: "Its first call with nothing in memory and nothing on disk.",
     Baseline.ENGINE_FROM_DISK: "The same in a new process: code is restored, not compiled.",
 }
@@ -90,11 +99,12 @@ def how_fast(rival: Spread, ours: Spread, whom: str) -> str:
     return f"{times} times {'faster' if ratio > 1 else 'slower'} than {whom}"
 
 
+@rendered
 def baselines_report(
     comparison: BaselineComparison | None = None,
     progress: BaselineProgress | None = None,
     remark: str = "",
-) -> str:
+) -> h.Node:
     """The whole report, with the same layout before, during and after a comparison.
 
     Args:
@@ -107,14 +117,12 @@ def baselines_report(
     # No line break between a number and its unit: these are the page's largest letters.
     said = re.sub(r"(?<=\d) (?=m?s\b)", "\N{NO-BREAK SPACE}", claim(comparison))
     is_busy = progress is not None
-    return (
-        f'<section class="baselines{" busy" if is_busy else ""}" aria-label="Ways compared">'
-        f'<div class="claim"><p class="claim-said" role="status">{said or remark}</p>'
-        f'<p class="claim-more">{remark if said else ""}</p></div>'
-        f"{_first_calls(results, failures, progress, comparison is not None)}"
-        f"{_later_calls(results, progress, comparison)}"
-        f"{_agreement(comparison)}</section>"
-    )
+    return h.section(class_=["baselines", is_busy and "busy"], aria_label="Ways compared")[
+        headline(said, remark),
+        _first_calls(results, failures, progress, comparison is not None),
+        _later_calls(results, progress, comparison),
+        _agreement(comparison),
+    ]
 
 
 def _first_calls(
@@ -122,79 +130,67 @@ def _first_calls(
     failures: Mapping[Baseline, str],
     progress: BaselineProgress | None,
     is_asked: bool,
-) -> str:
+) -> h.Element:
     scale_s = max((result.first_s for result in results.values()), default=1.0)
-    rows = ""
+    rows = []
     for way in Baseline:
-        label = f'{NAMES[way]}<small class="baseline-what">{WHAT[way]}</small>'
+        label = NAMES[way], h.small(".baseline-what")[WHAT[way]]
         if way in results:
-            rows += _row(label, _first_bar(results[way], scale_s), results[way].first_s, way)
+            rows.append(_row(label, _first_bar(results[way], scale_s), results[way].first_s, way))
         elif way in failures:
-            rows += _waiting_row(label, escape(failures[way]), "failed")
+            rows.append(_waiting_row(label, failures[way], "failed"))
         else:
-            rows += _waiting_row(label, _state(way, progress, is_asked))
-    legend = "".join(
-        f'<li><i class="phase-{phase}"></i><span>{what}</span></li>'
-        for phase, what in (("trace", "trace"), ("compile", "compile"), ("decode", "run"))
-    )
-    return (
-        "<figure><figcaption>First call of a fresh process</figcaption>"
-        f'<div class="baseline-rows described">{rows}</div>'
-        f'<ul class="legend">{legend}</ul></figure>'
-    )
+            rows.append(_waiting_row(label, _state(way, progress, is_asked)))
+    phases = (("trace", "trace"), ("compile", "compile"), ("decode", "run"))
+    return h.figure[
+        h.figcaption["First call of a fresh process"],
+        h.div(".baseline-rows.described")[rows],
+        legend((f"phase-{phase}", what) for phase, what in phases),
+    ]
 
 
 def _later_calls(
     results: Mapping[Baseline, BaselineResult],
     progress: BaselineProgress | None,
     comparison: BaselineComparison | None,
-) -> str:
+) -> h.Element:
     later = {way: result.later for way, result in results.items() if way in LATER and result.later}
     scale_s = shared_scale(later.values())
-    rows = ""
+    rows = []
+    note = h.small(".baseline-what")
     for way, name in LATER.items():
         if way in later:
-            label = f'{name}<small class="baseline-what">{spread_note(later[way])}</small>'
-            rows += _row(label, spread_bar(later[way], scale_s), later[way].median_s, way)
+            label = name, note[spread_note(later[way])]
+            rows.append(_row(label, spread_bar(later[way], scale_s), later[way].median_s, way))
         else:
-            rows += _waiting_row(f'{name}<small class="baseline-what">&nbsp;</small>', "")
+            rows.append(_waiting_row([name, note["\N{NO-BREAK SPACE}"]], ""))
     state = "median"
     if progress is not None and progress.stage == "cached" and comparison is not None:
         state = f"round {progress.calls + 1} of {comparison.cached_calls}"
-    return (
-        f"<figure><figcaption>Every later call, in turn <small>{state}</small></figcaption>"
-        f'<div class="baseline-rows">{rows}</div></figure>'
-    )
+    return h.figure[
+        h.figcaption[with_note("Every later call, in turn", state)], h.div(".baseline-rows")[rows]
+    ]
 
 
-def _first_bar(result: BaselineResult, scale_s: float) -> str:
-    parts = (
-        ("trace", result.trace_s),
-        ("compile", result.compile_s),
-        ("decode", result.run_s),
-    )
-    return "".join(
-        f'<i class="phase-{phase}" style="width:{seconds / scale_s:.2%}"></i>'
-        for phase, seconds in parts
-        if seconds > 0
-    )
+def _first_bar(result: BaselineResult, scale_s: float) -> h.Node:
+    parts = (("trace", result.trace_s), ("compile", result.compile_s), ("decode", result.run_s))
+    return [part(f"phase-{phase}", seconds / scale_s) for phase, seconds in parts if seconds > 0]
 
 
-def _row(label: str, bar: str, seconds: float, way: Baseline) -> str:
-    value = quantities.seconds(seconds)
-    return (
-        f'<div class="baseline baseline-{way.value}"><span class="baseline-name">{label}</span>'
-        f'<span class="baseline-track" aria-hidden="true">{bar}</span>'
-        f"<b>{value}</b></div>"
-    )
+def _row(label: h.Node, bar: h.Node, seconds: float, way: Baseline) -> h.Element:
+    return h.div(f".baseline.baseline-{way.value}")[
+        h.span(".baseline-name")[label],
+        h.span(".baseline-track", aria_hidden="true")[bar],
+        h.b[quantities.seconds(seconds)],
+    ]
 
 
-def _waiting_row(label: str, state: str, kind: str = "waits") -> str:
+def _waiting_row(label: h.Node, state: str, kind: str = "waits") -> h.Element:
     kind = "now" if "·" in state and kind == "waits" else kind
-    what = f'<span class="baseline-state">{state}</span>'
+    what: h.Node = h.span(".baseline-state")[state]
     if not state:
-        what = '<span class="baseline-track"></span><b>–</b>'
-    return f'<div class="baseline {kind}"><span class="baseline-name">{label}</span>{what}</div>'
+        what = h.span(".baseline-track"), h.b["–"]
+    return h.div(f".baseline.{kind}")[h.span(".baseline-name")[label], what]
 
 
 def _state(way: Baseline, progress: BaselineProgress | None, is_asked: bool) -> str:
@@ -204,47 +200,39 @@ def _state(way: Baseline, progress: BaselineProgress | None, is_asked: bool) -> 
     return f"{stage} · {quantities.elapsed(progress.baseline_s)}"
 
 
-def _agreement(comparison: BaselineComparison | None) -> str:
+def _agreement(comparison: BaselineComparison | None) -> h.Element:
     """Whether all ways wrote the same text, and the text."""
     results = comparison.results if comparison else {}
-    if not results:
-        said, kind = "The texts are compared token for token.", "none"
-        return (
-            f'<div class="agreement {kind}"><p>{said}</p><div class="agreement-text"></div></div>'
-        )
     texts: dict[tuple[int, ...], list[BaselineResult]] = {}
     for result in results.values():
         texts.setdefault(result.tokens, []).append(result)
-    number = quantities.count(len(next(iter(texts))), "token")
-    if len(results) == 1:
-        said, kind = f"One way has written {number}.", "none"
+    number = quantities.count(len(next(iter(texts), ())), "token")
+    said: h.Node
+    if len(results) < 2:
+        said, kind = "The texts are compared token for token.", "none"
+        if results:
+            said = f"One way has written {number}."
     elif len(texts) == 1:
         ways = quantities.count(len(results), "way")
-        said, kind = f"<strong>Identical output:</strong> {ways}, the same {number}.", "same"
+        said, kind = [h.strong["Identical output:"], f" {ways}, the same {number}."], "same"
     else:
         place = _first_difference(list(texts)) + 1
-        said = f"<strong>The texts differ</strong> from new token {place} on."
+        said = h.strong["The texts differ"], f" from new token {place} on."
         kind = "different"
-    shown = "".join(_text(same, texts) for same in texts.values())
-    return (
-        f'<div class="agreement {kind}"><p>{said}</p>'
-        f'<div class="agreement-text">{shown}</div></div>'
-    )
+    shown = [_text(same, texts) for same in texts.values()]
+    return h.div(f".agreement.{kind}")[h.p[said], h.div(".agreement-text")[shown]]
 
 
 def _text(
     same: Sequence[BaselineResult], texts: Mapping[tuple[int, ...], list[BaselineResult]]
-) -> str:
+) -> h.Element:
     text = same[0].text
     if len(texts) == 1:
-        return f'<p dir="auto">{escape(text)}</p>'
-    others = [others[0].text for others in texts.values()]
-    agreed = len(_common_beginning(others))
+        return h.p(dir="auto")[text]
+    agreed = len(_common_beginning([others[0].text for others in texts.values()]))
     names = ", ".join(NAMES[result.baseline] for result in same)
-    return (
-        f'<p dir="auto"><small><bdi>{names}</bdi></small><br><span class="story-prompt">'
-        f"{escape(text[:agreed])}</span>{escape(text[agreed:])}</p>"
-    )
+    given = h.span(".story-prompt")[text[:agreed]]
+    return h.p(dir="auto")[h.small[h.bdi[names]], h.br, given, text[agreed:]]
 
 
 def _first_difference(texts: Sequence[tuple[int, ...]]) -> int:
@@ -264,45 +252,42 @@ def _common_beginning(texts: Sequence[str]) -> str:
     return texts[0][:length]
 
 
-def all_values(results: Mapping[Baseline, BaselineResult] | None = None) -> str:
+@rendered
+def all_values(results: Mapping[Baseline, BaselineResult] | None = None) -> h.Node:
     """All numbers, folded up, for readers who want to check the claim."""
-    results = results or {}
     headings = ("Way", "Import", "Load model", "First call", "Later calls", "Tokens/s")
+    seconds = quantities.seconds
     rows = []
-    for way, result in results.items():
-        seconds, seconds_or_dash = quantities.seconds, quantities.seconds_or_dash
-        first = (
-            f"{seconds(result.first_s)} <small>trace {seconds(result.trace_s)} · compile "
-            f"{seconds(result.compile_s)} · run {seconds(result.run_s)}</small>"
-            if result.trace_s
-            else seconds(result.first_s)
+    for way, result in (results or {}).items():
+        parts = (
+            f"trace {seconds(result.trace_s)} · compile {seconds(result.compile_s)} · run "
+            f"{seconds(result.run_s)}"
         )
+        later = quantities.seconds_or_dash(result.later.median_s if result.later else None)
         rows.append(
             (
                 NAMES[way],
                 seconds(result.import_s),
                 seconds(result.load_s),
-                first,
-                f"{seconds_or_dash(result.later.median_s if result.later else None)} "
-                f"<small>{', '.join(map(seconds, result.cached_s))}</small>",
+                with_note(seconds(result.first_s), parts if result.trace_s else ""),
+                with_note(later, ", ".join(map(seconds, result.cached_s))),
                 quantities.rate(result.tokens_per_second),
             )
         )
-    body = (
-        sheet(headings, [map(Markup, row) for row in rows])
-        if results
-        else '<p class="nothing">They appear here as they are measured.</p>'
-    )
-    return (
-        '<details class="all-values"><summary>All measured values, and what is timed</summary>'
-        f'{body}<p class="remarks">A call is timed from text to text. Importing TensorFlow and '
-        "loading the model happen before it, for every way, and are counted apart. Transformers "
-        "does not tell compiling from running: there, compile is what remains of the first call "
-        "without tracing and without the median of the later calls. The prompt is padded to as "
-        "many slots in the guide’s way as in this engine’s; eager needs no padding. All ways take "
-        "the most likely token, since sampled texts could not be compared. The processes stay, "
-        "and later calls go in turn: one of each way, then again. A way whose later calls have "
-        f"taken {CALLS_BUDGET_S:.0f} s makes no more. Faster or slower is said where the middle "
-        f"halves of the calls (of less than {MIN_FOR_QUARTILES} calls, all of them) have nothing "
-        "in common and the medians differ by 5 % or more.</p></details>"
-    )
+    return h.details(".all-values")[
+        h.summary["All measured values, and what is timed"],
+        sheet(headings, rows) if rows else nothing("They appear here as they are measured."),
+        remarks(
+            "A call is timed from text to text. Importing TensorFlow and loading the model "
+            "happen before it, for every way, and are counted apart. Transformers does not tell "
+            "compiling from running: there, compile is what remains of the first call without "
+            "tracing and without the median of the later calls. The prompt is padded to as many "
+            "slots in the guide’s way as in this engine’s; eager needs no padding. All ways "
+            "take the most likely token, since sampled texts could not be compared. The "
+            "processes stay, and later calls go in turn: one of each way, then again. A way "
+            f"whose later calls have taken {CALLS_BUDGET_S:.0f} s makes no more. Faster or "
+            "slower is said where the middle halves of the calls (of less than "
+            f"{MIN_FOR_QUARTILES} calls, all of them) have nothing in common and the medians "
+            "differ by 5 % or more."
+        ),
+    ]

@@ -8,11 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from playground.compare.choice import OPTION_SETS, of_beams, of_models, of_option_sets
-from playground.compare.runs import BaselinesRun, Variant, VariantRow, VariantsRun
-from playground.compare.variants_report import variants_report
+from playground.tabs.compare.choice import (
+    LENGTHS,
+    OPTION_SETS,
+    SHAPE_CALLS,
+    of_beams,
+    of_models,
+    of_option_sets,
+    of_shapes,
+)
+from playground.tabs.compare.runs import BaselinesRun, Variant, VariantRow, VariantsRun
+from playground.tabs.compare.shapes_report import shapes_report
+from playground.tabs.compare.variants_report import variants_report
 from tests import small_package
-from tests.playground.fake_backend import FakeBackend
+from tests.playground.fake_backend import CONTEXT_LENGTH, FakeBackend
 from tests.playground.samples import INJECTIONS, KEY, result
 from xla_backend import GenerationOptions, InvalidRequest
 from xla_backend.baselines import overlay
@@ -60,6 +69,36 @@ def test_a_variant_that_cannot_be_answered_keeps_no_other_from_it() -> None:
     assert run.rows[0].problem == "The model has room for 150 tokens."
     assert run.rows[1].is_done
     assert run.rows[0].problem in variants_report(run.rows)
+
+
+def test_ten_lengths_go_through_buckets_and_one_shape() -> None:
+    engine = FakeBackend()
+    engine.has_pool = True
+
+    def count(text: str) -> int:
+        return engine.predict("gpt2-stories", text, GREEDY.replace(max_new_tokens=1)).prompt_tokens
+
+    sides = of_shapes("gpt2-stories", "The fox ran", 20, CONTEXT_LENGTH, count)
+    run = VariantsRun("", sides, SHAPE_CALLS)
+    waiting = shapes_report(run.rows, 0, "First call 1 of 20.")
+    assert (waiting.count("NOW"), waiting.count("WAITS")) == (1, 19)
+    list(run.steps(engine))
+    assert len(engine.asked) == 2 * LENGTHS * (1 + SHAPE_CALLS)
+    salts = [stream.request.cache_salt for stream in engine.streams]
+    assert not any(salts[::2]), "buckets reuse nothing"
+    assert len(set(salts[1::2])) == len(salts) / 2, "nor do rows of the pool"
+    tokens = [row.first.prompt_tokens for row in run.rows if row.first]
+    assert tokens[::2] == tokens[1::2] == sorted(set(tokens)), "ten lengths, each way"
+    html = shapes_report(run.rows, is_over=True)
+    buckets = {row.first.key for row in run.rows[::2] if row.first}
+    assert f"Buckets: compiled for {len(buckets)} of 10 lengths" in html
+    assert "One shape: compiled for 1 of 10 lengths" in html
+    assert "no difference within noise" in html
+    assert html.count(">MISS<") == len(buckets) + 1
+    list((again := VariantsRun("", sides, SHAPE_CALLS)).steps(engine))
+    assert shapes_report(again.rows, is_over=True).count("nothing was compiled.") == 2
+    with pytest.raises(InvalidRequest, match="no room for 10 prompts of different lengths"):
+        of_shapes("gpt2-stories", "Once", 140, CONTEXT_LENGTH, count)
 
 
 def test_a_stop_keeps_what_was_measured() -> None:

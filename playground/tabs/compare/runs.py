@@ -6,6 +6,7 @@ like any run, and while it has the engine nothing else is measured or made ready
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -121,11 +122,18 @@ def baselines_run(
 
 @dataclass(frozen=True)
 class Variant:
-    """One side of a comparison of this engine with itself."""
+    """One side of a comparison of this engine with itself.
+
+    Attributes:
+        prompt: its own; None for that of the run.
+        is_pooled: whether a row of the pool serves it, and not its exact key.
+    """
 
     label: str
     model: str
     options: GenerationOptions
+    prompt: str | None = None
+    is_pooled: bool = False
 
 
 @dataclass
@@ -134,12 +142,14 @@ class VariantRow:
 
     Attributes:
         text: the text so far.
+        most_calls: how many later calls there shall be.
         first: the call that found or compiled the function; None until it ends.
         later: the calls after it.
         problem: why it failed.
     """
 
     variant: Variant
+    most_calls: int = CACHED_CALLS
     text: str = ""
     first: GenerationResult | None = None
     later: list[GenerationResult] = field(default_factory=list)
@@ -153,7 +163,7 @@ class VariantRow:
     @property
     def is_done(self) -> bool:
         """Whether all its calls are done."""
-        return self.first is not None and not calls_left(self.later_s, CACHED_CALLS)
+        return self.first is not None and not calls_left(self.later_s, self.most_calls)
 
     @property
     def spread(self) -> Spread | None:
@@ -185,10 +195,13 @@ class VariantsRun(ComparisonRun):
         turn: which turn of the later calls is under way, from 1 on; 0 before.
     """
 
-    def __init__(self, prompt: str, variants: Sequence[Variant]) -> None:
+    def __init__(
+        self, prompt: str, variants: Sequence[Variant], most_calls: int = CACHED_CALLS
+    ) -> None:
         super().__init__()
         self.prompt = prompt
-        self.rows = [VariantRow(variant) for variant in variants]
+        self.most_calls = most_calls
+        self.rows = [VariantRow(variant, most_calls) for variant in variants]
         self.current: int | None = None
         self.turn = 0
         self._stream: AnyTextStream | None = None
@@ -203,13 +216,14 @@ class VariantsRun(ComparisonRun):
         """Calls each variant once, so that its function is available, then for the measurement."""
         for number, row in enumerate(self.rows):
             self.current = number
+            yield
             try:
                 yield from self._call(backend, row)
             except InvalidRequest as error:
                 # Another variant may still fit: a model with a larger context, or fewer tokens.
                 row.problem = str(error)
         self.current = None
-        for _ in range(CACHED_CALLS):
+        for _ in range(self.most_calls):
             due = [row for row in self.rows if self._is_due(row)]
             if self.stopped or not due:
                 return
@@ -226,9 +240,16 @@ class VariantsRun(ComparisonRun):
     def _call(self, backend: ServedBackend, row: VariantRow) -> Iterator[None]:
         if self.stopped:
             return
-        # Exact key: otherwise a larger function might serve one variant and not the other.
+        # Exact key: otherwise a larger function might serve one variant and not the other. A salt
+        # of its own for each call: every prompt is read, and none found in the cache.
         variant = row.variant
-        stream = backend.stream(variant.model, self.prompt, variant.options, exact_key=True)
+        stream = backend.stream(
+            variant.model,
+            self.prompt if variant.prompt is None else variant.prompt,
+            variant.options,
+            exact_key=not variant.is_pooled,
+            cache_salt=secrets.token_hex(8) if variant.is_pooled else "",
+        )
         self._stream = stream
         if self.stopped:
             stream.stop()

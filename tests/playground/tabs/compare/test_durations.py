@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from playground.compare.durations import Durations, ModelSize, stated
+from playground.tabs.compare.durations import Durations, ModelSize, stated
 from xla_backend import CacheOutcome, FirstCall, GenerationOptions
 from xla_backend.baselines.comparison import (
     CACHED_CALLS,

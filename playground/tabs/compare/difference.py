@@ -1,14 +1,16 @@
 """How repeated calls scatter, and whether two ways took different times.
 
-Knows when a difference is one, and how a spread is told and drawn, as HTML. Must not know what was
-measured.
+Knows when a difference is one, and how a spread is told and drawn. Must not know what was measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+import htpy as h
+
 from playground.ui import quantities
+from playground.ui.charts import part
 from xla_backend.interface.timing import MIN_FOR_QUARTILES, Spread
 
 NOISE = 1.05
@@ -42,10 +44,17 @@ def shared_scale(spreads: Collection[Spread]) -> float:
     return min(1.25 * longest_s, max((spread.high_s for spread in spreads), default=1.0))
 
 
-def spread_bar(spread: Spread, scale_s: float, style: str = "") -> str:
+def spread_bar(spread: Spread, scale_s: float, style: str = "") -> h.Node:
     """The median, and over its end a line as long as the spread."""
     start, width = spread.low_s / scale_s, (spread.high_s - spread.low_s) / scale_s
     return (
-        f'<i class="phase-decode{style}" style="width:{spread.median_s / scale_s:.2%}"></i>'
-        f'<s style="inset-inline-start:{start:.2%};width:{width:.2%}"></s>'
+        part(f"phase-decode{style}", spread.median_s / scale_s),
+        h.s(style=f"inset-inline-start:{start:.2%};width:{width:.2%}"),
     )
+
+
+def headline(said: str, remark: str) -> h.Element:
+    """The head of a report: the result in large letters, or, until there is one, a remark."""
+    return h.div(".claim")[
+        h.p(".claim-said", role="status")[said or remark], h.p(".claim-more")[said and remark]
+    ]

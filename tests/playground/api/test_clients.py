@@ -1,0 +1,270 @@
+"""What clients of other protocols send: OpenAI's responses, Anthropic's messages, llama.cpp's."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.playground.api_page import ApiPage, api_page
+from tests.playground.fake_backend import TOKENS_A_WORD
+from xla_backend import Message
+from xla_backend.openai_api.body_size import MAX_BODY_BYTES
+from xla_backend.openai_api.responses import MAX_STORED, ResponseStore, Stored
+
+MODEL = "gpt2-stories"
+HELLO = [{"role": "user", "content": "Hello you"}]
+BODY = json.dumps({"messages": HELLO}).encode()
+
+
+# --- /v1/responses --------------------------------------------------------------------------------
+
+
+def test_a_response_goes_on_after_another(page: ApiPage, client: openai.OpenAI) -> None:
+    first = client.responses.create(model=MODEL, input="Hello you", instructions="Be brief.")
+    assert first.output_text == " there was a"
+    assert (first.status, first.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert (first.usage.input_tokens, first.usage.output_tokens) == (4 * TOKENS_A_WORD, 3)
+    part = {"type": "input_text", "text": "And?"}
+    client.responses.create(
+        model=MODEL,
+        input=[{"role": "user", "content": [part]}],
+        previous_response_id=first.id,
+        max_output_tokens=7,
+        temperature=0,
+    )
+    (_, prompt, _, _), (_, longer, options, _) = page.backend.asked
+    said = Message("assistant", " there was a")
+    assert prompt == (Message("system", "Be brief."), Message("user", "Hello you"))
+    assert longer == (Message("user", "Hello you"), said, Message("user", "And?"))
+    assert (options.max_new_tokens, options.temperature) == (7, 0.0)
+
+
+def test_a_response_is_its_caller_s_until_it_is_deleted(client: openai.OpenAI) -> None:
+    id = client.responses.create(model=MODEL, input="Hello").id
+    unstored = client.responses.create(model=MODEL, input="Hello", store=False).id
+    assert client.responses.retrieve(id).output_text == " there was a"
+    for who, wanted in ((client.with_options(api_key="another"), id), (client, unstored)):
+        with pytest.raises(openai.BadRequestError, match="There is no response"):
+            who.responses.create(model=MODEL, input="And?", previous_response_id=wanted)
+    client.responses.delete(id)
+    with pytest.raises(openai.BadRequestError, match="There is no response"):
+        client.responses.retrieve(id)
+
+
+def test_a_response_is_streamed(client: openai.OpenAI) -> None:
+    events = list(
+        client.responses.create(
+            model=MODEL, input="Hello", stream=True, include=["message.output_text.logprobs"]
+        )
+    )
+    assert [event.type.removeprefix("response.") for event in events] == [
+        "created",
+        "in_progress",
+        "output_item.added",
+        "content_part.added",
+        *["output_text.delta"] * 3,
+        "output_text.done",
+        "content_part.done",
+        "output_item.done",
+        "incomplete",
+    ]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    last: Any = events[-1]
+    assert last.response.output_text == " there was a"
+    assert last.response.output[0].content[0].logprobs[0].token == " there"
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"),
+    [
+        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"text": {"format": {"type": "json_object"}}}, "response_format"),
+        ({"input": [{"type": "function_call_output", "call_id": "1", "output": ""}]}, "input"),
+        ({"input": 5}, "input"),
+        ({"background": True}, "background"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"n": 2}, "n"),
+    ],
+)
+def test_what_is_wrong_with_a_response_is_said(
+    client: openai.OpenAI, changes: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.responses.create(model=MODEL, input="Hello", extra_body=changes)
+    assert caught.value.param == param
+
+
+def test_responses_are_stored_within_bounds() -> None:
+    store = ResponseStore()
+    for number in range(MAX_STORED + 1):
+        store.put("me", Stored({"id": str(number)}, (Message("user", "Hello"),)))
+    assert store.get("me", "1")
+    store.put("me", Stored({"id": "large"}, (Message("user", "x" * 2**24),)))
+    for id in ("0", "1", str(MAX_STORED), "large"):
+        with pytest.raises(ValueError, match="There is no response"):
+            store.get("me", id)
+    store.put("me", Stored({"id": "after"}, ()))
+    assert store.get("me", "after")
+
+
+# --- /v1/messages ---------------------------------------------------------------------------------
+
+
+def test_a_message_is_answered_as_anthropic_does(page: ApiPage) -> None:
+    body = {
+        "model": MODEL,
+        "system": [{"type": "text", "text": "Be brief."}],
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}],
+        "max_tokens": 9,
+        "stop_sequences": ["End"],
+        "top_k": 5,
+        "tool_choice": {"type": "none"},
+        "tools": [{"name": "f", "input_schema": {}}],
+    }
+    answer = httpx.post(f"{page.api}/messages", json=body).json()
+    assert (answer["type"], answer["role"]) == ("message", "assistant")
+    assert answer["content"] == [{"type": "text", "text": " there was a"}]
+    assert (answer["stop_reason"], answer["stop_sequence"]) == ("max_tokens", None)
+    assert (answer["usage"]["input_tokens"], answer["usage"]["output_tokens"]) == (9, 3)
+    [(_, prompt, options, _)] = page.backend.asked
+    assert prompt == (Message("system", "Be brief."), Message("user", "Hello"))
+    assert (options.max_new_tokens, options.stop, options.top_k) == (9, ("End",), 5)
+    counted = httpx.post(f"{page.api}/messages/count_tokens", json=body).json()
+    assert counted == {"input_tokens": 9}
+
+
+def test_a_message_is_streamed_as_anthropic_does(page: ApiPage) -> None:
+    body = {"model": MODEL, "messages": HELLO, "max_tokens": 9, "stream": True}
+    *told, rest = httpx.post(f"{page.api}/messages", json=body).text.split("\n\n")
+    assert rest == ""
+    events = [json.loads(event.partition("\ndata: ")[2]) for event in told]
+    assert [event.partition("\n")[0] for event in told] == [
+        f"event: {each['type']}" for each in events
+    ]
+    assert [event["type"] for event in events] == [
+        "message_start",
+        "content_block_start",
+        *["content_block_delta"] * 3,
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    ]
+    assert events[0]["message"]["usage"]["input_tokens"] == 2 * TOKENS_A_WORD
+    assert events[-2]["usage"]["output_tokens"] == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "reported"),
+    [
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, 400, "thinking is not"),
+        ({"tools": [{"name": "f", "input_schema": {}}]}, 400, "tools is not supported"),
+        ({"model": "none"}, 404, "There is no model"),
+        ({"messages": "Hello"}, 400, "messages must be a list"),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "'image' is not"),
+    ],
+)
+def test_what_is_wrong_with_a_message_is_said(
+    page: ApiPage, changes: dict[str, Any], status: int, reported: str
+) -> None:
+    answer = httpx.post(f"{page.api}/messages", json={"messages": HELLO, **changes})
+    assert (answer.status_code, answer.json()["type"]) == (status, "error")
+    assert reported in answer.json()["error"]["message"]
+
+
+def test_the_key_may_come_as_anthropic_sends_it() -> None:
+    with api_page(password="sesame") as page:
+        url = f"{page.api}/messages"
+        for key, status in (("sesame", 200), ("open", 401)):
+            answer = httpx.post(url, json={"messages": HELLO}, headers={"x-api-key": key})
+            assert answer.status_code == status
+
+
+# --- llama.cpp's ----------------------------------------------------------------------------------
+
+
+def test_tokens_are_told_as_llama_cpp_and_vllm_do(page: ApiPage) -> None:
+    def ask(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        return httpx.post(f"{page.url}/{path}", json=body).json()
+
+    assert ask("tokenize", {"content": "Hello"})["tokens"] == [0, 1, 2]
+    assert ask("tokenize", {"messages": HELLO})["count"] == 2 * TOKENS_A_WORD
+    pieces = ask("tokenize", {"prompt": "Hello", "with_pieces": True})["tokens"]
+    assert pieces[1] == {"id": 1, "piece": " was"}
+    assert ask("detokenize", {"tokens": [0, 1]})["content"] == " there was"
+    assert "content is missing" in ask("tokenize", {})["error"]["message"]
+
+
+def test_the_server_is_described_as_llama_cpp_does(page: ApiPage, client: openai.OpenAI) -> None:
+    props = httpx.get(f"{page.url}/props").json()
+    assert {"default_generation_settings", "total_slots", "chat_template"} <= set(props)
+    page.backend.hold("end")
+    stream = client.chat.completions.create(model=MODEL, messages=HELLO, stream=True)
+    page.wait_for(running=1)
+    slots = httpx.get(f"{page.url}/slots").json()
+    assert [slot["is_processing"] for slot in slots].count(True) == 1
+    assert len(slots) == props["total_slots"]
+    stream.close()
+
+
+# --- ways in --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "content", "status"),
+    [
+        ("/v1/chat/completions", {}, BODY, 200),
+        ("/v1/chat/completions", {"content-type": "application/x-www-form-urlencoded"}, BODY, 200),
+        ("/v1/chat/completions", {"content-type": "text/plain", "origin": "http://a"}, BODY, 400),
+        ("/v1/chat/completions", {"content-encoding": "gzip"}, gzip.compress(BODY), 200),
+        ("/v1/chat/completions", {"content-encoding": "gzip"}, gzip.compress(BODY)[:40], 400),
+        ("/v1/chat/completions", {"content-encoding": "gzip"}, BODY, 400),
+        (
+            "/v1/chat/completions",
+            {"content-encoding": "gzip"},
+            gzip.compress(b" " * (MAX_BODY_BYTES + 1)),
+            413,
+        ),
+        ("/v1/chat/completions/", {}, BODY, 200),
+        ("/chat/completions", {}, BODY, 200),
+        ("/v1/embeddings", {}, b"{}", 404),
+        ("/rerank", {}, b"{}", 404),
+    ],
+)
+def test_a_request_finds_its_way(
+    page: ApiPage, path: str, headers: dict[str, str], content: bytes, status: int
+) -> None:
+    answer = httpx.post(f"{page.url}{path}", content=content, headers=headers)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["x-request-id"]
+    assert status == 200 or answer.json()["error"]["message"].endswith(".")
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/", "/models", "/models/gpt2-stories"])
+def test_models_are_found_in_every_way(page: ApiPage, path: str) -> None:
+    whole, head = httpx.get(f"{page.url}{path}"), httpx.head(f"{page.url}{path}")
+    assert (whole.status_code, head.status_code, head.content) == (200, 200, b"")
+    assert httpx.get(f"{page.url}/models/none").json()["error"]["code"] == "model_not_found"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        (None, MODEL),
+        ("", MODEL),
+        ("gpt2", "openai-community/gpt2"),
+        ("OpenAI-Community/GPT2", "openai-community/gpt2"),
+        ("somebody/gpt2-stories", MODEL),
+        ("somebody/gpt2", None),
+    ],
+)
+def test_a_model_is_meant_by_its_short_name_its_full_one_or_none(
+    page: ApiPage, name: str | None, meant: str | None
+) -> None:
+    answer = httpx.post(f"{page.api}/completions", json={"model": name, "prompt": "Once"})
+    assert answer.json().get("model") == meant
+    assert answer.status_code == (404 if meant is None else 200)

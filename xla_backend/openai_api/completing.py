@@ -1,0 +1,261 @@
+"""`Completer`: runs requests for texts at the host's engine, and sends what a writer makes of them.
+
+Knows how an answer is sent: whole or in events. Must not know paths, nor what a request holds or an
+answer looks like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib.metadata
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel
+from starlette.responses import Response, StreamingResponse
+
+from xla_backend import __version__
+from xla_backend.checkpoints.prompts import check_prompt
+from xla_backend.checkpoints.tokenization import Tokenizer
+from xla_backend.interface.errors import BackendError, ModelUnavailable
+from xla_backend.interface.requests import TextRequest
+from xla_backend.interface.results import GenerationResult, ModelInfo
+from xla_backend.openai_api.errors import describe, error_object
+from xla_backend.openai_api.host import Host, meant
+from xla_backend.openai_api.requests import ChatRequest, Generation
+from xla_backend.openai_api.running import Runs
+from xla_backend.openai_api.writers import Facts, Writer, event
+
+WHOLE_TOKENS = 64
+"""A text of so many tokens is written at once where it is not streamed: were its client to leave,
+it would be over nearly as soon as it could be stopped."""
+EVENTS = "text/event-stream"
+JSON = "application/json"
+_UNBUFFERED = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+_COMMENT = ": nothing yet\n\n"
+FIRST_WAIT_S = 0.5
+"""How long a stream waits for its first token before it sends its headers."""
+COMMENT_EVERY_S = 10.0
+"""How often a stream says that it lives, before proxies that wait a minute give it up."""
+
+logger = logging.getLogger(__name__)
+Value = TypeVar("Value")
+
+
+class ClientLeft(Exception):
+    """Nobody reads the answer."""
+
+
+class Completer:
+    """Runs requests for texts.
+
+    Attributes:
+        threads: where the engine's streams are read.
+    """
+
+    def __init__(self, host: Host) -> None:
+        """Takes the server that offers the API."""
+        self.host = host
+        self.threads = ThreadPoolExecutor(host.at_once, thread_name_prefix="v1")
+        self._fingerprints: dict[str, str] = {}
+        self._tokenizers: dict[str, Tokenizer] = {}
+
+    def model(self, name: str | None, is_chat: bool) -> str:
+        """The model for texts that a request means; see `meant`."""
+
+        def fits(info: ModelInfo) -> bool:
+            return info.is_instruct if is_chat else info.family != "speech"
+
+        return meant(name, self.host.models(), fits)
+
+    def info(self, name: str | None) -> ModelInfo:
+        """The entry of the model that a request means.
+
+        Raises:
+            ModelUnavailable: it is not in the list.
+        """
+        model = self.model(name, is_chat=True)
+        for info in self.host.models():
+            if info.name == model:
+                return info
+        raise ModelUnavailable(f"There is no model {model[:80]!r} here; /v1/models lists them.")
+
+    async def complete(
+        self, request: Request, body: Generation, writer: Callable[..., Writer]
+    ) -> Response:
+        """The answer to a request; with `stream`, in server-sent events.
+
+        Args:
+            request: who waits for it.
+            body: what is asked.
+            writer: makes the writer of the answer, of `body` and `facts`.
+        """
+        host = self.host
+        model = body.model = self.model(body.model, isinstance(body, ChatRequest))
+        info = next((info for info in host.models() if info.name == model), None)
+        asked = body.runs(host.new_tokens, info.sampling if info else {})
+        for prompt, options in asked:
+            host.check(model, prompt, options)
+            if info is not None:
+                check_prompt(prompt, info)  # or it would be refused only at its turn
+        logprobs = getattr(body, "logprobs", None)
+        has_logprobs = logprobs is not None and logprobs is not False
+        opens = [
+            partial(
+                host.backend.submit,
+                TextRequest(
+                    model,
+                    prompt,
+                    options,
+                    exact_key=bool(body.exact_key),
+                    cache_salt=salt(host, request, body.cache_salt),
+                    in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,
+                    with_tokens=bool(body.stream) and has_logprobs,
+                ),
+            )
+            for prompt, options in asked
+        ]
+
+        async def write() -> Writer:
+            fingerprint, tokenizer = await self._known(model)
+            return writer(body, facts=Facts(fingerprint, tokenizer, asked))
+
+        turns = host.enter(request, len(asked))
+        runs: Runs[str, GenerationResult] = Runs(self.threads, turns, opens)
+        try:
+            if body.stream:
+                first = asyncio.ensure_future(anext(chunks := runs.chunks()))
+                # An error that is there by then has a status of its own.
+                await while_there(request, asyncio.wait([first], timeout=FIRST_WAIT_S))
+                if first.done():
+                    first.result()
+                events = _events(await write(), _alive(first, chunks), runs)
+                return StreamingResponse(events, headers=_UNBUFFERED, media_type=EVENTS)
+            results = await while_there(request, runs.results())
+        except BaseException:
+            runs.leave()
+            raise
+        answer = (await write()).whole(results)
+        if isinstance(answer, BaseModel):
+            return Response(answer.model_dump_json(), media_type=JSON)
+        return Response(json.dumps(answer), media_type=JSON)
+
+    async def tokenizer(self, model: str) -> Tokenizer:
+        """The tokenizer of a model.
+
+        Raises:
+            ModelUnavailable: the model is not offered, or of the Hub and not loaded yet.
+        """
+        self.host.check(model)
+        if model not in self._tokenizers:
+            tokenizer = await asyncio.to_thread(self.host.backend.tokenizer, model)
+            self._tokenizers[model] = tokenizer
+        return self._tokenizers[model]
+
+    async def _known(self, model: str) -> tuple[str | None, Tokenizer | None]:
+        """`system_fingerprint`, of names of models, their weights and the versions that run them,
+        and the tokenizer; None where nothing can be told yet of the model."""
+        try:
+            if model not in self._fingerprints:
+                identity = await asyncio.to_thread(self.host.backend.identity, model)
+                versions = [__version__, importlib.metadata.version("tensorflow")]
+                digest = hashlib.sha256("\n".join([model, identity, *versions]).encode())
+                self._fingerprints[model] = f"fp_{digest.hexdigest()[:12]}"
+            return self._fingerprints[model], await self.tokenizer(model)
+        except BackendError:
+            return None, None
+
+
+def salt(host: Host, request: Request, asked: str | None) -> str:
+    """The engine's salt for a caller: no other caller's, nor a visitor's of the page.
+
+    Who names none shares prefixes with those of the same password and address. A salt is a secret
+    of those who share it: mixed with both, one that is easy to guess is still none to others.
+    OpenAI's `prompt_cache_key` is no secret, so it does nothing here.
+    """
+    who = [request.headers.get("authorization", ""), host.address(request), asked or ""]
+    return "v1 " + hashlib.sha256("\0".join(who).encode()).hexdigest()
+
+
+async def _events(
+    write: Writer,
+    chunks: AsyncIterator[tuple[int, str | GenerationResult] | None],
+    runs: Runs[str, GenerationResult],
+) -> AsyncIterator[str]:
+    """The events of a stream; an error after the first is the last event."""
+    begun: set[int] = set()
+    results: dict[int, GenerationResult] = {}
+    try:
+        async for arrived in chunks:
+            if arrived is None:
+                yield _COMMENT
+                continue
+            number, chunk = arrived
+            if number not in begun:
+                begun.add(number)
+                for each in write.begin(number):
+                    yield event(each)
+            if isinstance(chunk, GenerationResult):
+                results[number] = chunk
+                for each in write.end(number, chunk):
+                    yield event(each)
+            else:
+                yield event(write.more(number, chunk))
+        for each in write.finish([results[number] for number in sorted(results)]):
+            yield event(each)
+        yield write.done
+    except Exception as error:
+        if not isinstance(error, BackendError):
+            logger.exception("A stream failed unexpectedly")
+        yield write.failed(error_object(*describe(error)))
+    finally:
+        runs.leave()  # the client may have left
+
+
+async def _alive(
+    first: asyncio.Future[Any], rest: AsyncIterator[Value]
+) -> AsyncIterator[Value | None]:
+    """What comes, and None whenever nothing came for a while, so that proxies keep the line."""
+    following = first
+    try:
+        while True:
+            await asyncio.wait([following], timeout=COMMENT_EVERY_S)
+            if not following.done():
+                yield None
+                continue
+            try:
+                yield following.result()
+            except StopAsyncIteration:
+                return
+            following = asyncio.ensure_future(anext(rest))
+    finally:
+        following.cancel()
+
+
+async def while_there(request: Request, work: Awaitable[Value]) -> Value:
+    """What comes of the work.
+
+    Raises:
+        ClientLeft: nobody waits for it any more.
+    """
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientLeft
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+
+
+async def _gone(request: Request) -> None:
+    """Returns once the client has closed its connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

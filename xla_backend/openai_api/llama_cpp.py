@@ -1,0 +1,100 @@
+"""Addresses that llama.cpp's web page and tools look for: tokens, properties and slots.
+
+Knows their fields, and those that vLLM has for tokens. Must not know how requests are run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.responses import JSONResponse
+
+from xla_backend import __version__
+from xla_backend.interface.prompt import TokenIds
+from xla_backend.openai_api.completing import Completer
+from xla_backend.openai_api.errors import RETRY_S, NotSupported
+from xla_backend.openai_api.requests import ChatMessage, Fields
+
+
+class TokenizeRequest(Fields):
+    """A text (`content` as llama.cpp has it, `prompt` as vLLM does) or messages."""
+
+    model: str | None = None
+    content: str | None = None
+    prompt: str | None = None
+    messages: list[ChatMessage] | None = None
+    add_special: bool = False
+    add_special_tokens: bool = True
+    with_pieces: bool = False
+
+
+class DetokenizeRequest(Fields):
+    """Tokens."""
+
+    model: str | None = None
+    tokens: list[int]
+
+
+def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
+    """Adds the addresses."""
+    host = completer.host
+
+    @api.post("/tokenize")
+    async def tokenize(body: TokenizeRequest) -> dict[str, Any]:
+        """Tell the tokens of a text, or of messages as the model reads them."""
+        info = completer.info(body.model)
+        tokenizer = await completer.tokenizer(info.name)
+        text = body.prompt if body.content is None else body.content
+        if text is not None:
+            special = body.add_special if body.content is not None else body.add_special_tokens
+            ids = tokenizer.encode(text, special=special)
+        elif body.messages:
+            ids = tokenizer.encode(tuple(message.to_message() for message in body.messages))
+        else:
+            raise NotSupported("content", "content is missing: send the text as content.")
+        pieces = [{"id": each, "piece": tokenizer.token_text(each)} for each in ids]
+        told = pieces if body.with_pieces else ids
+        return {"tokens": told, "count": len(ids), "max_model_len": info.context_length}
+
+    @api.post("/detokenize")
+    async def detokenize(body: DetokenizeRequest) -> dict[str, str]:
+        """Tell the text of tokens."""
+        tokenizer = await completer.tokenizer(completer.info(body.model).name)
+        ids = tokenizer.encode(TokenIds(tuple(body.tokens)))
+        text = tokenizer.decode(ids, shown=ids)
+        return {"content": text, "prompt": text}
+
+    @api.get("/props")
+    async def props(model: str | None = None) -> dict[str, Any]:
+        """Tell what llama.cpp tells of a model and the server."""
+        info = completer.info(model)
+        tokenizer = await completer.tokenizer(info.name)
+        sampling = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0} | info.sampling
+        settings = {"n_ctx": info.context_length or 0, "params": sampling}
+        return {
+            "default_generation_settings": settings,
+            "total_slots": host.at_once,
+            "model_alias": info.name,
+            "model_path": info.name,
+            "modalities": {"vision": False, "audio": False},
+            "chat_template": tokenizer.chat_template,
+            "build_info": f"xla-playground {__version__}",
+        }
+
+    @api.get("/slots")
+    async def slots(model: str | None = None) -> list[dict[str, Any]]:
+        """Tell how many requests run; which slot has which is not told."""
+        context, running = completer.info(model).context_length, host.running()
+        return [
+            {"id": place, "n_ctx": context or 0, "is_processing": place < running}
+            for place in range(host.at_once)
+        ]
+
+    @api.get("/health")
+    async def health() -> JSONResponse:
+        """Tell whether a request would be served at once; needs no password."""
+        report = host.health()
+        if report["status"] == "ok":
+            return JSONResponse(report)
+        return JSONResponse(report, status_code=503, headers={"Retry-After": str(RETRY_S)})

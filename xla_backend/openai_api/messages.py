@@ -1,0 +1,128 @@
+"""`/v1/messages`: Anthropic's requests, as chats, and their answers and events.
+
+Knows the fields of both. Must not know HTTP, nor how a chat is run.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pydantic import ConfigDict, Field
+
+from xla_backend.interface.results import GenerationResult
+from xla_backend.openai_api.answers import generated, timings
+from xla_backend.openai_api.errors import NotSupported
+from xla_backend.openai_api.requests import ChatRequest, Fields, TextPart, Tokens
+from xla_backend.openai_api.writers import Facts, Writer
+
+
+class MessagesRequest(Fields):
+    """What to answer. Fields of chats that are not named here, as `temperature`, hold too."""
+
+    model_config = ConfigDict(extra="allow")
+
+    messages: list[dict[str, Any]]
+    system: str | list[TextPart] | None = Field(None, description="how to answer")
+    max_tokens: Tokens | None = Field(None, description="most tokens")
+    stop_sequences: list[str] | None = Field(None, description="what ends the text")
+    tool_choice: dict[str, Any] | None = Field(None, description="none, or auto")
+    thinking: dict[str, Any] | None = Field(None, description="disabled")
+
+    def chat(self) -> ChatRequest:
+        """The chat that this is.
+
+        Raises:
+            NotSupported: it asks for what there is not.
+        """
+        extra = dict(self.model_extra or {})
+        if (self.thinking or {}).get("type", "disabled") != "disabled":
+            raise NotSupported("thinking", "thinking is not supported. Leave it out.")
+        if extra.get("n") not in (None, 1):
+            raise NotSupported("n", "n is not supported here: a message is one text.")
+        system = self.system
+        if isinstance(system, list):
+            system = "\n\n".join(part.text for part in system)
+        begun = [{"role": "system", "content": system}] if system else []
+        return ChatRequest.model_validate(
+            extra
+            | {
+                "messages": [*begun, *self.messages],
+                "max_tokens": self.max_tokens,
+                "stop": self.stop_sequences,
+                "tool_choice": (self.tool_choice or {}).get("type"),
+            }
+        )
+
+
+class MessageWriter(Writer):
+    """Of `MessagesRequest`."""
+
+    done = ""
+
+    def __init__(self, chat: ChatRequest, facts: Facts) -> None:
+        """Writes the answer to a request that was asked as `chat`."""
+        super().__init__()
+        self._model = chat.model
+        self._facts = facts
+        self._id = f"msg_{uuid.uuid4().hex}"
+
+    def whole(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
+        [result] = results
+        content = [{"type": "text", "text": result.text}]
+        end = _end(result)
+        return self._message(content, _usage(result), **end) | {
+            "timings": timings(result).model_dump()
+        }
+
+    def begin(self, number: int) -> Iterator[dict[str, Any]]:
+        [(prompt, _)], tokenizer = self._facts.asked, self._facts.tokenizer
+        tokens = len(tokenizer.encode(prompt)) if tokenizer else 0
+        yield {
+            "type": "message_start",
+            "message": self._message([], {"input_tokens": tokens, "output_tokens": 0}),
+        }
+        block = {"type": "text", "text": ""}
+        yield {"type": "content_block_start", "index": 0, "content_block": block}
+
+    def more(self, number: int, text: str) -> dict[str, Any]:
+        delta = {"type": "text_delta", "text": text}
+        return {"type": "content_block_delta", "index": 0, "delta": delta}
+
+    def end(self, number: int, result: GenerationResult) -> Iterator[dict[str, Any]]:
+        yield {"type": "content_block_stop", "index": 0}
+        yield {"type": "message_delta", "delta": _end(result), "usage": _usage(result)}
+        yield {"type": "message_stop"}
+
+    def failed(self, error: dict[str, Any]) -> str:
+        return "event: error\n" + super().failed(error)
+
+    def _message(self, content: list[Any], usage: dict[str, int], **end: Any) -> dict[str, Any]:
+        return {
+            "id": self._id,
+            "type": "message",
+            "role": "assistant",
+            "model": self._model,
+            "content": content,
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": usage,
+            **end,
+        }
+
+
+def _end(result: GenerationResult) -> dict[str, Any]:
+    reasons = {"length": "max_tokens", "stop": "stop_sequence"}
+    reason = reasons.get(result.finish, "end_turn")
+    return {"stop_reason": reason, "stop_sequence": result.stop_string or None}
+
+
+def _usage(result: GenerationResult) -> dict[str, int]:
+    """Tokens of the prompt are counted once: as read from the cache, or as input."""
+    return {
+        "input_tokens": result.prompt_tokens - result.cached_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": result.cached_tokens,
+        "output_tokens": generated(result),
+    }

@@ -1,0 +1,258 @@
+"""`/v1/responses`: OpenAI's newer requests, as chats, and their answers and events.
+
+Knows the fields of both. Must not know HTTP, nor how a chat is run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import ConfigDict, Field
+
+from xla_backend.interface.prompt import Message
+from xla_backend.interface.results import GenerationResult, Token
+from xla_backend.openai_api.answers import chat_logprobs, timings, usage, written
+from xla_backend.openai_api.errors import NotSupported
+from xla_backend.openai_api.requests import ChatRequest, Fields, Tokens
+from xla_backend.openai_api.writers import Facts, Writer
+
+MAX_STORED = 1000
+"""Answers that later requests may name, of all callers together."""
+MAX_STORED_CHARACTERS = 2**24
+_LOGPROBS = "message.output_text.logprobs"
+
+
+class ResponseRequest(Fields):
+    """What to answer. Fields of chats that are not named here, as `temperature`, hold too."""
+
+    model_config = ConfigDict(extra="allow")
+
+    input: str | list[dict[str, Any]] = Field(description="a text, or messages")
+    instructions: str | None = Field(None, description="how to answer; of this request alone")
+    max_output_tokens: Tokens | None = Field(None, description="most tokens")
+    previous_response_id: str | None = Field(None, description="goes on after that answer")
+    store: bool | None = Field(None, description="false: later requests cannot go on after this")
+    metadata: dict[str, str] | None = None
+    text: dict[str, Any] | None = Field(None, description="its format is text")
+    include: list[str] | None = None
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Those of the input, as chats have them.
+
+        Raises:
+            NotSupported: an item is no message.
+        """
+        if isinstance(self.input, str):
+            return [{"role": "user", "content": self.input}]
+        messages = []
+        for item in self.input:
+            kind = item.get("type", "message")
+            if kind == "message":
+                messages.append({"role": item.get("role"), "content": item.get("content")})
+            elif kind != "reasoning":
+                raise NotSupported("input", f"Items of the type {str(kind)[:40]!r} are not taken.")
+        return messages
+
+    def chat(self, before: Sequence[Message] = ()) -> ChatRequest:
+        """The chat that this is.
+
+        Args:
+            before: messages of the conversation so far.
+        """
+        extra = dict(self.model_extra or {})
+        for name in ("background", "conversation", "prompt"):
+            if extra.pop(name, None):
+                raise NotSupported(name, f"{name} is not supported. Leave it out.")
+        if extra.get("n") not in (None, 1):
+            raise NotSupported("n", "n is not supported here: a response is one text.")
+        system = [Message("system", self.instructions)] if self.instructions else []
+        known = [message._asdict() for message in (*system, *before)]
+        return ChatRequest.model_validate(
+            extra
+            | {
+                "messages": [*known, *self.messages()],
+                "max_completion_tokens": self.max_output_tokens,
+                "response_format": (self.text or {}).get("format"),
+                "logprobs": _LOGPROBS in (self.include or ()),
+            }
+        )
+
+
+class Stored(NamedTuple):
+    """An answer, and the conversation that it ends."""
+
+    answer: dict[str, Any]
+    messages: tuple[Message, ...]
+
+    def characters(self) -> int:
+        """What it takes, about."""
+        return 1000 + sum(len(message.content) for message in self.messages)
+
+
+class ResponseStore:
+    """Answers by their callers and ids, in memory; the oldest give way."""
+
+    def __init__(self) -> None:
+        self._stored: OrderedDict[tuple[str, str], Stored] = OrderedDict()
+        self._characters = 0
+
+    def put(self, owner: str, stored: Stored) -> None:
+        """Keeps an answer."""
+        self._stored[owner, stored.answer["id"]] = stored
+        self._characters += stored.characters()
+        while len(self._stored) > MAX_STORED or self._characters > MAX_STORED_CHARACTERS:
+            self._characters -= self._stored.popitem(last=False)[1].characters()
+
+    def get(self, owner: str, id: str, param: str = "id") -> Stored:
+        """An answer of this caller.
+
+        Raises:
+            NotSupported: there is none, or none any more.
+        """
+        if (owner, id) not in self._stored:
+            raise NotSupported(
+                param,
+                f"There is no response {id[:80]!r}: it had store false, is another caller's or was "
+                "long ago. Send the whole conversation as input.",
+                "previous_response_not_found",
+            )
+        return self._stored[owner, id]
+
+    def remove(self, owner: str, id: str) -> None:
+        """Forgets an answer; errors as for `get`."""
+        self._characters -= self.get(owner, id).characters()
+        del self._stored[owner, id]
+
+
+class ResponseWriter(Writer):
+    """Of `ResponseRequest`."""
+
+    done = ""
+
+    def __init__(
+        self,
+        body: ResponseRequest,
+        chat: ChatRequest,
+        store: ResponseStore,
+        owner: str,
+        facts: Facts,
+    ) -> None:
+        """Writes the answer to `body`, which was asked as `chat` by `owner`."""
+        super().__init__()
+        self._body = body
+        self._chat = chat
+        self._store = store
+        self._owner = owner
+        self._facts = facts
+        self._id = f"resp_{uuid.uuid4().hex}"
+        self._item = f"msg_{uuid.uuid4().hex}"
+        self._created = int(time.time())
+        self._numbers = itertools.count()
+
+    def whole(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
+        [result] = results
+        is_cut = result.finish == "length"
+        counted = usage(results, 1)
+        answer = self._response("incomplete" if is_cut else "completed") | {
+            "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+            "output": [self._message(result)],
+            "usage": {
+                "input_tokens": counted.prompt_tokens,
+                "input_tokens_details": counted.prompt_tokens_details.model_dump(),
+                "output_tokens": counted.completion_tokens,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": counted.total_tokens,
+            },
+            "timings": timings(result).model_dump(),
+        }
+        if self._body.store is not False:
+            asked = self._chat.prompts()[0]
+            assert isinstance(asked, tuple)
+            said = asked[1:] if self._body.instructions else asked
+            conversation = (*said, Message("assistant", result.text))
+            self._store.put(self._owner, Stored(answer, conversation))
+        return answer
+
+    def begin(self, number: int) -> Iterator[dict[str, Any]]:
+        for kind in ("created", "in_progress"):
+            yield self._event(kind, response=self._response("in_progress"))
+        yield self._event("output_item.added", output_index=0, item=self._message(None))
+        yield self._event("content_part.added", **self._place(), part=self._part(None))
+
+    def more(self, number: int, text: str) -> dict[str, Any]:
+        logprobs = self._logprobs(self.new(number, text))
+        return self._event("output_text.delta", **self._place(), delta=text, logprobs=logprobs)
+
+    def end(self, number: int, result: GenerationResult) -> Iterator[dict[str, Any]]:
+        answer, part = self.whole([result]), self._part(result)
+        said = {"text": result.text, "logprobs": part["logprobs"]}
+        yield self._event("output_text.done", **self._place(), **said)
+        yield self._event("content_part.done", **self._place(), part=part)
+        yield self._event("output_item.done", output_index=0, item=answer["output"][0])
+        yield self._event(answer["status"], response=answer)
+
+    def failed(self, error: dict[str, Any]) -> str:
+        event = self._event("", **error["error"]) | error
+        return super().failed(event)
+
+    def _event(self, kind: str, **values: Any) -> dict[str, Any]:
+        return {"sequence_number": next(self._numbers), **values, "type": f"response.{kind}"}
+
+    def _place(self) -> dict[str, Any]:
+        return {"item_id": self._item, "output_index": 0, "content_index": 0}
+
+    def _part(self, result: GenerationResult | None) -> dict[str, Any]:
+        text, tokens = (result.text, written(result)) if result else ("", ())
+        return {
+            "type": "output_text",
+            "text": text,
+            "annotations": [],
+            "logprobs": self._logprobs(tokens),
+        }
+
+    def _logprobs(self, tokens: Sequence[Token]) -> list[dict[str, Any]]:
+        if not self._chat.logprobs:
+            return []
+        told = chat_logprobs(tokens, self._chat.top_logprobs or 0, self._facts.tokenizer)
+        return [token.model_dump() for token in told.content]
+
+    def _message(self, result: GenerationResult | None) -> dict[str, Any]:
+        status = "incomplete" if result and result.finish == "length" else "completed"
+        return {
+            "id": self._item,
+            "type": "message",
+            "status": status if result else "in_progress",
+            "role": "assistant",
+            "content": [self._part(result)] if result else [],
+        }
+
+    def _response(self, status: str) -> dict[str, Any]:
+        body, [(_, options)] = self._body, self._facts.asked
+        return {
+            "id": self._id,
+            "object": "response",
+            "created_at": self._created,
+            "status": status,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": body.instructions,
+            "max_output_tokens": body.max_output_tokens,
+            "metadata": body.metadata or {},
+            "model": self._chat.model,
+            "output": [],
+            "parallel_tool_calls": True,
+            "previous_response_id": body.previous_response_id,
+            "store": body.store is not False,
+            "temperature": options.temperature,
+            "text": {"format": {"type": "text"}},
+            "tool_choice": "auto",
+            "tools": [],
+            "top_p": options.top_p,
+            "truncation": "disabled",
+            "usage": None,
+        }
