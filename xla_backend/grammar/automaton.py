@@ -62,7 +62,8 @@ class Vocabulary:
         lengths = np.array([len(text) for text in texts])
         starts = np.cumsum(lengths) - lengths
         data = np.frombuffer(b"".join(texts), np.uint8)
-        self.has_text = lengths > 0
+        # A first token that is a space is an empty text, which is one.
+        self.has_text = (lengths > 0) | (np.arange(len(texts)) >= self.size)
         self.has_all_bytes = len({text for text in tokens if len(text) == 1}) >= 255
         self.levels = []
         """For each place: the tokens that have a byte there, and that byte."""

@@ -18,6 +18,8 @@ from xla_backend.interface.errors import InvalidRequest
 
 ANY_LEVELS = 3
 """How deep a value may nest of which the schema says nothing."""
+MAX_COUNT = 3000
+"""Of characters or items: each is a few states."""
 MAX_CHARACTERS = 2_000_000
 """Of a regular expression."""
 
@@ -144,7 +146,7 @@ class _Converter:
         rest: Any = {key: value for key, value in schema.items() if key != keyword}
         if keyword == "allOf":
             for place, part in enumerate(parts):
-                rest = self._both(self._resolved(part), rest, f"{at}/allOf/{place}")
+                rest = self._both(rest, self._resolved(part), f"{at}/allOf/{place}")
             return self._any_of(rest, at, depth)
         if keyword == "oneOf" and not all(
             self._are_apart(self._resolved(one), self._resolved(other))
@@ -156,7 +158,7 @@ class _Converter:
         for place, part in enumerate(parts):
             try:
                 # What is beside anyOf holds for each; a reference alone stays one, to be followed.
-                both = self._both(self._resolved(part), rest, at) if _says(rest) else part
+                both = self._both(rest, self._resolved(part), at) if _says(rest) else part
                 ways.append(self._any_of(both, f"{at}/{keyword}/{place}", depth))
             except _Nothing:
                 continue
@@ -198,12 +200,12 @@ class _Converter:
 
     def _both(self, one: Any, other: Any, at: str) -> Any:
         """A schema of the values that fit both."""
+        if one is False or other is False:
+            raise _Nothing
         if one is True or not _says(one):
             return other if isinstance(other, Mapping) else {}
         if other is True or not _says(other):
             return one
-        if one is False or other is False:
-            raise _Nothing
         both = dict(one)
         for key, value in other.items():
             if key not in both or both[key] == value or key in _NOTES:
@@ -228,8 +230,6 @@ class _Converter:
                 both[key] = max(both[key], value)
             elif key.startswith(("max", "exclusiveMax")):
                 both[key] = min(both[key], value)
-            elif key in ("enum", "const"):
-                raise _refused(f"two of {key} that hold together", at)
             else:
                 raise _refused(f"two of {key} that hold together", at)
         if False in [each.get("additionalProperties") for each in (one, other)]:
@@ -274,7 +274,7 @@ class _Converter:
         fewest = _count(schema, "minProperties", at) or 0
         most = _count(schema, "maxProperties", at)
         members, extra = [], None
-        for name, of in {**properties, **{name: others for name in required}, **properties}.items():
+        for name, of in {**properties, **dict.fromkeys(required, others), **properties}.items():
             where = f"{at}/properties/{name}"
             try:
                 text = json_text.pair(json_text.value(name), self._any_of(of, where, depth + 1))
@@ -442,8 +442,11 @@ def _count(schema: Schema, keyword: str, at: str) -> int | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         raise InvalidRequest(f"{keyword} must be a whole number at {at}.")
-    if not 0 <= value <= 10_000:
-        raise InvalidRequest(f"{keyword} must be from 0 to 10,000 at {at}; larger is not held.")
+    if not 0 <= value <= MAX_COUNT:
+        raise InvalidRequest(
+            f"the JSON schema has {keyword} {value:,} at {at}, and the grammar can count to "
+            f"{MAX_COUNT:,}: use less, or leave it out."
+        )
     return int(value)
 
 
@@ -465,7 +468,9 @@ def _of_string(schema: Schema, at: str) -> str:
         return f'"{form}"'
     if fewest == 0 and most is None:
         return json_text.STRING
-    return f'"{json_text.CHARACTER}{{{fewest},{"" if most is None else most}}}"'
+    is_long = max(fewest, most or 0) > 1000
+    character = json_text.PLAIN_CHARACTER if is_long else json_text.CHARACTER
+    return f'"{character}{{{fewest},{"" if most is None else most}}}"'
 
 
 def _of_number(kind: str, schema: Schema, at: str) -> str:
@@ -530,7 +535,7 @@ def _other_than(names: Sequence[str]) -> str:
         ways += [json_text.literal(each) + behind(rest) for each, rest in follow.items()]
         return f"(?:{'|'.join(ways)})" + ("" if "" in endings else "?")
 
-    return behind([name for name in dict.fromkeys(names)])
+    return behind(list(dict.fromkeys(names)))
 
 
 def _refused(what: str, at: str, instead: str = "leave it out") -> InvalidRequest:

@@ -26,6 +26,8 @@ CHARACTER = (
     rf"{_HEX}{{3}}|[dD][0-7]{_HEX}{{2}}|{_PAIR})))"
 )
 """One character of a string; half of a surrogate pair is none."""
+PLAIN_CHARACTER = r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt])'
+"""One without \\u: a third of the states where strings are counted."""
 _ESCAPED_BEYOND_ASCII = (
     rf"\\u(?:00[89a-fA-F]{_HEX}|0[1-9a-fA-F]{_HEX}{{2}}|[1-9a-cA-CefEF]{_HEX}{{3}}"
     rf"|[dD][0-7]{_HEX}{{2}}|{_PAIR})"
@@ -116,8 +118,9 @@ def any_of_in_string(ranges: Ranges) -> str:
     if not [1 for first, last in complement(ranges) if last > 0x7F]:
         ways.append(_ESCAPED_BEYOND_ASCII)
     else:
-        few = [of for first, last in ranges if last - first < 32 for of in range(first, last + 1)]
-        ways += [_escaped(of) for of in few if of > 0x7F]
+        few = [range(*each) for each in joined(ranges) if each[1] > 0x7F]
+        if sum(map(len, few)) < 64:
+            ways += [_escaped(of) for each in few for of in [*each, each.stop] if of > 0x7F]
     return f"(?:{'|'.join(ways)})"
 
 
@@ -238,7 +241,7 @@ def number(low: Bound | None, high: Bound | None) -> str:
         ways.append(f"-{_decimal(least, (-low[0], low[1]) if low else None)}")
     if high is None or high[0] > 0 or high == (zero, True):
         ways.append(
-            _decimal(low if low and low[0] > 0 or low == (zero, False) else (zero, True), high)
+            _decimal(low if (low and low[0] > 0) or low == (zero, False) else (zero, True), high)
         )
     return f"(?:{'|'.join(way for way in ways if way not in ('', '-'))})"
 

@@ -6,8 +6,10 @@ Knows the syntax tree of Python's own parser (`re`), which JSON Schema's pattern
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from re import _constants as code  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
@@ -16,20 +18,69 @@ from xla_backend.grammar import json_text
 from xla_backend.grammar.json_text import Ranges, complement, joined
 from xla_backend.interface.errors import InvalidRequest
 
-_DIGITS: Ranges = [(48, 57)]
-_WORD: Ranges = [(48, 57), (65, 90), (95, 95), (97, 122)]
-_SPACE: Ranges = [(9, 13), (32, 32), (160, 160), (0x2028, 0x2029), (0xFEFF, 0xFEFF)]
-_CATEGORIES = {
-    code.CATEGORY_DIGIT: _DIGITS,
-    code.CATEGORY_NOT_DIGIT: complement(_DIGITS),
-    code.CATEGORY_WORD: _WORD,
-    code.CATEGORY_NOT_WORD: complement(_WORD),
-    code.CATEGORY_SPACE: _SPACE,
-    code.CATEGORY_NOT_SPACE: complement(_SPACE),
+_ASCII: dict[str, Ranges] = {
+    "digit": [(48, 57)],
+    "word": [(48, 57), (65, 90), (95, 95), (97, 122)],
+    "space": [(9, 13), (32, 32)],
 }
-"""As ECMA-262 has them, ASCII's digits and letters."""
+"""Digits, letters and spaces that are such in every dialect."""
+_UNICODE: dict[str, Callable[[str], bool]] = {
+    "digit": str.isdecimal,
+    "word": lambda character: character.isalnum() or character == "_",
+    "space": lambda character: character.isspace() or character == "\ufeff",
+}
+"""Those that are such in some: in Python's all of Unicode, in ECMA-262 fewer."""
+
+
+@functools.cache
+def _in_some_dialect(name: str) -> tuple[tuple[int, int], ...]:
+    belongs = _UNICODE[name]
+    found = (code for code in range(0x110000) if belongs(chr(code)))
+    return tuple(joined((code, code) for code in found))
+
+
 _UNBOUNDED = 1000
 """Counts above are refused: each is a state of its own."""
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One alternative of a pattern: what is between its anchors, and which of these it has."""
+
+    begins: bool
+    tree: list[Any]
+    ends: bool
+
+    @classmethod
+    def of(cls, tree: list[Any]) -> _Way:
+        begins = bool(tree) and tree[0] in _BEGINNINGS
+        ends = len(tree) > begins and tree[-1] in _ENDS
+        return cls(begins, tree[begins : len(tree) - ends], ends)
+
+
+def _alternatives(tree: list[Any]) -> list[list[Any]]:
+    """The alternatives of a tree, taken apart where some of them have anchors of their own."""
+    for place in {0, len(tree) - 1} if tree else ():
+        kind, value = tree[place]
+        if not _has_anchor(kind, value):
+            continue
+        if kind is code.BRANCH:
+            inner = [list(each) for each in value[1]]
+        elif kind is code.SUBPATTERN and not value[1] and not value[2]:
+            inner = [list(value[3])]
+        else:
+            continue
+        before, after = tree[:place], tree[place + 1 :]
+        return [way for each in inner for way in _alternatives([*before, *each, *after])]
+    return [tree]
+
+
+def _has_anchor(kind: Any, value: Any) -> bool:
+    if kind is code.BRANCH:
+        return any(_has_anchor(*node) for each in value[1] for node in each)
+    if kind is code.SUBPATTERN:
+        return any(_has_anchor(*node) for node in value[3])
+    return kind is code.AT
 
 
 class Pattern:
@@ -52,13 +103,11 @@ class Pattern:
             raise InvalidRequest(
                 f"the pattern {text[:60]!r} is no regular expression: {error}."
             ) from error
-        self._begins = bool(tree) and tree[0] in _BEGINNINGS
-        self._ends = bool(tree) and tree[-1] in _ENDS
-        self._tree = tree[self._begins : len(tree) - self._ends]
+        self._ways = [_Way.of(each) for each in _alternatives(tree)]
 
     def whole(self) -> str:
         """Matches a whole text."""
-        return self._written(self._tree, json_text.any_of)
+        return "|".join(self._written(way.tree, json_text.any_of) for way in self._ways)
 
     def in_string(self, fewest: int, most: int | None) -> str:
         """Matches a JSON string with its quotes, which holds the pattern somewhere.
@@ -69,25 +118,29 @@ class Pattern:
         Raises:
             InvalidRequest: the pattern says nothing of lengths, so that both cannot be followed.
         """
-        if fewest or most is not None:
-            self._bound(fewest, most)
-        before = "" if self._begins else f"{json_text.CHARACTER}*"
-        after = "" if self._ends else f"{json_text.CHARACTER}*"
-        return f'"{before}{self._written(self._tree, json_text.any_of_in_string)}{after}"'
+        any_more = f"{json_text.CHARACTER}*"
+        ways = []
+        for way in self._ways:
+            tree = way.tree
+            if fewest or most is not None:
+                tree = self._bound(way, fewest, most)
+            written = self._written(tree, json_text.any_of_in_string)
+            before, after = ("" if held else any_more for held in (way.begins, way.ends))
+            ways.append(f"{before}{written}{after}")
+        return f'"(?:{"|".join(ways)})"'
 
-    def _bound(self, fewest: int, most: int | None) -> None:
+    def _bound(self, way: _Way, fewest: int, most: int | None) -> list[Any]:
         """Follows bounds on the length: they are the pattern's, or can be its one repetition's."""
-        is_whole = self._begins and self._ends
-        low, high = parser.SubPattern(parser.State(), self._tree).getwidth()
+        is_whole, tree = way.begins and way.ends, way.tree
+        low, high = parser.SubPattern(parser.State(), tree).getwidth()
         if is_whole and low >= fewest and (most is None or high <= most):
-            return
-        if is_whole and len(self._tree) == 1 and self._tree[0][0] in _REPEATS:
-            kind, (low, high, repeated) = self._tree[0]
+            return tree
+        if is_whole and len(tree) == 1 and tree[0][0] in _REPEATS:
+            kind, (low, high, repeated) = tree[0]
             if repeated.getwidth() == (1, 1):
                 top = high if most is None or high <= most else most
                 if max(low, fewest) <= top:
-                    self._tree = [(kind, (max(low, fewest), top, repeated))]
-                    return
+                    return [(kind, (max(low, fewest), top, repeated))]
         raise self._refused("together with a bound on the string's length")
 
     def _written(self, tree: Any, one: Callable[[Ranges], str]) -> str:
@@ -120,8 +173,8 @@ class Pattern:
         }
         raise self._refused(names.get(kind, f"with {str(kind).lower()}"))
 
-    def _characters(self, kind: Any, value: Any) -> Ranges:
-        """What one character may be."""
+    def _characters(self, kind: Any, value: Any, in_some: bool = False) -> Ranges:
+        """What one character may be in every dialect, or in some."""
         if kind is code.LITERAL:
             return [(value, value)]
         if kind is code.RANGE:
@@ -131,9 +184,12 @@ class Pattern:
         if kind is code.ANY:
             return complement([(10, 10), (13, 13)])
         if kind is code.CATEGORY:
-            return _CATEGORIES[value]
+            *negation, name = str(value).removeprefix("CATEGORY_").lower().split("_")
+            is_narrow = in_some is bool(negation)
+            ranges = _ASCII[name] if is_narrow else list(_in_some_dialect(name))
+            return complement(ranges) if negation else ranges
         is_negated = value[0][0] is code.NEGATE
-        parts = [self._characters(*each) for each in value[is_negated:]]
+        parts = [self._characters(*each, in_some is not is_negated) for each in value[is_negated:]]
         ranges = joined(each for part in parts for each in part)
         return complement(ranges) if is_negated else ranges
 

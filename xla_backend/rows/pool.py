@@ -26,7 +26,6 @@ from xla_backend.model.prompt_lookup import Lookup
 from xla_backend.products.tiles import BLOCK
 from xla_backend.rows.prefix import Node, PrefixTree
 
-
 _NUMBERS = ("tokens", "lengths", "generated", "grammar")
 """What a row's state holds a whole number of."""
 
