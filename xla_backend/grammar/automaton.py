@@ -190,7 +190,7 @@ def _minimal(step: np.ndarray, is_end: np.ndarray) -> tuple[np.ndarray, np.ndarr
     states = len(is_end)
     columns, byte_class = _classes(step)
     weights = _weights(columns.shape[1] + 1)
-    of_state = np.append(is_end.astype(np.uint64), np.uint64(2))
+    of_state: np.ndarray = np.append(is_end.astype(np.uint64), np.uint64(2))
     count = 0
     for _ in range(_MAX_ROUNDS):
         # Hashes stand for the classes that follow: 64 bits, so that equal ones are the same.

@@ -189,7 +189,8 @@ class Pattern:
             ranges = _ASCII[name] if is_narrow else list(_in_some_dialect(name))
             return complement(ranges) if negation else ranges
         is_negated = value[0][0] is code.NEGATE
-        parts = [self._characters(*each, in_some is not is_negated) for each in value[is_negated:]]
+        within = in_some is not is_negated
+        parts = [self._characters(part, of, within) for part, of in value[is_negated:]]
         ranges = joined(each for part in parts for each in part)
         return complement(ranges) if is_negated else ranges
 

@@ -1,4 +1,4 @@
-"""Rows of the pool that follow a grammar: their texts have its form, and are those of the row alone."""
+"""Rows that follow a grammar: their texts have its form, and are those of each row alone."""
 
 from __future__ import annotations
 
