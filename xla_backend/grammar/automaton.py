@@ -8,13 +8,14 @@ class. Axes: S states, C classes, V vocabulary.
 
 from __future__ import annotations
 
-import itertools
+import subprocess
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import outlines_core
 
+from xla_backend.grammar import byte_automaton
 from xla_backend.interface.errors import InvalidRequest
 
 START = 0
@@ -26,9 +27,8 @@ MAX_ENTRIES = 40_000_000
 """S times C: 80 MB."""
 _MAX_ROUNDS = 100
 """Of merging equal states: a long count takes as many, and merges nothing."""
-
-_BEGIN = 0
-"""A byte in front of each text, so that the library looks for none further on; texts have none."""
+_LONGEST_S = 60.0
+"""Of making an automaton over bytes: on a busy machine, longer than its processor time."""
 
 
 class Vocabulary:
@@ -128,40 +128,37 @@ def build(regex: str, vocabulary: Vocabulary) -> Automaton:
 
 
 def _over_bytes(regex: str) -> tuple[np.ndarray, np.ndarray]:
-    """The automaton over bytes: `[S, 256]`, S where there is no transition; and `[S]`, its ends.
-
-    The library takes the leftmost alternative that matches; where a match ends with the text, every
-    one counts.
-    """
+    """The automaton over bytes: `[S, 256]`, S where there is no transition; and `[S]`, its ends."""
     try:
-        index = outlines_core.Index(f"\\x{_BEGIN:02x}(?:{regex})\\z", _BYTES)
-    except Exception as error:  # the library raises several
-        raise InvalidRequest(
-            f"the grammar cannot become an automaton: {str(error)[:100]}."
-        ) from error
-    found: dict[int, dict[int, int]] = index.get_transitions()
-    states = sorted(found.keys() | index.get_final_states())
-    if len(states) > 4 * MAX_STATES:
-        raise _too_large(len(states))
-    counts = [len(found.get(state, ())) for state in states]
-    from_state = np.repeat(np.arange(len(states)), counts)
-    each = [found.get(state, {}) for state in states]
-    read = np.fromiter(itertools.chain.from_iterable(each), np.int64, sum(counts))
-    to_state = np.fromiter(
-        itertools.chain.from_iterable(one.values() for one in each), np.int64, sum(counts)
-    )
-    is_byte = read < 256
-    step = np.full([len(states), 256], len(states), np.int64)
-    step[from_state[is_byte], read[is_byte]] = np.searchsorted(states, to_state[is_byte])
-    is_end = np.isin(states, list(index.get_final_states()))
-    begin = step[states.index(index.get_initial_state()), _BEGIN]
-    if begin == len(states):
+        done = subprocess.run(
+            [sys.executable, "-P", byte_automaton.__file__],
+            input=regex.encode(),
+            capture_output=True,
+            timeout=_LONGEST_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise _too_large() from None
+    if done.returncode == byte_automaton.REFUSED:
+        reason = done.stderr.decode(errors="replace")[:100]
+        raise InvalidRequest(f"the grammar cannot become an automaton: {reason}.")
+    if done.returncode != 0:
+        raise _too_large()
+    numbers = np.frombuffer(done.stdout, np.int32)
+    states, lists, at = int(numbers[0]), [], 1
+    while at < len(numbers):
+        lists.append(numbers[at + 1 : at + 1 + numbers[at]])
+        at += 1 + int(numbers[at])
+    before, read, after, first, ends = lists
+    step = np.full([states, 257], states, np.int32)  # and the library's own end of a text
+    step[before, read] = after
+    is_end = np.zeros([states], bool)
+    is_end[ends] = True
+    begin = int(step[first[0], byte_automaton.BEGIN])
+    step[:, byte_automaton.BEGIN] = states
+    if begin == states:
         raise InvalidRequest("no text has the form asked for.")
-    step[:, _BEGIN] = len(states)
-    return _reachable(step, is_end, int(begin))
-
-
-_BYTES = outlines_core.Vocabulary(256, {bytes([byte]): [byte] for byte in range(256)})
+    return _reachable(step[:, :256], is_end, begin)
 
 
 def _reachable(step: np.ndarray, is_end: np.ndarray, begin: int) -> tuple[np.ndarray, np.ndarray]:
@@ -203,10 +200,10 @@ def _minimal(step: np.ndarray, is_end: np.ndarray) -> tuple[np.ndarray, np.ndarr
         of_state = of_state * np.uint64(0x9E3779B97F4A7C15) ^ (of_state >> np.uint64(7))
     else:
         if states > MAX_STATES:
-            raise _too_large(states)
+            raise _too_large()
         return step, is_end
     if count > MAX_STATES:
-        raise _too_large(count)
+        raise _too_large()
     of_state = np.append(of_state.reshape(-1), count)
     merged = of_state[columns[first]][:, byte_class]
     return _reachable(merged, is_end[first], int(of_state[0]))
@@ -251,7 +248,7 @@ def _functions(
                 known[key] = len(functions)
                 functions.append(made)
                 if len(functions) * states > MAX_ENTRIES:
-                    raise _too_large(states)
+                    raise _too_large()
             numbers[at] = known[key]
         of_token[tokens] = numbers[of_pair.reshape(-1)]
     return np.stack(functions), of_token
@@ -271,8 +268,8 @@ def _remove_dead_ends(next_state: np.ndarray, is_end: np.ndarray) -> None:
     next_state[(next_state != NONE) & ~can_end[next_state]] = NONE
 
 
-def _too_large(states: int) -> InvalidRequest:
+def _too_large() -> InvalidRequest:
     return InvalidRequest(
-        f"the grammar is too large ({states:,} states; {MAX_STATES:,} can be held): use smaller "
-        "bounds on lengths (maxLength, maxItems), or fewer optional properties in a row."
+        f"the grammar is too large: it needs more than {MAX_STATES:,} states. Use smaller bounds "
+        "on lengths and counts (maxLength, maxItems), or fewer optional properties in a row."
     )

@@ -144,6 +144,7 @@ def test_every_option_reaches_the_engine(page: ApiPage, client: openai.OpenAI) -
         "seed": 7,
         "stop": ["\n", "End"],
         "prompt_lookup_num_tokens": 0,
+        "grammar": None,
     }
 
 

@@ -253,6 +253,15 @@ def test_what_cannot_be_held_is_refused_by_its_place(said: str) -> None:
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "regex",
+    ["((a{900}){900}){900}", pytest.param("[ab]*a[ab]{24}", marks=pytest.mark.release)],
+)
+def test_what_has_no_end_of_states_is_refused_and_takes_no_memory_here(regex: str) -> None:
+    with pytest.raises(InvalidRequest, match="too large"):
+        automaton.build(grammars.regex(Grammar.regex(regex)), vocabulary(KINDS[1]))
+
+
 def test_twenty_fields_take_a_moment_and_no_time_again() -> None:
     kinds = [TEXT, WHOLE, listed(TEXT), {"enum": ["a", "b"]}, {"type": "string", "format": "date"}]
     large = Grammar.json_schema(schema(**{f"field_{n}": kinds[n % 5] for n in range(20)}))
