@@ -47,6 +47,7 @@ ROOMS = {
         "interface",
         "compilation",
         "child_process products",
+        "grammar",
         "checkpoints",
         "model prediction",
         "rows",

@@ -25,6 +25,7 @@ from xla_backend.interface.function_comparison import (
     StoredKey,
     Way,
 )
+from xla_backend.interface.grammar import Grammar
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.prompt import Message, Prompt, TokenIds, question
 from xla_backend.interface.results import (
@@ -82,6 +83,7 @@ __all__ = [
     "FunctionRequest",
     "GenerationOptions",
     "GenerationResult",
+    "Grammar",
     "InvalidRequest",
     "Message",
     "ModelInfo",

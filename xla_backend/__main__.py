@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from xla_backend import __version__
@@ -41,6 +42,7 @@ from xla_backend.inspection import table
 from xla_backend.inspection.inspector import Inspector
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import BackendError, InvalidRequest
+from xla_backend.interface.grammar import KINDS, Grammar
 from xla_backend.interface.options import (
     DEFAULT_OPTIONS,
     OPTIONS,
@@ -388,6 +390,13 @@ _OPTIONS = {
     if name in _FORMS
     else _takes("N", f"{option.help} ({option.range}; default: {getattr(DEFAULT_OPTIONS, name):g})")
     for name, option in OPTIONS.items()
+    if name != "grammar"  # which is given by its kind
+}
+_GRAMMAR = {
+    "--json-schema": _takes("FILE", "the text is JSON that is valid by the schema in this file"),
+    "--json-object": _switch("the text is a JSON object"),
+    "--regex": _takes("PATTERN", "the text is what this regular expression matches"),
+    "--choice": _takes("TEXT", "the text is this, or another --choice", action="append"),
 }
 
 
@@ -407,6 +416,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
             "--system": _takes("TEXT", f"{_SYSTEM}, with --chat", default=""),
         }
         | _OPTIONS
+        | _GRAMMAR
         | {"--exact-key": _switch("never run on a larger compiled function: show the cold call")}
         | _WEIGHTS
         | _ANY_STORE
@@ -514,7 +524,27 @@ def _options(parsed: argparse.Namespace, **defaults: int) -> GenerationOptions:
     if pairs := values.get("logit_bias"):
         split = (pair.partition("=") for pair in pairs)
         values["logit_bias"] = {token_id: _number(bias) for token_id, _, bias in split}
-    return GenerationOptions.from_dict(values)
+    return GenerationOptions.from_dict(values | {"grammar": _grammar(parsed)})
+
+
+def _grammar(parsed: argparse.Namespace) -> Grammar | None:
+    """The form that the text must have.
+
+    Raises:
+        InvalidRequest: there are several, or one is none.
+    """
+    asked = {
+        name: value for name in KINDS if (value := getattr(parsed, name, None)) not in (None, False)
+    }
+    if len(asked) > 1:
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in asked)
+        raise InvalidRequest(f"{names} each ask for a form: leave all but one out.")
+    if (file := asked.get("json_schema")) is not None:
+        try:
+            asked["json_schema"] = Path(file).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidRequest(f"the schema {file} cannot be read: {error}.") from error
+    return Grammar.of(asked or None)
 
 
 def _number(text: str) -> int | float | str:

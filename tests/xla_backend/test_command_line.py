@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkpoints import gpt2
+from xla_backend import GenerationOptions
 from xla_backend.__main__ import _expanded, _options, _parser, main
 from xla_backend.checkpoints.models import PACKAGED_MODEL
 
@@ -168,6 +169,9 @@ def test_a_model_whose_weights_are_broken(run: Run, small_gpt2: Path, tmp_path: 
         (["--presence-penalty", "-3"], "presence_penalty must be from -2 to 2, not -3."),
         (["--logit-bias", "198"], "logit_bias of token 198 must be a number from -100 to 100"),
         (["--stop", "x" * 101], "a stop string can have 100 characters, not 101."),
+        (["--choice", "a", "--regex", "b"], "--regex and --choice each ask for a form"),
+        (["--json-schema", "/no/such/file"], "the schema /no/such/file cannot be read"),
+        (["--json-schema", __file__], "the JSON schema is no JSON"),
         (["--model", "no-such-model"], "there is no model 'no-such-model'."),
     ],
 )
@@ -196,6 +200,20 @@ def test_models_lists_what_can_be_loaded(run: Run) -> None:
     done = run("models")
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == len(objects)
+
+
+def test_a_form_is_given_by_its_kind(tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text('{"type": "null"}')
+    for words, form in (
+        (["--choice", "a", "--choice", "b"], {"choice": ["a", "b"]}),
+        (["--json-schema", str(tmp_path / "schema.json")], {"json_schema": {"type": "null"}}),
+        (["--json-object"], {"json_object": True}),
+        (["--regex", "[ab]"], {"regex": "[ab]"}),
+        ([], None),
+    ):
+        options = _options(_parser().parse_args(["generate", *words, "hello"]))
+        assert options.to_dict()["grammar"] == form
+        assert GenerationOptions.from_dict(options.to_dict()) == options
 
 
 def test_options_that_can_be_repeated() -> None:

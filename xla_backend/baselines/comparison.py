@@ -238,7 +238,7 @@ class BaselineComparison:
                 "Ways are compared token for token, and Transformers has other random numbers: "
                 "set temperature to 0."
             )
-        others = ("presence_penalty", "frequency_penalty", "logit_bias", "stop")
+        others = ("presence_penalty", "frequency_penalty", "logit_bias", "stop", "grammar")
         if found := [name for name in others if getattr(options, name)]:
             raise InvalidRequest(
                 "Ways are compared token for token, and Transformers' TensorFlow models have no "

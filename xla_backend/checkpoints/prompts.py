@@ -91,9 +91,10 @@ def _empty(do: str) -> InvalidRequest:
 
 def is_pooled(info: ModelInfo, request: TextRequest) -> bool:
     """Whether a request runs as a row of the model's pool."""
-    asks = bool(request.cache_salt or request.options.prompt_lookup_num_tokens)
+    options = request.options
+    asks = bool(request.cache_salt or options.prompt_lookup_num_tokens or options.grammar)
     is_possible = info.family == "decoder-only" and info.context_length is not None
-    return asks and is_possible and request.options.num_beams == 1 and not request.exact_key
+    return asks and is_possible and options.num_beams == 1 and not request.exact_key
 
 
 def check_drafts(info: ModelInfo, options: GenerationOptions) -> None:
@@ -115,13 +116,18 @@ def key_for(
     """The cache key that fits a request best.
 
     Raises:
-        InvalidRequest: as `check_drafts`.
+        InvalidRequest: as `check_drafts`, or no row can follow the grammar that is asked for.
     """
     options = request.options
     check_drafts(info, options)
     if is_pooled(info, request):
         assert info.context_length is not None, "is_pooled"
         return pool_key(info.context_length, options.prompt_lookup_num_tokens)
+    if options.grammar:
+        raise InvalidRequest(
+            f"{info.name} cannot follow a grammar here: that needs a decoder-only model, one beam, "
+            "no exact_key, and a processor that converts float16. Leave the grammar out."
+        )
     return rules.key_for(
         prompt_tokens, options.num_beams, options.max_new_tokens, info.context_length
     )

@@ -287,6 +287,22 @@ class Tokenizer:
         is_byte = _BYTE_PIECE.fullmatch(piece)
         return bytes([int(piece[3:5], 16)]) if is_byte else self.token_text(id).encode()
 
+    def vocabulary_bytes(self, size: int) -> list[bytes]:
+        """The bytes of the first tokens; none of those that are no text."""
+        return [
+            b""
+            if id in self._skipped or self._rust.id_to_token(id) is None
+            else self.token_bytes(id)
+            for id in range(size)
+        ]
+
+    def drops_first_space(self) -> bool:
+        """Whether a text loses the space that its first token begins with."""
+        ids = range(0 if self._spells_bytes else self._rust.get_vocab_size())
+        spaced = (id for id in ids if (self._rust.id_to_token(id) or "").startswith("▁"))
+        first = next((id for id in spaced if self.token_text(id).strip()), None)
+        return first is not None and not self.decode([first]).startswith(" ")
+
     def special_ids(self, texts: Iterable[str]) -> frozenset[int]:
         """The special tokens that are written as one of these texts."""
         ids = (self._rust.token_to_id(text) for text in texts)

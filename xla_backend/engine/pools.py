@@ -22,6 +22,7 @@ from xla_backend.rows.scheduler import RowScheduler
 if TYPE_CHECKING:
     from xla_backend.compilation.function_cache import FunctionCache
     from xla_backend.engine.function_maker import FunctionMaker
+    from xla_backend.grammar.automaton import Automaton
     from xla_backend.model.engine import Engine
     from xla_backend.model.functions import KeyFunctions, PoolFunctions
 
@@ -33,9 +34,15 @@ class ModelPool:
     pool: Pool
     rows: RowScheduler
 
-    def row(self, token_ids: Sequence[int], salt: str, options: GenerationOptions) -> Row:
+    def row(
+        self,
+        token_ids: Sequence[int],
+        salt: str,
+        options: GenerationOptions,
+        grammar: Automaton | None = None,
+    ) -> Row:
         """A new row."""
-        return Row(list(token_ids), len(token_ids), salt, options)
+        return Row(list(token_ids), len(token_ids), salt, options, grammar)
 
 
 class Pools:

@@ -34,6 +34,7 @@ from xla_backend.rows.scheduler import CHUNK_S, Seat
 if TYPE_CHECKING:
     from xla_backend.engine.loaded_models import LoadedModels
     from xla_backend.engine.pools import Pools
+    from xla_backend.grammar.automaton import Automaton
     from xla_backend.model.engine import Engine
     from xla_backend.model.functions import PaddedFunctions
     from xla_backend.model.output import Output
@@ -73,6 +74,7 @@ class Text:
         arrival = time.perf_counter() if request.arrival_time is None else request.arrival_time
         self._watch = Stopwatch("tokenize", arrival - request.tokenize_s)
         self._watch.enter("queue", arrival)
+        self._grammar: Automaton | None = None
         self._load_s = 0.0
         self._has_begun = False
         self._chunks: list[str] = []
@@ -109,6 +111,9 @@ class Text:
         engine.check(request.options)
         self._request = request = with_room(request, len(prompt_ids), engine.info)
         wanted = self._functions.key(engine, len(prompt_ids), request)
+        if (grammar := request.options.grammar) is not None:
+            # Its tables are made beside the loop, as what the prompt is tokenized to.
+            self._grammar = yield Wait(engine.grammars.get(grammar))
         # A control token has no text, unless the text is to end at it.
         shown = engine.tokenizer.special_ids(request.options.stop)
         self._decoder = IncrementalDecoder(engine.tokenizer, shown)
@@ -141,7 +146,8 @@ class Text:
         self, engine: Engine, wanted: CacheKey, served: Served, prompt_ids: list[int]
     ) -> Generator[Wish, Any, None]:
         pool = self._pools.of(engine)
-        row = pool.row(prompt_ids, self._request.cache_salt, self._request.options)
+        request = self._request
+        row = pool.row(prompt_ids, request.cache_salt, request.options, self._grammar)
 
         status = EngineStatus("generating", str(wanted))
 

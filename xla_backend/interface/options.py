@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from xla_backend.interface.errors import InvalidRequest
+from xla_backend.interface.grammar import Grammar
 
 AudioInput = str | os.PathLike | tuple[int, np.ndarray]
 """A recording: a file's path, or (rate in Hz, samples) with samples (n,) or (n, channels)."""
@@ -224,6 +225,11 @@ class GenerationOptions:
         slider=(0, MAX_DRAFTS, 1),
         is_in_key=True,
     )
+    grammar: Grammar | None = _option(  # noqa: RUF009
+        None,
+        "the form that the text must have: a JSON schema, any JSON object, a regular expression or "
+        "choices; needs one beam and a decoder-only model",
+    )
 
     def __post_init__(self) -> None:
         for name, option in OPTIONS.items():
@@ -242,6 +248,11 @@ class GenerationOptions:
                 f"prompt_lookup_num_tokens works with one beam, not with {self.num_beams}: leave "
                 "it out, or set num_beams to 1."
             )
+        object.__setattr__(self, "grammar", Grammar.of(self.grammar))
+        if self.grammar and self.num_beams > 1:
+            raise InvalidRequest(
+                f"grammar works with one beam, not with {self.num_beams}: leave one of them out."
+            )
         if not (isinstance(self.early_stopping, bool) or self.early_stopping == "never"):
             raise InvalidRequest(
                 f'early_stopping must be true, false or "never", not {shown(self.early_stopping)}.'
@@ -259,11 +270,12 @@ class GenerationOptions:
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """The options as JSON values: `logit_bias` as an object, `stop` as a list."""
+        """The options as JSON values: `logit_bias` and `grammar` as objects, `stop` as a list."""
         return {
             **dataclasses.asdict(self),
             "logit_bias": {str(token_id): bias for token_id, bias in self.logit_bias},
             "stop": list(self.stop),
+            "grammar": self.grammar.to_dict() if self.grammar else None,
         }
 
     @classmethod

@@ -21,6 +21,9 @@ from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.checkpoints.weights import read_stored, read_weights, sample
 from xla_backend.compilation import first_use, naming
 from xla_backend.compilation.compiler import Compiler
+from xla_backend.grammar import calls
+from xla_backend.grammar.automaton import Vocabulary
+from xla_backend.grammar.grammars import Grammars
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.options import GenerationOptions
@@ -47,7 +50,7 @@ class Engine:
         info: about the model. identity: see `naming.identity`.
         context_length: see `Model.context_length`.
         speech: what turns sound into prompts; None for a model that reads text.
-        functions: makes the compiled functions.
+        functions: makes the compiled functions. grammars: makes tables of what texts may say.
     """
 
     def __init__(self, files: ModelFiles, compiler: Compiler) -> None:
@@ -74,6 +77,7 @@ class Engine:
         model = families.build(files.config, weights, **sizes)
         if isinstance(model, PooledModel) and handler.is_possible():
             attention.prepare()
+            calls.prepare()
         handler.wait_until_ready()  # for functions from disk, too
         self.info = dataclasses.replace(
             files.info,
@@ -101,12 +105,21 @@ class Engine:
         if isinstance(model, PooledModel) and handler.is_possible():
             assert model.context_length is not None, "decoder-only models have one"
             self._pool = PoolDecoder(model, rules, selection, model.context_length)
+        self.grammars = Grammars(self._vocabulary)
         self.functions = FunctionBuilder(self._decoder, self._pool, self.identity, compiler)
 
     @property
     def has_pool(self) -> bool:
         """Whether rows of any lengths can run over KV memory."""
         return self._pool is not None
+
+    def _vocabulary(self) -> Vocabulary:
+        """The texts of all tokens that can be selected."""
+        return Vocabulary(
+            self.tokenizer.vocabulary_bytes(self._decoder.model.vocabulary_size),
+            self._decoder.rules.eos_token_ids,
+            self.tokenizer.drops_first_space(),
+        )
 
     @property
     def kv_block_bytes(self) -> int:

@@ -20,6 +20,7 @@ from xla_backend.compilation import naming
 from xla_backend.compilation.compiler import Compiler
 from xla_backend.compilation.function_cache import Built
 from xla_backend.compilation.traced_function import TracedFunction
+from xla_backend.grammar import calls
 from xla_backend.interface.buckets import CHUNK_SIZES, CacheKey
 from xla_backend.interface.options import MAX_DRAFTS, GenerationOptions
 from xla_backend.interface.results import CacheOutcome
@@ -270,6 +271,7 @@ class FunctionBuilder:
                 *sampling.specs(rows, size),
                 tf.TensorSpec([rows, size], tf.bool),
                 tf.TensorSpec([rows, size], tf.float32),
+                tf.TensorSpec([rows, calls.FIELDS], tf.int64),
                 tf.TensorSpec([rows, self.blocks_of_row], tf.int64),
                 tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), state),
             ],
@@ -337,11 +339,12 @@ class FunctionBuilder:
         options = sampling.pack([GenerationOptions()] * rows, size)
         if key.is_pooled:
             seen, logits = tf.zeros([rows, size], tf.bool), tf.zeros([rows, size])
+            grammars = tf.zeros([rows, calls.FIELDS], tf.int64)
             blocks = tf.zeros([rows, self.blocks_of_row], tf.int64)
             state = self._pool_of(key).initial_state(rows)
             # Rows that bring logits run no model.
             state = state._replace(has_logits=tf.ones([rows], tf.bool))
-            return [tf.constant(steps), *options, seen, logits, blocks, state]
+            return [tf.constant(steps), *options, seen, logits, grammars, blocks, state]
 
         def zeros(spec: tf.TensorSpec) -> tf.Tensor:
             return tf.zeros([key.padded_length if d is None else d for d in spec.shape], spec.dtype)

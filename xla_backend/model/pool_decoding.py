@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from xla_backend.grammar import calls
 from xla_backend.model import output, prompt_lookup, sampling
 from xla_backend.model.beam_search import BeamRules
 from xla_backend.model.families.blocks import dynamic_update_slice, row
@@ -34,6 +35,7 @@ class PoolState(NamedTuple):
         generated: `[R]` int32, tokens that were generated so far.
         done: `[R]` bool, which rows have ended, or are empty.
         counts: `[R, V]` int32, how often each token was generated.
+        grammar: `[R]` int32, the states of the rows' grammars.
         lookup: with drafts (R = 1), where they come from.
     """
 
@@ -43,6 +45,7 @@ class PoolState(NamedTuple):
     generated: tf.Tensor
     done: tf.Tensor
     counts: tf.Tensor
+    grammar: tf.Tensor
     lookup: Lookup | tuple[()] = ()
 
 
@@ -58,6 +61,16 @@ class Decoded(NamedTuple):
     state: PoolState
     records: tf.Tensor
     passes: tf.Tensor
+
+
+class _Given(NamedTuple):
+    """What all passes of a call have alike; see `PoolDecoder.decode`."""
+
+    controls: sampling.Controls
+    seen: tf.Tensor
+    logits: tf.Tensor
+    grammars: tf.Tensor
+    blocks: tf.Tensor
 
 
 @dataclass(frozen=True)
@@ -104,6 +117,7 @@ class PoolDecoder:
             generated=tf.zeros([rows], tf.int32),
             done=tf.ones([rows], tf.bool),
             counts=tf.zeros([rows, self.model.vocabulary_size], tf.int32),
+            grammar=tf.zeros([rows], tf.int32),
             lookup=Lookup.initial(self.context_length) if self.num_drafts else (),
         )
 
@@ -115,6 +129,7 @@ class PoolDecoder:
         logit_bias: tf.Tensor,
         seen: tf.Tensor,
         logits: tf.Tensor,
+        grammars: tf.Tensor,
         blocks: tf.Tensor,
         state: PoolState,
     ) -> Decoded:
@@ -125,10 +140,11 @@ class PoolDecoder:
             reals, integers, logit_bias: the options, from `sampling.pack`.
             seen: `[R, V]` bool, tokens that the repetition penalty counts as repeated.
             logits: `[R, V]`, of the next token of rows that bring them.
+            grammars: `[R, FIELDS]` int64, what the rows may say; see `grammar.calls`.
             blocks: `[R, M]` int64, addresses of the rows' blocks, for all positions to come.
             state: of the rows.
         """
-        controls = sampling.unpack(reals, integers, logit_bias)
+        given = _Given(sampling.unpack(reals, integers, logit_bias), seen, logits, grammars, blocks)
         rows, fields = state.tokens.shape[0], output.num_fields(self.selection.vocabulary_size)
         one_pass = self._pass_with_drafts if self.num_drafts else self._pass
 
@@ -136,7 +152,7 @@ class PoolDecoder:
             return (step < steps) & ~tf.reduce_all(decoded.state.done)
 
         def go_on(step: tf.Tensor, decoded: Decoded) -> tuple[tf.Tensor, Decoded]:
-            return one_pass(step, decoded, controls, seen, logits, blocks)
+            return one_pass(step, decoded, given)
 
         nothing = Decoded(
             state, tf.zeros([MAX_STEPS, rows, fields], tf.int32), tf.zeros([MAX_STEPS], tf.int32)
@@ -147,10 +163,7 @@ class PoolDecoder:
         self,
         step: tf.Tensor,
         decoded: Decoded,
-        controls: sampling.Controls,
-        seen: tf.Tensor,
-        given: tf.Tensor,
-        blocks: tf.Tensor,
+        given: _Given,
     ) -> tuple[tf.Tensor, Decoded]:
         """One token for each row."""
         state = decoded.state
@@ -159,21 +172,27 @@ class PoolDecoder:
         def run_model() -> tf.Tensor:
             of_row = tf.where(runs, tf.range(state.tokens.shape[0]), -1)
             places = tf.stack([of_row, state.lengths], axis=1)
-            logits = self.model.logits(self.model.run(state.tokens, places, blocks))
-            return tf.where(state.has_logits[:, None], given, logits)
+            logits = self.model.logits(self.model.run(state.tokens, places, given.blocks))
+            return tf.where(state.has_logits[:, None], given.logits, logits)
 
-        logits = tf.cond(tf.reduce_any(runs), run_model, lambda: given)
-        state, records = self._select(state, logits, seen, controls)
+        logits = tf.cond(tf.reduce_any(runs), run_model, lambda: given.logits)
+        state, records = self._select(state, logits, given)
         state = state._replace(lengths=state.lengths + tf.cast(runs, tf.int32))
         written = dynamic_update_slice(decoded.records, records[None], tf.stack([step, 0, 0]))
         return step + 1, decoded._replace(state=state, records=written)
 
     def _select(
-        self, state: PoolState, logits: tf.Tensor, seen: tf.Tensor, controls: sampling.Controls
+        self, state: PoolState, logits: tf.Tensor, given: _Given
     ) -> tuple[PoolState, tf.Tensor]:
         """The next token of each row that has not ended, and the records, `[R, F]`."""
         token, records, counts = self.selection.select(
-            logits, state.generated == 0, seen, state.counts, state.generated, controls
+            logits,
+            state.generated == 0,
+            given.seen,
+            state.counts,
+            state.generated,
+            given.controls,
+            lambda scores: calls.allowed(scores, state.grammar, given.grammars),
         )
         generated = state.generated + tf.cast(~state.done, tf.int32)
         is_eos = sampling.is_one_of(token, self.rules.eos_token_ids)
@@ -181,8 +200,9 @@ class PoolDecoder:
             tokens=token,
             has_logits=tf.zeros_like(state.has_logits),
             generated=generated,
-            done=state.done | is_eos | (generated >= controls.token_limit),
+            done=state.done | is_eos | (generated >= given.controls.token_limit),
             counts=counts,
+            grammar=calls.advanced(state.grammar, token, given.grammars),
         )
         return after, records
 
@@ -190,10 +210,7 @@ class PoolDecoder:
         self,
         step: tf.Tensor,
         decoded: Decoded,
-        controls: sampling.Controls,
-        seen: tf.Tensor,
-        given: tf.Tensor,
-        blocks: tf.Tensor,
+        given: _Given,
     ) -> tuple[tf.Tensor, Decoded]:
         """One pass of the model: adds a token, and one more for each draft that turns out right.
 
@@ -211,14 +228,14 @@ class PoolDecoder:
         def run(token_ids: tf.Tensor) -> tf.Tensor:
             count = token_ids.shape[0]
             places = tf.stack([tf.zeros([count], tf.int32), length + tf.range(count)], axis=1)
-            return self.model.logits(self.model.run(token_ids, places, blocks))
+            return self.model.logits(self.model.run(token_ids, places, given.blocks))
 
         verified = tf.where(state.has_logits[0], 0, drafts.verified)
         branch = tf.where(state.has_logits[0], 0, 1 + tf.cast(verified > 0, tf.int32))
         logits = tf.switch_case(
             branch,
             [
-                lambda: with_more_rows(given),
+                lambda: with_more_rows(given.logits),
                 lambda: with_more_rows(run(state.tokens)),
                 lambda: run(tf.concat([state.tokens, drafts.tokens], axis=0)),
             ],
@@ -226,7 +243,7 @@ class PoolDecoder:
 
         def select(place: tf.Tensor, goes_on: tf.Tensor, decoded: Decoded) -> Any:
             at = step + place
-            state, records = self._select(decoded.state, row(logits, place), seen, controls)
+            state, records = self._select(decoded.state, row(logits, place), given)
             token = state.tokens
             is_right = token[0] == tf.gather(drafts.tokens, tf.minimum(place, drafts_count - 1))
             goes_on = (place < verified) & is_right & ~state.done[0]

@@ -256,7 +256,9 @@ def _cut_among_top(
     last = tf.broadcast_to(tf.clip_by_value(controls.top_k, 1, count) - 1, [batch_size])
     lowest = tf.gather(keys, last, batch_dims=1)
     # If the last top token has the same key, tokens that are not among the top may have it too.
-    is_found = (controls.top_k > 0) & (lowest > keys[:, -1])
+    # Where it cannot be sampled at all, as most tokens under a grammar, no lower one can.
+    is_nothing = tf.equal(tf.gather(mass, last, batch_dims=1), 0.0)
+    is_found = (controls.top_k > 0) & ((lowest > keys[:, -1]) | is_nothing)
     limit = controls.top_p * _sum_few(tf.where(keys >= lowest[:, None], mass, 0.0))
     beats = keys[:, None, :] > keys[:, :, None]
     above = _sum_few(tf.where(beats, mass[:, None, :], 0.0))

@@ -6,6 +6,7 @@ beams or loops. Axes: see `families.blocks`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,6 +57,7 @@ class Selection:
         counts: tf.Tensor,
         step: tf.Tensor,
         controls: Controls,
+        constrain: Callable[[tf.Tensor], tf.Tensor] = lambda scores: scores,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """One step of greedy search or sampling.
 
@@ -66,11 +68,15 @@ class Selection:
             counts: `[B, V]` int32, how often each token was generated.
             step: int32, the number of a text's tokens so far: scalar, or `[B]`.
             controls: the options.
+            constrain: takes from scores what a grammar forbids, before all options. Records are of
+                what the model would have said.
 
         Returns:
             Tokens `[B]`, their records `[B, F]` (see `output`), and `counts` with the tokens.
         """
-        scores = sampling.adjust(logits, prompted, counts, controls) + self.suppression(is_first)
+        scores = sampling.adjust(constrain(logits), prompted, counts, controls) + self.suppression(
+            is_first
+        )
 
         def sampled() -> tf.Tensor:
             uniform = sampling.noise(controls.seed, step, 1)[:, 0]

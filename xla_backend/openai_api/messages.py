@@ -29,6 +29,7 @@ class MessagesRequest(Fields):
     stop_sequences: list[str] | None = Field(None, description="what ends the text")
     tool_choice: dict[str, Any] | None = Field(None, description="none, or auto")
     thinking: dict[str, Any] | None = Field(None, description="disabled")
+    output_format: dict[str, Any] | None = Field(None, description="a JSON schema to follow")
 
     def chat(self) -> ChatRequest:
         """The chat that this is.
@@ -51,6 +52,7 @@ class MessagesRequest(Fields):
                 "messages": [*begun, *self.messages],
                 "max_tokens": self.max_tokens,
                 "stop": self.stop_sequences,
+                "response_format": self.output_format,
                 "tool_choice": (self.tool_choice or {}).get("type"),
             }
         )

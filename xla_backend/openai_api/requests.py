@@ -6,12 +6,15 @@ their name. Fields that nobody knows are ignored, as OpenAI does. Must not know 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, create_model, model_validator
 
+from xla_backend.grammar import grammars
+from xla_backend.interface.errors import InvalidRequest
+from xla_backend.interface.grammar import KINDS, Grammar
 from xla_backend.interface.options import MAX_SEED, OPTIONS, GenerationOptions
 from xla_backend.interface.prompt import Message, Prompt, TokenIds
 from xla_backend.openai_api.errors import NotSupported
@@ -39,10 +42,7 @@ _REFUSED: dict[str, tuple[object, ...]] = {
     "suffix": _NONE,
     "best_of": (None, 1),
     # vLLM's
-    **dict.fromkeys(
-        ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"),
-        _NONE,
-    ),
+    "guided_grammar": _NONE,
     **dict.fromkeys(("stop_token_ids", "bad_words", "allowed_token_ids"), _NONE),
     **dict.fromkeys(("ignore_eos", "use_beam_search", "include_stop_str_in_output"), _NONE),
     **dict.fromkeys(("chat_template", "chat_template_kwargs", "documents"), _NONE),
@@ -50,7 +50,7 @@ _REFUSED: dict[str, tuple[object, ...]] = {
     "min_tokens": (None, 0),
     "skip_special_tokens": (None, True),
     # llama.cpp's
-    **dict.fromkeys(("grammar", "json_schema", "samplers", "n_probs", "lora"), _NONE),
+    **dict.fromkeys(("samplers", "n_probs", "lora"), _NONE),
     **dict.fromkeys(("mirostat", "dynatemp_range", "dry_multiplier"), _NONE),
     **dict.fromkeys(("xtc_probability", "n_indent", "t_max_predict_ms"), _NONE),
     "typical_p": (None, 1),
@@ -108,23 +108,6 @@ class ChatMessage(Fields):
         return Message("system" if self.role == "developer" else self.role, text)
 
 
-class ResponseFormat(Fields):
-    """What form an answer shall have; only text is supported."""
-
-    type: Literal["text"] = "text"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse(cls, values: Any) -> Any:
-        kind = values.get("type") if isinstance(values, dict) else None
-        if isinstance(kind, str) and kind != "text":
-            raise NotSupported(
-                "response_format",
-                f"The response format {kind[:40]!r} is not supported: answers are text.",
-            )
-        return values
-
-
 class StreamOptions(Fields):
     """How an answer is streamed."""
 
@@ -141,11 +124,12 @@ def _option_fields() -> dict[str, Any]:
     }
     fields = {}
     for name, option in OPTIONS.items():
+        if name in ("max_new_tokens", "grammar"):  # max_tokens, and more ways to ask for a form
+            continue
         about = Field(None, description=option.help + said.get(name, ""))
         bounds = Field(ge=option.low, le=option.high)
         kind = Annotated[kinds[name], bounds] if option.range else kinds[name]
         fields[name] = (kind | None, about)
-    del fields["max_new_tokens"]  # max_tokens
     return fields
 
 
@@ -168,6 +152,19 @@ class Generation(OptionFields):
     stream: bool | None = Field(None, description="send the text while it grows")
     stream_options: StreamOptions | None = None
     user: str | None = Field(None, description="ignored")
+    grammar: dict[str, Any] | None = Field(
+        None, description="of this engine: one of json_schema, regex, choice and json_object"
+    )
+    response_format: dict[str, Any] | None = Field(
+        None, description="text, json_object, or json_schema with a schema that is always followed"
+    )
+    guided_json: dict[str, Any] | str | None = Field(None, description="of vLLM: a JSON schema")
+    guided_regex: str | None = Field(None, description="of vLLM: a regular expression")
+    guided_choice: list[str] | None = Field(None, description="of vLLM: the answer is one of these")
+    structured_outputs: dict[str, Any] | None = Field(
+        None, description="of vLLM: one of json, regex, choice and json_object"
+    )
+    json_schema: dict[str, Any] | None = Field(None, description="of llama.cpp: a JSON schema")
     exact_key: bool | None = Field(
         None, description="of this engine: a larger compiled function may not serve instead"
     )
@@ -177,6 +174,8 @@ class Generation(OptionFields):
         "choose what nobody guesses",
     )
 
+    _grammar: Grammar | None = PrivateAttr(None)
+
     @model_validator(mode="before")
     @classmethod
     def _refuse(cls, values: Any) -> Any:
@@ -185,9 +184,53 @@ class Generation(OptionFields):
             for name, harmless in _REFUSED.items():
                 if values.get(name) not in harmless and not (name == "tools" and has_no_tools):
                     raise NotSupported(name, f"{name} is not supported. Leave it out.")
+            if values.get("grammar") == "":
+                values = {**values, "grammar": None}
+            if isinstance(values.get("grammar"), str):
+                raise NotSupported(
+                    "grammar",
+                    "A grammar as text, llama.cpp's GBNF, is not supported: send json_schema, "
+                    "guided_regex or guided_choice.",
+                )
             if values.get("stream_options") and not values.get("stream"):
                 raise NotSupported("stream_options", "stream_options needs stream to be true.")
         return values
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        """Makes one grammar of all ways to ask for one, and checks that it can be followed."""
+        asked = [(name, form) for name, form in self._forms() if form]
+        if len(asked) > 1:
+            names = " and ".join(name for name, _ in asked)
+            raise NotSupported(asked[1][0], f"{names} each ask for a form: leave all but one out.")
+        for name, form in asked:
+            try:
+                self._grammar = Grammar.of(form)
+                if self._grammar:
+                    grammars.regex(self._grammar)
+            except InvalidRequest as error:
+                raise NotSupported(name, f"{name}: {error}", "invalid_value") from error
+        return self
+
+    def _forms(self) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
+        """What is asked for, by the field that asks, as `Grammar.of` takes it."""
+        yield "grammar", self.grammar
+        yield "response_format", _response_format(self.response_format or {})
+        for name, kind, value in (
+            ("guided_json", "json_schema", self.guided_json),
+            ("guided_regex", "regex", self.guided_regex),
+            ("guided_choice", "choice", self.guided_choice),
+            ("json_schema", "json_schema", self.json_schema),
+        ):
+            yield name, {kind: value} if value else None
+        kinds = {"json": "json_schema", "regex": "regex", "choice": "choice"}
+        for name, value in (self.structured_outputs or {}).items():
+            if name == "grammar" and value:
+                raise NotSupported(
+                    "structured_outputs", "structured_outputs: a grammar as text is not supported."
+                )
+            kind = kinds.get(name, name)
+            yield "structured_outputs", {kind: value} if value and kind in KINDS else None
 
     def prompts(self) -> list[Prompt]:
         """What is to be continued or answered."""
@@ -225,6 +268,7 @@ class Generation(OptionFields):
             {"temperature": 0.0, "top_k": 0, "seed": -1}
             | ({} if beams > 1 else {"temperature": 1.0, **sampling})
             | given
+            | {"grammar": self._grammar}
             | {"max_new_tokens": min(most, new_tokens)}
         )
         return [
@@ -232,6 +276,25 @@ class Generation(OptionFields):
             for prompt in prompts
             for time in range(times)
         ]
+
+
+def _response_format(asked: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The grammar of a response format: OpenAI's two forms, and llama.cpp's."""
+    kind, about = asked.get("type", "text"), asked.get("json_schema") or asked
+    if kind == "text":
+        return None
+    schema = about.get("schema") if isinstance(about, Mapping) else None
+    if kind == "json_object" and not schema:
+        return {"json_object": True}
+    if kind not in ("json_object", "json_schema"):
+        raise NotSupported(
+            "response_format",
+            f"The response format {str(kind)[:40]!r} is not supported: text, json_object and "
+            "json_schema are.",
+        )
+    if schema is None:
+        raise NotSupported("response_format", "response_format has no schema: send one.")
+    return {"json_schema": schema}
 
 
 def _bound(tokens: int | None) -> int | None:
@@ -249,7 +312,6 @@ class ChatRequest(Generation):
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = Field(
         None, description="how many of the most likely tokens at each position"
     )
-    response_format: ResponseFormat | None = None
     continue_final_message: bool | None = Field(
         None, description="of vLLM: what an assistant's last message always has done to it"
     )

@@ -38,7 +38,7 @@ class ResponseRequest(Fields):
     previous_response_id: str | None = Field(None, description="goes on after that answer")
     store: bool | None = Field(None, description="false: later requests cannot go on after this")
     metadata: dict[str, str] | None = None
-    text: dict[str, Any] | None = Field(None, description="its format is text")
+    text: dict[str, Any] | None = Field(None, description="its format, as of a chat")
     include: list[str] | None = None
 
     def messages(self) -> list[dict[str, Any]]:

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from xla_backend.grammar import calls
+from xla_backend.grammar.automaton import START, Automaton
 from xla_backend.interface.buckets import chunk_size
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.model import output, sampling
@@ -23,6 +25,9 @@ from xla_backend.model.pool_decoding import MAX_STEPS
 from xla_backend.model.prompt_lookup import Lookup
 from xla_backend.products.tiles import BLOCK
 from xla_backend.rows.prefix import Node, PrefixTree
+
+_NUMBERS = ("tokens", "lengths", "generated", "grammar")
+"""What a row's state holds a whole number of."""
 
 
 @dataclass(eq=False)
@@ -35,6 +40,7 @@ class Row:
         options: of the text.
         in_memory: of how many tokens the keys and values are in memory.
         reused: how many of them an earlier text had computed.
+        grammar: what it may say; None for anything. grammar_state: where it is in it.
         is_done: whether the text has ended.
         is_restored: whether some of what it reused came from disk.
     """
@@ -43,6 +49,8 @@ class Row:
     prompt_tokens: int
     salt: str
     options: GenerationOptions
+    grammar: Automaton | None = None
+    grammar_state: int = START
     in_memory: int = 0
     reused: int = 0
     is_done: bool = False
@@ -97,6 +105,7 @@ class Pool:
         self._state: Any = None
         self._options: Any = None
         self._seen: Any = None
+        self._grammars: Any = None
         self._no_logits: dict[int, tf.Tensor] = {}
 
     def admit(self, row: Row) -> None:
@@ -167,18 +176,20 @@ class Pool:
             *self._options,
             self._seen,
             self._logits_of(rows, functions.rows),
+            self._grammars,
             tf.constant(self._blocks(rows, functions.rows)),
             state,
         )
         generated, done = decoded.state.generated.numpy(), decoded.state.done.numpy()
         lengths, records = decoded.state.lengths.numpy(), decoded.records.numpy()
-        passes = decoded.passes.numpy()
+        passes, grammar_states = decoded.passes.numpy(), decoded.state.grammar.numpy()
         for place, row in enumerate(rows):
             new = int(generated[place]) - row.generated
             row.records.append(records[:new, place].copy())
             row.passes.append(passes[:new].copy())
             row.token_ids.extend(records[:new, place, 0].tolist())
             row.is_done, row.in_memory = bool(done[place]), int(lengths[place])
+            row.grammar_state = int(grammar_states[place])
             row.logits = None
         self._state = decoded.state
 
@@ -255,7 +266,7 @@ class Pool:
         self._keep_state()
         empty, size = functions.rows, self._vocabulary_size
         counts, seen = np.zeros([empty, size], np.int32), np.zeros([empty, size], bool)
-        numbers = {name: np.zeros([empty], np.int32) for name in ("tokens", "lengths", "generated")}
+        numbers = {name: np.zeros([empty], np.int32) for name in _NUMBERS}
         done, has_logits = np.ones([empty], bool), np.zeros([empty], bool)
         for place, row in enumerate(rows):
             if row.counts is not None:
@@ -265,10 +276,13 @@ class Pool:
             numbers["tokens"][place] = row.token_ids[-1]
             numbers["lengths"][place] = row.in_memory
             numbers["generated"][place] = row.generated
+            numbers["grammar"][place] = row.grammar_state
             done[place], has_logits[place] = False, row.logits is not None
         options = [row.options for row in rows]
         self._options = sampling.pack([*options, *options[:1] * (empty - len(rows))], size)
         self._seen = tf.constant(seen)
+        grammars = [row.grammar for row in rows] + [None] * (empty - len(rows))
+        self._grammars = tf.constant([*map(calls.fields, grammars)], tf.int64)
         lookup: Any = ()
         if functions.drafts:
             assert isinstance(functions.state.lookup, Lookup), "only with drafts"

@@ -84,7 +84,7 @@ def test_a_response_is_streamed(client: openai.OpenAI) -> None:
     ("changes", "param"),
     [
         ({"tools": [{"type": "web_search"}]}, "tools"),
-        ({"text": {"format": {"type": "json_object"}}}, "response_format"),
+        ({"text": {"format": {"type": "xml"}}}, "response_format"),
         ({"input": [{"type": "function_call_output", "call_id": "1", "output": ""}]}, "input"),
         ({"input": 5}, "input"),
         ({"background": True}, "background"),

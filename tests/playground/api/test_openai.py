@@ -144,6 +144,7 @@ def test_every_option_reaches_the_engine(page: ApiPage, client: openai.OpenAI) -
         "seed": 7,
         "stop": ["\n", "End"],
         "prompt_lookup_num_tokens": 0,
+        "grammar": None,
     }
 
 
@@ -464,18 +465,70 @@ def test_who_reads_slowly_holds_up_nobody(page: ApiPage, client: openai.OpenAI) 
         each.close()
 
 
+# --- forms ----------------------------------------------------------------------------------------
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+NAMED = {"name": "answer", "schema": SCHEMA, "strict": True}
+
+
+@pytest.mark.parametrize(
+    ("asked", "form"),
+    [
+        (
+            {"response_format": {"type": "json_schema", "json_schema": NAMED}},
+            {"json_schema": SCHEMA},
+        ),
+        ({"response_format": {"type": "json_schema"} | NAMED}, {"json_schema": SCHEMA}),
+        ({"response_format": {"type": "json_object"}}, {"json_object": True}),
+        ({"response_format": {"type": "json_object", "schema": SCHEMA}}, {"json_schema": SCHEMA}),
+        ({"response_format": {"type": "text"}}, None),
+        ({"guided_json": SCHEMA}, {"json_schema": SCHEMA}),
+        ({"guided_json": json.dumps(SCHEMA)}, {"json_schema": SCHEMA}),
+        ({"guided_regex": "[0-9]+"}, {"regex": "[0-9]+"}),
+        ({"guided_choice": ["yes", "no"]}, {"choice": ["yes", "no"]}),
+        ({"structured_outputs": {"json": SCHEMA}}, {"json_schema": SCHEMA}),
+        ({"structured_outputs": {"choice": ["a"], "regex": None}}, {"choice": ["a"]}),
+        ({"json_schema": SCHEMA}, {"json_schema": SCHEMA}),
+        ({"grammar": {"regex": "a|b"}}, {"regex": "a|b"}),
+        ({"grammar": "", "guided_json": None}, None),
+    ],
+)
+def test_a_form_is_asked_for_as_other_servers_have_it(
+    page: ApiPage, client: openai.OpenAI, asked: dict[str, Any], form: Any
+) -> None:
+    client.chat.completions.create(**CHAT, extra_body=asked)
+    client.completions.create(model=MODEL, prompt="a", extra_body=asked)
+    assert [options.to_dict()["grammar"] for _, _, options, _ in page.backend.asked] == [form, form]
+
+
+def test_other_addresses_take_a_form(page: ApiPage, client: openai.OpenAI) -> None:
+    form = {"format": {"type": "json_schema"} | NAMED}
+    client.responses.create(model=MODEL, input="a", text=form)  # type: ignore[call-overload]
+    output = {"type": "json_schema", "schema": SCHEMA}
+    body = {"model": MODEL, "messages": HELLO, "max_tokens": 9, "output_format": output}
+    assert httpx.post(f"{client.base_url}messages", json=body).status_code == 200
+    forms = [options.to_dict()["grammar"] for _, _, options, _ in page.backend.asked]
+    assert forms == [{"json_schema": SCHEMA}] * 2
+
+
 # --- errors ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("changes", "param", "reported"),
     [
-        ({"response_format": {"type": "json_object"}}, "response_format", "'json_object'"),
+        ({"response_format": {"type": "xml"}}, "response_format", "'xml'"),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
             "response_format",
-            "'json_schema'",
+            "has no schema",
         ),
+        ({"guided_json": '{"type": "tree"}'}, "guided_json", "unknown type 'tree' at #"),
+        ({"guided_regex": "(?=a)b"}, "guided_regex", "look-around"),
+        ({"guided_choice": ["a"], "json_schema": {"type": "null"}}, "json_schema", "leave all but"),
+        ({"structured_outputs": {"grammar": "x"}}, "structured_outputs", "is not supported"),
+        ({"grammar": "root ::= [a-z]"}, "grammar", "GBNF"),
+        ({"grammar": {"ebnf": "a"}}, "grammar", "one of json_schema"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
             "messages",
@@ -503,8 +556,6 @@ def test_who_reads_slowly_holds_up_nobody(page: ApiPage, client: openai.OpenAI) 
             ({name: value}, name, f"{name} is not supported")
             for name, value in {
                 "chat_template_kwargs": {"enable_thinking": False},
-                "guided_json": {"type": "object"},
-                "grammar": "root ::= [a-z]",
                 "stop_token_ids": [2],
                 "ignore_eos": True,
                 "min_tokens": 3,

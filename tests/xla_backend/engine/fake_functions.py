@@ -83,6 +83,7 @@ class FakeFunctions:
             generated=tf.zeros([rows], tf.int32),
             done=tf.ones([rows], tf.bool),
             counts=tf.zeros([rows, VOCABULARY], tf.int32),
+            grammar=tf.zeros([rows], tf.int32),
         )
         return PoolFunctions(dict.fromkeys(CHUNKS, self._read), self._decode, state, 0)
 
@@ -104,6 +105,7 @@ class FakeFunctions:
         bias: Any,
         seen: Any,
         logits: Any,
+        grammars: Any,
         blocks: Any,
         state: Any,
     ) -> Decoded:
@@ -129,7 +131,8 @@ class FakeFunctions:
                 generated[row] += 1
                 done[row] = tokens[row] == END or generated[row] >= limits[row]
         after = PoolState(
-            *(tf.constant(x) for x in (tokens, lengths, has_logits, generated, done, counts))
+            *(tf.constant(x) for x in (tokens, lengths, has_logits, generated, done, counts)),
+            grammar=state.grammar,
         )
         return Decoded(after, tf.constant(records), tf.zeros([MAX_STEPS], tf.int32))
 

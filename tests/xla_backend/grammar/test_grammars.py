@@ -1,0 +1,274 @@
+"""Grammars over tokens: every valid text can be written, and no other."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import string
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.xla_backend.grammar.vocabularies import KINDS, refused_at, sampled, vocabulary
+from xla_backend import Grammar, InvalidRequest
+from xla_backend.grammar import automaton, grammars
+
+LETTERS = string.ascii_letters + string.digits + ' "\\/\n\t\x01é€🦊{}[]:,'
+
+
+def word(dice: random.Random, fewest: int = 0, most: int = 12) -> str:
+    return "".join(dice.choices(LETTERS, k=dice.randint(fewest, most)))
+
+
+def number(dice: random.Random) -> float:
+    return dice.choice([dice.randint(-(10**6), 10**6), round(dice.gauss(0, 100), 3), 0, 1e-7, 2e21])
+
+
+def anything(dice: random.Random, levels: int = 2) -> Any:
+    kind = dice.randrange(6 if levels else 4)
+    if kind < 4:
+        return dice.choice([word(dice), number(dice), dice.random() < 0.5, None])
+    some = [anything(dice, levels - 1) for _ in range(dice.randint(0, 3))]
+    return some if kind == 4 else {word(dice): each for each in some}
+
+
+def members(dice: random.Random, required: dict[str, Any], optional: dict[str, Any]) -> dict:
+    """Some of the optional ones; in the order in which they are given."""
+    return required | {name: of for name, of in optional.items() if dice.random() < 0.5}
+
+
+def schema(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
+    names = list(properties) if required is None else required
+    return {"type": "object", "properties": properties, "required": names}
+
+
+def listed(items: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items, **more}
+
+
+TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
+POINT = schema(x={"type": "number"}, y={"type": "number"}) | {"additionalProperties": False}
+CASES: dict[str, tuple[Any, Callable[[random.Random], Any]]] = {
+    "person": (
+        schema(["name", "age"], name=TEXT, age=WHOLE, email=TEXT, tags=listed(TEXT)),
+        lambda d: members(
+            d,
+            {"name": word(d), "age": d.randint(-5, 120)},
+            {"email": word(d), "tags": [word(d) for _ in range(d.randint(0, 3))]},
+        ),
+    ),
+    "all optional": (
+        schema([], a=WHOLE, b={"type": "boolean"}, c=TEXT, d={"type": "null"}),
+        lambda d: members(d, {}, {"a": 3, "b": False, "c": word(d), "d": None}),
+    ),
+    "optional in front": (
+        schema(["c"], a=WHOLE, b=WHOLE, c=WHOLE, d=WHOLE),
+        lambda d: {k: 7 for k in "abcd" if k == "c" or d.random() < 0.5},
+    ),
+    "enum": (
+        {"enum": ["red", 'say "hi"', "é", 3, -2.5, None, True, [1, "a"], {"k": {"l": []}}]},
+        lambda d: d.choice(
+            ["red", 'say "hi"', "é", 3, -2.5, None, True, [1, "a"], {"k": {"l": []}}]
+        ),
+    ),
+    "nested": (
+        schema(points=listed(POINT, minItems=1, maxItems=3), of=schema(id={"const": "p-1"})),
+        lambda d: {
+            "points": [{"x": number(d), "y": number(d)} for _ in range(d.randint(1, 3))],
+            "of": {"id": "p-1"},
+        },
+    ),
+    "bounds": (
+        schema(
+            i={"type": "integer", "minimum": -12, "maximum": 3045},
+            n={"type": "number", "exclusiveMinimum": 0, "maximum": 1.25},
+            above={"type": "integer", "exclusiveMinimum": 999},
+        ),
+        lambda d: {
+            "i": d.randint(-12, 3045),
+            "n": max(0.001, round(d.uniform(0, 1.25), 3)),
+            "above": d.randint(1000, 10**9),
+        },
+    ),
+    "lengths": (
+        schema(code={"type": "string", "minLength": 2, "maxLength": 5}),
+        lambda d: {"code": word(d, 2, 5)},
+    ),
+    "patterns": (
+        schema(
+            zip={"type": "string", "pattern": "^[0-9]{5}(-[0-9]{4})?$"},
+            has={"type": "string", "pattern": "a.c|[^\\w\\s]{2}"},
+            name={"type": "string", "pattern": "^[a-z\\-_]+$", "maxLength": 6},
+        ),
+        lambda d: {
+            "zip": d.choice(["12345", "00000-9999"]),
+            "has": d.choice(['a"c', "a\\c", "!!", '"\\', "a€c", "\x01\x02"]).join(
+                [word(d), word(d)]
+            ),
+            "name": d.choice(["a", "ab-c_d", "zzzzzz"]),
+        },
+    ),
+    "formats": (
+        schema(
+            date={"type": "string", "format": "date"},
+            at={"type": "string", "format": "date-time"},
+            id={"type": "string", "format": "uuid"},
+            mail={"type": "string", "format": "email"},
+            ip={"type": "string", "format": "ipv4"},
+        ),
+        lambda d: {
+            "date": d.choice(["2024-02-29", "1999-12-31", "0001-01-01", "2000-02-29"]),
+            "at": d.choice(["2026-11-27T04:00:00Z", "2026-01-01T23:59:59.123+02:00"]),
+            "id": "".join(d.choices("0123456789abcdef", k=32)),
+            "mail": d.choice(["a@b.co", "first.last+tag@mail.example.org"]),
+            "ip": f"{d.randrange(256)}.0.0.{d.randrange(256)}",
+        },
+    ),
+    "either": (
+        schema(
+            v={
+                "anyOf": [TEXT, schema(n=WHOLE), {"type": ["number", "null"]}],
+                "description": "what is beside anyOf and says nothing",
+            }
+        ),
+        lambda d: {"v": d.choice([word(d), {"n": 4}, 2.5, None])},
+    ),
+    "one of": (
+        {
+            "oneOf": [
+                schema(kind={"const": "circle"}, r={"type": "number", "minimum": 0}),
+                schema(kind={"const": "box"}, w=WHOLE, h=WHOLE),
+            ]
+        },
+        lambda d: d.choice([{"kind": "circle", "r": 2.5}, {"kind": "box", "w": 1, "h": -2}]),
+    ),
+    "references": (
+        schema(a={"$ref": "#/$defs/item"}, b=listed({"$ref": "#/$defs/item"}))
+        | {"$defs": {"item": schema(sku=TEXT, price={"type": "number"})}},
+        lambda d: {
+            "a": {"sku": word(d), "price": number(d)},
+            "b": [{"sku": word(d), "price": number(d)} for _ in range(d.randint(0, 2))],
+        },
+    ),
+    "all of": (
+        {
+            "allOf": [
+                schema(a=WHOLE),
+                schema(b={"type": "integer", "minimum": 3}),
+                {"minProperties": 1},
+            ]
+        },
+        lambda d: {"a": d.randint(-9, 9), "b": d.randint(3, 12)},
+    ),
+    "map": (
+        {"type": "object", "additionalProperties": WHOLE, "maxProperties": 3},
+        lambda d: {word(d): d.randint(0, 99) for _ in range(d.randint(0, 3))},
+    ),
+    "others": (
+        schema(["a"], a=WHOLE, ab=WHOLE) | {"additionalProperties": TEXT},
+        lambda d: (
+            members(d, {"a": 1}, {"ab": 2}) | {f"x{n}": word(d) for n in range(d.randint(0, 3))}
+        ),
+    ),
+    "tuple": (
+        {
+            "type": "array",
+            "prefixItems": [WHOLE, TEXT],
+            "items": {"type": "boolean"},
+            "maxItems": 4,
+        },
+        lambda d: [1, word(d), True, False][: d.randint(0, 4)],
+    ),
+    "anything": ({}, anything),
+}
+
+
+def written(dice: random.Random, document: Any) -> str:
+    """A document in one of the forms that programs write."""
+    form = dice.choice(
+        [{}, {"indent": 2}, {"indent": 4}, {"separators": (",", ":")}, {"ensure_ascii": False}]
+    )
+    return json.dumps(document, **form)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_valid_can_be_written_and_what_is_written_is_valid(case: str, kind: str) -> None:
+    of, document = CASES[case]
+    checker = jsonschema.FormatChecker()
+    made = automaton.build(grammars.regex(Grammar.json_schema(of)), vocabulary(kind))
+    dice = random.Random(case)
+    for _ in range(40):
+        valid = document(dice)
+        if case == "formats":
+            valid["id"] = re.sub("(.{8})(.{4})(.{4})(.{4})", r"\1-\2-\3-\4-", valid["id"])
+        jsonschema.validate(valid, of, format_checker=checker)
+        text = written(dice, valid)
+        assert refused_at(made, kind, text) is None, text
+    ended = 0
+    for _ in range(25):
+        if (text := sampled(made, kind, dice)) is not None:
+            jsonschema.validate(json.loads(text), of, format_checker=checker)
+            ended += 1
+    assert ended > 5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_choices_and_regular_expressions_are_whole_texts(kind: str) -> None:
+    for grammar, allowed, refused in (
+        (Grammar.choice(["a", "ab", "yes", "yes "]), ["a", "ab", "yes", "yes "], ["", "abc", "y"]),
+        (Grammar.regex(r"(\d{3}|\w+?[^\W_])\.?$"), ["123", "a_b", "12."], ["_", "12..", "1 2"]),
+        (Grammar.regex("the .* of|^$"), ["the name of", ""], ["the of", "the\nname of"]),
+        (Grammar.json_object(), ['{"a": [1, {"b": null}]}', "{}"], ["[]", "1", '{"a": [1]']),
+    ):
+        made = automaton.build(grammars.regex(grammar), vocabulary(kind))
+        assert [refused_at(made, kind, text) for text in allowed] == [None] * len(allowed)
+        assert None not in [refused_at(made, kind, text) for text in refused]
+
+
+TREE = {"$ref": "#/$defs/node", "$defs": {"node": schema([], next={"$ref": "#/$defs/node"})}}
+REFUSED = {
+    "itself at #/properties/next": TREE,
+    "uniqueItems at #/properties/tags": schema(tags=listed(TEXT, uniqueItems=True)),
+    "multipleOf at #": {"type": "number", "multipleOf": 0.3},
+    "not at #/items": listed({"not": TEXT}),
+    "no value at #": {"enum": []},
+    "unknown type 'text' at #/properties/a": schema(a={"type": "text"}),
+    "look-around": {"type": "string", "pattern": "(?=a)b"},
+    "'#/$defs/gone' at #/items": listed({"$ref": "#/$defs/gone"}),
+    "maxLength 9,999 at #": {"type": "string", "maxLength": 9_999},
+    "an object or a boolean at #/items": listed("string"),
+    "no regular expression": {"type": "string", "pattern": "a("},
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_cannot_be_held_is_refused_by_its_place(said: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        automaton.build(grammars.regex(Grammar.json_schema(REFUSED[said])), vocabulary(KINDS[1]))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "regex",
+    ["((a{900}){900}){900}", pytest.param("[ab]*a[ab]{24}", marks=pytest.mark.release)],
+)
+def test_what_has_no_end_of_states_is_refused_and_takes_no_memory_here(regex: str) -> None:
+    with pytest.raises(InvalidRequest, match="too large"):
+        automaton.build(grammars.regex(Grammar.regex(regex)), vocabulary(KINDS[1]))
+
+
+def test_twenty_fields_take_a_moment_and_no_time_again() -> None:
+    kinds = [TEXT, WHOLE, listed(TEXT), {"enum": ["a", "b"]}, {"type": "string", "format": "date"}]
+    large = Grammar.json_schema(schema(**{f"field_{n}": kinds[n % 5] for n in range(20)}))
+    made = grammars.Grammars(lambda: vocabulary("byte-level"))
+    started = time.process_time()
+    first = made.get(large).result()
+    assert time.process_time() - started < 1.5
+    assert made.get(large).result() is first
+    with pytest.raises(InvalidRequest):
+        made.get(Grammar.json_schema(TREE)).result()

@@ -1,0 +1,129 @@
+"""Rows that follow a grammar: their texts have its form, and are those of each row alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tests import checkpoints
+from tests.gguf_files import smollm2
+from xla_backend import Backend, GenerationOptions, Grammar, InvalidRequest
+from xla_backend.interface.prompt import TokenIds
+from xla_backend.interface.requests import TextRequest
+
+CONTEXT = 400
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "tags": {"type": "array", "items": {"enum": ["a", "b", "c"]}, "maxItems": 3},
+    },
+    "required": ["name", "age"],
+}
+GRAMMARS = (
+    Grammar.json_schema(PERSON),
+    Grammar.choice(["yes", "no", "perhaps"]),
+    Grammar.regex(r"\d{3}-\d{4}"),
+    None,
+)
+OPTIONS = (
+    {"temperature": 1.0, "top_k": 0},
+    {"temperature": 1.0},
+    {"temperature": 1.5, "top_p": 0.8, "repetition_penalty": 1.3},
+    {"temperature": 0.0, "frequency_penalty": 1.0},
+    {"temperature": 1.0, "prompt_lookup_num_tokens": 3},
+)
+
+
+def check(text: str, grammar: Grammar) -> None:
+    """The text has the form."""
+    if grammar.kind == "json_schema":
+        jsonschema.validate(json.loads(text), PERSON)
+    elif grammar.kind == "choice":
+        assert text in json.loads(grammar.text)
+    else:
+        assert re.fullmatch(grammar.text, text)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(checkpoints.gpt2(tmp_path_factory.mktemp("model"), seed=5, n_positions=CONTEXT))
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Backend]:
+    with contextlib.closing(Backend(store="off")) as backend:
+        yield backend
+
+
+def requests(model: str) -> list[TextRequest]:
+    """Every grammar with all options, from several prompts."""
+    return [
+        TextRequest(
+            model,
+            TokenIds((5, 9 + seed, 40)),
+            GenerationOptions(grammar=grammar, max_new_tokens=250, seed=seed, **options),
+            cache_salt="salt",
+        )
+        for grammar in GRAMMARS
+        for seed, options in enumerate(OPTIONS)
+    ]
+
+
+def test_rows_have_the_form_alone_and_beside_others_and_a_grammar_compiles_nothing(
+    engine: Backend, model: str
+) -> None:
+    asked = requests(model)
+    alone = [engine.submit(request).read_all() for request in asked]
+    pool = engine.pool_key(model)
+    assert pool is not None
+    engine.warm(model, [pool], rows=4)
+    compiled = [entry.key for entry in engine.cached_functions()]
+    streams = [engine.submit(request) for request in asked]
+    together = [stream.read_all() for stream in streams]
+    assert max(result.batch_size for result in together if result) == 4
+    assert [entry.key for entry in engine.cached_functions()] == compiled
+    for request, one, other in zip(asked, alone, together, strict=True):
+        assert one is not None
+        assert other is not None
+        assert (one.text, one.finish) == (other.text, other.finish)
+        if grammar := request.options.grammar:
+            assert one.finish == "eos"
+            check(one.text, grammar)
+    late = GenerationOptions(grammar={"choice": ["never", "seen"]}, max_new_tokens=9)
+    assert engine.generate(model, TokenIds((7,)), late).text in ("never", "seen")
+    assert [entry.key for entry in engine.cached_functions()] == compiled
+
+
+def test_what_ends_early_says_so_and_what_cannot_be_followed_is_refused(
+    engine: Backend, model: str, tmp_path: Path
+) -> None:
+    short = GenerationOptions(grammar=GRAMMARS[2], max_new_tokens=3)
+    assert engine.generate(model, TokenIds((5,)), short).finish == "length"
+    endless = Grammar.json_schema({"type": "array", "uniqueItems": True})
+    for folder, options, said in (
+        (model, {"grammar": endless}, "uniqueItems"),
+        (str(checkpoints.t5(tmp_path / "t5")), {"grammar": GRAMMARS[1]}, "cannot follow a grammar"),
+    ):
+        with pytest.raises(InvalidRequest, match=said):
+            engine.generate(folder, "a b", GenerationOptions(**options))
+    with pytest.raises(InvalidRequest, match="exact_key"):
+        engine.generate(model, "a b", short, exact_key=True)
+    with pytest.raises(InvalidRequest, match="one beam"):
+        GenerationOptions(grammar=GRAMMARS[1], num_beams=2)
+
+
+@pytest.mark.release
+def test_a_real_model_fills_in_a_schema(engine: Backend) -> None:
+    options = GenerationOptions(grammar=GRAMMARS[0], max_new_tokens=120, temperature=1.0)
+    for seed in range(5):
+        asked = "Describe a person as JSON."
+        result = engine.generate(str(smollm2()), asked, options.replace(seed=seed))
+        check(result.text, Grammar.json_schema(PERSON))

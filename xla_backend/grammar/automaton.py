@@ -1,0 +1,275 @@
+"""`Automaton`: which tokens may follow, as tables: a regular expression over a vocabulary's bytes.
+
+Knows regular expressions and the bytes of tokens. Must not know schemas, models or TensorFlow. A
+library makes an automaton over bytes. Each token is then a function from states to states, the one
+of its bytes one after the other; there are few different ones, and tokens of one function are a
+class. Axes: S states, C classes, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from xla_backend.grammar import byte_automaton
+from xla_backend.interface.errors import InvalidRequest
+
+START = 0
+"""The state before the first token."""
+NONE = -1
+"""The state behind a token that may not come."""
+MAX_STATES = 30_000
+MAX_ENTRIES = 40_000_000
+"""S times C: 80 MB."""
+_MAX_ROUNDS = 100
+"""Of merging equal states: a long count takes as many, and merges nothing."""
+_LONGEST_S = 60.0
+"""Of making an automaton over bytes: on a busy machine, longer than its processor time."""
+
+
+class Vocabulary:
+    """The bytes of a model's tokens, level by level.
+
+    Attributes:
+        size: V.
+    """
+
+    def __init__(
+        self, tokens: Sequence[bytes], ends: Collection[int], drops_first_space: bool
+    ) -> None:
+        """Takes the tokens.
+
+        Args:
+            tokens: the bytes of each; empty for those that are no text.
+            ends: tokens that end a text.
+            drops_first_space: whether a text's first token loses the space that it begins with.
+        """
+        self.size = len(tokens)
+        self.ends = np.array(sorted(end for end in ends if end < self.size), np.int64)
+        texts = list(tokens)
+        for end in self.ends:
+            texts[end] = b""
+        # What the first tokens of a text are, where that is something else.
+        self.changed = np.array(
+            [id for id, text in enumerate(texts) if drops_first_space and text[:1] == b" "],
+            np.int64,
+        )
+        texts += [texts[id][1:] for id in self.changed]
+        lengths = np.array([len(text) for text in texts])
+        starts = np.cumsum(lengths) - lengths
+        data = np.frombuffer(b"".join(texts), np.uint8)
+        # A first token that is a space is an empty text, which is one.
+        self.has_text = (lengths > 0) | (np.arange(len(texts)) >= self.size)
+        self.has_all_bytes = len({text for text in tokens if len(text) == 1}) >= 255
+        self.levels = []
+        """For each place: the tokens that have a byte there, and that byte."""
+        for place in range(int(lengths.max(initial=0))):
+            longer = np.flatnonzero(lengths > place)
+            self.levels.append((longer, data[starts[longer] + place].astype(np.int64)))
+
+
+@dataclass(frozen=True, eq=False)
+class Automaton:
+    """Which tokens may follow.
+
+    Attributes:
+        class_of_token: `[V]` uint16.
+        next_state: `[S, C]` int16, `NONE` where a token of the class may not come.
+    """
+
+    class_of_token: np.ndarray
+    next_state: np.ndarray
+
+    @property
+    def bytes(self) -> int:
+        """Of memory."""
+        return self.class_of_token.nbytes + self.next_state.nbytes
+
+
+def build(regex: str, vocabulary: Vocabulary) -> Automaton:
+    """The automaton of a regular expression, which whole texts must match.
+
+    Raises:
+        InvalidRequest: it is too large, no text matches, or the tokens cannot write one.
+    """
+    step, is_end = _minimal(*_over_bytes(regex))
+    states, none = len(is_end), len(is_end)
+    if len(vocabulary.ends) == 0:
+        raise InvalidRequest("this model has no token that ends a text, so no grammar can hold.")
+    columns, byte_class = _classes(step)
+    columns = np.concatenate([columns, np.full([1, columns.shape[1]], none)]).astype(np.int16)
+    functions, of_token = _functions(columns, byte_class, vocabulary)
+    functions[:, none] = none
+
+    # A further state, the first one, in which tokens are those that begin a text.
+    first_of = of_token.copy()[: vocabulary.size]
+    first_of[vocabulary.changed] = of_token[vocabulary.size :]
+    of_token = of_token[: vocabulary.size]
+    pairs, class_of_token = np.unique(of_token * len(functions) + first_of, return_inverse=True)
+    begins = functions[pairs % len(functions), 0]
+    next_state = np.concatenate([begins[None], functions[pairs // len(functions), :none].T])
+    next_state = np.where(next_state == none, NONE, next_state + 1).astype(np.int16)
+    is_end = np.concatenate([is_end[:1], is_end])
+
+    # The tokens that end a text are a class of their own.
+    own = np.arange(states + 1, dtype=np.int16)
+    next_state = np.concatenate([next_state, np.where(is_end, own, NONE)[:, None]], axis=1)
+    class_of_token = class_of_token.reshape(-1).astype(np.uint16)
+    class_of_token[vocabulary.ends] = next_state.shape[1] - 1
+    if not vocabulary.has_all_bytes:
+        _remove_dead_ends(next_state, is_end)
+    if not (next_state[START] != NONE).any():
+        raise InvalidRequest("no text that the model's tokens can write has the form asked for.")
+    return Automaton(class_of_token, np.ascontiguousarray(next_state))
+
+
+def _over_bytes(regex: str) -> tuple[np.ndarray, np.ndarray]:
+    """The automaton over bytes: `[S, 256]`, S where there is no transition; and `[S]`, its ends."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", byte_automaton.__file__],
+            input=regex.encode(),
+            capture_output=True,
+            timeout=_LONGEST_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise _too_large() from None
+    if done.returncode == byte_automaton.REFUSED:
+        reason = done.stderr.decode(errors="replace")[:100]
+        raise InvalidRequest(f"the grammar cannot become an automaton: {reason}.")
+    if done.returncode != 0:
+        raise _too_large()
+    numbers = np.frombuffer(done.stdout, np.int32)
+    states, lists, at = int(numbers[0]), [], 1
+    while at < len(numbers):
+        lists.append(numbers[at + 1 : at + 1 + numbers[at]])
+        at += 1 + int(numbers[at])
+    before, read, after, first, ends = lists
+    step = np.full([states, 257], states, np.int32)  # and the library's own end of a text
+    step[before, read] = after
+    is_end = np.zeros([states], bool)
+    is_end[ends] = True
+    begin = int(step[first[0], byte_automaton.BEGIN])
+    step[:, byte_automaton.BEGIN] = states
+    if begin == states:
+        raise InvalidRequest("no text has the form asked for.")
+    return _reachable(step[:, :256], is_end, begin)
+
+
+def _reachable(step: np.ndarray, is_end: np.ndarray, begin: int) -> tuple[np.ndarray, np.ndarray]:
+    """Only the states that can be reached, the first one in front."""
+    none = len(step)
+    seen = np.zeros([none + 1], bool)
+    seen[none] = True
+    order, front = [], np.array([begin])
+    while len(front):
+        seen[front] = True
+        order.append(front)
+        follows = np.zeros([none + 1], bool)
+        follows[step[front]] = True
+        front = np.flatnonzero(follows & ~seen)
+    kept = np.concatenate(order)
+    number = np.full([none + 1], len(kept), np.int64)
+    number[kept] = np.arange(len(kept))
+    return number[step[kept]], is_end[kept]
+
+
+def _minimal(step: np.ndarray, is_end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """States that the same texts lead to an end from are merged (E. F. Moore, 1956).
+
+    Classes of states are split by the classes that follow, until none is.
+    """
+    states = len(is_end)
+    columns, byte_class = _classes(step)
+    weights = _weights(columns.shape[1] + 1)
+    of_state: np.ndarray = np.append(is_end.astype(np.uint64), np.uint64(2))
+    count = 0
+    for _ in range(_MAX_ROUNDS):
+        # Hashes stand for the classes that follow: 64 bits, so that equal ones are the same.
+        hashes = (of_state[columns] * weights[1:]).sum(axis=1) + of_state[:states] * weights[0]
+        different, first, of_state = np.unique(hashes, return_index=True, return_inverse=True)
+        if len(different) == count:
+            break
+        count = len(different)
+        of_state = np.append(of_state.reshape(-1), count).astype(np.uint64)
+        of_state = of_state * np.uint64(0x9E3779B97F4A7C15) ^ (of_state >> np.uint64(7))
+    else:
+        if states > MAX_STATES:
+            raise _too_large()
+        return step, is_end
+    if count > MAX_STATES:
+        raise _too_large()
+    of_state = np.append(of_state.reshape(-1), count)
+    merged = of_state[columns[first]][:, byte_class]
+    return _reachable(merged, is_end[first], int(of_state[0]))
+
+
+def _classes(step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different columns of a table `[S, 256]`, by hashes of 64 bits; and which one each is."""
+    hashes = _weights(len(step)) @ step.astype(np.uint64)
+    _, first, byte_class = np.unique(hashes, return_index=True, return_inverse=True)
+    return step[:, first], byte_class.reshape(-1)
+
+
+def _weights(count: int) -> np.ndarray:
+    """Odd numbers of 64 bits: sums of numbers times these are different for different numbers."""
+    return np.random.default_rng(0).integers(1, 2**63, [count], np.uint64) | np.uint64(1)
+
+
+def _functions(
+    columns: np.ndarray, byte_class: np.ndarray, vocabulary: Vocabulary
+) -> tuple[np.ndarray, np.ndarray]:
+    """The different functions of tokens, `[F, S + 1]`, and of each token which one: 0 is nowhere.
+
+    Args:
+        columns: `[S + 1, B]`, the next states for classes of bytes.
+        byte_class: `[256]`.
+        vocabulary: the tokens.
+    """
+    states, classes = columns.shape
+    weights = _weights(states)
+    functions = [np.full([states], states - 1, np.int16), np.arange(states, dtype=np.int16)]
+    known = {int((each.astype(np.uint64) * weights).sum()): at for at, each in enumerate(functions)}
+    of_token = vocabulary.has_text.astype(np.int64)
+    for tokens, read in vocabulary.levels:
+        goes_on = of_token[tokens] > 0
+        tokens, read = tokens[goes_on], byte_class[read[goes_on]]
+        pairs, of_pair = np.unique(of_token[tokens] * classes + read, return_inverse=True)
+        numbers = np.zeros([len(pairs)], np.int64)
+        for at, pair in enumerate(pairs.tolist()):
+            made = columns[functions[pair // classes], pair % classes]
+            key = int((made.astype(np.uint64) * weights).sum())
+            if key not in known:
+                known[key] = len(functions)
+                functions.append(made)
+                if len(functions) * states > MAX_ENTRIES:
+                    raise _too_large()
+            numbers[at] = known[key]
+        of_token[tokens] = numbers[of_pair.reshape(-1)]
+    return np.stack(functions), of_token
+
+
+def _remove_dead_ends(next_state: np.ndarray, is_end: np.ndarray) -> None:
+    """Takes out what leads to where the tokens cannot go on to an end."""
+    before, _ = (next_state != NONE).nonzero()
+    edges = np.unique(before * len(is_end) + next_state[next_state != NONE])
+    before, after = np.divmod(edges, len(is_end))
+    can_end = is_end.copy()
+    while True:
+        more = before[can_end[after] & ~can_end[before]]
+        if not len(more):
+            break
+        can_end[more] = True
+    next_state[(next_state != NONE) & ~can_end[next_state]] = NONE
+
+
+def _too_large() -> InvalidRequest:
+    return InvalidRequest(
+        f"the grammar is too large: it needs more than {MAX_STATES:,} states. Use smaller bounds "
+        "on lengths and counts (maxLength, maxItems), or fewer optional properties in a row."
+    )

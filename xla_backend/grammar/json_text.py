@@ -1,0 +1,333 @@
+"""Regular expressions of JSON text: strings, numbers, literals and formats.
+
+Knows how JSON writes values. Must not know schemas or automata. The expressions are those of Rust's
+`regex` crate, without captures, anchors or look-around.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+Ranges = list[tuple[int, int]]
+"""Characters as ranges of code points, both ends included, sorted and apart."""
+
+_LAST = 0x10FFFF
+_SURROGATES = (0xD800, 0xDFFF)
+_SHORT_ESCAPES = {'"': '"', "\\": "\\", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
+_HEX = "[0-9a-fA-F]"
+_LOW_SURROGATE = rf"\\u[dD][c-fC-F]{_HEX}{_HEX}"
+_PAIR = rf"[dD][89abAB]{_HEX}{_HEX}{_LOW_SURROGATE}"
+
+CHARACTER = (
+    r'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u(?:[0-9a-cA-CefEF]'
+    rf"{_HEX}{{3}}|[dD][0-7]{_HEX}{{2}}|{_PAIR})))"
+)
+"""One character of a string; half of a surrogate pair is none."""
+PLAIN_CHARACTER = r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt])'
+"""One without \\u: a third of the states where strings are counted."""
+_ESCAPED_BEYOND_ASCII = (
+    rf"\\u(?:00[89a-fA-F]{_HEX}|0[1-9a-fA-F]{_HEX}{{2}}|[1-9a-cA-CefEF]{_HEX}{{3}}"
+    rf"|[dD][0-7]{_HEX}{{2}}|{_PAIR})"
+)
+STRING = f'"{CHARACTER}*"'
+_EXPONENT = "(?:[eE][+-]?[0-9]{1,2})?"
+"""Beyond it lie numbers that many readers do not take."""
+INTEGER = "-?(?:0|[1-9][0-9]*)"
+NUMBER = rf"{INTEGER}(?:\.[0-9]+)?{_EXPONENT}"
+SCALAR = f"(?:{STRING}|{NUMBER}|true|false|null)"
+SPACE = "[ ]?"
+
+_YEAR = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
+_LEAP_YEAR = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
+_DATE = (
+    f"(?:{_YEAR}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)"
+    f"|(?:0[13578]|1[02])-31)|{_LEAP_YEAR}-02-29)"
+)
+_CLOCK = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
+_TIME = rf"{_CLOCK}:[0-5][0-9](?:\.[0-9]{{1,6}})?(?:[Zz]|[+-]{_CLOCK})"
+_LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,20}[A-Za-z0-9])?"
+_HOST = rf"{_LABEL}(?:\.{_LABEL})*"
+_WORD = "[A-Za-z0-9_+-]+"
+_BYTE = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+FORMATS = {
+    "date": _DATE,
+    "time": _TIME,
+    "date-time": f"{_DATE}[Tt]{_TIME}",
+    "uuid": f"{_HEX}{{8}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{4}}-{_HEX}{{12}}",
+    "email": rf"{_WORD}(?:\.{_WORD})*@{_HOST}",
+    "hostname": _HOST,
+    "ipv4": rf"{_BYTE}(?:\.{_BYTE}){{3}}",
+    "uri": r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~:/?#@!$&'()*+,;=-]+",
+}
+"""Formats of strings (RFC 3339, 4122, 5321 in its common part, 3986), without quotes."""
+
+
+def literal(text: str) -> str:
+    """Exactly this text."""
+    return "".join(f"\\x{{{ord(character):x}}}" for character in text)
+
+
+def line_break(depth: int) -> str:
+    """White space where one often breaks the line: in a value so many levels deep."""
+    return rf"(?:[ ]|\r?\n(?:[ ]{{0,{4 * depth}}}|\t{{0,{depth}}}))?"
+
+
+def complement(ranges: Ranges) -> Ranges:
+    """All other characters; never half of a surrogate pair."""
+    rest, start = [], 0
+    for first, last in joined([*ranges, _SURROGATES]):
+        if start < first:
+            rest.append((start, first - 1))
+        start = last + 1
+    return [*rest, (start, _LAST)] if start <= _LAST else rest
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Ranges sorted and apart."""
+    apart: Ranges = []
+    for first, last in sorted(ranges):
+        if apart and first <= apart[-1][1] + 1:
+            apart[-1] = (apart[-1][0], max(apart[-1][1], last))
+        else:
+            apart.append((first, last))
+    return apart
+
+
+def any_of(ranges: Ranges) -> str:
+    """One of these characters, as plain text."""
+    spans = "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}" for first, last in ranges)
+    return f"[{spans}]"
+
+
+def any_of_in_string(ranges: Ranges) -> str:
+    """One of these characters, as a JSON string writes it."""
+
+    def holds(character: int) -> bool:
+        return any(first <= character <= last for first, last in ranges)
+
+    special = [(0, 0x1F), (ord('"'), ord('"')), (ord("\\"), ord("\\"))]
+    plain = complement(joined([*complement(ranges), *special]))
+    ways = [any_of(plain)] if plain else []
+    ways += [literal(f"\\{way}") for of, way in _SHORT_ESCAPES.items() if holds(ord(of))]
+    ways += [literal(f"\\u{of:04x}") for of in range(0x20) if holds(of)]
+    if holds(ord("/")):
+        ways.append(literal("\\/"))
+    if not [1 for first, last in complement(ranges) if last > 0x7F]:
+        ways.append(_ESCAPED_BEYOND_ASCII)
+    else:
+        few = [range(*each) for each in joined(ranges) if each[1] > 0x7F]
+        if sum(map(len, few)) < 64:
+            ways += [_escaped(of) for each in few for of in [*each, each.stop] if of > 0x7F]
+    return f"(?:{'|'.join(ways)})"
+
+
+def _escaped(character: int) -> str:
+    units = chr(character).encode("utf-16-be").hex()
+    parts = [units[at : at + 4] for at in range(0, len(units), 4)]
+    return "".join(
+        r"\\u" + "".join(f"[{d}{d.upper()}]" if d.isalpha() else d for d in part) for part in parts
+    )
+
+
+def value(of: Any, depth: int = 0) -> str:
+    """The JSON text of exactly one value."""
+    if isinstance(of, str):
+        return f'"{"".join(any_of_in_string([(ord(each), ord(each))]) for each in of)}"'
+    if isinstance(of, list):
+        return wrapped("[", [value(each, depth + 1) for each in of], "]", depth)
+    if isinstance(of, dict):
+        pairs = [pair(value(name), value(each, depth + 1)) for name, each in of.items()]
+        return wrapped("{", pairs, "}", depth)
+    return literal(json.dumps(of))
+
+
+def pair(name: str, of: str) -> str:
+    """A member of an object."""
+    return f"{name}{SPACE}:{SPACE}{of}"
+
+
+def comma(depth: int) -> str:
+    """Between two members of a value so many levels deep."""
+    return f"{SPACE},{line_break(depth + 1)}"
+
+
+def wrapped(opening: str, parts: Sequence[str], closing: str, depth: int) -> str:
+    """An array or an object of some parts."""
+    return enclosed(opening, comma(depth).join(parts), closing, depth)
+
+
+def enclosed(opening: str, members: str, closing: str, depth: int) -> str:
+    """An array or an object, of the text of all its members."""
+    return f"\\{opening}{line_break(depth + 1)}{members}{line_break(depth)}\\{closing}"
+
+
+def any_value(levels: int, depth: int) -> str:
+    """Any JSON value that nests at most so many levels."""
+    if not levels:
+        return SCALAR
+    return f"(?:{SCALAR}|{any_object(levels, depth)}|{any_array(levels, depth)})"
+
+
+def any_object(levels: int, depth: int) -> str:
+    """Any object; its values nest one level less."""
+    return many("{", pair(STRING, any_value(levels - 1, depth + 1)), "}", depth)
+
+
+def any_array(levels: int, depth: int) -> str:
+    """Any array; its values nest one level less."""
+    return many("[", any_value(levels - 1, depth + 1), "]", depth)
+
+
+def many(opening: str, each: str, closing: str, depth: int) -> str:
+    """An array or an object of any number of alike members."""
+    return enclosed(opening, f"(?:{each}(?:{comma(depth)}{each})*)?", closing, depth)
+
+
+# --- numbers within bounds ----------------------------------------------------------------------
+
+
+def integer(low: int | None, high: int | None) -> str:
+    """A whole number from `low` to `high`; None for no bound."""
+    ways = []
+    if low is None or low < 0:
+        least = 1 if high is None or high >= 0 else -high
+        if low is None or -low >= least:
+            ways.append(f"-{_digits(least, None if low is None else -low)}")
+    if high is None or high >= 0:
+        ways.append(_digits(max(0, low or 0), high))
+    return f"(?:{'|'.join(ways)})"
+
+
+def _digits(low: int, high: int | None) -> str:
+    """A whole number from `low` (0 or more) to `high`, without leading zeros."""
+    if high is None:
+        size = len(str(low))
+        more = f"[1-9][0-9]{{{size},}}"
+        return f"(?:{_digits(low, 10**size - 1)}|{more})"
+    ways = []
+    while low <= high:
+        top = min(high, 10 ** len(str(low)) - 1)
+        ways.append(_same_length(str(low), str(top)))
+        low = top + 1
+    return f"(?:{'|'.join(ways)})"
+
+
+def _same_length(low: str, high: str) -> str:
+    if not low:
+        return ""
+    rest = len(low) - 1
+    if low[0] == high[0]:
+        return low[0] + _same_length(low[1:], high[1:])
+    ways = [low[0] + _same_length(low[1:], "9" * rest)]
+    if int(high[0]) - int(low[0]) > 1:
+        ways.append(f"[{int(low[0]) + 1}-{int(high[0]) - 1}]" + "[0-9]" * rest)
+    ways.append(high[0] + _same_length("0" * rest, high[1:]))
+    return f"(?:{'|'.join(ways)})"
+
+
+Bound = tuple[Decimal, bool]
+"""A bound, and whether the number may be equal to it."""
+
+
+def number(low: Bound | None, high: Bound | None) -> str:
+    """A decimal number between bounds, without an exponent; None for no bound."""
+    zero = Decimal(0)
+    ways = []
+    if low is None or low[0] < 0:
+        least = (-high[0], high[1]) if high and high[0] <= 0 else (zero, False)
+        ways.append(f"-{_decimal(least, (-low[0], low[1]) if low else None)}")
+    if high is None or high[0] > 0 or high == (zero, True):
+        ways.append(
+            _decimal(low if (low and low[0] > 0) or low == (zero, False) else (zero, True), high)
+        )
+    return f"(?:{'|'.join(way for way in ways if way not in ('', '-'))})"
+
+
+def _decimal(low: Bound, high: Bound | None) -> str:
+    """A number from `low`, which is not below 0; empty where there is none."""
+    least, digits = _parts(low[0])
+    if high is None:
+        more = _digits(least + 1, None) + r"(?:\.[0-9]+)?"
+        return f"(?:{least}{_fraction(_at_least(digits, low[1]), not digits and low[1])}|{more})"
+    most, high_digits = _parts(high[0])
+    ways = []
+    if least == most:
+        between = _between(digits, high_digits, low[1], high[1])
+        if between or (not digits and low[1]):
+            is_enough = not digits and low[1] and (high[1] or high_digits != "")
+            if between or is_enough:
+                ways.append(f"{least}{_fraction(between, is_enough)}")
+    elif least < most:
+        ways.append(f"{least}{_fraction(_at_least(digits, low[1]), not digits and low[1])}")
+        if least + 1 < most:
+            ways.append(_digits(least + 1, most - 1) + r"(?:\.[0-9]+)?")
+        if high_digits or high[1]:
+            ways.append(f"{most}{_fraction(_at_most(high_digits, high[1]), True)}")
+    return f"(?:{'|'.join(ways)})" if ways else ""
+
+
+def _parts(number: Decimal) -> tuple[int, str]:
+    """The whole part, and the digits behind the point without the zeros at their end."""
+    whole, _, digits = f"{number:f}".partition(".")
+    return int(whole), digits.rstrip("0")
+
+
+def _fraction(digits: str, is_enough: bool) -> str:
+    """A point and digits; where nothing is enough, or nothing."""
+    if not digits:
+        return ""
+    return rf"(?:\.{digits})" + ("?" if is_enough else "")
+
+
+def _at_least(digits: str, or_equal: bool) -> str:
+    """Digits behind the point, at least one, that are more than these."""
+    if not digits:
+        return "[0-9]+" if or_equal else "[0-9]*[1-9][0-9]*"
+    first, rest = int(digits[0]), digits[1:]
+    further = _at_least(rest, or_equal)
+    ways = [f"{first}(?:{further})" + ("?" if not rest and or_equal else "")]
+    if first < 9:
+        ways.append(f"[{first + 1}-9][0-9]*")
+    return f"(?:{'|'.join(ways)})"
+
+
+def _at_most(digits: str, or_equal: bool) -> str:
+    """Digits behind the point, at least one, that are less than these; empty where none are."""
+    if not digits:
+        return "0+" if or_equal else ""
+    first, rest = int(digits[0]), digits[1:]
+    further, ways = _at_most(rest, or_equal), []
+    if first:
+        ways.append(f"[0-{first - 1}][0-9]*")
+    if rest or or_equal:
+        ways.append(f"{first}" + (f"(?:{further})?" if further else ""))
+    return f"(?:{'|'.join(ways)})"
+
+
+def _between(low: str, high: str, or_low: bool, or_high: bool) -> str:
+    """Digits behind the point, at least one, between these; empty where none are."""
+    if not low and or_low:
+        return _at_most(high, or_high)
+    a, b = low[:1] or "0", high[:1] or "0"
+    if not high or a > b:
+        return ""
+    ways = []
+    if a == b:
+        further = _between(low[1:], high[1:], or_low, or_high)
+        if further:
+            is_enough = low in ("", a) and or_low
+            ways.append(f"{a}(?:{further})" + ("?" if is_enough else ""))
+        elif low == high and or_low and or_high:
+            ways.append(f"{a}0*")
+    else:
+        further = _at_least(low[1:], or_low)
+        ways.append(f"{a}(?:{further})" + ("?" if len(low) == 1 and or_low else ""))
+        if int(b) - int(a) > 1:
+            ways.append(f"[{int(a) + 1}-{int(b) - 1}][0-9]*")
+        if len(high) > 1 or or_high:
+            most = _at_most(high[1:], or_high)
+            ways.append(b + (f"(?:{most})?" if most else ""))
+    return f"(?:{'|'.join(ways)})" if ways else ""

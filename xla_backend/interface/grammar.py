@@ -1,0 +1,113 @@
+"""`Grammar`: the form that an answer must have, as a request asks for it.
+
+Knows the ways to ask: a JSON schema, any JSON object, a regular expression, choices. Must not know
+how a form is followed, nor TensorFlow: the page's process imports this module.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from xla_backend.interface.errors import InvalidRequest
+
+KINDS = ("json_schema", "json_object", "regex", "choice")
+MAX_CHARACTERS = 100_000
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """The form of an answer; made by one of its class methods.
+
+    Example:
+        >>> Grammar.choice(["yes", "no"])
+        Grammar(kind='choice', text='["yes", "no"]')
+
+    Attributes:
+        kind: one of `KINDS`.
+        text: the schema as JSON, the regular expression, or the list of choices as JSON.
+
+    Raises:
+        InvalidRequest: it is too long.
+    """
+
+    kind: str
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.text) > MAX_CHARACTERS:
+            raise InvalidRequest(
+                f"a grammar can have {MAX_CHARACTERS:,} characters, not {len(self.text):,}."
+            )
+
+    @classmethod
+    def json_schema(cls, schema: Any) -> Grammar:
+        """Documents that are valid: a schema as an object or as text, or a Pydantic model.
+
+        Raises:
+            InvalidRequest: it is none of these.
+        """
+        if hasattr(schema, "model_json_schema"):
+            schema = schema.model_json_schema()
+        if isinstance(schema, str | bytes):
+            try:
+                schema = json.loads(schema)
+            except (ValueError, RecursionError) as error:
+                raise InvalidRequest(f"the JSON schema is no JSON: {error}.") from error
+        if not isinstance(schema, Mapping | bool):
+            raise InvalidRequest(
+                f"a JSON schema must be an object, not {type(schema).__name__}: send it as JSON."
+            )
+        return cls("json_schema", _as_json(schema))
+
+    @classmethod
+    def json_object(cls) -> Grammar:
+        """Any JSON object."""
+        return cls("json_object")
+
+    @classmethod
+    def regex(cls, pattern: str) -> Grammar:
+        """Texts that a regular expression matches from their beginning to their end."""
+        if not isinstance(pattern, str) or not pattern:
+            raise InvalidRequest("a regular expression must be text.")
+        return cls("regex", pattern)
+
+    @classmethod
+    def choice(cls, choices: Iterable[str]) -> Grammar:
+        """One of some texts."""
+        texts = list(choices) if isinstance(choices, Iterable) else []
+        if not texts or not all(isinstance(text, str) and text for text in texts):
+            raise InvalidRequest("choices must be a list of texts, with one at least.")
+        return cls("choice", json.dumps([*dict.fromkeys(texts)]))
+
+    @classmethod
+    def of(cls, value: Any) -> Grammar | None:
+        """A grammar, none, or one as JSON has it: `{"regex": "[0-9]+"}`, by its kind.
+
+        Raises:
+            InvalidRequest: it is none of these.
+        """
+        if value is None or isinstance(value, Grammar):
+            return value
+        if not isinstance(value, Mapping) or len(value) != 1 or next(iter(value)) not in KINDS:
+            raise InvalidRequest(
+                f"grammar must be an object with one of {', '.join(KINDS)}, as "
+                '{"choice": ["yes", "no"]}.'
+            )
+        ((kind, of),) = value.items()
+        return cls.json_object() if kind == "json_object" else getattr(cls, kind)(of)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it; the inverse of `of`."""
+        if self.kind == "json_object":
+            return {self.kind: True}
+        return {self.kind: self.text if self.kind == "regex" else json.loads(self.text)}
+
+
+def _as_json(value: Any) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"the JSON schema is no JSON: {error}.") from error
