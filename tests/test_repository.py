@@ -46,7 +46,7 @@ ROOMS = {
     "xla_backend": (
         "interface",
         "compilation",
-        "child_process products",
+        "child_process matmul",
         "grammar",
         "checkpoints",
         "model prediction",

@@ -52,8 +52,8 @@ from xla_backend.interface.options import (
 from xla_backend.interface.prompt import question
 from xla_backend.interface.results import CacheOutcome, GenerationResult, ModelInfo, Transcription
 from xla_backend.interface.timing import PHASES, RESTORING
+from xla_backend.matmul import kinds
 from xla_backend.prediction.vocabulary import Vocabulary
-from xla_backend.products import kinds
 from xla_backend.rows.scheduler import ROW_COUNTS
 from xla_backend.terminal_chat import TerminalChat
 

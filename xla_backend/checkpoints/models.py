@@ -31,7 +31,7 @@ from xla_backend.checkpoints.weights import (
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
 from xla_backend.interface.options import GenerationOptions, shown
 from xla_backend.interface.results import ModelInfo
-from xla_backend.products import kinds
+from xla_backend.matmul import kinds
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PretrainedConfig
@@ -215,7 +215,7 @@ class Registry:
             bundled_folder: each sub-folder with a config.json is a model of that name. Beside the
                 default folder's models stands `PACKAGED_MODEL`, if its package is installed.
             added: what may be loaded besides; read each time, because it can change meanwhile.
-            weights: what weights are kept in, one of `products.kinds.KINDS`; None for the
+            weights: what weights are kept in, one of `matmul.kinds.KINDS`; None for the
                 environment variable `XLA_BACKEND_WEIGHTS` or else "auto".
 
         Raises:

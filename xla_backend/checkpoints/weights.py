@@ -22,7 +22,7 @@ from xla_backend.checkpoints import gguf_file, gguf_model, rotary_form
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
-from xla_backend.products.blocks import Blocks, Weights
+from xla_backend.matmul.blocks import Blocks, Weights
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

@@ -28,7 +28,7 @@ def identity(
         config, generation_config: of the model.
         sample: from `weights.sample`: hashing half a gigabyte would take longer than restoring a
             function from disk.
-        weights: what they are kept in; see `products.kinds`.
+        weights: what they are kept in; see `matmul.kinds`.
     """
     digest = hashlib.blake2b(digest_size=10)
     digest.update(config.to_json_string(use_diff=False).encode())

@@ -12,9 +12,9 @@ import tensorflow as tf
 from llvmlite import ir
 
 from xla_backend.grammar.automaton import Automaton
-from xla_backend.products import foreign_calls, handler
-from xla_backend.products.handler import Handler
-from xla_backend.products.machine_code import FLOAT, HALF, LONG, POINTER, WORD, Loop, Value, long
+from xla_backend.matmul import foreign_calls, handler
+from xla_backend.matmul.handler import Handler
+from xla_backend.matmul.machine_code import FLOAT, HALF, LONG, POINTER, WORD, Loop, Value, long
 
 FIELDS = 3
 """What a row says of its grammar: the addresses of `class_of_token` and `next_state`, and how many

@@ -28,6 +28,9 @@ from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import Token, TopLogprob
+from xla_backend.matmul import attention, handler, kinds
+from xla_backend.matmul.attention import block_bytes
+from xla_backend.matmul.blocks import Weights
 from xla_backend.model import families
 from xla_backend.model.beam_search import BeamRules
 from xla_backend.model.decoding import Decoder
@@ -38,9 +41,6 @@ from xla_backend.model.generation import Generation
 from xla_backend.model.output import Output
 from xla_backend.model.pool_decoding import PoolDecoder
 from xla_backend.model.selection import Selection
-from xla_backend.products import attention, handler, kinds
-from xla_backend.products.attention import block_bytes
-from xla_backend.products.blocks import Weights
 
 
 class Engine:

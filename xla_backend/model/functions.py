@@ -24,11 +24,11 @@ from xla_backend.grammar import calls
 from xla_backend.interface.buckets import CHUNK_SIZES, CacheKey
 from xla_backend.interface.options import MAX_DRAFTS, GenerationOptions
 from xla_backend.interface.results import CacheOutcome
+from xla_backend.matmul.tiles import BLOCK
 from xla_backend.model import sampling
 from xla_backend.model.decoding import Decoder, State, only_if
 from xla_backend.model.families.model import Model, Prefilled
 from xla_backend.model.pool_decoding import Decoded, PoolDecoder, PoolState
-from xla_backend.products.tiles import BLOCK
 
 MAX_WARM_UP_LENGTH = 64
 """The longest padded prompt that prefill runs once while decode is still compiled or restored."""

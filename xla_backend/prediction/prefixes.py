@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Sequence
 
-from xla_backend.products.tiles import BLOCK
+from xla_backend.matmul.tiles import BLOCK
 
 _LAYOUT = "float32 in blocks of 64, 1"
 """Of what is in a block: what another layout left on disk is not found."""

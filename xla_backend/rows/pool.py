@@ -17,13 +17,13 @@ from xla_backend.grammar import calls
 from xla_backend.grammar.automaton import START, Automaton
 from xla_backend.interface.buckets import chunk_size
 from xla_backend.interface.options import GenerationOptions
+from xla_backend.matmul.tiles import BLOCK
 from xla_backend.model import output, sampling
 from xla_backend.model.functions import PoolFunctions
 from xla_backend.model.kv_memory import KVMemory, OutOfBlocks
 from xla_backend.model.output import Output
 from xla_backend.model.pool_decoding import MAX_STEPS
 from xla_backend.model.prompt_lookup import Lookup
-from xla_backend.products.tiles import BLOCK
 from xla_backend.rows.prefix import Node, PrefixTree
 
 _NUMBERS = ("tokens", "lengths", "generated", "grammar")

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from xla_backend.matmul.tiles import BLOCK
 from xla_backend.model.kv_memory import KVMemory, OutOfBlocks
 from xla_backend.prediction.prefixes import block_name, root_name
-from xla_backend.products.tiles import BLOCK
 from xla_backend.rows.prefix_store import PrefixStore
 
 Tokens = tuple[int, ...]

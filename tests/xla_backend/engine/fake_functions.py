@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from xla_backend.matmul.tiles import BLOCK
 from xla_backend.model import output, sampling
 from xla_backend.model.functions import PoolFunctions
 from xla_backend.model.kv_memory import KVMemory
 from xla_backend.model.pool_decoding import MAX_STEPS, Decoded, PoolState
-from xla_backend.products.tiles import BLOCK
 from xla_backend.rows.pool import Pool
 from xla_backend.rows.prefix import PrefixTree
 from xla_backend.rows.prefix_store import PrefixStore

@@ -20,8 +20,8 @@ from tests.oracle import load_oracle
 from tests.xla_backend.model.parity import NEW_TOKENS, DecoderOnlyPair, Pair
 from xla_backend import Backend, BucketRules
 from xla_backend.checkpoints.models import BUNDLED_FOLDER, DEFAULT_MODEL
+from xla_backend.matmul.matrix import SMALL
 from xla_backend.model.families import blocks
-from xla_backend.products.matrix import SMALL
 
 # Each number of beams takes a compiled function more for each padded length: 8 beams, which the
 # matrix has not, are tested at the first one only.

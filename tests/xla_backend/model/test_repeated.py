@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from xla_backend.matmul.matrix import Matrix
 from xla_backend.model.families.blocks import Linear, Norm, Repeated
-from xla_backend.products.matrix import Matrix
 
 WIDTH = 6
 

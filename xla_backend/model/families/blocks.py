@@ -30,10 +30,10 @@ from tensorflow.compiler.tf2xla.python import xla
 from transformers import PretrainedConfig
 
 from xla_backend.interface.errors import ModelUnavailable
+from xla_backend.matmul import kinds
+from xla_backend.matmul.blocks import Blocks, Weights, rounded, stacked
+from xla_backend.matmul.matrix import Matrix, Stacked, has_product
 from xla_backend.model.large_pages import LargePages
-from xla_backend.products import kinds
-from xla_backend.products.blocks import Blocks, Weights, rounded, stacked
-from xla_backend.products.matrix import Matrix, Stacked, has_product
 
 MASKED = -1e9
 """The bias of a masked position: finite, so that softmax over masked positions alone is not NaN."""

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from transformers import GPT2Config, OPTConfig, PretrainedConfig
 
+from xla_backend.matmul.attention import attend, in_blocks
+from xla_backend.matmul.matrix import Matrix
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (
     MASKED,
@@ -26,8 +28,6 @@ from xla_backend.model.families.blocks import (
     WeightReader,
 )
 from xla_backend.model.families.model import Prefilled
-from xla_backend.products.attention import attend, in_blocks
-from xla_backend.products.matrix import Matrix
 
 
 class Layer(NamedTuple):

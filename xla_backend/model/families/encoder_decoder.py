@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 from transformers import T5Config
 
+from xla_backend.matmul.matrix import Matrix
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import MASKED, FeedForward, KeysValues, Norm, WeightReader
 from xla_backend.model.families.model import Prefilled
@@ -27,7 +28,6 @@ from xla_backend.model.families.stacks import (
     EncoderLayer,
     EncoderStack,
 )
-from xla_backend.products.matrix import Matrix
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ import tensorflow as tf
 from transformers import PretrainedConfig
 
 from xla_backend.checkpoints.rotary_form import LayerForm, RotaryForm, describe
+from xla_backend.matmul.attention import attend, in_blocks
+from xla_backend.matmul.matrix import Matrix
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (
     MASKED,
@@ -30,8 +32,6 @@ from xla_backend.model.families.blocks import (
 )
 from xla_backend.model.families.decoder_only import Context, PaddedPrompt
 from xla_backend.model.families.model import Prefilled
-from xla_backend.products.attention import attend, in_blocks
-from xla_backend.products.matrix import Matrix
 
 
 class Layer(NamedTuple):

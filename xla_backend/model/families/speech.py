@@ -19,6 +19,7 @@ import tensorflow as tf
 from transformers import WhisperConfig
 
 from xla_backend.checkpoints.speech_input import SpeechPrompt
+from xla_backend.matmul.matrix import Matrix
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (
     MASKED,
@@ -36,7 +37,6 @@ from xla_backend.model.families.stacks import (
     EncoderLayer,
     EncoderStack,
 )
-from xla_backend.products.matrix import Matrix
 
 
 class SpeechContext(NamedTuple):

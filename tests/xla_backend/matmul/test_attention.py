@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 from llvmlite import ir
 
-from xla_backend.products import attention, exponential, machine_code
-from xla_backend.products.machine_code import (
+from xla_backend.matmul import attention, exponential, machine_code
+from xla_backend.matmul.machine_code import (
     FLOAT,
     LANES,
     LONG,
@@ -22,7 +22,7 @@ from xla_backend.products.machine_code import (
     Loop,
     long,
 )
-from xla_backend.products.tiles import BLOCK
+from xla_backend.matmul.tiles import BLOCK
 
 LAYERS = 2
 """Layers in a block; the second is used."""

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from llvmlite import ir
 
-from xla_backend.products import foreign_calls, machine_code
-from xla_backend.products.handler import Handler
-from xla_backend.products.machine_code import LONG, POINTER, Builder, Loop, Value, long
+from xla_backend.matmul import foreign_calls, machine_code
+from xla_backend.matmul.handler import Handler
+from xla_backend.matmul.machine_code import LONG, POINTER, Builder, Loop, Value, long
 
 
 class Job:

@@ -11,8 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from llvmlite import ir
 
-from xla_backend.products import foreign_calls, machine_code
-from xla_backend.products.machine_code import LONG, POINTER, WORD, Builder, Value
+from xla_backend.matmul import foreign_calls, machine_code
+from xla_backend.matmul.machine_code import LONG, POINTER, WORD, Builder, Value
 
 
 def is_possible() -> bool:

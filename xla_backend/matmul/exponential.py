@@ -12,7 +12,7 @@ import math
 
 from llvmlite import ir
 
-from xla_backend.products.machine_code import LANES, VECTOR, WORD, ZERO, Builder, Value
+from xla_backend.matmul.machine_code import LANES, VECTOR, WORD, ZERO, Builder, Value
 
 LEAST = -87.0
 """Below it the result is 0: float32's small numbers that have fewer bits never occur."""

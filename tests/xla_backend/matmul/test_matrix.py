@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from xla_backend.products import foreign_calls, handler, machine_code, product
-from xla_backend.products.blocks import FORMATS as BLOCKS
-from xla_backend.products.blocks import Blocks, Weights, rounded, stacked
-from xla_backend.products.matrix import Matrix
-from xla_backend.products.tiles import FLOATS
+from xla_backend.matmul import foreign_calls, handler, machine_code, product
+from xla_backend.matmul.blocks import FORMATS as BLOCKS
+from xla_backend.matmul.blocks import Blocks, Weights, rounded, stacked
+from xla_backend.matmul.matrix import Matrix
+from xla_backend.matmul.tiles import FLOATS
 
 GENERATOR = np.random.default_rng(5)
 

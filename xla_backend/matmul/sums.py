@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from llvmlite import ir
 
-from xla_backend.products import lines as lines_of_tiles
-from xla_backend.products.blocks import FORMATS
-from xla_backend.products.lines import (
+from xla_backend.matmul import lines as lines_of_tiles
+from xla_backend.matmul.blocks import FORMATS
+from xla_backend.matmul.lines import (
     VECTORS,
     Group,
     Tile,
@@ -22,7 +22,7 @@ from xla_backend.products.lines import (
     for_lines,
     vectors_at_once,
 )
-from xla_backend.products.machine_code import (
+from xla_backend.matmul.machine_code import (
     BIT,
     FLOAT,
     LANES,
@@ -36,7 +36,7 @@ from xla_backend.products.machine_code import (
     Value,
     long,
 )
-from xla_backend.products.tiles import COLUMNS
+from xla_backend.matmul.tiles import COLUMNS
 
 ROWS = 6
 """Rows that share what is read: with 4 vectors of columns, sums fill 24 of 32 registers."""

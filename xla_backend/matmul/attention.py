@@ -23,11 +23,11 @@ import numpy as np
 import tensorflow as tf
 from llvmlite import ir
 
-from xla_backend.products import exponential, foreign_calls, handler, machine_code, sums
-from xla_backend.products.exponential import constant
-from xla_backend.products.handler import Handler
-from xla_backend.products.lines import UNROLLED
-from xla_backend.products.machine_code import (
+from xla_backend.matmul import exponential, foreign_calls, handler, machine_code, sums
+from xla_backend.matmul.exponential import constant
+from xla_backend.matmul.handler import Handler
+from xla_backend.matmul.lines import UNROLLED
+from xla_backend.matmul.machine_code import (
     BIT,
     FLOAT,
     LANES,
@@ -41,8 +41,8 @@ from xla_backend.products.machine_code import (
     Value,
     long,
 )
-from xla_backend.products.pool import Job
-from xla_backend.products.tiles import BLOCK, COLUMNS
+from xla_backend.matmul.threads import Job
+from xla_backend.matmul.tiles import BLOCK, COLUMNS
 
 NAME = "attention"
 """The name that XLA knows it by."""

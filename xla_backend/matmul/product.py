@@ -18,10 +18,10 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from xla_backend.products import handler, lines, machine_code, sums
-from xla_backend.products.blocks import FORMATS
-from xla_backend.products.handler import Handler
-from xla_backend.products.machine_code import (
+from xla_backend.matmul import handler, lines, machine_code, sums
+from xla_backend.matmul.blocks import FORMATS
+from xla_backend.matmul.handler import Handler
+from xla_backend.matmul.machine_code import (
     BIT,
     FLOAT,
     LANES,
@@ -33,8 +33,8 @@ from xla_backend.products.machine_code import (
     Value,
     long,
 )
-from xla_backend.products.pool import Job
-from xla_backend.products.tiles import COLUMNS, PRODUCT, READING
+from xla_backend.matmul.threads import Job
+from xla_backend.matmul.tiles import COLUMNS, PRODUCT, READING
 
 _FEW = {"float32": (1, 2, 3, 4, 5, 6), "bfloat16": (1, 2, 3, 4), "float16": (1, 2, 3, 4)}
 """Numbers of rows with which numbers become float32 in registers, and never in memory."""

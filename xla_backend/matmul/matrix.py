@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from xla_backend.products import foreign_calls, handler, product
-from xla_backend.products.blocks import GROUP, Blocks, Weights
-from xla_backend.products.tiles import COLUMNS, Tiles
+from xla_backend.matmul import foreign_calls, handler, product
+from xla_backend.matmul.blocks import GROUP, Blocks, Weights
+from xla_backend.matmul.tiles import COLUMNS, Tiles
 
 SMALL = 2**18
 """Numbers of a matrix up to which XLA's own product is as quick: the processor's cache holds it."""

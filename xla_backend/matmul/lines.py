@@ -12,9 +12,9 @@ from typing import NamedTuple, Protocol
 
 from llvmlite import ir
 
-from xla_backend.products import machine_code
-from xla_backend.products.blocks import FORMATS, Format
-from xla_backend.products.machine_code import (
+from xla_backend.matmul import machine_code
+from xla_backend.matmul.blocks import FORMATS, Format
+from xla_backend.matmul.machine_code import (
     BYTE,
     FLOAT,
     HALF,
@@ -26,7 +26,7 @@ from xla_backend.products.machine_code import (
     Value,
     long,
 )
-from xla_backend.products.tiles import COLUMNS, header_rows, lines_of_step, rows_of_block
+from xla_backend.matmul.tiles import COLUMNS, header_rows, lines_of_step, rows_of_block
 
 VECTORS = COLUMNS // LANES
 UNROLLED = 4

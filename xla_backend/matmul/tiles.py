@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from xla_backend.products.blocks import Blocks, Format, Weights
+from xla_backend.matmul.blocks import Blocks, Format, Weights
 
 COLUMNS = 64
 """Columns of a tile. A matrix with other columns gets zeros behind them."""
