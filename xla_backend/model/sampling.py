@@ -210,7 +210,7 @@ def filter_scores(scores: tf.Tensor, controls: Controls) -> tf.Tensor:
     Returns:
         `[B, V]`, scores divided by the temperature, or `FILTERED`.
     """
-    scores, _, is_kept = _cut(scores, controls)
+    scores, _, is_kept = _cut(scores, controls, is_sampled=False)
     return tf.where(is_kept, scores, FILTERED)
 
 
@@ -219,21 +219,23 @@ def unnormalized_probabilities(scores: tf.Tensor, controls: Controls) -> tf.Tens
 
     The top token has 1, tokens that are filtered out have 0.
     """
-    _, mass, is_kept = _cut(scores, controls)
+    _, mass, is_kept = _cut(scores, controls, is_sampled=True)
     return tf.where(is_kept, mass, 0.0)
 
 
-def _cut(scores: tf.Tensor, controls: Controls) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def _cut(
+    scores: tf.Tensor, controls: Controls, *, is_sampled: bool
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Scores divided by the temperature, unnormalized probabilities, and bool: which are kept.
 
-    All `[B, V]`.
+    All `[B, V]`. Where `is_sampled`, it does not matter which of those with probability 0 are.
     """
     scores = scores / controls.temperature[:, None]
     top = top_tokens(scores, min(TOP_TOKENS_SEARCHED, scores.shape[1]))
     of_top = tf.gather(scores, top, batch_dims=1)
     keys, keys_of_top = _ordered_bits(scores), _ordered_bits(of_top)
     mass, mass_of_top = tf.exp(scores - of_top[:, :1]), tf.exp(of_top - of_top[:, :1])
-    is_found, found = _cut_among_top(keys_of_top, mass_of_top, controls)
+    is_found, found = _cut_among_top(keys_of_top, mass_of_top, controls, is_sampled)
     threshold = tf.cond(
         tf.reduce_all(is_found),
         lambda: found,
@@ -245,7 +247,7 @@ def _cut(scores: tf.Tensor, controls: Controls) -> tuple[tf.Tensor, tf.Tensor, t
 
 
 def _cut_among_top(
-    keys: tf.Tensor, mass: tf.Tensor, controls: Controls
+    keys: tf.Tensor, mass: tf.Tensor, controls: Controls, is_sampled: bool
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Whether the top tokens are enough to find the lowest key that is kept, and that key: `[B]`.
 
@@ -256,9 +258,10 @@ def _cut_among_top(
     last = tf.broadcast_to(tf.clip_by_value(controls.top_k, 1, count) - 1, [batch_size])
     lowest = tf.gather(keys, last, batch_dims=1)
     # If the last top token has the same key, tokens that are not among the top may have it too.
-    # Where it cannot be sampled at all, as most tokens under a grammar, no lower one can.
-    is_nothing = tf.equal(tf.gather(mass, last, batch_dims=1), 0.0)
-    is_found = (controls.top_k > 0) & ((lowest > keys[:, -1]) | is_nothing)
+    is_enough = lowest > keys[:, -1]
+    if is_sampled:  # under a grammar most tokens have probability 0, and then all below have it
+        is_enough |= tf.equal(tf.gather(mass, last, batch_dims=1), 0.0)
+    is_found = (controls.top_k > 0) & is_enough
     limit = controls.top_p * _sum_few(tf.where(keys >= lowest[:, None], mass, 0.0))
     beats = keys[:, None, :] > keys[:, :, None]
     above = _sum_few(tf.where(beats, mass[:, None, :], 0.0))
