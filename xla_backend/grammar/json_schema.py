@@ -8,6 +8,7 @@ break lines and indent as people do; so nothing that was asked for is lost.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -188,14 +189,20 @@ class _Converter:
             return True
         if not kinds[0] & kinds[1]:
             return True
-        shared = set(one.get("required", ())) & set(other.get("required", ()))
+        required = [set(each.get("required", ())) for each in (one, other)]
         properties = [each.get("properties", {}) for each in (one, other)]
-        return kinds[0] | kinds[1] == {"object"} and any(
+        if kinds[0] | kinds[1] != {"object"}:
+            return False
+        return any(
+            each.get("additionalProperties") is False
+            and required[1 - place] - set(properties[place])
+            for place, each in enumerate((one, other))
+        ) or any(
             self._are_apart(
                 self._resolved(properties[0].get(name, {})),
                 self._resolved(properties[1].get(name, {})),
             )
-            for name in shared
+            for name in required[0] & required[1]
         )
 
     def _both(self, one: Any, other: Any, at: str) -> Any:
@@ -243,13 +250,9 @@ class _Converter:
 
     def _of_values(self, schema: Schema, at: str, depth: int) -> str:
         values = _values(schema) or []
-        rest = {key: value for key, value in schema.items() if key not in ("const", "enum", "type")}
-        if any(key in rest for keywords in _OF_TYPE.values() for key in keywords.split()):
-            raise _refused("enum or const beside other keywords", at)
         kinds = _as_list(schema["type"]) if "type" in schema else _TYPES
-        return self._one_of(
-            [json_text.value(each, depth) for each in values if _kind(each) & set(kinds)]
-        )
+        values = [each for each in values if _kind(each) & set(kinds) and _fits(each, schema, at)]
+        return self._one_of([json_text.value(each, depth) for each in values])
 
     def _of_type(self, kind: str, schema: Schema, at: str, depth: int) -> str:
         if kind == "object":
@@ -432,6 +435,29 @@ def _kind(value: Any) -> set[str]:
     return {kinds[type(value)]}
 
 
+def _fits(value: Any, schema: Schema, at: str) -> bool:
+    """Whether a value of enum or const is within what else the schema says of strings and numbers.
+
+    Raises:
+        InvalidRequest: the schema says more than that.
+    """
+    kind = "number" if "number" in _kind(value) else next(iter(_kind(value)))
+    said = [key for key in _OF_TYPE.get(kind, "").split() if key in schema]
+    if kind == "string":
+        fewest, most = _count(schema, "minLength", at) or 0, _count(schema, "maxLength", at)
+        is_within = fewest <= len(value) <= (len(value) if most is None else most)
+        return is_within and bool(re.search(schema.get("pattern", ""), value))
+    if kind == "number" and "multipleOf" not in said:
+        low, high = _bounds(schema, at)
+        number = Decimal(str(value))
+        return (low is None or number > low[0] or (low[1] and number == low[0])) and (
+            high is None or number < high[0] or (high[1] and number == high[0])
+        )
+    if said:
+        raise _refused("enum or const beside other keywords", at)
+    return True
+
+
 def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
@@ -473,22 +499,28 @@ def _of_string(schema: Schema, at: str) -> str:
     return f'"{character}{{{fewest},{"" if most is None else most}}}"'
 
 
-def _of_number(kind: str, schema: Schema, at: str) -> str:
+def _bounds(schema: Schema, at: str) -> tuple[json_text.Bound | None, json_text.Bound | None]:
+    """The lowest and the highest number; None for no bound."""
     bounds: dict[str, Decimal] = {}
     for name in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
         value = schema.get(name)
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e18:
-            raise InvalidRequest(f"{name} must be a number at {at}, and not above 1e18.")
+        if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e30:
+            raise InvalidRequest(f"{name} must be a number at {at}, and not above 1e30.")
         bounds[name] = Decimal(str(value))
-    step = schema.get("multipleOf")
-    if step is not None and step != 1:
-        raise _refused("multipleOf", at)
     low, high = (
         _tighter(bounds.get(f"{side}imum"), bounds.get(f"exclusive{side.title()}imum"), sign)
         for side, sign in (("min", 1), ("max", -1))
     )
+    return low, high
+
+
+def _of_number(kind: str, schema: Schema, at: str) -> str:
+    step = schema.get("multipleOf")
+    if step is not None and step != 1:
+        raise _refused("multipleOf", at)
+    low, high = _bounds(schema, at)
     if kind == "integer" or step == 1:
         if low is None and high is None:
             return json_text.INTEGER

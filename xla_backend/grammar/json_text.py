@@ -216,8 +216,8 @@ def _digits(low: int, high: int | None) -> str:
 
 
 def _same_length(low: str, high: str) -> str:
-    if not low:
-        return ""
+    if not low.strip("0") and not high.strip("9"):
+        return f"[0-9]{{{len(low)}}}" if low else ""
     rest = len(low) - 1
     if low[0] == high[0]:
         return low[0] + _same_length(low[1:], high[1:])

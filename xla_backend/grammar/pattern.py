@@ -83,6 +83,12 @@ def _has_anchor(kind: Any, value: Any) -> bool:
     return kind is code.AT
 
 
+_SAME = {
+    r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$": r"^[+-]?(\d+\.?\d*|\.\d+)$",  # Pydantic's Decimal
+}
+"""Common patterns with look-around, and others that match the same."""
+
+
 class Pattern:
     """A pattern that was parsed.
 
@@ -98,7 +104,7 @@ class Pattern:
         """
         self._text = text
         try:
-            tree = list(parser.parse(re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", text)))
+            tree = list(parser.parse(re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", _SAME.get(text, text))))
         except (re.error, OverflowError, RecursionError) as error:
             raise InvalidRequest(
                 f"the pattern {text[:60]!r} is no regular expression: {error}."

@@ -51,7 +51,8 @@ def listed(items: Any, **more: Any) -> dict[str, Any]:
 
 
 TEXT, WHOLE = {"type": "string"}, {"type": "integer"}
-POINT = schema(x={"type": "number"}, y={"type": "number"}) | {"additionalProperties": False}
+CLOSED = {"additionalProperties": False}
+POINT = schema(x={"type": "number"}, y={"type": "number"}) | CLOSED
 CASES: dict[str, tuple[Any, Callable[[random.Random], Any]]] = {
     "person": (
         schema(["name", "age"], name=TEXT, age=WHOLE, email=TEXT, tags=listed(TEXT)),
@@ -145,6 +146,22 @@ CASES: dict[str, tuple[Any, Callable[[random.Random], Any]]] = {
             ]
         },
         lambda d: d.choice([{"kind": "circle", "r": 2.5}, {"kind": "box", "w": 1, "h": -2}]),
+    ),
+    "enum with bounds": (
+        schema(
+            s={"enum": ["a", "abc", 5], "type": "string", "minLength": 2},
+            n={"enum": [1, 2, 2.5], "exclusiveMaximum": 2.5, "minimum": 2},
+            d={"type": "string", "pattern": "^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$"},
+            i={"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
+        ),
+        lambda d: {"s": "abc", "n": 2, "d": d.choice(["-0.5", ".5", "3."]), "i": d.randint(-9, 9)},
+    ),
+    "one of closed": (
+        {
+            "oneOf": [{"$ref": f"#/$defs/{name}"} for name in "ab"],
+            "$defs": {name: schema(**{name: WHOLE}) | CLOSED for name in "ab"},
+        },
+        lambda d: {d.choice("ab"): d.randint(-9, 9)},
     ),
     "references": (
         schema(a={"$ref": "#/$defs/item"}, b=listed({"$ref": "#/$defs/item"}))
