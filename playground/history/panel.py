@@ -178,8 +178,9 @@ class HistoryPanel:
                 f"{name} used {model_name(run['model'])}, which this page does not offer."
             )
         options = GenerationOptions.from_dict(run["options"])
-        if options.logit_bias:  # of a file that was imported
-            raise InvalidRequest(f"{name} had a logit bias, which the page has no control for.")
+        for option in ("logit_bias", "grammar"):  # of a file that was imported
+            if getattr(options, option):
+                raise InvalidRequest(f"{name} had {option}, which the page has no control for.")
         for option, (low, high) in self._request.controls.ranges.items():
             value = run["options"][option]
             if not low <= value <= high:

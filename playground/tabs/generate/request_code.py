@@ -20,7 +20,7 @@ from xla_backend.interface.prompt import last_text, system_text
 SHORTEST = BucketRules().padded_lengths[0]
 _NOT_IN_TENSORFLOW = (
     *("min_p", "presence_penalty", "frequency_penalty", "logit_bias", "stop"),
-    "prompt_lookup_num_tokens",
+    *("prompt_lookup_num_tokens", "grammar"),
 )
 """Options of this engine that Transformers' TensorFlow models do not follow."""
 _OF_OPENAI = ("top_p", "presence_penalty", "frequency_penalty", "logit_bias", "stop")
