@@ -211,7 +211,7 @@ def _phase(name: str) -> Callable[[Record], str]:
 def _option(name: str) -> Callable[[Record], str]:
     def reads(run: Record) -> str:
         value = run["options"][name]
-        if isinstance(value, list | dict):
+        if value is None or isinstance(value, list | dict):
             return json.dumps(value, ensure_ascii=False) if value else "–"
         return str(value).lower() if isinstance(value, bool | str) else f"{value:g}"
 
