@@ -110,6 +110,8 @@ def build(regex: str, vocabulary: Vocabulary) -> Automaton:
     first_of[vocabulary.changed] = of_token[vocabulary.size :]
     of_token = of_token[: vocabulary.size]
     pairs, class_of_token = np.unique(of_token * len(functions) + first_of, return_inverse=True)
+    if len(pairs) >= np.iinfo(np.uint16).max:
+        raise _too_large()
     begins = functions[pairs % len(functions), 0]
     next_state = np.concatenate([begins[None], functions[pairs // len(functions), :none].T])
     next_state = np.where(next_state == none, NONE, next_state + 1).astype(np.int16)

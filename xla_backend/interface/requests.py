@@ -30,8 +30,8 @@ class TextRequest:
             reuse the keys and values of requests with the same salt whose prompts begin with the
             same tokens. A caller that knows a salt can tell from times what others wrote, so give
             it only to those who may. Empty: a compiled function of the request's own padded sizes
-            serves it, and nothing is cached or reused. Beams, encoder-decoders and `exact_key`
-            ignore it.
+            serves it, or a row where drafts or a grammar need one, and nothing is reused. Beams,
+            encoder-decoders and `exact_key` ignore it.
         in_chunks: False where only the result is wanted: nothing of the text is sent before it.
         with_tokens: chunks have their tokens, see `TextChunk`.
         arrival_time: when the request arrived, as `time.perf_counter()` of this machine; the time
