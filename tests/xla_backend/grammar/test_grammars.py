@@ -289,3 +289,15 @@ def test_twenty_fields_take_a_moment_and_no_time_again() -> None:
     assert made.get(large).result() is first
     with pytest.raises(InvalidRequest):
         made.get(Grammar.json_schema(TREE)).result()
+
+
+def test_no_token_leads_to_where_the_vocabulary_cannot_go_on() -> None:
+    few = automaton.Vocabulary([b"a", b"c", b"ac", b""], [3], drops_first_space=False)
+    made = automaton.build("abc|acc|a", few)
+    allowed = made.next_state[automaton.START, made.class_of_token] != automaton.NONE
+    assert allowed.tolist() == [True, False, True, False]
+    behind = made.next_state[automaton.START, made.class_of_token[0]]
+    allowed = made.next_state[behind, made.class_of_token] != automaton.NONE
+    assert allowed.tolist() == [False, True, False, True]
+    with pytest.raises(InvalidRequest, match="can write"):
+        automaton.build("ab", few)
