@@ -42,7 +42,7 @@ _FEW_OF_BLOCKS = 16
 """The same of blocks: up to so many rows, four or eight at a time. So a row of a decode step has
 the same sums, whatever the number of rows."""
 _LINES = 96
-"""Lines of a tile that are float32 in the first cache at once: 24 KB."""
+"""Lines of a tile that are float32 in the first cache at once, 24 KB; of longer blocks, a block."""
 _CHUNK = 96
 """Rows that one thread takes at a time."""
 _ALONE = 2**18
@@ -93,7 +93,8 @@ def _unit(module: ir.Module, number_format: str) -> ir.Function:
         dequantize = sums.dequantize(module, number_format)
     builder = Builder(module, "unit", [POINTER, LONG])
     job, number = builder.arguments
-    panel = builder.room(FLOAT, _LINES * COLUMNS)
+    at_once = max(_LINES, FORMATS[number_format].block if number_format in FORMATS else 0)
+    panel = builder.room(FLOAT, at_once * COLUMNS)
     rows_at, tiles_at, out_at = _JOB.get(builder, job, "rows_at tiles_at out_at", POINTER)
     rows, count, tiles = _JOB.get(builder, job, "rows lines tiles")
     tile, chunk = builder.urem(number, tiles), builder.udiv(number, tiles)
@@ -118,8 +119,8 @@ def _unit(module: ir.Module, number_format: str) -> ir.Function:
         builder.ret_void()
     first = builder.mul(chunk, long(_CHUNK))
     last = builder.least(builder.add(first, long(_CHUNK)), rows)
-    parts = Loop(builder, long(0), count, _LINES)
-    some = builder.least(builder.sub(count, parts.index), long(_LINES))
+    parts = Loop(builder, long(0), count, at_once)
+    some = builder.least(builder.sub(count, parts.index), long(at_once))
     part = builder.at(numbers, lines.size(builder, parts.index, number_format))
     ahead = builder.at(part, _AHEAD)
     if number_format != "float32":
