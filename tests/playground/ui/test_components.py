@@ -48,7 +48,7 @@ def test_models_of_the_hub_say_what_they_take_and_whether_they_are_here() -> Non
     llama = next(model for model in Registry().list() if "Llama" in model.name)
     reported = (
         "Llama 3.2, 1.2B: answers questions, 8 languages. {} License: llama3.2. "
-        "Context: 2,048 tokens."
+        "Context: 8,192 tokens."
     )
     away, here = replace(llama, on_disk=False), replace(llama, on_disk=True)
     assert model_description(away) == reported.format("Downloaded when first used: 2.5 GB.")
