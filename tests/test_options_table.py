@@ -68,7 +68,7 @@ def test_an_option_that_is_added_is_found_everywhere() -> None:
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == {
         "refused": "wobble must be from 0 to 9, not 10.",
-        "endpoint": "How much it wobbles (0 to 9).",
+        "endpoint": "How much it wobbles. From 0 to 9.",
         "control": [["Wobble", 3, 9]],
         "round trip": 4,
         "v1": 5,

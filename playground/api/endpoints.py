@@ -30,7 +30,10 @@ _SAID = {
     "exact_key": "A larger compiled function, if there is one, may not serve instead.",
     "chat": "Whether the prompt is a question to an instruct model, and not a text to continue.",
     "system": "How the model is to answer; only where chat is true.",
-} | {name: option.sentence for name, option in OPTIONS.items()}
+} | {
+    name: f"{option.sentence} From {option.range}." if option.range else option.sentence
+    for name, option in OPTIONS.items()
+}
 # Some callers send values without names: new ones stand at the end.
 _ORDER = (
     *("prompt", "model", "max_new_tokens", "num_beams", "temperature", "top_k", "top_p"),

@@ -68,9 +68,8 @@ class Option:
 
     @property
     def sentence(self) -> str:
-        """What it does, its range and that it is part of the key, as a sentence."""
-        said = f"{self.help[0].upper()}{self.help[1:]}"
-        said += f" ({self.range})." if self.range else "."
+        """What it does, and whether it is part of the key."""
+        said = f"{self.help[0].upper()}{self.help[1:]}."
         return f"{said} Part of the compiled shape." if self.is_in_key else said
 
     @property
