@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SAID = {
     "prompt": "The text to continue; for T5 models, the text to answer, task included.",
     "model": "Name of a model that the page offers.",
-    "exact_key": "A larger compiled function, if there is one, may not serve instead.",
+    "exact_key": "Do not reuse a larger compiled function.",
     "chat": "Whether the prompt is a question to an instruct model, and not a text to continue.",
     "system": "How the model is to answer; only where chat is true.",
 } | {
@@ -126,8 +126,8 @@ def add_endpoints(page: "PageContext") -> None:
             model: name of a model that the page offers.
             max_new_tokens: most tokens to generate.
             num_beams: beams searched, 1 to 8.
-            cached_calls: how often each way repeats the request after its first call, 3 to 50, if
-                that takes it no longer than half a minute.
+            cached_calls: how often each method repeats the request after its first call, 1 to 50;
+                slow methods repeat less often.
         Returns:
             An object with lanes (each with its seconds, tokens and text), identical, and claim,
             which says faster or slower only where the later calls' spreads do not overlap.
@@ -208,8 +208,8 @@ def _add_transcribe(page: "PageContext", default_model: str) -> None:
             language: what is spoken, as "en" or "German"; empty to let the model hear it.
         Returns:
             An object with model, text, prompt_tokens (frames of sound), new_tokens, key, cache,
-            timing, ttft_s and tpot_s (seconds), audio_s and real_time_factor (seconds of work for
-            a second of sound).
+            timing, ttft_s and tpot_s (seconds), audio_s and real_time_factor (seconds, with
+            waiting, for a second of sound).
         """
         # Anything else could name a file of the server's own.
         if not is_file_obj_with_meta(recording):

@@ -27,9 +27,9 @@ ACTIVITY = {
     "stopped": "Engine stopped; the next request starts it again",
 }
 _ENDS_FIRST = {
-    "downloading": "Stopping. The download ends first, and is kept.",
-    "tracing": "Stopping. XLA finishes the compile first, and keeps it.",
-    "compiling": "Stopping. XLA finishes the compile first, and keeps it.",
+    "downloading": "Stopping. The download finishes first, and is kept.",
+    "tracing": "Stopping. The compile cannot be interrupted; its result is cached.",
+    "compiling": "Stopping. The compile cannot be interrupted; its result is cached.",
 }
 TAKES_LONGER = "longer than expected"
 AT_REST = ("ready", "stopped")
@@ -61,7 +61,7 @@ def status_line(
         activity, since = occupation.activity, occupation.since
     detail = "" if at_rest else status.detail
     if status.state == "ready" and prefetching:
-        detail = f"making {count(prefetching, 'shape')} ready in the background"
+        detail = f"compiling {count(prefetching, 'shape')} in the background"
     if status.state == "starting":
         detail = "TensorFlow is loading; you can already press Generate"
         if status.detail:

@@ -24,8 +24,7 @@ _TERMS = {
     "Slots": "The places for tokens that a function has. A token is a word or a part of one.",
     "Padding": "Empty slots before or after a prompt, so that prompts of different lengths share "
     "a function. The model ignores them.",
-    "Beams": "Texts that are searched side by side; the most likely is shown. With 1 there is no "
-    "search.",
+    "Beams": "Candidates searched in parallel; the most likely is shown. 1 means no search.",
     "New tokens": "The most tokens that the model may write.",
 }
 """What the words of the first screen mean."""

@@ -14,7 +14,7 @@ import gradio as gr
 
 from playground.ui.components import LATEST, Field, without_validation
 from xla_backend import GenerationOptions
-from xla_backend.interface.options import OPTIONS
+from xla_backend.interface.options import MAX_STOPS, OPTIONS
 
 LABELS = {name: option.label for name, option in OPTIONS.items() if option.label}
 """What the page calls each option that it has."""
@@ -58,7 +58,7 @@ _OTHERS: dict[str, tuple[type[Field], dict[str, Any]]] = {
         {
             "lines": 2,
             "max_lines": 4,
-            "info": "The text ends before the first of them. One a line, at most four; "
+            "info": f"The text ends before the first of them. One a line, at most {MAX_STOPS}; "
             "\\n is a line break.",
         },
     ),

@@ -111,7 +111,7 @@ def test_a_stop_while_xla_compiles_waits_for_it(window: Visit, engine: FakeBacke
     window.at("#generate").click()
     window.at("#status .status-compiling").wait_for()
     window.at("#stop").click()
-    window.says("#notice", "XLA finishes the compile first, and keeps it.")
+    window.says("#notice", "The compile cannot be interrupted; its result is cached.")
     window.says("#stop", "Stopping")
     engine.release("make")
     window.says("#notice", "Stopped before it began.")

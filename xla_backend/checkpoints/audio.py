@@ -190,15 +190,19 @@ def _opened(path: Path) -> Iterator[tuple[int, int, float, Iterator[np.ndarray]]
         import av  # its libraries are large, and seldom needed
 
         allowed = {"format_whitelist": _CONTAINERS, "protocol_whitelist": "file"}
-        with av.open(path, options=allowed) as container:
-            stream = container.streams.audio[0]
-            packed = av.AudioResampler("flt", stream.layout, stream.rate)
-            blocks = (
-                piece.to_ndarray().reshape(-1, stream.channels)
-                for frame in container.decode(stream)
-                for piece in packed.resample(frame)
-            )
-            yield stream.rate, stream.channels, (container.duration or 0) / av.time_base, blocks
+        try:
+            with av.open(path, options=allowed) as container:
+                stream = container.streams.audio[0]
+                packed = av.AudioResampler("flt", stream.layout, stream.rate)
+                blocks = (
+                    piece.to_ndarray().reshape(-1, stream.channels)
+                    for frame in container.decode(stream)
+                    for piece in packed.resample(frame)
+                )
+                seconds = (container.duration or 0) / av.time_base
+                yield stream.rate, stream.channels, seconds, blocks
+        except av.error.FFmpegError as error:  # of many classes
+            raise ValueError(str(error)) from error
         return
     with file:
         # A header with a wrong length does no harm.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import mmap
-import os
 import struct
 import weakref
 from dataclasses import dataclass
@@ -108,8 +107,6 @@ class GGUFFile:
                 if start[:4] != b"GGUF" or len(start) < 8:
                     raise self.damaged("it does not begin as a GGUF file does")
                 self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                self._descriptor = os.dup(file.fileno())
-            weakref.finalize(self, os.close, self._descriptor)
         except OSError as error:
             raise ModelUnavailable(f"{path} cannot be read: {error.strerror or error}") from error
         version = int.from_bytes(start[4:], "little")
@@ -258,15 +255,13 @@ class GGUFFile:
         return tensor.reshape(stored.shape)
 
     def _raw(self, stored: _Stored) -> np.ndarray:
-        """A mapping of its own, whose pages are free again with the array."""
-        before = stored.start % mmap.ALLOCATIONGRANULARITY
-        data = mmap.mmap(
-            self._descriptor,
-            stored.size + before,
-            access=mmap.ACCESS_READ,
-            offset=stored.start - before,
-        )
-        return np.frombuffer(data, np.uint8, stored.size, before)
+        """A tensor's bytes, whose pages are given back with the array."""
+        raw = np.frombuffer(self._data, np.uint8, stored.size, stored.start)
+        first = -(-stored.start // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = stored.start + stored.size - first
+        if length > 0 and hasattr(mmap, "MADV_DONTNEED"):
+            weakref.finalize(raw, self._data.madvise, mmap.MADV_DONTNEED, first, length)
+        return raw
 
     def _read_tensors(self, count: int) -> dict[str, _Stored]:
         found: dict[str, tuple[tuple[int, ...], int, int]] = {}

@@ -86,13 +86,15 @@ class DecoderPrompt:
 
 @dataclass(frozen=True)
 class Guards:
-    """Whisper's own rules for what is no speech, with its thresholds or those of a checkpoint.
+    """Whisper's thresholds for what is no speech, or those of a checkpoint.
 
-    A window whose text is doubtful is heard again, by sampling, at higher and higher temperatures.
+    A window whose greedy text is doubtful is heard again, by sampling, at higher and higher
+    temperatures; where all of its texts are, it has none, which is stricter than Whisper's own
+    program. What beams and samples write stays.
 
     Attributes:
         no_speech_token: says in place of a language that nobody speaks; None where there is none.
-        no_speech: from this probability of that token on, a doubtful text is none.
+        no_speech: from this probability of that token on, a doubtful text is none at once.
         logprob: mean of a text's tokens, below which it is doubtful: noise heard as words.
         compression: bytes of a text for each byte of it after zlib, above which it is doubtful: the
             same words again and again.
@@ -214,7 +216,9 @@ class SpeechInput:
             InvalidRequest: the model does not know the language.
         """
         known = self.decoder_prompt.languages
-        if language is None or language in ("", "auto"):
+        if language is None or (
+            isinstance(language, str) and language.strip().lower() in ("", "auto")
+        ):
             return next(iter(known)) if len(known) == 1 else None
         from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 

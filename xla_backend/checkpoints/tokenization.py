@@ -354,7 +354,8 @@ def turn_ends(folder: Path, is_chat: bool) -> list[int]:
 
     Args:
         folder: of the model.
-        is_chat: whether it has a chat template, whose `TURN_ENDS` count too.
+        is_chat: whether it has a chat template, whose `TURN_ENDS` count too; those of a GGUF file
+            always do.
     """
     if (gguf_path := gguf_file.find(folder)) is not None:
         return gguf_tokenizer.control_tokens(gguf_path, TURN_ENDS)

@@ -52,7 +52,7 @@ from xla_backend.interface.results import (
 )
 from xla_backend.prediction.history import History
 from xla_backend.prediction.prediction import RowWork
-from xla_backend.prediction.prefixes import cached_tokens, root_name
+from xla_backend.prediction.prefixes import root_name
 from xla_backend.rows.prefix_store import PrefixStore
 
 if TYPE_CHECKING:
@@ -167,8 +167,7 @@ class Backend(AnyBackend):
         request = with_room(request, len(ids), engine.info)
         wanted = self._functions.key(engine, len(ids), request)
         root = root_name(engine.identity, request.cache_salt)
-        cached = cached_tokens(self.prefixes(), root, ids)
-        row = RowWork(len(ids), cached, request.options.max_new_tokens)
+        row = RowWork.of(root, self.prefixes(), ids, request.options.max_new_tokens)
         return self._functions.predict(engine, len(ids), wanted, request.exact_key, row)
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:

@@ -7,7 +7,6 @@ know TensorFlow, who asks, nor which rows run beside it: `rows.scheduler` does.
 from __future__ import annotations
 
 import dataclasses
-import secrets
 import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, cast
@@ -148,9 +147,7 @@ class Text:
     ) -> Generator[Wish, Any, None]:
         pool = self._pools.of(engine)
         request = self._request
-        # What is a row for its drafts or its grammar alone shares its prefix with nobody.
-        salt = request.cache_salt or secrets.token_hex(16)
-        row = pool.row(prompt_ids, salt, request.options, self._grammar)
+        row = pool.row(prompt_ids, request.cache_salt, request.options, self._grammar)
 
         status = EngineStatus("generating", str(wanted))
 

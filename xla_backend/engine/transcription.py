@@ -218,7 +218,7 @@ class Hearing:
             watch.enter("prefill")
             generation = begin(options.replace(temperature=further.pop(0)))
         _, mean, said = max(tried, key=lambda one: one[:2])
-        if mean < speech.guards.logprob:
+        if is_greedy and mean < speech.guards.logprob:
             return dataclasses.replace(said, text="", tokens=(), is_complete=True)
         return said
 

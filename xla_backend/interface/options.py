@@ -70,7 +70,7 @@ class Option:
     def sentence(self) -> str:
         """What it does, and whether it is part of the key."""
         said = f"{self.help[0].upper()}{self.help[1:]}."
-        return f"{said} Part of the compiled shape." if self.is_in_key else said
+        return f"{said} Changing this may compile." if self.is_in_key else said
 
     @property
     def range(self) -> str:
@@ -105,7 +105,7 @@ class GenerationOptions:
 
     max_new_tokens: int = _option(
         32,
-        "most tokens to generate",
+        "maximum length of the text in tokens",
         label="New tokens",
         low=1,
         high=MAX_NEW_TOKENS,

@@ -39,7 +39,7 @@ _FLOAT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _WORDS = ir.VectorType(WORD, LANES)
 _BYTES_OF_WORDS = ir.VectorType(BYTE, 4 * LANES)
 
-_Use = Callable[[Builder, Value, Sequence[Value], list[Value]], None]
+Use = Callable[[Builder, Value, Sequence[Value], list[Value]], None]
 
 
 def size(builder: Builder, lines: Value, number_format: str) -> Value:
@@ -92,7 +92,7 @@ class Tile(NamedTuple):
 
 
 def for_lines(
-    builder: Builder, number_format: str, tile: Tile, use: _Use, values: Sequence[Value]
+    builder: Builder, number_format: str, tile: Tile, use: Use, values: Sequence[Value]
 ) -> list[Value]:
     """Adds a loop over the lines of a tile, which hands on values.
 
@@ -155,7 +155,7 @@ class ForGroup(Protocol):
 class _Dequantized:
     """Does with the numbers of blocks what is to be done with those of any format."""
 
-    def __init__(self, builder: Builder, use: _Use) -> None:
+    def __init__(self, builder: Builder, use: Use) -> None:
         self._builder, self._use = builder, use
         self._factors: tuple[list[Value], list[Value] | None]
 

@@ -156,6 +156,8 @@ def look_up(builder: Builder, table: Sequence[int], places: Value) -> Value:
         width, name = 64, "llvm.x86.avx512.pshuf.b.512"
     elif features.get("avx2"):
         width, name = 32, "llvm.x86.avx2.pshuf.b"
+    elif features.get("ssse3"):
+        width, name = 16, "llvm.x86.ssse3.pshuf.b.128"
     else:
         width, name = 16, "llvm.aarch64.neon.tbl1.v16i8"
     vector = ir.VectorType(BYTE, width)

@@ -2,13 +2,13 @@
 
 Knows the processor's registers. Must not know what is summed, nor who calls. Every number of a tile
 is read once for all rows of a call and becomes float32 in a register; all sums are float32, line
-after line, of blocks group after group, whatever the number of rows.
+after line, of blocks group after group for up to 16 rows, whatever their number.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from llvmlite import ir
 
@@ -18,6 +18,7 @@ from xla_backend.matmul.lines import (
     VECTORS,
     Group,
     Tile,
+    Use,
     for_groups,
     for_lines,
     vectors_at_once,
@@ -40,9 +41,6 @@ from xla_backend.matmul.tiles import COLUMNS
 
 ROWS = 6
 """Rows that share what is read: with 4 vectors of columns, sums fill 24 of 32 registers."""
-
-
-_Add = Callable[[Builder, Value, Sequence[Value], list[Value]], None]
 
 
 def sums(module: ir.Module, rows: int, number_format: str, *, asks_ahead: bool) -> ir.Function:
@@ -109,7 +107,7 @@ def sums(module: ir.Module, rows: int, number_format: str, *, asks_ahead: bool) 
 class _Sums:
     """Sums of a group are multiplied by its scales once, and minima by the sum of its inputs."""
 
-    def __init__(self, builder: Builder, inputs: Sequence[Value], add: _Add) -> None:
+    def __init__(self, builder: Builder, inputs: Sequence[Value], add: Use) -> None:
         self._builder, self._inputs, self._add = builder, inputs, add
 
     def begin(self, group: Group, values: list[Value]) -> list[Value]:

@@ -21,6 +21,7 @@ from xla_backend.interface.results import (
     Prediction,
     RowRun,
 )
+from xla_backend.prediction import prefixes
 
 # Reuse wastes work on padding, never on tokens: decoding stops where the request says. The bounds
 # keep the waste below what any compile costs.
@@ -115,6 +116,14 @@ class RowWork:
     prompt_tokens: int
     cached_tokens: tuple[int, int]
     max_new_tokens: int
+
+    @classmethod
+    def of(
+        cls, root: str, cached: Collection[str], token_ids: Sequence[int], max_new_tokens: int
+    ) -> RowWork:
+        """What a prompt is for a pool; `root` and `cached` as `prefixes.cached_tokens` has them."""
+        tokens = prefixes.cached_tokens(cached, root, token_ids)
+        return cls(len(token_ids), tokens, max_new_tokens)
 
 
 def predict(

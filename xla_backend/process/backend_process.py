@@ -50,7 +50,7 @@ from xla_backend.interface.results import (
     Transcription,
 )
 from xla_backend.prediction.prediction import RowWork
-from xla_backend.prediction.prefixes import cached_tokens, root_name
+from xla_backend.prediction.prefixes import root_name
 from xla_backend.prediction.vocabulary import Vocabulary
 from xla_backend.process import memory
 from xla_backend.process.messages import Request, Settings
@@ -238,10 +238,15 @@ class BackendProcess(ServedBackend):
         tokens, row = len(asked.token_ids), None
         if asked.key.is_pooled:
             root = root_name(vocabulary.identity, request.cache_salt)
-            cached = cached_tokens(known.prefixes, root, asked.token_ids)
-            row = RowWork(tokens, cached, asked.max_new_tokens)
+            row = RowWork.of(root, known.prefixes, asked.token_ids, asked.max_new_tokens)
         return self._predictor.predict(
-            *(vocabulary, asked.key, tokens, request.exact_key, known.entries, known.past, row)
+            vocabulary,
+            asked.key,
+            tokens,
+            request.exact_key,
+            known.entries,
+            known.past,
+            row,
         )
 
     def predict_speech(self, model: str, options: GenerationOptions | None = None) -> Prediction:

@@ -36,7 +36,7 @@ class Row:
 
     Attributes:
         token_ids: the prompt, then what was generated. prompt_tokens: how many are the prompt's.
-        salt: whose prefixes it may begin with.
+        salt: whose prefixes it may begin with; empty: it shares its own with nobody.
         options: of the text.
         in_memory: of how many tokens the keys and values are in memory.
         reused: how many of them an earlier text had computed.
@@ -114,7 +114,9 @@ class Pool:
         Raises:
             OutOfBlocks: there is no room for a copy; nothing has changed then.
         """
-        path, partial, count = self.prefixes.match(row.salt, row.token_ids[:-1])
+        path, partial, count = [], None, 0
+        if row.salt:
+            path, partial, count = self.prefixes.match(row.salt, row.token_ids[:-1])
         for node in path:
             node.users += 1
         row.path, row.addresses = path, [node.address for node in path]
@@ -203,10 +205,11 @@ class Pool:
         known = row.token_ids[: row.in_memory]
         for node in row.path:
             node.users -= 1
-        used = -(-len(known) // BLOCK)
+        used = -(-len(known) // BLOCK) if row.salt else 0
         for address in row.addresses[used:]:
             self.memory.give_back(address)
-        self.prefixes.insert(row.salt, known, row.addresses[:used], row.path)
+        if row.salt:
+            self.prefixes.insert(row.salt, known, row.addresses[:used], row.path)
         row.addresses, row.path, row.in_memory = [], [], 0
 
     def suspend(self, row: Row) -> None:
@@ -217,7 +220,7 @@ class Pool:
     def _share(self, row: Row) -> None:
         """Lets others begin with the whole blocks of a prompt that was just read."""
         whole = row.in_memory // BLOCK
-        if whole <= len(row.path):
+        if not row.salt or whole <= len(row.path):
             return
         path = self.prefixes.insert(
             row.salt, row.token_ids[: whole * BLOCK], row.addresses[:whole], row.path

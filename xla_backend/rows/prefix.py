@@ -17,6 +17,8 @@ from xla_backend.prediction.prefixes import block_name, root_name
 from xla_backend.rows.prefix_store import PrefixStore
 
 Tokens = tuple[int, ...]
+MOST_ROOTS = 1000
+"""Salts that are remembered at most, besides those of which something is cached."""
 
 
 @dataclass(eq=False)
@@ -161,6 +163,8 @@ class PrefixTree:
 
     def _root(self, salt: str) -> Node:
         if salt not in self._roots:
+            if len(self._roots) >= MOST_ROOTS:
+                self._roots = {of: root for of, root in self._roots.items() if root.children}
             self._roots[salt] = Node((), 0, None, root_name(self._identity, salt))
         return self._roots[salt]
 
@@ -184,10 +188,13 @@ class PrefixTree:
         count, name, held = max(found, default=(0, "", ()))
         if count <= best or block_name(parent.name, held) != name:
             return False
+        parent.users += 1  # it is not to be evicted for its own child
         try:
             address = self._memory.take()
         except OutOfBlocks:
             return False
+        finally:
+            parent.users -= 1
         block = self._store.load(name, self._memory.block_bytes)
         if block is None:
             self._memory.give_back(address)

@@ -144,7 +144,10 @@ class BatchTab:
     def _take_turn(self, turn: float, batch: Batch | None) -> Iterator[ui.Updates]:
         """Runs one prompt, then asks for the next turn behind the requests that came meanwhile."""
         if batch is None:  # The server was restarted meanwhile.
-            yield {self.run: gr.update(value="Run all", interactive=True)}
+            yield {
+                self.run: gr.update(value="Run all", interactive=True),
+                self.stop: gr.update(value="Stop", interactive=False),
+            }
             return
         for _ in batch.turn(self._page):
             yield {self.report: report.report(batch)}

@@ -37,7 +37,9 @@ def shapes_report(
         )
         for at, (bucket, row) in enumerate(zip(buckets, pool, strict=True))
     ]
-    said = f"{_made('Buckets', buckets)} {_made('One shape', pool)}" if is_over else ""
+    said = ""
+    if is_over:
+        said = " ".join(filter(None, [_made("Buckets", buckets), _made("One shape", pool)]))
     more = " ".join(filter(None, [_difference(buckets, pool), remark])) if is_over else remark
     return h.section(class_=["variants", not is_over and "busy"], aria_label="Shapes compared")[
         headline(said, more),
@@ -77,6 +79,8 @@ def _cells(row: VariantRow, is_current: bool) -> tuple[h.Node, h.Node]:
 def _made(way: str, rows: Sequence[VariantRow]) -> str:
     """How often something was compiled, and for how long."""
     firsts = [row.first for row in rows if row.first is not None]
+    if not firsts:
+        return ""
     made = [first.timing for first in firsts if first.cache is CacheOutcome.MISS]
     if not made:
         return f"{way}: nothing was compiled."

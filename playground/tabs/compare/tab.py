@@ -32,7 +32,6 @@ from xla_backend import BackendError, GenerationOptions, InvalidRequest, ModelUn
 from xla_backend.baselines import overlay
 from xla_backend.baselines.comparison import (
     CACHED_CALLS,
-    CALLS_BUDGET_S,
     MAX_CACHED_CALLS,
     Baseline,
 )
@@ -190,14 +189,12 @@ class CompareTab:
                 self.values,
                 self.variants,
                 self.notice,
-                self.estimate,
-                self.install,
                 self.compare,
                 self.cancel,
             ],
             **ui.FOLLOWING,
             **self._page.alone,
-        )
+        ).then(self._estimate, {*self._estimated}, [self.estimate, self.install], **ui.LATEST)
         ui.say_stopping(self.cancel, "Cancelling")
         self.cancel.click(self._cancel_comparison, None, None, **ui.QUIET)
 
@@ -253,8 +250,8 @@ class CompareTab:
         if self._durations.is_measured(model):
             why = "judging by the last comparison here"
         said = (
-            f", {why}. {len(Baseline)} fresh processes; other visitors wait meanwhile. A way whose "
-            f"later calls would take more than {CALLS_BUDGET_S:.0f} s makes fewer."
+            f", {why}. {len(Baseline)} fresh processes; other visitors wait meanwhile. Slow "
+            "methods repeat less often."
         )
         return str(remarks([h.strong[f"Takes about {about(seconds)}"], said])), install
 
@@ -397,7 +394,7 @@ class CompareTab:
             )
         if run.progress is not None:
             number = ways.index(run.progress.baseline) + 1
-            remark = f"Way {number} of {len(ways)}, each in a process of its own."
+            remark = f"Method {number} of {len(ways)}."
             if run.progress.stage == "cached":
                 remark = "Later calls, in turn."
             remark += self._left(run)
@@ -408,16 +405,10 @@ class CompareTab:
         if isinstance(run, VariantsRun):
             return {self.variants: _report(run)(run.rows, None, remark, is_over=True)}
         assert isinstance(run, BaselinesRun)
-        comparison = run.comparison
-        asked = comparison.options.max_new_tokens, comparison.options.num_beams
-        calls = comparison.cached_calls
-        estimate, install = self._estimate_ways(comparison.model, *asked, calls)
         remark = remark or "Measured just now on this machine."
         return {
             self.ways: baselines_report(run.comparison, None, remark),
             self.values: all_values(run.comparison.results),
-            self.estimate: estimate,
-            self.install: install,
         }
 
     def _cancel_comparison(self, request: gr.Request) -> None:

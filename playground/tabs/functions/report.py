@@ -84,9 +84,9 @@ def waiting_report(status: EngineStatus, expected: CacheOutcome) -> h.Node:
     elif status.state != "ready":
         what = "Waiting for another run to finish."
     elif expected is CacheOutcome.MISS:
-        what = "Tracing and compiling this shape, then calling it again and again."
+        what = "Tracing and compiling this shape, then timing repeated calls."
     else:
-        what = "The shape is there. Calling it again and again."
+        what = "Already compiled. Timing repeated calls."
     return report_parts.frame(no_badge("RUNNING"), what, report_parts.working_bar(), busy=True)
 
 

@@ -88,8 +88,7 @@ class LinkedRequest:
         fields = self._fields
         try:
             values: Updates = dict(zip(fields.inputs, json.loads(before), strict=True))
-            fields.options(values)
-        except (ValueError, TypeError, BackendError):
+        except (ValueError, TypeError):
             return {}
         # A field that was never in sight has no value.
         switches = (fields.controls.hold, fields.is_raw, fields.exact_key)
@@ -98,4 +97,11 @@ class LinkedRequest:
             and isinstance(values[fields.system], str | None)
             and all(isinstance(values[switch], bool) for switch in switches)
         )
-        return values if are_kinds and values[fields.model] in models else {}
+        if not are_kinds or values[fields.model] not in models:
+            return {}
+        try:
+            fields.options(values)
+        except (ValueError, TypeError, BackendError):  # the text is worth more than they are
+            for control in fields.controls.inputs:
+                del values[control]
+        return values

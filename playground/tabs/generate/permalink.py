@@ -89,6 +89,11 @@ def read(
                 raise InvalidRequest(f"There is no setting {quoted(name)}.")
         except InvalidRequest as error:
             problems.append(str(error))
+    try:
+        GenerationOptions(**options)
+    except InvalidRequest as error:  # each option is right, but not beside the others
+        problems.append(str(error))
+        options.clear()
     return Link(**values, options=options, problems=tuple(problems))
 
 

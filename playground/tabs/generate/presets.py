@@ -41,7 +41,10 @@ PRESETS = (
         lambda options: options.replace(num_beams=1, temperature=0.8, top_k=50, top_p=0.95),
     ),
     Preset(
-        "4 beams", lambda options: options.replace(num_beams=4, temperature=0.0, length_penalty=1.0)
+        "4 beams",
+        lambda options: options.replace(
+            num_beams=4, temperature=0.0, length_penalty=1.0, prompt_lookup_num_tokens=0
+        ),
     ),
     Preset("Show a first call", lambda options: options, exact_key=True),
 )
@@ -59,10 +62,10 @@ def first_call(
     beams = [options.num_beams, *(each for each in MORE_BEAMS if each != options.num_beams)]
     lengths = [options.max_new_tokens, *sizes]
     for num_beams, max_new_tokens in itertools.product(beams, lengths):
-        changed = options.replace(num_beams=num_beams, max_new_tokens=max_new_tokens)
         try:
+            changed = options.replace(num_beams=num_beams, max_new_tokens=max_new_tokens)
             outcome = backend.predict(model, prompt, changed, exact_key=True).outcome
-        except BackendError:  # The model has no room for so many tokens, or is not known yet.
+        except BackendError:  # No room for so many tokens, no beams with these options, no model.
             continue
         if outcome is CacheOutcome.MISS:
             return changed

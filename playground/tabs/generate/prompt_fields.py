@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from playground.ui.components import Field, system_prompt
+from playground.ui.components import system_prompt
 from playground.ui.families import family_of
 from xla_backend import ModelInfo
 
@@ -41,11 +41,6 @@ class PromptFields:
                 elem_id="raw_prompt",
                 container=False,
             )
-
-    @property
-    def inputs(self) -> list[Field]:
-        """What `PageContext.prompt` takes after the model, in its order."""
-        return [self.text, self.system, self.is_raw]
 
     def of_model(self, model: ModelInfo) -> dict[gr.blocks.Block, dict[str, Any]]:
         """The fields as they are for another model. What the visitor wrote stays."""

@@ -154,7 +154,7 @@ def report(shown: Shown, family: Family = CONTINUING) -> h.Node:
             result.cache,
             result.first_call,
             result.speedup,
-            ("First call", "This call"),
+            ("First call", "Prefill, decode"),
             result.timing.run_s,
         ),
         report_parts.phases(timing, result.cache, PHASE_NAMES, hints),

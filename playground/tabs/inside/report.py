@@ -37,10 +37,7 @@ _WAYS = {"eager": "Eager", "graph": "tf.function", "xla": "jit_compile=True"}
 @rendered
 def report(seen: Inspection, measured: Measurement | None) -> h.Node:
     """Both functions: decode first, because it runs for every token."""
-    took = (
-        f"Looking took {quantities.seconds(seen.took_s)}, in a process of its own beside the "
-        "engine: nothing was compiled or run for it."
-    )
+    took = f"Read in {quantities.seconds(seen.took_s)}; nothing was run."
     return h.section(".inside", aria_label="Inside")[
         _function("Decode, one token", seen.decode, "inside_decode"),
         [_measured(seen.decode, measured), _roofline(seen, measured)] if measured else None,
@@ -126,7 +123,7 @@ def _measured(decode: FunctionInside, measured: Measurement) -> h.Element:
         remarks(
             "Each kernel: the median of a token’s runs, from XLA’s own profiler, which makes a "
             f"token {max(0, measured.overhead):.0%} longer. The token itself was timed without it. "
-            f"Programs that wanted a core meanwhile: {measured.load:.1f}."
+            f"CPU load while measuring: {measured.load:.1f}."
         ),
         _ways(measured),
     ]

@@ -55,13 +55,14 @@ def confirmation(what: str, shape: str | None, in_memory: int) -> h.Node:
     """What the click will do; it affects everybody who uses the page."""
     from_disk = {
         MEMORY: "Nothing is removed from disk.",
-        ONE: f"From disk goes {shape_label(*parse(shape))}." if shape else "",
-        ALL: "Everything that was kept on disk goes too, of every model.",
+        ONE: f"Removed from disk: {shape_label(*parse(shape))}." if shape else "",
+        ALL: "All saved functions of all models are removed from disk.",
     }[what]
     text = (
         " The engine ends and starts again, because XLA never frees a function by itself: for some "
-        f"seconds requests wait. From memory {'goes' if in_memory == 1 else 'go'} "
-        f"{count(in_memory, 'function')}. {from_disk} The list of your runs stays."
+        f"seconds requests wait. {count(in_memory, 'function')} "
+        f"{'is' if in_memory == 1 else 'are'} removed from memory. {from_disk} The list of your "
+        "runs stays."
     )
     strong = h.strong["This is for everybody who uses this page."]
     return h.div(".notice.problem", role="alert")[h.p[strong, text]]

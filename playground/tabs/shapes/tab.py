@@ -193,7 +193,7 @@ class ShapesTab:
 
     def _cancel(self) -> str:
         self._order.cancel()
-        return ui.notice("Cancelled. What XLA has begun it ends, and that is kept.", "calm")
+        return ui.notice("Cancelled. A compile that is running finishes and is cached.", "calm")
 
     def _connect_clearing(self) -> None:
         controls = self.clear

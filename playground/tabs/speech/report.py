@@ -37,7 +37,7 @@ _PHASE_HINTS = {
     "decode": "all further tokens",
     "detokenize": "token numbers to text",
 }
-_HEADINGS = ("Window", "Time", "Text", "Outcome", "Took")
+_HEADINGS = ("Window", "Time", "Text", "Outcome", "With compile")
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def speech_report(heard: Heard) -> h.Node:
     figures = [
         *report_parts.work_and_waiting(result.timing),
         ("Sound", quantities.seconds(result.audio_s)),
-        ("Each window", quantities.seconds(mean_s)),
+        ("Run time a window", quantities.seconds(mean_s)),
     ]
     return report_parts.frame(
         badge(result.cache),

@@ -159,7 +159,7 @@ class SpeechTab:
                 value=min(most, self._page.limits.new_tokens),
                 step=1,
                 label="New tokens in a window",
-                info="Most tokens to write for each window. Part of the shape.",
+                info="Maximum length per window; changing this may compile.",
                 elem_id="speech_max_new_tokens",
             )
         )
@@ -168,7 +168,7 @@ class SpeechTab:
             value="",
             allow_custom_value=True,
             label="Language",
-            info="What is spoken. Others can be typed in. Never compiles anew.",
+            info="What is spoken. Others can be typed in. Never recompiles.",
             visible=model.is_multilingual,
             elem_id="speech_language",
         )

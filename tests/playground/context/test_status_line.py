@@ -26,7 +26,7 @@ def test_rest_shows_no_clock() -> None:
 
 def test_work_in_the_background_is_told() -> None:
     line = words(status_line(EngineStatus("ready"), prefetching=2))
-    assert line == "Engine ready making 2 shapes ready in the background"
+    assert line == "Engine ready compiling 2 shapes in the background"
 
 
 def test_while_it_starts_the_visitor_may_already_ask() -> None:

@@ -4,6 +4,7 @@ through the engine's process. Times are real; only what must hold on any machine
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -131,6 +132,28 @@ def test_the_status_says_what_is_measured_and_waiting_is_told_apart() -> None:
     earlier = time.perf_counter() - 5
     assert backend.compare_function("dense", 6, calls=1, arrival_time=earlier).queue_s >= 5
     backend.close()
+
+
+def test_the_engine_does_one_thing_at_a_time(engine: Backend) -> None:
+    """A comparison waits for the request before it, and says for how long."""
+    holds, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        holds.set()
+        assert let_go.wait(60)
+
+    engine._loop.post(hold)
+    assert holds.wait(60)
+    done: list[FunctionComparison] = []
+    thread = threading.Thread(
+        target=lambda: done.append(engine.compare_function("dense", 1, calls=1))
+    )
+    thread.start()
+    wait_until(lambda: engine._loop.background._busy == 1)
+    assert not done
+    let_go.set()
+    thread.join(60)
+    assert done[0].queue_s > 0
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ class Crowd:
         self,
         prompt: list[int],
         most: int = 8,
-        salt: str = "",
+        salt: str = "all",
         wants: Callable[[Row], bool] = lambda row: True,
         begins: Callable[[], bool] = lambda: True,
     ) -> Seat:
@@ -333,6 +333,27 @@ class TestDisk:
         back = crowd.ask(prompt(70, 1), most=1)
         crowd.run()
         assert back.row.reused == 69 and back.row.is_restored
+
+    def test_what_comes_back_evicts_nothing_that_it_belongs_to(self, tmp_path: Path) -> None:
+        store = PrefixStore(tmp_path, 10**6)
+        before = Crowd(pool(64, store=store))
+        before.ask(prompt(2 * BLOCK + 1), most=1)
+        before.run()
+        before.pool.prefixes.save()
+        after = pool(3, 3, PrefixStore(tmp_path, 10**6))
+        while after.memory.limit - after.memory.used > 1:
+            after.memory.take()
+        path, _, _ = after.prefixes.match("all", prompt(2 * BLOCK + 1))
+        assert [node.tokens for node in path] == [tuple(prompt(2 * BLOCK + 1)[:BLOCK])]
+        assert after.prefixes.nodes == len(after.prefixes.names()) - 1 == 1
+
+    def test_without_a_salt_nothing_is_shared_or_stays(self) -> None:
+        crowd = Crowd(pool(64))
+        for _ in range(2):
+            seat = crowd.ask(prompt(100), salt="")
+            crowd.run()
+            assert text(seat) == text_alone(prompt(100), 8)
+            assert seat.row.reused == crowd.pool.memory.used == 0
 
     def test_files_are_private_and_bounded(self, tmp_path: Path) -> None:
         folder = tmp_path / "prefixes"

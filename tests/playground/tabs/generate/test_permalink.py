@@ -25,7 +25,7 @@ def test_every_setting_is_read() -> None:
         raw="1",
         exact_key="true",
         max_new_tokens="33",
-        num_beams="4",
+        num_beams="1",
         temperature="0.75",
         top_k="0",
         top_p=".5",
@@ -46,7 +46,7 @@ def test_every_setting_is_read() -> None:
     assert (link.system, link.raw) == ("Be brief.", True)
     assert link.options == {
         "max_new_tokens": 33,
-        "num_beams": 4,
+        "num_beams": 1,
         "temperature": 0.75,
         "top_k": 0,
         "top_p": 0.5,
@@ -106,6 +106,12 @@ def test_a_link_without_stop_strings_sets_none() -> None:
 
 def test_a_link_that_was_not_understood_runs_nothing() -> None:
     assert "Nothing was run." in problem(the_link(prompt="Once", run="1", seed="x"))
+
+
+def test_options_that_do_not_go_together_are_told() -> None:
+    link = the_link(prompt="Once", num_beams="4", prompt_lookup_num_tokens="3", run="1")
+    assert "works with one beam" in problem(link)
+    assert (link.prompt, link.options) == ("Once", {})
 
 
 def test_parameters_of_others_are_no_mistake() -> None:

@@ -16,7 +16,7 @@ def test_the_sentence_says_whom_it_concerns_and_what_stays(what: str) -> None:
     text = words(confirmation(what, value, 2))
     assert "for everybody who uses this page" in text
     assert "The engine ends and starts again" in text
-    assert "From memory go 2 functions" in text
+    assert "2 functions are removed from memory" in text
     assert "list of your runs stays" in text
 
 
@@ -24,8 +24,8 @@ def test_the_sentence_tells_what_leaves_the_disk() -> None:
     [(label, value)] = choices([("gpt2-stories", KEY)] * 2)
     assert label == "gpt2-stories · 16 slots · 1 beam · 32 new"
     assert "Nothing is removed from disk" in confirmation(MEMORY, value, 1)
-    assert f"From disk goes {label}" in confirmation(ONE, value, 1)
-    assert "Everything that was kept on disk" in confirmation(ALL, value, 1)
+    assert f"Removed from disk: {label}" in confirmation(ONE, value, 1)
+    assert "All saved functions of all models" in confirmation(ALL, value, 1)
 
 
 @pytest.mark.parametrize("name", INJECTIONS)

@@ -77,7 +77,7 @@ def test_what_is_cleared_is_said_and_confirmed(
     visitor.press("clear_shapes")
     said = visitor.reads("clear_sentence")
     assert "everybody who uses this page" in said
-    assert "From memory go 2 functions." in said
+    assert "2 functions are removed from memory." in said
     visitor.press("clear_not")
     assert len(engine.cached_functions()) == 2, "it was not confirmed"
     visitor.press("clear_now")

@@ -66,14 +66,14 @@ def test_a_cached_call_is_compared_with_the_first_window() -> None:
     assert "HIT Already compiled" in report
     # First call 3.2 s, one window 0.15 s.
     assert "21× faster than the first window of this shape" in report
-    assert "Each window 150 ms" in report
+    assert "Run time a window 150 ms" in report
     assert "Sound 2.40 s" in report
     assert "Read sound 40 ms" in report
 
 
 def test_windows_share_the_running_time() -> None:
     result = transcription(windows=(window(), window(start_s=2.4, end_s=4.0)))
-    assert "Each window 150 ms" in text(speech_report(Heard(result)))
+    assert "Run time a window 150 ms" in text(speech_report(Heard(result)))
 
 
 def test_the_words_that_differ_are_marked_on_both_sides() -> None:
