@@ -89,8 +89,8 @@ class Guards:
     """Whisper's thresholds for what is no speech, or those of a checkpoint.
 
     A window whose greedy text is doubtful is heard again, by sampling, at higher and higher
-    temperatures; where all of its texts are, it has none, which is stricter than Whisper's own
-    program. What beams and samples write stays.
+    temperatures; where all of its texts are, or that of beams is, it has none, which is stricter
+    than Whisper's own program. Where a request asks for a temperature, its text stays.
 
     Attributes:
         no_speech_token: says in place of a language that nobody speaks; None where there is none.

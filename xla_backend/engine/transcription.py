@@ -218,7 +218,8 @@ class Hearing:
             watch.enter("prefill")
             generation = begin(options.replace(temperature=further.pop(0)))
         _, mean, said = max(tried, key=lambda one: one[:2])
-        if is_greedy and mean < speech.guards.logprob:
+        # What is sampled because it was asked for is unlikely by itself.
+        if options.temperature == 0 and mean < speech.guards.logprob:
             return dataclasses.replace(said, text="", tokens=(), is_complete=True)
         return said
 

@@ -114,7 +114,9 @@ class Pool:
         Raises:
             OutOfBlocks: there is no room for a copy; nothing has changed then.
         """
-        path, partial, count = [], None, 0
+        path: list[Node] = []
+        partial: Node | None = None
+        count = 0
         if row.salt:
             path, partial, count = self.prefixes.match(row.salt, row.token_ids[:-1])
         for node in path:

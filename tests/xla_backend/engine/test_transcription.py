@@ -147,6 +147,8 @@ def test_noise_is_not_heard_as_words(
     steps.logprobs = [-110.0]
     assert not engine.transcribe(folder, (RATE, tone(1.0)), beams, language="de").text
     assert steps.done.count(f"prefill {folder}") == tries + 1, "beams are heard once"
+    sampled = SHORT.replace(temperature=2.0)
+    assert engine.transcribe(folder, (RATE, tone(1.0)), sampled, language="de").text
 
 
 def test_a_checkpoint_may_have_guards_of_its_own() -> None:
