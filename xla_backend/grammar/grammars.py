@@ -6,6 +6,7 @@ Knows which grammar is asked for, and what is in memory. Must not know what a ro
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -14,20 +15,28 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from xla_backend.grammar import automaton, json_schema, json_text
 from xla_backend.grammar.automaton import Automaton, Vocabulary
 from xla_backend.grammar.pattern import Pattern
+from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.grammar import Grammar
 
 MAX_BYTES = 2**28
 """Of automata in memory; the latest one stays in any case."""
+_WRONG_TYPES = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, re.error)
+"""What a keyword with a value of another type raises, wherever it is read."""
 
 
 def regex(grammar: Grammar) -> str:
     """Matches the texts that a grammar allows.
 
     Raises:
-        InvalidRequest: there are none, or an automaton cannot hold it.
+        InvalidRequest: there are none, it is no schema, or an automaton cannot hold it.
     """
     if grammar.kind == "json_schema":
-        return json_schema.regex(json.loads(grammar.text))
+        try:
+            return json_schema.regex(json.loads(grammar.text))
+        except InvalidRequest:
+            raise
+        except _WRONG_TYPES as error:
+            raise InvalidRequest(f"the JSON schema is not valid: {error}.") from error
     if grammar.kind == "json_object":
         return json_schema.any_object()
     if grammar.kind == "regex":

@@ -506,7 +506,7 @@ def _bounds(schema: Schema, at: str) -> tuple[json_text.Bound | None, json_text.
         value = schema.get(name)
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e30:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e30:
             raise InvalidRequest(f"{name} must be a number at {at}, and not above 1e30.")
         bounds[name] = Decimal(str(value))
     low, high = (

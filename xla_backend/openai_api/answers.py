@@ -322,10 +322,10 @@ class Offsets:
     space.
     """
 
-    def __init__(self, tokenizer: Tokenizer | None, length: int = 0) -> None:
-        """The text has so many characters before the first token."""
+    def __init__(self, tokenizer: Tokenizer | None) -> None:
+        """Begins a text."""
         self._decoder = IncrementalDecoder(tokenizer) if tokenizer else None
-        self._length = length
+        self._length = 0
 
     def of(self, token: Token) -> int:
         """Of the next token."""

@@ -6,6 +6,7 @@ holds or how an answer is sent.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from functools import partial
@@ -18,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from xla_backend import __version__
+from xla_backend.checkpoints.prompts import check_prompt
 from xla_backend.interface.errors import BackendError
 from xla_backend.interface.requests import SpeechRequest
 from xla_backend.interface.results import ModelInfo, TranscribedWindow, Transcription
@@ -122,9 +124,9 @@ def create_api(host: Host) -> FastAPI:
         )
 
     @api.get("/responses/{id}")
-    async def response(id: str, request: Request) -> dict[str, Any]:
+    async def response(id: str, request: Request) -> Response:
         """Tell an answer of before again, while it is kept."""
-        return stored.get(salt(host, request, None), id).answer
+        return Response(stored.get(salt(host, request, None), id).answer, media_type=JSON)
 
     @api.delete("/responses/{id}")
     async def forget_response(id: str, request: Request) -> dict[str, Any]:
@@ -135,14 +137,20 @@ def create_api(host: Host) -> FastAPI:
     @api.post("/messages", responses=_streamed("its events"))
     async def messages(body: MessagesRequest, request: Request) -> Response:
         """Answer as Anthropic's clients ask; with `stream`, in server-sent events."""
-        return await completer.complete(request, body.chat(), MessageWriter)
+        chat = body.chat()
+        token_ids = await completer.encoded_ahead(chat) if chat.stream else ()
+        writer = partial(MessageWriter, prompt_tokens=len(token_ids))
+        return await completer.complete(request, chat, writer, token_ids)
 
     @api.post("/messages/count_tokens")
     async def count_tokens(body: MessagesRequest) -> dict[str, int]:
         """Count the tokens of what would be asked."""
         chat = body.chat()
-        tokenizer = await completer.tokenizer(completer.model(chat.model, is_chat=True))
-        return {"input_tokens": len(tokenizer.encode(chat.prompts()[0]))}
+        info, [prompt] = completer.info(chat.model), chat.prompts()
+        host.check(info.name, prompt)
+        check_prompt(prompt, info)
+        tokenizer = await completer.tokenizer(info.name)
+        return {"input_tokens": len(await asyncio.to_thread(tokenizer.encode, prompt))}
 
     @api.post("/audio/transcriptions", response_model=Transcript, responses=_TEXT)
     async def transcriptions(

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from starlette.responses import Response, StreamingResponse
 
 from xla_backend import __version__
-from xla_backend.checkpoints.prompts import check_prompt
+from xla_backend.checkpoints.prompts import check_prompt, encode_prompt
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.errors import BackendError, ModelUnavailable
 from xla_backend.interface.requests import TextRequest
@@ -87,7 +87,11 @@ class Completer:
         raise ModelUnavailable(f"There is no model {model[:80]!r} here; /v1/models lists them.")
 
     async def complete(
-        self, request: Request, body: Generation, writer: Callable[..., Writer]
+        self,
+        request: Request,
+        body: Generation,
+        writer: Callable[..., Writer],
+        token_ids: tuple[int, ...] = (),
     ) -> Response:
         """The answer to a request; with `stream`, in server-sent events.
 
@@ -95,6 +99,7 @@ class Completer:
             request: who waits for it.
             body: what is asked.
             writer: makes the writer of the answer, of `body` and `facts`.
+            token_ids: of the only prompt, where it has been tokenized.
         """
         host = self.host
         model = body.model = self.model(body.model, isinstance(body, ChatRequest))
@@ -117,6 +122,7 @@ class Completer:
                     cache_salt=salt(host, request, body.cache_salt),
                     in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,
                     with_tokens=bool(body.stream) and has_logprobs,
+                    token_ids=token_ids,
                 ),
             )
             for prompt, options in asked
@@ -145,6 +151,23 @@ class Completer:
         if isinstance(answer, BaseModel):
             return Response(answer.model_dump_json(), media_type=JSON)
         return Response(json.dumps(answer), media_type=JSON)
+
+    async def encoded_ahead(self, chat: ChatRequest) -> tuple[int, ...]:
+        """The tokens of a chat, for who must tell their number before the engine does.
+
+        Empty where the model is still to be loaded: the engine tokenizes then.
+
+        Raises:
+            InvalidRequest: the messages are wrong, or too long.
+        """
+        [prompt] = chat.prompts()
+        try:
+            info = self.info(chat.model)
+            self.host.check(info.name, prompt)
+            tokenizer = await self.tokenizer(info.name)
+        except ModelUnavailable:
+            return ()
+        return tuple(await asyncio.to_thread(encode_prompt, tokenizer, prompt, info))
 
     async def tokenizer(self, model: str) -> Tokenizer:
         """The tokenizer of a model.

@@ -136,9 +136,10 @@ def meant(name: str | None, models: Sequence[ModelInfo], fits: Callable[[ModelIn
     """
     if not name:
         here = [info for info in models if info.source != "hub" or info.on_disk]
-        for info in (*filter(fits, here), *here, *models):
-            return info.name
-        raise ModelUnavailable("There is no model here.")
+        first = next(iter((*filter(fits, here), *here, *models)), None)
+        if first is None:
+            raise ModelUnavailable("There is no model here.")
+        return first.name
     if any(info.name == name for info in models):
         return name
     owner, _, short = name.lower().rpartition("/")

@@ -5,13 +5,14 @@ Knows their fields, and those that vLLM has for tokens. Must not know how reques
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fastapi import FastAPI
 from starlette.responses import JSONResponse
 
 from xla_backend import __version__
-from xla_backend.interface.prompt import TokenIds
+from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.openai_api.completing import Completer
 from xla_backend.openai_api.errors import RETRY_S, NotSupported
 from xla_backend.openai_api.requests import ChatMessage, Fields
@@ -44,25 +45,34 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
     async def tokenize(body: TokenizeRequest) -> dict[str, Any]:
         """Tell the tokens of a text, or of messages as the model reads them."""
         info = completer.info(body.model)
-        tokenizer = await completer.tokenizer(info.name)
         text = body.prompt if body.content is None else body.content
-        if text is not None:
-            special = body.add_special if body.content is not None else body.add_special_tokens
-            ids = tokenizer.encode(text, special=special)
-        elif body.messages:
-            ids = tokenizer.encode(tuple(message.to_message() for message in body.messages))
-        else:
+        special = body.add_special if body.content is not None else body.add_special_tokens
+        if text is None and not body.messages:
             raise NotSupported("content", "content is missing: send the text as content.")
-        pieces = [{"id": each, "piece": tokenizer.token_text(each)} for each in ids]
-        told = pieces if body.with_pieces else ids
-        return {"tokens": told, "count": len(ids), "max_model_len": info.context_length}
+        messages = tuple(message.to_message() for message in body.messages or ())
+        prompt: Prompt = messages if text is None else text
+        host.check(info.name, prompt)
+        tokenizer = await completer.tokenizer(info.name)
+
+        def tokens() -> list[Any]:
+            ids = tokenizer.encode(prompt, special=special)
+            if not body.with_pieces:
+                return ids
+            return [{"id": each, "piece": tokenizer.token_text(each)} for each in ids]
+
+        told = await asyncio.to_thread(tokens)
+        return {"tokens": told, "count": len(told), "max_model_len": info.context_length}
 
     @api.post("/detokenize")
     async def detokenize(body: DetokenizeRequest) -> dict[str, str]:
         """Tell the text of tokens."""
         tokenizer = await completer.tokenizer(completer.info(body.model).name)
-        ids = tokenizer.encode(TokenIds(tuple(body.tokens)))
-        text = tokenizer.decode(ids, shown=ids)
+
+        def read() -> str:
+            ids = tokenizer.encode(TokenIds(tuple(body.tokens)))
+            return tokenizer.decode(ids, shown=ids)
+
+        text = await asyncio.to_thread(read)
         return {"content": text, "prompt": text}
 
     @api.get("/props")

@@ -14,8 +14,8 @@ from pydantic import ConfigDict, Field
 from xla_backend.interface.results import GenerationResult
 from xla_backend.openai_api.answers import generated, timings
 from xla_backend.openai_api.errors import NotSupported
-from xla_backend.openai_api.requests import ChatRequest, Fields, TextPart, Tokens
-from xla_backend.openai_api.writers import Facts, Writer
+from xla_backend.openai_api.requests import ChatMessage, ChatRequest, Fields, TextPart, Tokens
+from xla_backend.openai_api.writers import Facts, Writer, event
 
 
 class MessagesRequest(Fields):
@@ -42,20 +42,20 @@ class MessagesRequest(Fields):
             raise NotSupported("thinking", "thinking is not supported. Leave it out.")
         if extra.get("n") not in (None, 1):
             raise NotSupported("n", "n is not supported here: a message is one text.")
+        own = {
+            "messages": self.messages,
+            "max_tokens": self.max_tokens,
+            "stop": self.stop_sequences,
+            "response_format": self.output_format,
+            "tool_choice": (self.tool_choice or {}).get("type"),
+        }
+        chat = ChatRequest.model_validate(extra | {k: v for k, v in own.items() if v is not None})
         system = self.system
         if isinstance(system, list):
             system = "\n\n".join(part.text for part in system)
-        begun = [{"role": "system", "content": system}] if system else []
-        return ChatRequest.model_validate(
-            extra
-            | {
-                "messages": [*begun, *self.messages],
-                "max_tokens": self.max_tokens,
-                "stop": self.stop_sequences,
-                "response_format": self.output_format,
-                "tool_choice": (self.tool_choice or {}).get("type"),
-            }
-        )
+        if system:  # only now: an error tells the place of a message as it was sent
+            chat.messages = [ChatMessage(role="system", content=system), *chat.messages]
+        return chat
 
 
 class MessageWriter(Writer):
@@ -63,11 +63,11 @@ class MessageWriter(Writer):
 
     done = ""
 
-    def __init__(self, chat: ChatRequest, facts: Facts) -> None:
-        """Writes the answer to a request that was asked as `chat`."""
+    def __init__(self, chat: ChatRequest, facts: Facts, prompt_tokens: int = 0) -> None:
+        """Writes the answer to a request that was asked as `chat`; only streams need the tokens."""
         super().__init__()
         self._model = chat.model
-        self._facts = facts
+        self._prompt_tokens = prompt_tokens
         self._id = f"msg_{uuid.uuid4().hex}"
 
     def whole(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
@@ -79,12 +79,8 @@ class MessageWriter(Writer):
         }
 
     def begin(self, number: int) -> Iterator[dict[str, Any]]:
-        [(prompt, _)], tokenizer = self._facts.asked, self._facts.tokenizer
-        tokens = len(tokenizer.encode(prompt)) if tokenizer else 0
-        yield {
-            "type": "message_start",
-            "message": self._message([], {"input_tokens": tokens, "output_tokens": 0}),
-        }
+        counted = {"input_tokens": self._prompt_tokens, "output_tokens": 0}
+        yield {"type": "message_start", "message": self._message([], counted)}
         block = {"type": "text", "text": ""}
         yield {"type": "content_block_start", "index": 0, "content_block": block}
 
@@ -98,7 +94,7 @@ class MessageWriter(Writer):
         yield {"type": "message_stop"}
 
     def failed(self, error: dict[str, Any]) -> str:
-        return "event: error\n" + super().failed(error)
+        return event(error)
 
     def _message(self, content: list[Any], usage: dict[str, int], **end: Any) -> dict[str, Any]:
         return {

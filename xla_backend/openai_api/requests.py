@@ -313,9 +313,11 @@ class ChatRequest(Generation):
         None, description="how many of the most likely tokens at each position"
     )
     continue_final_message: bool | None = Field(
-        None, description="of vLLM: what an assistant's last message always has done to it"
+        None,
+        description="of vLLM: true only if the last message is the assistant's, which is always "
+        "continued",
     )
-    add_generation_prompt: bool | None = Field(None, description="of vLLM: the opposite")
+    add_generation_prompt: bool | None = Field(None, description="of vLLM: false only in that case")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -6,6 +6,7 @@ Knows the fields of both. Must not know HTTP, nor how a chat is run.
 from __future__ import annotations
 
 import itertools
+import json
 import time
 import uuid
 from collections import OrderedDict
@@ -18,8 +19,8 @@ from xla_backend.interface.prompt import Message
 from xla_backend.interface.results import GenerationResult, Token
 from xla_backend.openai_api.answers import chat_logprobs, timings, usage, written
 from xla_backend.openai_api.errors import NotSupported
-from xla_backend.openai_api.requests import ChatRequest, Fields, Tokens
-from xla_backend.openai_api.writers import Facts, Writer
+from xla_backend.openai_api.requests import ChatMessage, ChatRequest, Fields, Tokens
+from xla_backend.openai_api.writers import Facts, Writer, event
 
 MAX_STORED = 1000
 """Answers that later requests may name, of all callers together."""
@@ -70,28 +71,30 @@ class ResponseRequest(Fields):
                 raise NotSupported(name, f"{name} is not supported. Leave it out.")
         if extra.get("n") not in (None, 1):
             raise NotSupported("n", "n is not supported here: a response is one text.")
+        own = {
+            "messages": self.messages(),
+            "max_completion_tokens": self.max_output_tokens,
+            "response_format": (self.text or {}).get("format"),
+            "logprobs": True if _LOGPROBS in (self.include or ()) else None,
+        }
+        chat = ChatRequest.model_validate(extra | {k: v for k, v in own.items() if v is not None})
         system = [Message("system", self.instructions)] if self.instructions else []
-        known = [message._asdict() for message in (*system, *before)]
-        return ChatRequest.model_validate(
-            extra
-            | {
-                "messages": [*known, *self.messages()],
-                "max_completion_tokens": self.max_output_tokens,
-                "response_format": (self.text or {}).get("format"),
-                "logprobs": _LOGPROBS in (self.include or ()),
-            }
-        )
+        # Only now: an error tells the place of a message as it was sent.
+        known = [ChatMessage(**message._asdict()) for message in (*system, *before)]
+        chat.messages = [*known, *chat.messages]
+        return chat
 
 
 class Stored(NamedTuple):
-    """An answer, and the conversation that it ends."""
+    """An answer as JSON, and the conversation that it ends."""
 
-    answer: dict[str, Any]
+    answer: str
     messages: tuple[Message, ...]
 
     def characters(self) -> int:
         """What it takes, about."""
-        return 1000 + sum(len(message.content) for message in self.messages)
+        said = sum(len(message.content) for message in self.messages)
+        return 1000 + len(self.answer) + said
 
 
 class ResponseStore:
@@ -101,9 +104,9 @@ class ResponseStore:
         self._stored: OrderedDict[tuple[str, str], Stored] = OrderedDict()
         self._characters = 0
 
-    def put(self, owner: str, stored: Stored) -> None:
+    def put(self, owner: str, id: str, stored: Stored) -> None:
         """Keeps an answer."""
-        self._stored[owner, stored.answer["id"]] = stored
+        self._stored[owner, id] = stored
         self._characters += stored.characters()
         while len(self._stored) > MAX_STORED or self._characters > MAX_STORED_CHARACTERS:
             self._characters -= self._stored.popitem(last=False)[1].characters()
@@ -175,7 +178,7 @@ class ResponseWriter(Writer):
             assert isinstance(asked, tuple)
             said = asked[1:] if self._body.instructions else asked
             conversation = (*said, Message("assistant", result.text))
-            self._store.put(self._owner, Stored(answer, conversation))
+            self._store.put(self._owner, self._id, Stored(json.dumps(answer), conversation))
         return answer
 
     def begin(self, number: int) -> Iterator[dict[str, Any]]:
@@ -189,16 +192,18 @@ class ResponseWriter(Writer):
         return self._event("output_text.delta", **self._place(), delta=text, logprobs=logprobs)
 
     def end(self, number: int, result: GenerationResult) -> Iterator[dict[str, Any]]:
-        answer, part = self.whole([result]), self._part(result)
-        said = {"text": result.text, "logprobs": part["logprobs"]}
+        answer = self.whole([result])
+        [item] = answer["output"]
+        [part] = item["content"]
+        said = {"text": part["text"], "logprobs": part["logprobs"]}
         yield self._event("output_text.done", **self._place(), **said)
         yield self._event("content_part.done", **self._place(), part=part)
-        yield self._event("output_item.done", output_index=0, item=answer["output"][0])
+        yield self._event("output_item.done", output_index=0, item=item)
         yield self._event(answer["status"], response=answer)
 
     def failed(self, error: dict[str, Any]) -> str:
-        event = self._event("", **error["error"]) | error
-        return super().failed(event)
+        # Flat as OpenAI has it, and as everywhere here.
+        return event({"sequence_number": next(self._numbers), **error["error"], **error})
 
     def _event(self, kind: str, **values: Any) -> dict[str, Any]:
         return {"sequence_number": next(self._numbers), **values, "type": f"response.{kind}"}
@@ -249,7 +254,7 @@ class ResponseWriter(Writer):
             "previous_response_id": body.previous_response_id,
             "store": body.store is not False,
             "temperature": options.temperature,
-            "text": {"format": {"type": "text"}},
+            "text": {"format": self._chat.response_format or {"type": "text"}},
             "tool_choice": "auto",
             "tools": [],
             "top_p": options.top_p,

@@ -49,7 +49,7 @@ class Facts(NamedTuple):
 
     Attributes:
         fingerprint: of the model; None where nothing can be told of it yet.
-        tokenizer: the model's; None likewise, or where it was not asked for.
+        tokenizer: the model's; None likewise.
         asked: the prompts and options of the runs.
     """
 

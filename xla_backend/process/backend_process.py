@@ -291,7 +291,7 @@ class BackendProcess(ServedBackend):
         tokenized once.
         """
         vocabulary = self._predictor.known(request.model)
-        if vocabulary is None or isinstance(request.prompt, TokenIds):
+        if vocabulary is None or request.token_ids or isinstance(request.prompt, TokenIds):
             return request
         started = time.perf_counter()
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from typing import Any
@@ -11,13 +12,14 @@ import openai
 import pytest
 
 from tests.playground.api_page import ApiPage, api_page
-from tests.playground.fake_backend import TOKENS_A_WORD
+from tests.playground.fake_backend import TOKENS_A_WORD, FakeTokenizer
 from xla_backend import Message
 from xla_backend.openai_api.body_size import MAX_BODY_BYTES
 from xla_backend.openai_api.responses import MAX_STORED, ResponseStore, Stored
 
 MODEL = "gpt2-stories"
 HELLO = [{"role": "user", "content": "Hello you"}]
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 BODY = json.dumps({"messages": HELLO}).encode()
 PACKED = gzip.compress(BODY, mtime=0)  # the names of tests must not hold the time
 
@@ -49,6 +51,8 @@ def test_a_response_is_its_caller_s_until_it_is_deleted(client: openai.OpenAI) -
     id = client.responses.create(model=MODEL, input="Hello").id
     unstored = client.responses.create(model=MODEL, input="Hello", store=False).id
     assert client.responses.retrieve(id).output_text == " there was a"
+    base = str(client.base_url).removesuffix("v1/")
+    assert httpx.get(f"{base}responses/{id}", headers={"authorization": "Bearer none"}).is_success
     for who, wanted in ((client.with_options(api_key="another"), id), (client, unstored)):
         with pytest.raises(openai.BadRequestError, match="There is no response"):
             who.responses.create(model=MODEL, input="And?", previous_response_id=wanted)
@@ -87,6 +91,10 @@ def test_a_response_is_streamed(client: openai.OpenAI) -> None:
         ({"text": {"format": {"type": "xml"}}}, "response_format"),
         ({"input": [{"type": "function_call_output", "call_id": "1", "output": ""}]}, "input"),
         ({"input": 5}, "input"),
+        (
+            {"text": {"format": {"type": "json_schema", "schema": {"required": 5}}}},
+            "response_format",
+        ),
         ({"background": True}, "background"),
         ({"temperature": "hot"}, "temperature"),
         ({"n": 2}, "n"),
@@ -103,13 +111,14 @@ def test_what_is_wrong_with_a_response_is_said(
 def test_responses_are_stored_within_bounds() -> None:
     store = ResponseStore()
     for number in range(MAX_STORED + 1):
-        store.put("me", Stored({"id": str(number)}, (Message("user", "Hello"),)))
+        store.put("me", str(number), Stored("{}", (Message("user", "Hello"),)))
     assert store.get("me", "1")
-    store.put("me", Stored({"id": "large"}, (Message("user", "x" * 2**24),)))
-    for id in ("0", "1", str(MAX_STORED), "large"):
-        with pytest.raises(ValueError, match="There is no response"):
-            store.get("me", id)
-    store.put("me", Stored({"id": "after"}, ()))
+    for large in (Stored("{}", (Message("user", "x" * 2**24),)), Stored("x" * 2**24, ())):
+        store.put("me", "large", large)
+        for id in ("0", "1", str(MAX_STORED), "large"):
+            with pytest.raises(ValueError, match="There is no response"):
+                store.get("me", id)
+    store.put("me", "after", Stored("{}", ()))
     assert store.get("me", "after")
 
 
@@ -135,8 +144,9 @@ def test_a_message_is_answered_as_anthropic_does(page: ApiPage) -> None:
     [(_, prompt, options, _)] = page.backend.asked
     assert prompt == (Message("system", "Be brief."), Message("user", "Hello"))
     assert (options.max_new_tokens, options.stop, options.top_k) == (9, ("End",), 5)
-    counted = httpx.post(f"{page.api}/messages/count_tokens", json=body).json()
-    assert counted == {"input_tokens": 9}
+    for root in (page.api, page.url):
+        counted = httpx.post(f"{root}/messages/count_tokens", json=body).json()
+        assert counted == {"input_tokens": 9}
 
 
 def test_a_message_is_streamed_as_anthropic_does(page: ApiPage) -> None:
@@ -183,6 +193,80 @@ def test_the_key_may_come_as_anthropic_sends_it() -> None:
         for key, status in (("sesame", 200), ("open", 401)):
             answer = httpx.post(url, json={"messages": HELLO}, headers={"x-api-key": key})
             assert answer.status_code == status
+
+
+# --- both -----------------------------------------------------------------------------------------
+
+
+def test_fields_of_a_chat_are_taken_too(page: ApiPage) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}
+    chat = {"model": MODEL, "stop": ["End"], "response_format": form}
+    logprobs = {"logprobs": True, "top_logprobs": 2}
+    httpx.post(f"{page.api}/messages", json={"messages": HELLO, **chat}).raise_for_status()
+    asked = {"input": "Hello", **chat, **logprobs}
+    answer = httpx.post(f"{page.api}/responses", json=asked).raise_for_status().json()
+    assert answer["text"]["format"] == form
+    assert len(answer["output"][0]["content"][0]["logprobs"][0]["top_logprobs"]) == 2
+    for _, _, options, _ in page.backend.asked:
+        assert options.stop == ("End",)
+        assert options.to_dict()["grammar"] == {"json_schema": SCHEMA}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("messages", {"system": "Be brief.", "messages": [{"role": "cook", "content": "a"}]}),
+        ("responses", {"instructions": "Be brief.", "input": [{"role": "cook", "content": "a"}]}),
+    ],
+)
+def test_an_error_tells_the_place_of_a_message_as_it_was_sent(
+    page: ApiPage, path: str, body: dict[str, Any]
+) -> None:
+    error = httpx.post(f"{page.api}/{path}", json=body).json()["error"]
+    assert error["message"].startswith("messages.0.role")
+
+
+@pytest.mark.parametrize(("path", "field"), [("messages", "messages"), ("responses", "input")])
+def test_a_stream_that_fails_ends_with_an_event_of_it(page: ApiPage, path: str, field: str) -> None:
+    page.backend.hold("end")
+    body = {"model": MODEL, field: HELLO, "stream": True}
+    with httpx.stream("POST", f"{page.api}/{path}", json=body) as stream:
+        page.backend.crash()
+        name, data = stream.read().decode().strip().split("\n\n")[-1].split("\n")
+    told = json.loads(data.removeprefix("data: "))
+    assert (name, told["type"]) == ("event: error", "error")
+    assert told["error"]["message"] == "The engine stopped."
+    assert path == "messages" or told["message"] == "The engine stopped."
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("messages", {"messages": HELLO, "stream": True}),
+        ("messages/count_tokens", {"messages": HELLO}),
+        ("tokenize", {"content": "Hello"}),
+        ("tokenize", {"messages": HELLO}),
+        ("detokenize", {"tokens": [0, 1]}),
+    ],
+)
+def test_others_go_on_while_a_prompt_is_tokenized(
+    page: ApiPage, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
+) -> None:
+    encode, on_the_loop = FakeTokenizer.encode, []
+
+    def watched(*arguments: Any, **named: Any) -> list[int]:
+        try:
+            asyncio.get_running_loop()
+            on_the_loop.append(True)
+        except RuntimeError:
+            on_the_loop.append(False)
+        return encode(*arguments, **named)
+
+    monkeypatch.setattr(FakeTokenizer, "encode", watched)
+    assert httpx.post(f"{page.api}/{path}", json=body).is_success
+    assert on_the_loop == [False]
+    for stream in page.backend.streams:  # the engine gets the tokens that were counted
+        assert len(stream.request.token_ids) == 2 * TOKENS_A_WORD
 
 
 # --- llama.cpp's ----------------------------------------------------------------------------------

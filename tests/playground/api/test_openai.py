@@ -524,6 +524,18 @@ def test_other_addresses_take_a_form(page: ApiPage, client: openai.OpenAI) -> No
             "has no schema",
         ),
         ({"guided_json": '{"type": "tree"}'}, "guided_json", "unknown type 'tree' at #"),
+        *(
+            ({"guided_json": malformed}, "guided_json", "the JSON schema is not valid")
+            for malformed in (
+                {"type": "object", "required": 5},
+                {"enum": ["a"], "pattern": 5},
+                {"enum": ["a"], "pattern": "("},
+                {"type": "array", "prefixItems": 5},
+                '{"const": NaN}',
+                '{"const": Infinity}',
+            )
+        ),
+        ({"guided_json": '{"type": "number", "minimum": NaN}'}, "guided_json", "must be a number"),
         ({"guided_regex": "(?=a)b"}, "guided_regex", "look-around"),
         ({"guided_choice": ["a"], "json_schema": {"type": "null"}}, "json_schema", "leave all but"),
         ({"structured_outputs": {"grammar": "x"}}, "structured_outputs", "is not supported"),
@@ -758,6 +770,10 @@ def test_limits_hold_here_too() -> None:
         assert page.backend.asked[-1][2].max_new_tokens == 20
         with pytest.raises(openai.BadRequestError, match="at most 40 are taken"):
             client.completions.create(model=MODEL, prompt="Once" * 11)
+        long = [{"role": "user", "content": "Once" * 11}]
+        for path in ("messages/count_tokens", "tokenize"):
+            refused = httpx.post(f"{page.api}/{path}", json={"model": MODEL, "messages": long})
+            assert "at most 40 are taken" in refused.json()["error"]["message"]
         client.chat.completions.create(model=MODEL, messages=HELLO)
         assert page.backend.asked[-1][2].max_new_tokens == 20
         page.backend.hold("end")
