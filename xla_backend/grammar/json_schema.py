@@ -8,7 +8,6 @@ break lines and indent as people do; so nothing that was asked for is lost.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -23,6 +22,8 @@ MAX_COUNT = 3000
 """Of characters or items: each is a few states."""
 MAX_CHARACTERS = 2_000_000
 """Of a regular expression."""
+MAX_SCHEMAS = 100_000
+"""Looked at, each as often as it is referred to."""
 
 _NOT_HELD = (
     "$dynamicRef $recursiveRef not if then else contains dependentRequired dependentSchemas "
@@ -35,6 +36,11 @@ _OF_TYPE = {
     "string": "minLength maxLength pattern format",
     "number": "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf",
 }
+_REST = {
+    "additionalProperties": ("properties", "patternProperties"),
+    "items": ("prefixItems",),
+}
+"""Keywords of what others in the same schema do not name."""
 _TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
 
 Schema = Mapping[str, Any]
@@ -63,6 +69,7 @@ class _Converter:
         self._root = root
         self._refs: list[str] = []
         self._written = 0
+        self._seen = 0
 
     def of(self, schema: Any, at: str, depth: int) -> str:
         """Of a whole document."""
@@ -79,6 +86,7 @@ class _Converter:
         Raises:
             _Nothing: there are none.
         """
+        self._spend(schemas=1)
         if schema is True:
             schema = {}
         if schema is False:
@@ -107,13 +115,18 @@ class _Converter:
         if not ways:
             raise _Nothing
         written = ways[0] if len(ways) == 1 else f"(?:{'|'.join(dict.fromkeys(ways))})"
-        self._written += len(written)
-        if self._written > MAX_CHARACTERS:
+        self._spend(characters=len(written))
+        return written
+
+    def _spend(self, characters: int = 0, schemas: int = 0) -> None:
+        """Refuses a schema that takes too much memory or time."""
+        self._written += characters
+        self._seen += schemas
+        if self._written > MAX_CHARACTERS or self._seen > MAX_SCHEMAS:
             raise InvalidRequest(
                 "the JSON schema is too large: use fewer optional properties in a row, or fewer "
                 "levels."
             )
-        return written
 
     def _of_ref(self, ref: str, schema: Schema, at: str, depth: int) -> str:
         if ref in self._refs:
@@ -121,6 +134,16 @@ class _Converter:
                 f"the JSON schema refers to itself at {at} ({ref}), and recursion cannot be held: "
                 "write out as many levels as are needed."
             )
+        target = self._target(ref, at)
+        self._refs.append(ref)
+        try:
+            rest = {key: value for key, value in schema.items() if key != "$ref"}
+            return self._any_of(self._both(target, rest, at), at, depth)
+        finally:
+            self._refs.pop()
+
+    def _target(self, ref: str, at: str) -> Any:
+        """The part of the schema that a reference (a JSON pointer, RFC 6901) names."""
         target = self._root
         for part in ref.removeprefix("#").split("/")[1:]:
             key: Any = part.replace("~1", "/").replace("~0", "~")
@@ -133,12 +156,7 @@ class _Converter:
                 f"the JSON schema has {ref[:60]!r} at {at}, and there is nothing of that name in "
                 'it; refer to a part of it, as "#/$defs/name".'
             )
-        self._refs.append(ref)
-        try:
-            rest = {key: value for key, value in schema.items() if key != "$ref"}
-            return self._any_of(self._both(target, rest, at), at, depth)
-        finally:
-            self._refs.pop()
+        return target
 
     def _of_several(self, keyword: str, schema: Schema, at: str, depth: int) -> str:
         parts = schema[keyword]
@@ -147,37 +165,37 @@ class _Converter:
         rest: Any = {key: value for key, value in schema.items() if key != keyword}
         if keyword == "allOf":
             for place, part in enumerate(parts):
-                rest = self._both(rest, self._resolved(part), f"{at}/allOf/{place}")
+                where = f"{at}/allOf/{place}"
+                rest = self._both(rest, self._resolved(part, where), where)
             return self._any_of(rest, at, depth)
         if keyword == "oneOf" and not all(
-            self._are_apart(self._resolved(one), self._resolved(other))
+            self._are_apart(self._resolved(one, at), self._resolved(other, at), at)
             for place, one in enumerate(parts)
             for other in parts[:place]
         ):
             raise _refused("oneOf with schemas that one value may fit both", at, "use anyOf")
         ways = []
         for place, part in enumerate(parts):
+            where = f"{at}/{keyword}/{place}"
             try:
                 # What is beside anyOf holds for each; a reference alone stays one, to be followed.
-                both = self._both(rest, self._resolved(part), at) if _says(rest) else part
-                ways.append(self._any_of(both, f"{at}/{keyword}/{place}", depth))
+                both = self._both(rest, self._resolved(part, where), at) if _says(rest) else part
+                ways.append(self._any_of(both, where, depth))
             except _Nothing:
                 continue
         return self._one_of(ways)
 
-    def _resolved(self, schema: Any) -> Any:
+    def _resolved(self, schema: Any, at: str) -> Any:
         """What a schema that is a reference, and nothing else, refers to."""
         for _ in range(20):
             if not (isinstance(schema, Mapping) and set(schema) == {"$ref"}):
                 break
-            target = self._root
-            for part in str(schema["$ref"]).split("/")[1:]:
-                target = target.get(part, {}) if isinstance(target, Mapping) else {}
-            schema = target
+            schema = self._target(str(schema["$ref"]), at)
         return schema
 
-    def _are_apart(self, one: Any, other: Any) -> bool:
+    def _are_apart(self, one: Any, other: Any, at: str) -> bool:
         """Whether it is plain that no value fits both."""
+        self._spend(schemas=1)
         if not isinstance(one, Mapping) or not isinstance(other, Mapping):
             return one is False or other is False
         kinds = [
@@ -199,16 +217,18 @@ class _Converter:
             for place, each in enumerate((one, other))
         ) or any(
             self._are_apart(
-                self._resolved(properties[0].get(name, {})),
-                self._resolved(properties[1].get(name, {})),
+                self._resolved(properties[0].get(name, {}), at),
+                self._resolved(properties[1].get(name, {}), at),
+                at,
             )
             for name in required[0] & required[1]
         )
 
     def _both(self, one: Any, other: Any, at: str) -> Any:
         """A schema of the values that fit both."""
+        self._spend(schemas=1)
         if one is False or other is False:
-            raise _Nothing
+            return False
         if one is True or not _says(one):
             return other if isinstance(other, Mapping) else {}
         if other is True or not _says(other):
@@ -220,8 +240,8 @@ class _Converter:
             elif key == "properties":
                 both[key] = {**both[key]}
                 for name, schema in value.items():
-                    mine = self._resolved(both[key].get(name, {}))
-                    both[key][name] = self._both(mine, self._resolved(schema), at)
+                    mine = self._resolved(both[key].get(name, {}), at)
+                    both[key][name] = self._both(mine, self._resolved(schema, at), at)
             elif key == "required":
                 both[key] = [*dict.fromkeys([*both[key], *value])]
             elif key == "type":
@@ -239,17 +259,18 @@ class _Converter:
                 both[key] = min(both[key], value)
             else:
                 raise _refused(f"two of {key} that hold together", at)
-        if False in [each.get("additionalProperties") for each in (one, other)]:
-            names = [set(each.get("properties", ())) for each in (one, other)]
-            if any(
-                each.get("additionalProperties") is False and not names[1 - place] <= names[place]
-                for place, each in enumerate((one, other))
-            ):
-                raise _refused("additionalProperties beside properties of another part", at)
+        for mine, others in ((one, other), (other, one)):
+            for rest, keys in _REST.items():
+                of_rest = mine.get(rest, True)
+                if (of_rest is not True and _says(of_rest)) and any(
+                    name not in mine.get(key, ()) for key in keys for name in others.get(key, ())
+                ):
+                    raise _refused(f"{rest} beside {' or '.join(keys)} of another part", at)
         return both
 
     def _of_values(self, schema: Schema, at: str, depth: int) -> str:
         values = _values(schema) or []
+        self._spend(schemas=len(values))
         kinds = _as_list(schema["type"]) if "type" in schema else _TYPES
         values = [each for each in values if _kind(each) & set(kinds) and _fits(each, schema, at)]
         return self._one_of([json_text.value(each, depth) for each in values])
@@ -276,6 +297,8 @@ class _Converter:
         others = schema.get("additionalProperties", not properties and not patterns)
         fewest = _count(schema, "minProperties", at) or 0
         most = _count(schema, "maxProperties", at)
+        if patterns and (properties or required or others is not False or len(patterns) > 1):
+            raise _refused("patternProperties beside other properties", at)
         members, extra = [], None
         for name, of in {**properties, **dict.fromkeys(required, others), **properties}.items():
             where = f"{at}/properties/{name}"
@@ -287,12 +310,11 @@ class _Converter:
                 continue
             members.append((text, name in required))
         if patterns:
-            if members or others is not False or len(patterns) > 1:
-                raise _refused("patternProperties beside other properties", at)
             ((pattern, others),) = patterns.items()
             name = Pattern(pattern).in_string(0, None)
         else:
-            name = f'"{_other_than([*properties, *required])}"' if members else json_text.STRING
+            named = [*properties, *required]
+            name = f'"{_other_than(named)}"' if named else json_text.STRING
         if others is not False:
             # Where the schema says nothing, a value nests fewer levels, as it is written twice.
             free = json_text.any_value(ANY_LEVELS - 1, depth + 1)
@@ -358,10 +380,13 @@ class _Converter:
             front, items = items, schema.get("additionalItems", True)
         fewest = _count(schema, "minItems", at) or 0
         most = _count(schema, "maxItems", at)
-        if most is not None and most < fewest:
-            raise _Nothing
-        comma, body = json_text.comma(depth), ""
-        front = front[:most] if most is not None else front
+        comma, body, texts = json_text.comma(depth), "", []
+        for place, of in enumerate(front[:most]):
+            try:
+                texts.append(self._any_of(of, f"{at}/prefixItems/{place}", depth + 1))
+            except _Nothing:
+                most = place
+                break
         try:
             each = (
                 json_text.any_value(ANY_LEVELS - 1, depth + 1)
@@ -369,21 +394,20 @@ class _Converter:
                 else self._any_of(items, f"{at}/items", depth + 1)
             )
         except _Nothing:
-            each, most = "", len(front)
-        low = max(0, fewest - len(front))
-        top = None if most is None else most - len(front)
-        if front:
+            each, most = "", len(texts)
+        if most is not None and most < fewest:
+            raise _Nothing
+        low = max(0, fewest - len(texts))
+        top = None if most is None else most - len(texts)
+        if texts:
             body = f"(?:{comma}{each}){{{low},{'' if top is None else top}}}" if top != 0 else ""
-            for place in reversed(range(len(front))):
-                of = self._any_of(front[place], f"{at}/prefixItems/{place}", depth + 1)
-                body = f"{comma if place else ''}{of}{body}"
+            for place, text in reversed([*enumerate(texts)]):
+                body = f"{comma if place else ''}{text}{body}"
                 body = body if place < fewest else f"(?:{body})?"
         elif top != 0:
             times = f"{{{max(0, low - 1)},{'' if top is None else top - 1}}}"
             body = f"{each}(?:{comma}{each}){times}"
             body = body if fewest else f"(?:{body})?"
-        if fewest > len(front) and top is not None and top < low:
-            raise _Nothing
         self._one_of([body])
         return json_text.enclosed("[", body, "]", depth)
 
@@ -443,10 +467,9 @@ def _fits(value: Any, schema: Schema, at: str) -> bool:
     """
     kind = "number" if "number" in _kind(value) else next(iter(_kind(value)))
     said = [key for key in _OF_TYPE.get(kind, "").split() if key in schema]
-    if kind == "string":
+    if kind == "string" and not {"pattern", "format"} & set(said):
         fewest, most = _count(schema, "minLength", at) or 0, _count(schema, "maxLength", at)
-        is_within = fewest <= len(value) <= (len(value) if most is None else most)
-        return is_within and bool(re.search(schema.get("pattern", ""), value))
+        return fewest <= len(value) <= (len(value) if most is None else most)
     if kind == "number" and "multipleOf" not in said:
         low, high = _bounds(schema, at)
         number = Decimal(str(value))

@@ -7,8 +7,9 @@ Knows the syntax tree of Python's own parser (`re`), which JSON Schema's pattern
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from re import _constants as code  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
@@ -39,8 +40,10 @@ def _in_some_dialect(name: str) -> tuple[tuple[int, int], ...]:
     return tuple(joined((code, code) for code in found))
 
 
-_UNBOUNDED = 1000
+_MAX_REPEATS = 1000
 """Counts above are refused: each is a state of its own."""
+_MAX_WAYS = 1000
+"""Alternatives that anchors take apart: groups in a row multiply them."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class _Way:
         return cls(begins, tree[begins : len(tree) - ends], ends)
 
 
-def _alternatives(tree: list[Any]) -> list[list[Any]]:
+def _alternatives(tree: list[Any]) -> Iterator[list[Any]]:
     """The alternatives of a tree, taken apart where some of them have anchors of their own."""
     for place in {0, len(tree) - 1} if tree else ():
         kind, value = tree[place]
@@ -71,8 +74,10 @@ def _alternatives(tree: list[Any]) -> list[list[Any]]:
         else:
             continue
         before, after = tree[:place], tree[place + 1 :]
-        return [way for each in inner for way in _alternatives([*before, *each, *after])]
-    return [tree]
+        for each in inner:
+            yield from _alternatives([*before, *each, *after])
+        return
+    yield tree
 
 
 def _has_anchor(kind: Any, value: Any) -> bool:
@@ -90,11 +95,7 @@ _SAME = {
 
 
 class Pattern:
-    """A pattern that was parsed.
-
-    Attributes:
-        lengths: fewest and most characters that it matches; no most one is above `_UNBOUNDED`.
-    """
+    """A pattern that was parsed."""
 
     def __init__(self, text: str) -> None:
         """Parses it.
@@ -105,11 +106,14 @@ class Pattern:
         self._text = text
         try:
             tree = list(parser.parse(re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", _SAME.get(text, text))))
+            ways = list(itertools.islice(_alternatives(tree), _MAX_WAYS + 1))
         except (re.error, OverflowError, RecursionError) as error:
             raise InvalidRequest(
                 f"the pattern {text[:60]!r} is no regular expression: {error}."
             ) from error
-        self._ways = [_Way.of(each) for each in _alternatives(tree)]
+        if len(ways) > _MAX_WAYS:
+            raise self._refused("with too many alternatives that have anchors")
+        self._ways = [_Way.of(each) for each in ways]
 
     def whole(self) -> str:
         """Matches a whole text."""
@@ -167,8 +171,8 @@ class Pattern:
             return f"(?:{self._written(inner, one)})"
         if kind in _REPEATS:
             low, high, inner = value
-            if low > _UNBOUNDED or (high is not code.MAXREPEAT and high > _UNBOUNDED):
-                raise self._refused(f"with a count above {_UNBOUNDED:,}")
+            if low > _MAX_REPEATS or (high is not code.MAXREPEAT and high > _MAX_REPEATS):
+                raise self._refused(f"with a count above {_MAX_REPEATS:,}")
             times = f"{low}," if high is code.MAXREPEAT else f"{low},{high}"
             return f"(?:{self._written(inner, one)}){{{times}}}"
         names = {

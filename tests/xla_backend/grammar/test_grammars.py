@@ -171,6 +171,13 @@ CASES: dict[str, tuple[Any, Callable[[random.Random], Any]]] = {
             "b": [{"sku": word(d), "price": number(d)} for _ in range(d.randint(0, 2))],
         },
     ),
+    "references to all kinds of names": (
+        {
+            "allOf": [{"$ref": "#/$defs/a~1b~0"}, {"$ref": "#/$defs/listed/anyOf/1"}],
+            "$defs": {"a/b~": schema(a=WHOLE), "listed": {"anyOf": [True, schema(b=TEXT)]}},
+        },
+        lambda d: {"a": d.randint(-9, 9), "b": word(d)},
+    ),
     "all of": (
         {
             "allOf": [
@@ -260,6 +267,22 @@ REFUSED = {
     "maxLength 9,999 at #": {"type": "string", "maxLength": 9_999},
     "an object or a boolean at #/items": listed("string"),
     "no regular expression": {"type": "string", "pattern": "a("},
+    "too many alternatives": {"type": "string", "pattern": "(|^|)" * 40},
+    "enum or const beside other keywords at #": {"enum": ["a" * 40], "pattern": "^(a+)+!$"},
+    "'#/$defs/none' at #/allOf/1": {"allOf": [schema(a=WHOLE), {"$ref": "#/$defs/none"}]},
+    "additionalProperties beside properties or patternProperties of another part at #/allOf/1": {
+        "allOf": [schema(a=WHOLE), {"additionalProperties": TEXT}]
+    },
+    "additionalProperties beside properties or patternProperties of another part at #": {
+        "anyOf": [CLOSED],
+        "patternProperties": {"^a": WHOLE},
+    },
+    "items beside prefixItems of another part at #/allOf/1": {
+        "allOf": [listed(TEXT), {"prefixItems": [WHOLE]}]
+    },
+    "patternProperties beside other properties at #": CLOSED
+    | {"properties": {"a": False}, "patternProperties": {"^a": WHOLE}},
+    "allows no value at #.": {"type": "array", "prefixItems": [TEXT, False], "minItems": 2},
 }
 
 
@@ -268,6 +291,55 @@ def test_what_cannot_be_held_is_refused_by_its_place(said: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         automaton.build(grammars.regex(Grammar.json_schema(REFUSED[said])), vocabulary(KINDS[1]))
     assert said in str(caught.value)
+
+
+def twice_a_level(kind: str, levels: int = 40) -> dict[str, Any]:
+    """Schemas of which each refers twice to the one before: 2**levels places to look at."""
+    defs: dict[str, Any] = {"a0": kind == "both" or {"enum": [{}]}, "b0": {"type": "string"}}
+    for level in range(1, levels):
+        for name in "ab":
+            ref = {"$ref": f"#/$defs/{name}{level - 1}"}
+            defs[f"{name}{level}"] = (
+                {"anyOf": [ref, ref]} if kind == "any" else schema(left=ref, right=ref)
+            )
+    ends = [{"$ref": f"#/$defs/{name}{levels - 1}"} for name in "ab"]
+    return {"$defs": defs, {"any": "anyOf", "both": "allOf", "apart": "oneOf"}[kind]: ends}
+
+
+@pytest.mark.parametrize("kind", ["any", "both", "apart"])
+def test_a_schema_that_takes_no_end_of_time_is_refused_at_once(kind: str) -> None:
+    with pytest.raises(InvalidRequest, match="too large"):
+        grammars.regex(Grammar.json_schema(twice_a_level(kind)))
+
+
+@pytest.mark.parametrize(
+    ("of", "allowed", "refused"),
+    [
+        (
+            {"properties": {"a": False}, "additionalProperties": True},
+            ["{}", '{"b": 1}', '{"ab": 1, "b": 2}'],
+            ['{"a": 1}', '{"b": 1, "a": 2}'],
+        ),
+        (
+            {"type": "array", "prefixItems": [TEXT, False, TEXT]},
+            ["[]", '["a"]'],
+            ['["a", "b"]', '["a", "b", "c"]'],
+        ),
+        ({"type": "array", "prefixItems": [False]}, ["[]"], ["[1]"]),
+        (
+            {"allOf": [schema([], a=WHOLE, b=WHOLE), {"properties": {"a": False}}]},
+            ["{}", '{"b": 1}'],
+            ['{"a": 1}', '{"a": 1, "b": 2}'],
+        ),
+    ],
+)
+def test_parts_that_allow_nothing_are_left_out(
+    of: dict[str, Any], allowed: list[str], refused: list[str]
+) -> None:
+    made = automaton.build(grammars.regex(Grammar.json_schema(of)), vocabulary(KINDS[1]))
+    for text in [*allowed, *refused]:
+        is_valid = jsonschema.Draft202012Validator(of).is_valid(json.loads(text))
+        assert (refused_at(made, KINDS[1], text) is None) is is_valid is (text in allowed), text
 
 
 @pytest.mark.parametrize(
