@@ -107,6 +107,8 @@ def test_the_keyboard_starts_and_stops_and_what_was_written_stays(
 
 
 def test_a_stop_while_xla_compiles_waits_for_it(window: Visit, engine: FakeBackend) -> None:
+    window.write("A prompt of the size")
+    window.at("#prediction .outcome-miss").wait_for()
     engine.hold("make")
     window.at("#generate").click()
     window.at("#status .status-compiling").wait_for()
