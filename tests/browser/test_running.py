@@ -89,6 +89,7 @@ def test_the_keyboard_starts_and_stops_and_what_was_written_stays(
     engine.hold("text")
     window.at("#prompt textarea").focus()
     window.page.keyboard.press("Control+Enter")
+    window.at("#stop:enabled").wait_for()  # The text of the run before may be the same.
     engine.write(" there was")
     expect(window.at(NEW)).to_have_text("there was")
     window.page.keyboard.press("Escape")

@@ -71,6 +71,7 @@ def test_windows_come_one_by_one_until_a_stop(window: Visit, engine: FakeBackend
     upload(window, FOLDER / "command-2.flac")
     engine.hold("text")
     window.at("#transcribe").click()
+    window.at("#stop_speech:enabled").wait_for()
     engine.write("how warm is it")
     window.says("#heard .story", "how warm is it")
     engine.write("turn it off")
