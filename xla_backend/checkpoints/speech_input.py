@@ -246,17 +246,19 @@ def fitting_options(
     """The options, with at most as many new tokens as the decoder has positions left.
 
     Raises:
-        InvalidRequest: they have stop strings, which would end a window and not the transcript, or
-            ask for prompt lookup, and there is no prompt.
+        InvalidRequest: they say how a text ends, which would end a window and not the transcript,
+            or ask for prompt lookup, and there is no prompt.
     """
     assert context_length is not None  # a speech decoder's positions are learned, so bounded
     room = context_length - len(speech.decoder_prompt.tokens)
     if options is None:
         return GenerationOptions(max_new_tokens=min(room, WINDOW_TOKENS))
-    if options.stop:
-        raise InvalidRequest(
-            "stop ends a text; a recording is written down to its end: leave it out."
-        )
+    for name in ("stop", "stop_token_ids", "min_new_tokens", "ignore_eos"):
+        if getattr(options, name):
+            raise InvalidRequest(
+                f"{name} says where a text ends; a recording is written down to its end: leave it "
+                "out."
+            )
     if options.prompt_lookup_num_tokens:
         raise InvalidRequest(
             "prompt_lookup_num_tokens looks into a prompt; a recording has none: leave it out."

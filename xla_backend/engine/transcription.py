@@ -203,7 +203,7 @@ class Hearing:
             said = _HeardWindow(
                 text=engine.tokenizer.decode(ids).strip(),
                 tokens=tokens,
-                is_complete=bool(ids) and engine.is_eos(ids[-1]),
+                is_complete=bool(ids) and engine.is_end(ids[-1], options),
                 served=served,
             )
             mean = sum(token.logprob for token in tokens) / max(1, len(tokens))

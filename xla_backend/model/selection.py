@@ -74,9 +74,8 @@ class Selection:
         Returns:
             Tokens `[B]`, their records `[B, F]` (see `output`), and `counts` with the tokens.
         """
-        scores = sampling.adjust(constrain(logits), prompted, counts, controls) + self.suppression(
-            is_first
-        )
+        scores = sampling.adjust(constrain(logits), prompted, counts, step, controls)
+        scores += self.suppression(is_first)
 
         def sampled() -> tf.Tensor:
             uniform = sampling.noise(controls.seed, step, 1)[:, 0]

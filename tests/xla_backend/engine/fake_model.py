@@ -259,7 +259,7 @@ class FakeModel:
         """Always German."""
         return "de"
 
-    def is_eos(self, token_id: int) -> bool:
+    def is_end(self, token_id: int, options: GenerationOptions) -> bool:
         return token_id == END
 
 

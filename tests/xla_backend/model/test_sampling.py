@@ -262,7 +262,7 @@ def adjust() -> Callable[..., np.ndarray]:
 
     @xla
     def compiled(scores: Any, prompted: Any, counts: Any, *packed: tf.Tensor) -> tf.Tensor:
-        return sampling.adjust(scores, prompted, counts, sampling.unpack(*packed))
+        return sampling.adjust(scores, prompted, counts, tf.constant(3), sampling.unpack(*packed))
 
     def run(
         scores: np.ndarray, prompted: np.ndarray, counts: np.ndarray, *options: dict[str, Any]
@@ -343,8 +343,9 @@ def test_options_survive_the_way_into_the_compiled_function() -> None:
         length_penalty=-2.0,
         early_stopping="never",
         seed=2**31 - 1,
+        min_new_tokens=5,
     )
-    controls = sampling.unpack(*sampling.pack([options], 4))
+    controls = sampling.unpack(*sampling.pack([options], 4, (1, 9)))
     values = {name: value.numpy()[0].tolist() for name, value in controls._asdict().items()}
     assert values == {
         "temperature": 0.5,
@@ -360,7 +361,9 @@ def test_options_survive_the_way_into_the_compiled_function() -> None:
         "early_stopping": sampling.STOP_WHEN_IMPOSSIBLE,
         "seed": 2**31 - 1,
         "token_limit": 77,
+        "min_new_tokens": 5,
         "logit_bias": [0.0, 0.5, -100.0, 0.0],
+        "ends": [False, True, False, False],
     }
     for value, number in ((False, 0), (True, 1), ("never", 2)):
         packed = pack({"early_stopping": value})
