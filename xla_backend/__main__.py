@@ -384,7 +384,8 @@ _FORMS: dict[str, dict[str, Any]] = {
     "logit_bias": {"metavar": "ID=B", "action": "append"},
     "stop": {"metavar": "TEXT", "action": "append"},
     "stop_token_ids": {"metavar": "ID", "action": "append"},
-    **dict.fromkeys(("include_stop_str_in_output", "ignore_eos"), {"action": "store_true"}),
+    "include_stop_str_in_output": {"action": "store_true"},
+    "ignore_eos": {"action": "store_true"},
 }
 """How options are given that are no number."""
 _OPTIONS = {

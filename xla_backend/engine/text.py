@@ -23,6 +23,7 @@ from xla_backend.interface.results import (
     EngineStatus,
     Finish,
     GenerationResult,
+    PromptProgress,
     RowRun,
     TextChunk,
     Token,
@@ -156,16 +157,29 @@ class Text:
             new = row.token_ids[row.prompt_tokens + self._known :]
             return self._write(new, engine, row.output) and not self._stream.is_stopped
 
+        started = 0.0
+
         def begins() -> bool:
+            nonlocal started
+            started = time.perf_counter()
             if self._begins():
                 self._loop.tell(status)
             return self._has_begun
+
+        def on_read() -> None:
+            if request.with_progress:
+                chunk, passed = TextChunk(), time.perf_counter() - started
+                chunk.progress = PromptProgress(
+                    len(prompt_ids), row.reused, min(row.in_memory, len(prompt_ids)), passed
+                )
+                self._stream.put(chunk)
 
         seat = Seat(
             row,
             self._watch,
             self._request.options.prompt_lookup_num_tokens,
             begins,
+            on_read,
             on_tokens,
             lambda: self._stream.is_stopped,
         )

@@ -1,8 +1,8 @@
 """`GenerationOptions`: a request's options, checked before anything is compiled, in one table.
 
 Knows their names, ranges and meanings (those of Hugging Face's `GenerationConfig`; the penalties,
-`logit_bias` and `stop` are OpenAI's, the other options of ends are vLLM's). A new option is a field here. Must not know models, tokens or
-TensorFlow: the page's process imports this module.
+`logit_bias` and `stop` are OpenAI's, other options of ends vLLM's). A new option is a field here.
+Must not know models, tokens or TensorFlow: the page's process imports this module.
 """
 
 from __future__ import annotations

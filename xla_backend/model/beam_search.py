@@ -185,9 +185,7 @@ def _candidates(
     of_beams = sampling.for_each_beam(controls, num_beams)
     logprobs = tf.nn.log_softmax(logits)
     # Hugging Face penalizes log-probabilities here, where it penalizes logits without beams.
-    processed = sampling.adjust(
-        logprobs, prompted, state.counts, state.count, controls
-    )
+    processed = sampling.adjust(logprobs, prompted, state.counts, state.count, controls)
     processed += suppression
 
     def summed(scores: tf.Tensor) -> tf.Tensor:

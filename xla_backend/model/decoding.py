@@ -195,7 +195,13 @@ class Decoder:
         """One step of greedy search or sampling, from logits `[B, V]`."""
         count = state.count + 1
         token, records, counts = self.selection.select(
-            logits, is_first, prompted, state.counts, state.count, controls
+            logits,
+            is_first,
+            prompted,
+            state.counts,
+            state.count,
+            controls,
+            last=tf.gather(state.outputs, tf.maximum(state.count - 1, 0), axis=1)[:, 0, 0],
         )
         return state._replace(
             outputs=output.write(state.outputs, records[:, None], state.count),

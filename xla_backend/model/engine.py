@@ -99,6 +99,7 @@ class Engine:
             model.vocabulary_size,
             suppressed=_as_tuple(files.generation_config.suppress_tokens),
             suppressed_first=_as_tuple(files.generation_config.begin_suppress_tokens),
+            first_timestamp=self.speech.decoder_prompt.first_timestamp if self.speech else None,
         )
         self._decoder = Decoder(model, rules, selection)
         self._pool: PoolDecoder | None = None

@@ -199,7 +199,9 @@ class PoolDecoder:
             tokens=token,
             has_logits=tf.zeros_like(state.has_logits),
             generated=generated,
-            done=state.done | sampling.are_ends(token, given.controls) | (generated >= given.controls.token_limit),
+            done=state.done
+            | sampling.are_ends(token, given.controls)
+            | (generated >= given.controls.token_limit),
             counts=counts,
             grammar=calls.advanced(state.grammar, token, given.grammars),
         )

@@ -191,9 +191,9 @@ def adjust(
     In this order: Hugging Face's `RepetitionPenaltyLogitsProcessor` (CTRL, arXiv:1909.05858), which
     divides the positive scores of tokens that already occurred and multiplies the negative ones;
     OpenAI's penalties for tokens that were generated, once (presence) and each time (frequency);
-    OpenAI's logit bias; Hugging Face's `MinNewTokensLengthLogitsProcessor`, by which a text does not
-    end before a length, unless a grammar leaves nothing else. While no text has any of these
-    options, nothing is computed.
+    OpenAI's logit bias; Hugging Face's `MinNewTokensLengthLogitsProcessor`, by which a text ends
+    after so many tokens at the earliest, unless a grammar leaves nothing else. While no text has
+    any of these options, nothing is computed.
 
     Args:
         scores: `[B * K, V]`, logits or log-probabilities, text by text.

@@ -44,7 +44,7 @@ _REFUSED: dict[str, tuple[object, ...]] = {
     # vLLM's
     "guided_grammar": _NONE,
     **dict.fromkeys(("bad_words", "allowed_token_ids", "use_beam_search"), _NONE),
-    **dict.fromkeys(("chat_template", "chat_template_kwargs", "documents"), _NONE),
+    **dict.fromkeys(("chat_template", "documents"), _NONE),
     **dict.fromkeys(("prompt_logprobs", "prompt_embeds", "truncate_prompt_tokens"), _NONE),
     "skip_special_tokens": (None, True),
     # llama.cpp's
@@ -154,6 +154,9 @@ class Generation(OptionFields):
     )
     stream: bool | None = Field(None, description="send the text while it grows")
     stream_options: StreamOptions | None = None
+    return_progress: bool | None = Field(
+        None, description="of llama.cpp: events while a long prompt is read"
+    )
     user: str | None = Field(None, description="ignored")
     grammar: dict[str, Any] | None = Field(
         None, description="of this engine: one of json_schema, regex, choice and json_object"
@@ -324,6 +327,9 @@ class ChatRequest(Generation):
         None,
         description="of vLLM: true only if the last message is the assistant's, which is always "
         "continued",
+    )
+    chat_template_kwargs: dict[str, Any] | None = Field(
+        None, description="of vLLM and llama.cpp: variables of the model's chat template"
     )
     add_generation_prompt: bool | None = Field(None, description="of vLLM: false only in that case")
 
