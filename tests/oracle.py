@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.managers import BaseManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -147,14 +147,19 @@ class Oracle:
         presence_penalty: float = 0.0,
         frequency_penalty: float = 0.0,
         logit_bias: Mapping[int, float] | None = None,
+        stop_token_ids: Sequence[int] = (),
+        min_new_tokens: int = 0,
+        ignore_eos: bool = False,
         **options: Any,
     ) -> np.ndarray:
         """Eager `model.generate`: texts with their start, (rows, length) int32.
 
         Args:
             inputs: what it reads, by argument.
-            presence_penalty, frequency_penalty, logit_bias: by OpenAI's definition, which
-                Transformers has not: logits processors of ours behind its own.
+            presence_penalty, frequency_penalty, logit_bias, min_new_tokens: by OpenAI's and
+                PyTorch's definition, which TensorFlow's classes have not: a logits processor of
+                ours behind theirs.
+            stop_token_ids, ignore_eos: as its `eos_token_id`.
             **options: as of `model.generate`.
         """
         import numpy as np
@@ -170,11 +175,16 @@ class Oracle:
                     row[token] -= frequency_penalty * (generated == token).sum()
                 for token, bias in (logit_bias or {}).items():
                     row[token] += bias
+                if length < start + min_new_tokens:
+                    row[config.eos_token_id or []] = -np.inf
             return scores
 
-        if presence_penalty or frequency_penalty or logit_bias:
+        if presence_penalty or frequency_penalty or logit_bias or min_new_tokens:
             options["logits_processor"] = [penalized]
-        self._model.generation_config = GenerationConfig.from_pretrained(self._folder)
+        config = GenerationConfig.from_pretrained(self._folder)
+        own = [] if ignore_eos else np.atleast_1d(config.eos_token_id).tolist()
+        config.eos_token_id = [*own, *stop_token_ids] or None
+        self._model.generation_config = config
         return self._model.generate(**_tensors(inputs), **options).numpy()
 
     @_alone

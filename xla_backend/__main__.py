@@ -383,15 +383,22 @@ _FORMS: dict[str, dict[str, Any]] = {
     "early_stopping": {"metavar": "=never", "nargs": "?"},
     "logit_bias": {"metavar": "ID=B", "action": "append"},
     "stop": {"metavar": "TEXT", "action": "append"},
+    "stop_token_ids": {"metavar": "ID", "action": "append"},
+    "include_stop_str_in_output": {"action": "store_true"},
+    "ignore_eos": {"action": "store_true"},
 }
 """How options are given that are no number."""
 _OPTIONS = {
-    f"--{name.replace('_', '-')}": _takes("N", option.help) | _FORMS[name]
+    f"--{name.replace('_', '-')}": {"help": option.help} | _FORMS[name]
     if name in _FORMS
     else _takes("N", f"{option.help} ({option.range}; default: {getattr(DEFAULT_OPTIONS, name):g})")
     for name, option in OPTIONS.items()
     if name != "grammar"  # which is given by its kind
 }
+_ENDS = (
+    *("--stop", "--stop-token-ids", "--include-stop-str-in-output"),
+    *("--min-new-tokens", "--ignore-eos"),
+)
 _GRAMMAR = {
     "--json-schema": _takes("FILE", "the text is JSON that is valid by the schema in this file"),
     "--json-object": _switch("the text is a JSON object"),
@@ -439,7 +446,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
         transcribe,
         "write down recordings, one after the other",
         {"files": _takes("FILE", nargs="+"), "--model": _MODEL | {"default": DEFAULT_SPEECH_MODEL}}
-        | {flag: takes for flag, takes in _OPTIONS.items() if flag != "--stop"}
+        | {flag: takes for flag, takes in _OPTIONS.items() if flag not in _ENDS}
         | _most_tokens("a window", WINDOW_TOKENS)
         | {"--language": _LANGUAGE}
         | _WEIGHTS
@@ -524,6 +531,8 @@ def _options(parsed: argparse.Namespace, **defaults: int) -> GenerationOptions:
     if pairs := values.get("logit_bias"):
         split = (pair.partition("=") for pair in pairs)
         values["logit_bias"] = {token_id: _number(bias) for token_id, _, bias in split}
+    if ids := values.get("stop_token_ids"):
+        values["stop_token_ids"] = [*map(_number, ids)]
     return GenerationOptions.from_dict(values | {"grammar": _grammar(parsed)})
 
 

@@ -160,7 +160,8 @@ def taking_requests(function: Callable[..., Any], default_model: str) -> Callabl
     asked = {"prompt": str, "model": str, "chat": bool, "system": str}
     kinds = {**asked, **get_type_hints(GenerationOptions), "exact_key": bool}
     # As JSON has them.
-    kinds |= {"logit_bias": dict[str, float], "stop": list[str], "grammar": dict[str, Any] | None}
+    kinds |= {"logit_bias": dict[str, float], "stop": list[str], "stop_token_ids": list[int]}
+    kinds |= {"grammar": dict[str, Any] | None}
     # Gradio's panel writes false of such a type in Python's way into JavaScript and JSON.
     kinds["early_stopping"] |= None
     asked_by_default = {"model": default_model, "chat": False, "system": ""}

@@ -21,6 +21,7 @@ from playground.ui import components as ui
 from playground.ui import quantities
 from playground.ui.families import model_name
 from xla_backend import BackendError, GenerationOptions, InvalidRequest
+from xla_backend.interface.options import OPTIONS
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
@@ -178,8 +179,8 @@ class HistoryPanel:
                 f"{name} used {model_name(run['model'])}, which this page does not offer."
             )
         options = GenerationOptions.from_dict(run["options"])
-        for option in ("logit_bias", "grammar"):  # of a file that was imported
-            if getattr(options, option):
+        for option, said in OPTIONS.items():  # of a file that was imported
+            if getattr(options, option) and not said.label:
                 raise InvalidRequest(f"{name} had {option}, which the page has no control for.")
         for option, (low, high) in self._request.controls.ranges.items():
             value = run["options"][option]

@@ -8,9 +8,10 @@ hold every step of a request: see `Script`. Must not know the page.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic
 
 from tests.playground.samples import (
@@ -54,12 +55,13 @@ from xla_backend.interface.function_comparison import DEFAULT_CALLS
 from xla_backend.interface.options import MAX_NEW_TOKENS, AudioInput
 from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.requests import SpeechRequest, TextRequest
-from xla_backend.interface.results import Past, TextChunk, TopLogprob
+from xla_backend.interface.results import Past, PromptProgress, TextChunk, TimedText, TopLogprob
 from xla_backend.prediction import prediction
 
 CONTEXT_LENGTH = 150
 """Most tokens of prompt and text together, in every model."""
 TOKENS_A_WORD = 3
+NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
 MODELS = (
     ModelInfo("gpt2-stories", "decoder-only", "bundled", "Stories."),
     ModelInfo("openai/whisper-tiny", "speech", "hub", "Writes down speech."),
@@ -194,7 +196,11 @@ class FakeTextStream(FakeStream[str, GenerationResult], AnyTextStream):
         return self.met.key, self.met.outcome
 
     def _own(self) -> Iterable[str]:
-        return (self._heard(text, number) for number, text in enumerate(self.backend.words))
+        if self.request.with_progress:
+            chunk = TextChunk()
+            chunk.progress = PromptProgress(9, 2, 5, 0.25)
+            yield chunk
+        yield from (self._heard(text, number) for number, text in enumerate(self.backend.words))
 
     def _heard(self, text: str, number: int) -> str:
         asks = self.request.with_tokens
@@ -240,7 +246,9 @@ class FakeWindows(FakeStream[TranscribedWindow, Transcription]):
 
     def _heard(self, text: str, number: int) -> TranscribedWindow:
         cache = CacheOutcome.HIT if number else self.outcome
-        return window(text=text, start_s=4.0 * number, end_s=4.0 * (number + 1), cache=cache)
+        times = {"start_s": 4.0 * number, "end_s": 4.0 * (number + 1)}
+        segments = (TimedText(**times, text=text),)
+        return window(text=text, **times, cache=cache, segments=segments)
 
     def _end(self, said: list[TranscribedWindow]) -> Transcription:
         return transcription(
@@ -273,7 +281,9 @@ class FakeTokenizer(Tokenizer):
     def __init__(self, backend: FakeBackend) -> None:
         self._backend = backend
 
-    def encode(self, prompt: Prompt, special: bool = True) -> list[int]:
+    def encode(
+        self, prompt: Prompt, special: bool = True, template: Mapping[str, Any] = NO_VARIABLES
+    ) -> list[int]:
         if isinstance(prompt, TokenIds):
             return list(prompt.ids)
         said = [each.content for each in prompt] if isinstance(prompt, tuple) else [prompt]

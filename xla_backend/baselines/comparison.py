@@ -238,7 +238,10 @@ class BaselineComparison:
                 "Ways are compared token for token, and Transformers has other random numbers: "
                 "set temperature to 0."
             )
-        others = ("presence_penalty", "frequency_penalty", "logit_bias", "stop", "grammar")
+        others = (
+            *("presence_penalty", "frequency_penalty", "logit_bias", "stop", "stop_token_ids"),
+            *("min_new_tokens", "ignore_eos", "grammar"),
+        )
         if found := [name for name in others if getattr(options, name)]:
             raise InvalidRequest(
                 "Ways are compared token for token, and Transformers' TensorFlow models have no "

@@ -7,7 +7,9 @@ page's process give the same messages.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from xla_backend.interface.buckets import BucketRules, CacheKey, pool_key
 from xla_backend.interface.errors import ContextLengthExceeded, InvalidRequest
@@ -27,20 +29,26 @@ UNBOUNDED_PROMPT_TOKENS = 2048
 the length of T5's training; attention over twice as much would take gigabytes."""
 
 
-def encode_prompt(tokenizer: Tokenizer, prompt: Prompt, info: ModelInfo) -> list[int]:
+def encode_prompt(
+    tokenizer: Tokenizer,
+    prompt: Prompt,
+    info: ModelInfo,
+    template: Mapping[str, Any] = MappingProxyType({}),
+) -> list[int]:
     """Checks and encodes a prompt; returns its token ids.
 
     Args:
         tokenizer: the model's.
         prompt: the text to continue, or messages.
         info: the model.
+        template: see `Tokenizer.encode`.
 
     Raises:
         InvalidRequest: the prompt is empty, blank or not text, or it is a speech model.
         ContextLengthExceeded: it is too long.
     """
     check_prompt(prompt, info)
-    token_ids = tokenizer.encode(prompt)
+    token_ids = tokenizer.encode(prompt, template=template)
     check_length(len(token_ids), info)
     return token_ids
 

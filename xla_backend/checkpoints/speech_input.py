@@ -44,10 +44,13 @@ class DecoderPrompt:
         tokens: for English, or else the first language. An English-only model has no language and
             no task token.
         languages: token of each language by its code ("en"); empty for an English-only model.
+        first_timestamp: the token of the time 0, behind "no timestamps"; those of later times
+            follow. None where the vocabulary has none.
     """
 
     tokens: tuple[int, ...]
     languages: dict[str, int]
+    first_timestamp: int | None = None
 
     @classmethod
     def read(cls, generation_config: GenerationConfig, config: PretrainedConfig) -> DecoderPrompt:
@@ -76,12 +79,17 @@ class DecoderPrompt:
                 "generation_config.json does not say which tokens start a transcript "
                 f"(it leads to {tokens}): copy the file of the published model."
             )
-        return cls(tuple(tokens), languages)
+        is_timed = no_timestamps == tokens[-1] and no_timestamps + 2 < config.vocab_size
+        return cls(tuple(tokens), languages, no_timestamps + 1 if is_timed else None)
 
     def for_language(self, code: str) -> tuple[int, ...]:
         """The tokens for this language."""
         start, _, *rest = self.tokens
         return (start, self.languages[code], *rest)
+
+    def timed(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        """The tokens for a transcript with timestamps: it begins at 0; as they are without any."""
+        return tokens if self.first_timestamp is None else (*tokens[:-1], self.first_timestamp)
 
 
 @dataclass(frozen=True)
@@ -189,6 +197,11 @@ class SpeechInput:
         """Length of a window in seconds."""
         return self._extractor.n_samples / self.rate
 
+    @property
+    def tick_s(self) -> float:
+        """Seconds from one timestamp to the next: two frames, one position of the encoder."""
+        return 2 * self._extractor.hop_length / self.rate
+
     def features(self, samples: np.ndarray) -> np.ndarray:
         """The log-mel spectrogram of a window, padded with silence.
 
@@ -246,17 +259,19 @@ def fitting_options(
     """The options, with at most as many new tokens as the decoder has positions left.
 
     Raises:
-        InvalidRequest: they have stop strings, which would end a window and not the transcript, or
-            ask for prompt lookup, and there is no prompt.
+        InvalidRequest: they say how a text ends, which would end a window and not the transcript,
+            or ask for prompt lookup, and there is no prompt.
     """
     assert context_length is not None  # a speech decoder's positions are learned, so bounded
     room = context_length - len(speech.decoder_prompt.tokens)
     if options is None:
         return GenerationOptions(max_new_tokens=min(room, WINDOW_TOKENS))
-    if options.stop:
-        raise InvalidRequest(
-            "stop ends a text; a recording is written down to its end: leave it out."
-        )
+    for name in ("stop", "stop_token_ids", "min_new_tokens", "ignore_eos"):
+        if getattr(options, name):
+            raise InvalidRequest(
+                f"{name} says where a text ends; a recording is written down to its end: leave it "
+                "out."
+            )
     if options.prompt_lookup_num_tokens:
         raise InvalidRequest(
             "prompt_lookup_num_tokens looks into a prompt; a recording has none: leave it out."

@@ -9,14 +9,15 @@ from __future__ import annotations
 import codecs
 import contextlib
 import functools
+import inspect
 import json
 import re
 import resource
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.checkpoints import gguf_file, gguf_tokenizer
@@ -41,6 +42,8 @@ MOST_TEMPLATE_BYTES = 2**28
 """What this process may grow by meanwhile."""
 LARGEST_NUMBER = 100_000
 """Largest whole number in a template; Jinja's sandbox bounds a range likewise."""
+LONGEST_VARIABLES = 20_000
+"""Most characters of a template's variables as JSON."""
 _LOOK_AFTER_S = 0.02
 """Most templates have ended before their memory is looked at: that takes longer than a line."""
 
@@ -139,7 +142,12 @@ class Tokenizer:
         """The chat template, of jinja; empty where there is none."""
         return str(self._chat.get_chat_template()) if self._chat else ""
 
-    def encode(self, prompt: Prompt, special: bool = True) -> list[int]:
+    def encode(
+        self,
+        prompt: Prompt,
+        special: bool = True,
+        template: Mapping[str, Any] = MappingProxyType({}),
+    ) -> list[int]:
         """The ids of a prompt, with the special tokens that the model expects around it.
 
         T5 gets its end-of-text token, OPT its beginning-of-text token, GPT-2 none. Messages are
@@ -149,14 +157,15 @@ class Tokenizer:
         Args:
             prompt: see above.
             special: whether a text gets them.
+            template: variables of the chat template, with values of JSON.
 
         Raises:
             InvalidRequest: it is not text, or contains half of a surrogate pair; of messages, the
-                model has no chat template, or the template refuses them; of ids, one is no token;
-                or a token is none of the model's.
+                model has no chat template, or the template refuses them; of variables, one is
+                another's or too large; of ids, one is no token; or a token is none of the model's.
         """
         if isinstance(prompt, tuple):
-            ids = self._encode_messages(prompt)
+            ids = self._encode_messages(prompt, template)
         elif isinstance(prompt, TokenIds):
             ids = self._checked_ids(prompt.ids)
         else:
@@ -179,7 +188,9 @@ class Tokenizer:
                 )
         return list(ids)
 
-    def _encode_messages(self, messages: tuple[Message, ...]) -> list[int]:
+    def _encode_messages(
+        self, messages: tuple[Message, ...], template: Mapping[str, Any]
+    ) -> list[int]:
         from jinja2 import TemplateError
 
         if self._chat is None:
@@ -189,11 +200,12 @@ class Tokenizer:
             )
         for message in messages:
             self._check(message.content)
+        _check_variables(template, inspect.signature(self._chat.apply_chat_template).parameters)
         problem: Exception | None = None
         for form in _forms(messages):
             try:
-                if form is not messages or self._says_all(messages):
-                    return self._apply(form)
+                if form is not messages or self._says_all(messages, template):
+                    return self._apply(form, **template)
             except TooMuch as error:
                 problem = error
                 break
@@ -225,11 +237,12 @@ class Tokenizer:
             )
         return cast("list[int]", ids)
 
-    def _says_all(self, messages: tuple[Message, ...]) -> bool:
+    def _says_all(self, messages: tuple[Message, ...], template: Mapping[str, Any]) -> bool:
         """Whether the template leaves out none of several system messages, or one further on."""
         if all(message.role != "system" for message in messages[1:]):
             return True
-        rendered = str(self._apply(messages, tokenize=False, sanitize_control_tokens=False))
+        how = {**template, "tokenize": False, "sanitize_control_tokens": False}
+        rendered = str(self._apply(messages, **how))
         return all(
             message.content.strip() in rendered for message in messages if message.role == "system"
         )
@@ -398,6 +411,27 @@ def has_chat_template(folder: Path) -> bool:
         return bool(values.get("chat_template"))
     except (OSError, ValueError, AttributeError):
         return False
+
+
+def _check_variables(variables: Mapping[str, Any], taken: Iterable[str]) -> None:
+    """Raises `InvalidRequest` for variables that a template must not be given.
+
+    Args:
+        variables: their names and values.
+        taken: names that mean something else.
+    """
+    if found := {"messages", "conversations", *taken}.intersection(variables):
+        raise InvalidRequest(
+            f"chat_template_kwargs cannot set {min(found)}: that follows from other fields."
+        )
+    text, numbers = json.dumps(dict(variables)), [0.0]
+    note = lambda number: numbers.append(abs(float(number)))  # noqa: E731
+    json.loads(text, parse_int=note, parse_float=note)
+    if len(text) > LONGEST_VARIABLES or max(numbers) > LARGEST_NUMBER:
+        raise InvalidRequest(
+            f"chat_template_kwargs can have {LONGEST_VARIABLES} characters as JSON, and numbers up "
+            f"to {LARGEST_NUMBER}."
+        )
 
 
 @functools.lru_cache

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 class StopStrings:
-    """Ends a text before the first of some strings that is complete in it.
+    """Ends a text before, or behind, the first of some strings that is complete in it.
 
     The same for any chunking: of strings that overlap, the one that ends first counts, and of those
     that end together the longest.
@@ -18,9 +18,15 @@ class StopStrings:
         found: the string that has ended the text; empty before.
     """
 
-    def __init__(self, strings: Sequence[str]) -> None:
-        """Begins an empty text; without strings it never ends."""
+    def __init__(self, strings: Sequence[str], shows: bool = False) -> None:
+        """Begins an empty text; without strings it never ends.
+
+        Args:
+            strings: each ends it.
+            shows: whether the one that did is part of it.
+        """
         self._strings = strings
+        self._shows = shows
         self._held = ""
         self.found = ""
 
@@ -41,7 +47,7 @@ class StopStrings:
         if found:
             end, place = min(found)
             self.found = text[place:end]
-            return text[:place]
+            return text[: end if self._shows else place]
         held = max((_overlap(text, string) for string in self._strings), default=0)
         self._held = text[len(text) - held :]
         return text[: len(text) - held]

@@ -23,6 +23,7 @@ from xla_backend.interface.results import (
     EngineStatus,
     Finish,
     GenerationResult,
+    PromptProgress,
     RowRun,
     TextChunk,
     Token,
@@ -117,7 +118,7 @@ class Text:
         # A control token has no text, unless the text is to end at it.
         shown = engine.tokenizer.special_ids(request.options.stop)
         self._decoder = IncrementalDecoder(engine.tokenizer, shown)
-        self._stops = StopStrings(request.options.stop)
+        self._stops = StopStrings(request.options.stop, request.options.include_stop_str_in_output)
         watch.enter("queue")
         choice = self._functions.choose(engine, wanted, request.exact_key)
         if not self._functions.is_ready(engine, choice) and not self._begins():
@@ -156,16 +157,29 @@ class Text:
             new = row.token_ids[row.prompt_tokens + self._known :]
             return self._write(new, engine, row.output) and not self._stream.is_stopped
 
+        started = 0.0
+
         def begins() -> bool:
+            nonlocal started
+            started = time.perf_counter()
             if self._begins():
                 self._loop.tell(status)
             return self._has_begun
+
+        def on_read() -> None:
+            if request.with_progress:
+                chunk, passed = TextChunk(), time.perf_counter() - started
+                chunk.progress = PromptProgress(
+                    len(prompt_ids), row.reused, min(row.in_memory, len(prompt_ids)), passed
+                )
+                self._stream.put(chunk)
 
         seat = Seat(
             row,
             self._watch,
             self._request.options.prompt_lookup_num_tokens,
             begins,
+            on_read,
             on_tokens,
             lambda: self._stream.is_stopped,
         )
@@ -225,12 +239,15 @@ class Text:
 
     def _write(self, token_ids: list[int], engine: Engine, output: Callable[[], Output]) -> bool:
         """Hands out what new tokens say; returns whether the text goes on."""
+        options = self._request.options
         self._known += len(token_ids)
+        if token_ids and token_ids[-1] in options.stop_token_ids:
+            token_ids = token_ids if options.include_stop_str_in_output else token_ids[:-1]
         if chunk := self._stops.push(self._decoder.push(token_ids)):
             if self._request.with_tokens and not self._stops.found:
                 tokens = engine.tokens(output(), first=self._told)
                 self._told += len(tokens)
-                is_over = bool(tokens) and engine.is_eos(tokens[-1].id)
+                is_over = bool(tokens) and engine.is_end(tokens[-1].id, options)
                 chunk = TextChunk.of(chunk, tokens[:-1] if is_over else tokens)
             self._chunks.append(chunk)
             self._stream.put(chunk)
@@ -261,6 +278,7 @@ class Text:
             passes = sum(not token.in_same_pass for token in tokens[1:])
         if stops.found:
             tokens = _tokens_of(text, tokens, engine)
+        reason = _reason(is_complete, bool(ids) and engine.is_end(ids[-1], request.options))
         timing, spans = watch.read(), watch.spans()
         is_over, row = is_complete or bool(stops.found), None
         if wanted.is_pooled:
@@ -270,7 +288,7 @@ class Text:
                 timing.prefill_s,
                 timing.decode_s,
                 generated,
-                not stops.found and _reason(is_complete, engine, ids) == "length",
+                not stops.found and reason == "length",
             )
         first_call = self._functions.record(
             engine, served, wanted, timing, is_over, batch_size, row
@@ -286,7 +304,7 @@ class Text:
                 requested_key=wanted,
                 cache=served.choice.outcome,
                 stop_string=stops.found,
-                finish="stop" if stops.found else _reason(is_complete, engine, ids),
+                finish="stop" if stops.found else reason,
                 timing=timing,
                 since_first_token_s=watch.since_first_token_s(),
                 first_call=first_call,
@@ -317,7 +335,7 @@ def _tokens_of(text: str, tokens: tuple[Token, ...], engine: Engine) -> tuple[To
     return tokens
 
 
-def _reason(is_complete: bool, engine: Engine, ids: list[int]) -> Finish:
+def _reason(is_complete: bool, is_ended: bool) -> Finish:
     if not is_complete:
         return "stopped"
-    return "eos" if ids and engine.is_eos(ids[-1]) else "length"
+    return "eos" if is_ended else "length"

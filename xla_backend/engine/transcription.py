@@ -32,6 +32,7 @@ from xla_backend.interface.requests import SpeechRequest
 from xla_backend.interface.results import (
     EngineStatus,
     FirstCall,
+    TimedText,
     Token,
     TranscribedWindow,
     Transcription,
@@ -49,9 +50,6 @@ MIN_SECONDS = 0.1
 
 SILENCE = 1e-4
 """Full-scale amplitude (-80 dB) below which nobody speaks, and a model would make words up."""
-
-SILENT = "The recording is silent: check that the microphone is on and not muted."
-
 
 WindowStream = Stream[TranscribedWindow, Transcription]
 
@@ -97,10 +95,17 @@ class Hearing:
         if speech is None:
             raise works_on_text(engine.info.name)
         samples = audio.read(request.recording, speech.rate, request.max_seconds)
-        _check_sound(samples, speech.rate)
+        if len(samples) < MIN_SECONDS * speech.rate:
+            raise InvalidRequest(
+                f"The recording is only {len(samples) / speech.rate:.2f} s long: at least "
+                f"{MIN_SECONDS:g} s are needed to hear a word."
+            )
+        is_silent = _is_silent(samples, speech.rate)
         self._language = speech.language_code(self._language)
         options = fitting_options(request.options, speech, engine.context_length)
         engine.check(options)
+        # Beams do not follow the rules of timestamps.
+        self._is_timed = request.has_times and options.num_beams == 1
         wanted = self._functions.speech_key(engine, options)
 
         heard: list[_HeardWindow] = []
@@ -111,21 +116,31 @@ class Hearing:
             if self._stream.is_stopped:
                 break
             said = None
-            if not _is_silent(window.samples, speech.rate):
-                said = yield from self._hear(engine, wanted, options, window.samples)
+            # Of silence alone the first window is run, for what a result tells.
+            if not heard if is_silent else not _is_silent(window.samples, speech.rate):
+                said = yield from self._hear(engine, wanted, options, window.samples, is_silent)
                 heard.append(said)
                 frames += speech.frames_of(window.samples)
             # The first window's share includes reading the recording.
             timing = watch.read()
+            # Over samples, so that it is the next window's start to the last bit.
+            end_s = (round(window.start_s * speech.rate) + len(window.samples)) / speech.rate
+            ids = [token.id for token in said.tokens] if said else []
             windows.append(
                 TranscribedWindow(
                     start_s=window.start_s,
-                    # Over samples, so that it is the next window's start to the last bit.
-                    end_s=(round(window.start_s * speech.rate) + len(window.samples)) / speech.rate,
+                    end_s=end_s,
                     text=said.text if said else "",
-                    new_tokens=len(said.tokens) if said else 0,
+                    new_tokens=len(ids),
                     cache=said.served.choice.outcome if said else None,
                     timing=timing.since(before),
+                    segments=segments(
+                        ids,
+                        engine.tokenizer.decode,
+                        speech.decoder_prompt.first_timestamp if self._is_timed else None,
+                        speech.tick_s,
+                        (window.start_s, end_s),
+                    ),
                 )
             )
             if said:
@@ -135,9 +150,7 @@ class Hearing:
             self._stream.put(windows[-1])
 
         if not heard:
-            if self._stream.is_stopped:
-                raise Stopped  # nothing ran, there is no result
-            raise InvalidRequest(SILENT)
+            raise Stopped  # nothing ran, there is no result
         served = heard[0].served
         self._stream.finish(
             Transcription(
@@ -163,7 +176,12 @@ class Hearing:
         )
 
     def _hear(
-        self, engine: Engine, wanted: CacheKey, options: GenerationOptions, samples: np.ndarray
+        self,
+        engine: Engine,
+        wanted: CacheKey,
+        options: GenerationOptions,
+        samples: np.ndarray,
+        is_silent: bool,
     ) -> Generator[Wish, Any, _HeardWindow]:
         """What is said in one window, see `Guards`; finds out the language if it is not known."""
         speech, watch = engine.speech, self._watch
@@ -181,7 +199,7 @@ class Hearing:
         self._loop.tell(EngineStatus("generating", str(key)))
 
         def begin(options: GenerationOptions) -> Generation:
-            heard = SpeechPrompt(features, start)
+            heard = SpeechPrompt(features, prompt.timed(start) if self._is_timed else start)
             return engine.start(served.functions, key, heard, options)
 
         generation = begin(options)
@@ -192,7 +210,7 @@ class Hearing:
                 generation = begin(options)
         no_speech = engine.no_speech_probability(generation)
         # Beams and samples are what was asked for.
-        is_greedy = options.num_beams == 1 and options.temperature == 0
+        is_greedy = options.num_beams == 1 and options.temperature == 0 and not is_silent
         further = list(FALLBACK_TEMPERATURES if is_greedy else ())
         tried = []
         while True:
@@ -203,15 +221,15 @@ class Hearing:
             said = _HeardWindow(
                 text=engine.tokenizer.decode(ids).strip(),
                 tokens=tokens,
-                is_complete=bool(ids) and engine.is_eos(ids[-1]),
+                is_complete=bool(ids) and engine.is_end(ids[-1], options),
                 served=served,
             )
             mean = sum(token.logprob for token in tokens) / max(1, len(tokens))
             repeats = speech.guards.repeats(said.text)
             is_noise = mean < speech.guards.logprob
             tried.append((not repeats, mean, said))
-            is_silent = is_noise and no_speech > speech.guards.no_speech
-            if is_silent or not further or not (repeats or is_noise):
+            is_nobody = is_noise and no_speech > speech.guards.no_speech
+            if is_nobody or not further or not (repeats or is_noise):
                 break
             watch.enter("queue")
             yield Turn()
@@ -219,7 +237,7 @@ class Hearing:
             generation = begin(options.replace(temperature=further.pop(0)))
         _, mean, said = max(tried, key=lambda one: one[:2])
         # What is sampled because it was asked for is unlikely by itself.
-        if options.temperature == 0 and mean < speech.guards.logprob:
+        if is_silent or (options.temperature == 0 and mean < speech.guards.logprob):
             return dataclasses.replace(said, text="", tokens=(), is_complete=True)
         return said
 
@@ -251,15 +269,33 @@ class _HeardWindow:
     served: Served
 
 
-def _check_sound(samples: np.ndarray, rate: int) -> None:
-    """Raises `InvalidRequest` for a recording in which nothing can be said."""
-    if len(samples) < MIN_SECONDS * rate:
-        raise InvalidRequest(
-            f"The recording is only {len(samples) / rate:.2f} s long: at least {MIN_SECONDS:g} s "
-            "are needed to hear a word."
-        )
-    if _is_silent(samples, rate):
-        raise InvalidRequest(SILENT)
+def segments(
+    ids: Sequence[int],
+    decode: Callable[[Sequence[int]], str],
+    first: int | None,
+    tick_s: float,
+    window: tuple[float, float],
+) -> tuple[TimedText, ...]:
+    """The text of a window by its timestamps; of a last segment without an end, the window's.
+
+    Args:
+        ids: of its tokens. decode: gives their text.
+        first: the first timestamp, where the segments of a window begin; None where there are none.
+        tick_s: seconds from one timestamp to the next.
+        window: where it begins and ends, in seconds.
+    """
+    (begin_s, end_s), found, words = window, [], list[int]()
+    for id in (*ids, None):
+        if id is not None and (first is None or id < first):
+            words.append(id)
+            continue
+        now_s = end_s
+        if id is not None and first is not None:
+            now_s = min(round(window[0] + (id - first) * tick_s, 3), end_s)
+        if text := decode(words).strip():
+            found.append(TimedText(begin_s, now_s, text))
+        begin_s, words = now_s, []
+    return tuple(found)
 
 
 def _is_silent(samples: np.ndarray, rate: int) -> bool:

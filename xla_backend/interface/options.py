@@ -1,8 +1,8 @@
 """`GenerationOptions`: a request's options, checked before anything is compiled, in one table.
 
 Knows their names, ranges and meanings (those of Hugging Face's `GenerationConfig`; the penalties,
-`logit_bias` and `stop` are OpenAI's). A new option is a field here. Must not know models, tokens or
-TensorFlow: the page's process imports this module.
+`logit_bias` and `stop` are OpenAI's, other options of ends vLLM's). A new option is a field here.
+Must not know models, tokens or TensorFlow: the page's process imports this module.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ MAX_SEED = 2**31 - 1
 """Of a seed as the engine takes it; others are taken modulo a prime below it."""
 MAX_BIASED_TOKENS = 300
 MAX_STOPS = 64
+"""Stop strings of a request, and tokens that end its text."""
 MAX_DRAFTS = 7
 """Of `prompt_lookup_num_tokens`: a pass with more rows takes much longer than one with a few."""
 MAX_STOP_CHARACTERS = 100
@@ -214,6 +215,20 @@ class GenerationOptions:
         f"{MAX_STOP_CHARACTERS} characters each",
         label="Stop strings",
     )
+    stop_token_ids: tuple[int, ...] = _option(
+        (),
+        f"ids of tokens that end the text too, at most {MAX_STOPS}; needs one beam",
+    )
+    include_stop_str_in_output: bool = _option(
+        False, "whether the text has the stop string or token that ended it"
+    )
+    min_new_tokens: int = _option(
+        0,
+        "minimum length of the text in tokens; only a stop string or the limit ends it before",
+        low=0,
+        high=MAX_NEW_TOKENS,
+    )
+    ignore_eos: bool = _option(False, "whether the model's own ends of a text end nothing")
     prompt_lookup_num_tokens: int = _option(
         0,
         "tokens guessed at a time from the prompt and the text: the same text, sooner where it "
@@ -256,8 +271,17 @@ class GenerationOptions:
             raise InvalidRequest(
                 f'early_stopping must be true, false or "never", not {shown(self.early_stopping)}.'
             )
+        for name in ("ignore_eos", "include_stop_str_in_output"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise InvalidRequest(f"{name} must be true or false, not {shown(value)}.")
         object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
         object.__setattr__(self, "stop", _stops(self.stop))
+        object.__setattr__(self, "stop_token_ids", _stop_tokens(self.stop_token_ids))
+        if self.stop_token_ids and self.num_beams > 1:
+            raise InvalidRequest(
+                f"stop_token_ids works with one beam, not with {self.num_beams}: leave one of them "
+                "out."
+            )
 
     @property
     def do_sample(self) -> bool:
@@ -274,6 +298,7 @@ class GenerationOptions:
             **dataclasses.asdict(self),
             "logit_bias": {str(token_id): bias for token_id, bias in self.logit_bias},
             "stop": list(self.stop),
+            "stop_token_ids": list(self.stop_token_ids),
             "grammar": self.grammar.to_dict() if self.grammar else None,
         }
 
@@ -368,6 +393,15 @@ def _biases(value: object) -> tuple[tuple[int, float], ...]:
             raise InvalidRequest(f"logit_bias names token {number} twice.")
         biases[number] = _real(f"logit_bias of token {number}", bias, -100.0, 100.0)
     return tuple(sorted(biases.items()))
+
+
+def _stop_tokens(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list | tuple) or len(value) > MAX_STOPS:
+        raise InvalidRequest(
+            f"stop_token_ids must be a list of at most {MAX_STOPS} token ids, not {shown(value)}."
+        )
+    ids = (_integer("a token id of stop_token_ids", each, 0, 2**31 - 1) for each in value)
+    return tuple(sorted(set(ids)))
 
 
 def _stops(value: object) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ class TextRequest:
             encoder-decoders and `exact_key` ignore it.
         in_chunks: False where only the result is wanted: nothing of the text is sent before it.
         with_tokens: chunks have their tokens, see `TextChunk`.
+        with_progress: an empty chunk tells of each part of the prompt that a row of the pool reads.
         arrival_time: when the request arrived, as `time.perf_counter()` of this machine; the time
             since then counts as queue. None for now.
         token_ids: the prompt's, where it has been tokenized: the engine does not do it again.
@@ -47,6 +48,7 @@ class TextRequest:
     cache_salt: str = ""
     in_chunks: bool = True
     with_tokens: bool = False
+    with_progress: bool = False
     arrival_time: float | None = None
     token_ids: tuple[int, ...] = ()
     tokenize_s: float = 0.0
@@ -60,12 +62,13 @@ class SpeechRequest:
         model: as for a text, but a speech model.
         recording: a file's path, or (rate in Hz, samples) with samples of shape (n,) or
             (n, channels). What is longer than the model's window is cut into windows, which all run
-            on one compiled function; silent windows are skipped.
+            on one compiled function; silent windows are skipped, the first of silence alone apart.
         options: of each window's generation; `max_new_tokens` is cut to the model's positions.
             None for the most likely text, at most `options.WINDOW_TOKENS`.
         language: of the speech ("en", "German"); None to let the model detect it, or for a model
             with a single language.
         max_seconds: longer recordings are refused.
+        has_times: windows have segments with times, where the model has timestamps.
         in_chunks: as for a text.
         arrival_time: as for a text.
     """
@@ -75,5 +78,6 @@ class SpeechRequest:
     options: GenerationOptions | None = None
     language: str | None = None
     max_seconds: float = DEFAULT_MAX_SECONDS
+    has_times: bool = False
     in_chunks: bool = True
     arrival_time: float | None = None

@@ -59,15 +59,32 @@ class Token:
     in_same_pass: bool = False
 
 
+class PromptProgress(NamedTuple):
+    """How far a prompt has been read.
+
+    Attributes:
+        total: its tokens. cached: those that were not computed again. processed: those that are
+            read, cached ones included.
+        time_s: seconds since reading began.
+    """
+
+    total: int
+    cached: int
+    processed: int
+    time_s: float
+
+
 class TextChunk(str):
     """A chunk of a text with the tokens that came since the chunk before.
 
     Attributes:
         tokens: without the one that ends the text. Those of a chunk that a stop string cuts are in
             the result alone.
+        progress: of the prompt, in an empty chunk; None in others.
     """
 
     tokens: tuple[Token, ...] = ()
+    progress: PromptProgress | None = None
 
     @classmethod
     def of(cls, text: str, tokens: tuple[Token, ...]) -> Self:
@@ -283,6 +300,15 @@ class GenerationResult:
 
 
 @dataclass(frozen=True)
+class TimedText:
+    """A part of a transcript and its place in the recording, in seconds."""
+
+    start_s: float
+    end_s: float
+    text: str
+
+
+@dataclass(frozen=True)
 class TranscribedWindow:
     """The transcript of one window of a recording.
 
@@ -291,6 +317,7 @@ class TranscribedWindow:
         new_tokens: number of generated tokens.
         cache: where the compiled function came from; None for a silent window, which is not run.
         timing: this window's part of the request's timing; they add up to it.
+        segments: its text by the model's timestamps; as one where there are none.
     """
 
     start_s: float
@@ -299,6 +326,7 @@ class TranscribedWindow:
     new_tokens: int
     cache: CacheOutcome | None
     timing: Timing
+    segments: tuple[TimedText, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -319,6 +347,11 @@ class Transcription(GenerationResult):
     audio_s: float = 0.0
     language: str | None = None
     windows: tuple[TranscribedWindow, ...] = ()
+
+    @property
+    def segments(self) -> list[TimedText]:
+        """The segments of all windows."""
+        return [segment for window in self.windows for segment in window.segments]
 
     @property
     def tpot_s(self) -> float | None:

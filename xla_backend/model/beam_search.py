@@ -185,7 +185,8 @@ def _candidates(
     of_beams = sampling.for_each_beam(controls, num_beams)
     logprobs = tf.nn.log_softmax(logits)
     # Hugging Face penalizes log-probabilities here, where it penalizes logits without beams.
-    processed = sampling.adjust(logprobs, prompted, state.counts, controls) + suppression
+    processed = sampling.adjust(logprobs, prompted, state.counts, state.count, controls)
+    processed += suppression
 
     def summed(scores: tf.Tensor) -> tf.Tensor:
         sums = tf.reshape(scores, [batch_size, num_beams, vocabulary_size])
@@ -219,7 +220,7 @@ def _candidates(
         of_parents(top_tokens),
         of_parents(top_logprobs),
     )
-    return _Candidates(scores, parents, records, sampling.is_one_of(tokens, rules.eos_token_ids))
+    return _Candidates(scores, parents, records, sampling.are_ends(tokens, controls))
 
 
 def _keep_running(

@@ -120,6 +120,7 @@ class Decoder:
         reals: tf.Tensor,
         integers: tf.Tensor,
         logit_bias: tf.Tensor,
+        is_end: tf.Tensor,
         prefilled: Prefilled,
         state: State,
     ) -> State:
@@ -127,11 +128,11 @@ class Decoder:
 
         Args:
             steps: scalar int32; zero runs nothing.
-            reals, integers, logit_bias: the options, from `sampling.pack`.
+            reals, integers, logit_bias, is_end: the options, from `sampling.pack`.
             prefilled: from `prefill`, of one text or of several as one batch.
             state: from `initial_state` or an earlier call.
         """
-        controls = sampling.unpack(reals, integers, logit_bias)
+        controls = sampling.unpack(reals, integers, logit_bias, is_end)
         batch_size, vocabulary_size = state.counts.shape[0], state.counts.shape[-1]
         num_beams = state.kv_cache[0].keys.shape[2]
         # Loops carry flat lists: a NamedTuple with a list inside does not survive them.
@@ -194,13 +195,18 @@ class Decoder:
         """One step of greedy search or sampling, from logits `[B, V]`."""
         count = state.count + 1
         token, records, counts = self.selection.select(
-            logits, is_first, prompted, state.counts, state.count, controls
+            logits,
+            is_first,
+            prompted,
+            state.counts,
+            state.count,
+            controls,
+            last=tf.gather(state.outputs, tf.maximum(state.count - 1, 0), axis=1)[:, 0, 0],
         )
-        is_eos = sampling.is_one_of(token, self.rules.eos_token_ids)
         return state._replace(
             outputs=output.write(state.outputs, records[:, None], state.count),
             count=count,
             lengths=tf.where(state.done, state.lengths, count),
-            done=state.done | is_eos | (count >= controls.token_limit),
+            done=state.done | sampling.are_ends(token, controls) | (count >= controls.token_limit),
             counts=counts,
         )

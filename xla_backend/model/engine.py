@@ -31,7 +31,7 @@ from xla_backend.interface.results import Token, TopLogprob
 from xla_backend.matmul import attention, handler, kinds
 from xla_backend.matmul.attention import block_bytes
 from xla_backend.matmul.blocks import Weights
-from xla_backend.model import families
+from xla_backend.model import families, sampling
 from xla_backend.model.beam_search import BeamRules
 from xla_backend.model.decoding import Decoder
 from xla_backend.model.families.blocks import WeightReader
@@ -99,12 +99,13 @@ class Engine:
             model.vocabulary_size,
             suppressed=_as_tuple(files.generation_config.suppress_tokens),
             suppressed_first=_as_tuple(files.generation_config.begin_suppress_tokens),
+            first_timestamp=self.speech.decoder_prompt.first_timestamp if self.speech else None,
         )
         self._decoder = Decoder(model, rules, selection)
         self._pool: PoolDecoder | None = None
         if isinstance(model, PooledModel) and handler.is_possible():
             assert model.context_length is not None, "decoder-only models have one"
-            self._pool = PoolDecoder(model, rules, selection, model.context_length)
+            self._pool = PoolDecoder(model, selection, model.context_length)
         self.grammars = Grammars(self._vocabulary)
         self.functions = FunctionBuilder(self._decoder, self._pool, self.identity, compiler)
 
@@ -117,7 +118,7 @@ class Engine:
         """The texts of all tokens that can be selected."""
         return Vocabulary(
             self.tokenizer.vocabulary_bytes(self._decoder.model.vocabulary_size),
-            self._decoder.rules.eos_token_ids,
+            self.eos_token_ids,
             self.tokenizer.drops_first_space(),
         )
 
@@ -135,24 +136,32 @@ class Engine:
     ) -> Generation:
         """Runs a prompt (token ids, or that of a speech model), after which its text begins."""
         inputs = self._decoder.model.encode(prompt, key.padded_length)
-        return Generation(functions, functions.prefill(tf.constant(True), *inputs), options)
+        prefilled = functions.prefill(tf.constant(True), *inputs)
+        return Generation(functions, prefilled, options, self.eos_token_ids)
 
     def check(self, options: GenerationOptions) -> None:
         """Checks what only the model can know of a request's options.
 
         Raises:
-            InvalidRequest: `logit_bias` names a token that the model does not have.
+            InvalidRequest: they name a token that the model does not have.
         """
         size = self._decoder.model.vocabulary_size
-        if options.logit_bias and (highest := options.logit_bias[-1][0]) >= size:
-            raise InvalidRequest(
-                f"logit_bias names token {highest}, but {self.info.name} has the tokens 0 to "
-                f"{size - 1}."
-            )
+        biased = tuple(token_id for token_id, _ in options.logit_bias)
+        for name, named in ("logit_bias", biased), ("stop_token_ids", options.stop_token_ids):
+            if named and named[-1] >= size:
+                raise InvalidRequest(
+                    f"{name} names token {named[-1]}, but {self.info.name} has the tokens 0 to "
+                    f"{size - 1}."
+                )
 
-    def is_eos(self, token_id: int) -> bool:
-        """Whether a token ends the text."""
-        return token_id in self._decoder.rules.eos_token_ids
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """The tokens that end a text where a request says nothing else."""
+        return self._decoder.rules.eos_token_ids
+
+    def is_end(self, token_id: int, options: GenerationOptions) -> bool:
+        """Whether a token ends a text."""
+        return token_id in sampling.ends(options, self.eos_token_ids)
 
     def tokens(
         self, output: Output, passes: Sequence[int] = (), first: int = 0

@@ -23,13 +23,18 @@ class Generation:
     """
 
     def __init__(
-        self, functions: PaddedFunctions, prefilled: Prefilled, options: GenerationOptions
+        self,
+        functions: PaddedFunctions,
+        prefilled: Prefilled,
+        options: GenerationOptions,
+        eos_token_ids: tuple[int, ...],
     ) -> None:
         """Begins after a prompt that has run."""
         self._decode = functions.decode
         self._state = functions.state
         self.prefilled = prefilled
-        self._options = sampling.pack([options], self._state.counts.shape[-1])
+        size = self._state.counts.shape[-1]
+        self._options = sampling.pack([options], size, eos_token_ids)
         self.is_done = False
         self.length = 0
 

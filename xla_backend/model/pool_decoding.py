@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from xla_backend.grammar import calls
 from xla_backend.model import output, prompt_lookup, sampling
-from xla_backend.model.beam_search import BeamRules
 from xla_backend.model.families.blocks import dynamic_update_slice, row
 from xla_backend.model.families.model import PooledModel
 from xla_backend.model.prompt_lookup import Lookup
@@ -79,13 +78,12 @@ class PoolDecoder:
 
     Attributes:
         model: see `PooledModel`.
-        rules: how texts end. selection: how tokens are selected.
+        selection: how tokens are selected.
         context_length: the positions that a row can have.
         num_drafts: T, how many drafts a pass verifies, of one row; 0 for none.
     """
 
     model: PooledModel
-    rules: BeamRules
     selection: Selection
     context_length: int
     num_drafts: int = 0
@@ -127,6 +125,7 @@ class PoolDecoder:
         reals: tf.Tensor,
         integers: tf.Tensor,
         logit_bias: tf.Tensor,
+        is_end: tf.Tensor,
         seen: tf.Tensor,
         logits: tf.Tensor,
         grammars: tf.Tensor,
@@ -137,14 +136,15 @@ class PoolDecoder:
 
         Args:
             steps: scalar int32, at most N - T; zero runs nothing.
-            reals, integers, logit_bias: the options, from `sampling.pack`.
+            reals, integers, logit_bias, is_end: the options, from `sampling.pack`.
             seen: `[R, V]` bool, tokens that the repetition penalty counts as repeated.
             logits: `[R, V]`, of the next token of rows that bring them.
             grammars: `[R, FIELDS]` int64, what the rows may say; see `grammar.calls`.
             blocks: `[R, M]` int64, addresses of the rows' blocks, for all positions to come.
             state: of the rows.
         """
-        given = _Given(sampling.unpack(reals, integers, logit_bias), seen, logits, grammars, blocks)
+        controls = sampling.unpack(reals, integers, logit_bias, is_end)
+        given = _Given(controls, seen, logits, grammars, blocks)
         rows, fields = state.tokens.shape[0], output.num_fields(self.selection.vocabulary_size)
         one_pass = self._pass_with_drafts if self.num_drafts else self._pass
 
@@ -195,12 +195,13 @@ class PoolDecoder:
             lambda scores: calls.allowed(scores, state.grammar, given.grammars),
         )
         generated = state.generated + tf.cast(~state.done, tf.int32)
-        is_eos = sampling.is_one_of(token, self.rules.eos_token_ids)
         after = state._replace(
             tokens=token,
             has_logits=tf.zeros_like(state.has_logits),
             generated=generated,
-            done=state.done | is_eos | (generated >= given.controls.token_limit),
+            done=state.done
+            | sampling.are_ends(token, given.controls)
+            | (generated >= given.controls.token_limit),
             counts=counts,
             grammar=calls.advanced(state.grammar, token, given.grammars),
         )

@@ -38,7 +38,7 @@ class Controls(NamedTuple):
     """The options as tensors `[B]`, so that changing them never retraces.
 
     A single value, `[1]`, holds for the whole batch. `is_adjusted` is 0 where `adjust` changes
-    nothing; `logit_bias` is `[B, V]`.
+    nothing; `logit_bias` is `[B, V]`, and so is `ends`, bool: which tokens end a text.
     """
 
     temperature: tf.Tensor
@@ -54,20 +54,28 @@ class Controls(NamedTuple):
     early_stopping: tf.Tensor
     seed: tf.Tensor
     token_limit: tf.Tensor
+    min_new_tokens: tf.Tensor
     logit_bias: tf.Tensor
+    ends: tf.Tensor
 
 
 # The values of `early_stopping` as numbers: False, True and "never".
 STOP_WHEN_UNLIKELY, STOP_WHEN_ENOUGH, STOP_WHEN_IMPOSSIBLE = 0, 1, 2
 
 
-_REALS, _INTEGERS = 7, 6
+_REALS, _INTEGERS = 7, 7
 
 
 def pack(
-    options: Sequence[GenerationOptions], vocabulary_size: int
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The options of a batch in three arguments, as `specs` describes them."""
+    options: Sequence[GenerationOptions], vocabulary_size: int, eos_token_ids: Sequence[int] = ()
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The options of a batch in four arguments, as `specs` describes them.
+
+    Args:
+        options: of each text.
+        vocabulary_size: V.
+        eos_token_ids: those that end a text by themselves, see `ends`.
+    """
     reals, integers = zip(*map(_numbers, options), strict=True)
     if any(each.logit_bias for each in options):
         logit_bias = np.zeros([len(options), vocabulary_size], np.float32)
@@ -76,15 +84,29 @@ def pack(
                 row[token_id] = bias
     else:  # in TensorFlow's own memory, which is made faster
         logit_bias = tf.zeros([len(options), vocabulary_size])
-    return tf.constant(reals), tf.constant(integers), tf.convert_to_tensor(logit_bias)
+    is_end = np.zeros([len(options), vocabulary_size], bool)
+    for row, each in zip(is_end, options, strict=True):
+        row[[token_id for token_id in ends(each, eos_token_ids) if token_id < len(row)]] = True
+    return (
+        tf.constant(reals),
+        tf.constant(integers),
+        tf.convert_to_tensor(logit_bias),
+        tf.convert_to_tensor(is_end),
+    )
+
+
+def ends(options: GenerationOptions, eos_token_ids: Sequence[int]) -> tuple[int, ...]:
+    """The tokens that end a text, where these do by themselves."""
+    return (*(() if options.ignore_eos else eos_token_ids), *options.stop_token_ids)
 
 
 def specs(batch_size: int, vocabulary_size: int) -> list[tf.TensorSpec]:
-    """What `pack` returns: the real options, the integer ones, and what is added to the logits."""
+    """What `pack` returns: real options, integer ones, what is added to the logits, and ends."""
     return [
         tf.TensorSpec([batch_size, _REALS], tf.float32),
         tf.TensorSpec([batch_size, _INTEGERS], tf.int32),
         tf.TensorSpec([batch_size, vocabulary_size], tf.float32),
+        tf.TensorSpec([batch_size, vocabulary_size], tf.bool),
     ]
 
 
@@ -109,19 +131,23 @@ def _numbers(options: GenerationOptions) -> tuple[tuple[float, ...], tuple[int, 
             options.repetition_penalty != 1.0
             or options.presence_penalty != 0.0
             or options.frequency_penalty != 0.0
+            or options.min_new_tokens > 0
             or bool(options.logit_bias)
         ),
         early_stopping,
         options.seed,
         options.max_new_tokens,
+        options.min_new_tokens,
     )
     return reals, integers
 
 
-def unpack(reals: tf.Tensor, integers: tf.Tensor, logit_bias: tf.Tensor) -> Controls:
+def unpack(
+    reals: tf.Tensor, integers: tf.Tensor, logit_bias: tf.Tensor, is_end: tf.Tensor
+) -> Controls:
     """The inverse of `pack`, inside a compiled function: one value for each text."""
     texts = [*tf.unstack(reals, num=_REALS, axis=1), *tf.unstack(integers, num=_INTEGERS, axis=1)]
-    return Controls._make([*texts, logit_bias])
+    return Controls._make([*texts, logit_bias, is_end])
 
 
 def for_each_beam(controls: Controls, num_beams: int) -> Controls:
@@ -131,10 +157,12 @@ def for_each_beam(controls: Controls, num_beams: int) -> Controls:
     return Controls(*(tf.repeat(values, num_beams, axis=0) for values in controls))
 
 
-def is_one_of(tokens: tf.Tensor, token_ids: Sequence[int]) -> tf.Tensor:
-    """Which of the tokens, of any shape, are among some ids: bool of the same shape."""
-    hits = [tf.equal(tokens, token_id) for token_id in token_ids]
-    return tf.reduce_any(tf.stack(hits), axis=0) if hits else tf.zeros_like(tokens, tf.bool)
+def are_ends(tokens: tf.Tensor, controls: Controls) -> tf.Tensor:
+    """Which of the tokens, `[B]` or `[B, C]`, end their text: bool of the same shape."""
+    if controls.ends.shape[0] == 1:
+        return tf.gather(controls.ends[0], tokens)
+    of_texts = tf.reshape(tokens, [tokens.shape[0], -1])
+    return tf.reshape(tf.gather(controls.ends, of_texts, batch_dims=1), tokens.shape)
 
 
 def where_sampling(
@@ -156,20 +184,23 @@ def where_sampling(
 
 
 def adjust(
-    scores: tf.Tensor, prompted: tf.Tensor, counts: tf.Tensor, controls: Controls
+    scores: tf.Tensor, prompted: tf.Tensor, counts: tf.Tensor, step: tf.Tensor, controls: Controls
 ) -> tf.Tensor:
     """What the options add to or take from scores, before temperature and filters.
 
     In this order: Hugging Face's `RepetitionPenaltyLogitsProcessor` (CTRL, arXiv:1909.05858), which
     divides the positive scores of tokens that already occurred and multiplies the negative ones;
     OpenAI's penalties for tokens that were generated, once (presence) and each time (frequency);
-    OpenAI's logit bias. While no text has any of these options, nothing is computed.
+    OpenAI's logit bias; Hugging Face's `MinNewTokensLengthLogitsProcessor`, by which a text ends
+    after so many tokens at the earliest, unless a grammar leaves nothing else. While no text has
+    any of these options, nothing is computed.
 
     Args:
         scores: `[B * K, V]`, logits or log-probabilities, text by text.
         prompted: `[B, V]` bool, tokens that the repetition penalty counts as repeated from the
             beginning.
         counts: `[B, V]` or `[B, K, V]` int32, how often each token was generated.
+        step: int32, the number of a text's tokens so far: scalar, or `[B]`.
         controls: one value a text, `[B]`.
 
     Returns:
@@ -193,7 +224,9 @@ def adjust(
         )
         of_texts -= of(controls.presence_penalty) * tf.cast(is_generated, tf.float32)
         of_texts -= of(controls.frequency_penalty) * tf.cast(times, tf.float32)
-        return tf.reshape(of_texts + controls.logit_bias[:, None], scores.shape)
+        of_texts += controls.logit_bias[:, None]
+        is_early = (step < controls.min_new_tokens)[:, None] & controls.ends
+        return tf.reshape(of_texts + tf.where(is_early, FILTERED, 0.0)[:, None], scores.shape)
 
     return tf.cond(tf.reduce_any(controls.is_adjusted > 0), adjusted, lambda: scores)
 

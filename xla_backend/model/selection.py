@@ -24,11 +24,14 @@ class Selection:
     Attributes:
         vocabulary_size: V.
         suppressed: tokens that are never selected. suppressed_first: nor as the first one.
+        first_timestamp: of a speech model, whose timestamps are the last of its tokens; None where
+            there are none.
     """
 
     vocabulary_size: int
     suppressed: tuple[int, ...] = ()
     suppressed_first: tuple[int, ...] = ()
+    first_timestamp: int | None = None
 
     def suppression(self, is_first: tf.Tensor) -> tf.Tensor | float:
         """What is added to the scores so that suppressed tokens are not selected.
@@ -49,6 +52,36 @@ class Selection:
             added[[token for token in tokens if 0 <= token < len(added)]] = FILTERED
         return tf.where(is_first[..., None], np.minimum(always, first), always)
 
+    def _timed(
+        self,
+        scores: tf.Tensor,
+        prompted: tf.Tensor,
+        counts: tf.Tensor,
+        follows_time: tf.Tensor,
+        controls: Controls,
+    ) -> tf.Tensor:
+        """Scores by the rules of timestamps, for texts whose prompt ends with one.
+
+        Hugging Face's `WhisperTimeStampLogitsProcessor`: a segment begins and ends with one, they
+        never go back, and one comes where all together are likelier than any other token.
+
+        Args:
+            scores, prompted, counts, controls: as of `select`.
+            follows_time: `[B]` or scalar bool, whether the last token was a timestamp.
+        """
+        first = self.first_timestamp
+        assert first is not None
+        places, numbers = tf.range(self.vocabulary_size - first), counts[:, first:]
+        is_open = tf.equal(tf.reduce_sum(numbers, axis=1) % 2, 0)  # the prompt has opened the first
+        earliest = tf.reduce_max(tf.where(numbers > 0, places, 0), axis=1)
+        earliest += tf.cast(is_open, tf.int32)
+        is_time = (places >= earliest[:, None]) & ~(is_open & follows_time)[:, None]
+        times = tf.where(is_time, scores[:, first:], FILTERED)
+        words = tf.where(is_open[:, None] | controls.ends[:, :first], scores[:, :first], FILTERED)
+        is_likelier = tf.reduce_logsumexp(times, axis=1) > tf.reduce_max(words, axis=1)
+        words = tf.where(is_likelier[:, None], FILTERED, words)
+        return tf.where(prompted[:, first, None], tf.concat([words, times], axis=1), scores)
+
     def select(
         self,
         logits: tf.Tensor,
@@ -58,6 +91,7 @@ class Selection:
         step: tf.Tensor,
         controls: Controls,
         constrain: Callable[[tf.Tensor], tf.Tensor] = lambda scores: scores,
+        last: tf.Tensor | int = 0,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """One step of greedy search or sampling.
 
@@ -70,13 +104,16 @@ class Selection:
             controls: the options.
             constrain: takes from scores what a grammar forbids, before all options. Records are of
                 what the model would have said.
+            last: `[B]` int32, the last token of each text, for timestamps.
 
         Returns:
             Tokens `[B]`, their records `[B, F]` (see `output`), and `counts` with the tokens.
         """
-        scores = sampling.adjust(constrain(logits), prompted, counts, controls) + self.suppression(
-            is_first
-        )
+        scores = sampling.adjust(constrain(logits), prompted, counts, step, controls)
+        scores += self.suppression(is_first)
+        if self.first_timestamp is not None:
+            follows_time = is_first | (last >= self.first_timestamp)
+            scores = self._timed(scores, prompted, counts, follows_time, controls)
 
         def sampled() -> tf.Tensor:
             uniform = sampling.noise(controls.seed, step, 1)[:, 0]

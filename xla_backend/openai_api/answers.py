@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from xla_backend.checkpoints.tokenization import IncrementalDecoder, Tokenizer
-from xla_backend.interface.results import GenerationResult, Token, TopLogprob
+from xla_backend.interface.results import GenerationResult, TextChunk, Token, TopLogprob
 
 MIN_LOGPROB = -9999.0
 """OpenAI's number for a token that cannot be; JSON has no infinity."""
@@ -68,6 +68,15 @@ class Timings(BaseModel):
     ttft_ms: float | None
     tpot_ms: float | None
     tokens_per_pass: float | None = None
+
+
+class Progress(BaseModel):
+    """How far a prompt has been read, as llama.cpp has it: tokens and milliseconds."""
+
+    total: int
+    cache: int
+    processed: int
+    time_ms: float
 
 
 class TopTokenLogprob(BaseModel):
@@ -164,6 +173,7 @@ class ChatChunk(BaseModel):
     choices: list[ChunkChoice]
     usage: Usage | None = None
     timings: Timings | None = None
+    prompt_progress: Progress | None = None
     system_fingerprint: str | None
 
 
@@ -177,6 +187,7 @@ class Completion(BaseModel):
     choices: list[CompletionChoice]
     usage: Usage | None = None
     timings: Timings | None = None
+    prompt_progress: Progress | None = None
     system_fingerprint: str | None
 
 
@@ -206,7 +217,7 @@ class Models(BaseModel):
 
 
 class Segment(BaseModel):
-    """A window of a recording: where it was cut, not where a sentence begins."""
+    """What is said between two timestamps of the model, or in a window where it has none."""
 
     id: int
     start: float
@@ -293,6 +304,15 @@ def timings(result: GenerationResult) -> Timings:
         tpot_ms=None if result.tpot_s is None else _ms(result.tpot_s),
         tokens_per_pass=result.tokens_per_pass,
     )
+
+
+def progress(text: str) -> dict[str, Progress]:
+    """What a chunk tells of the prompt: the field of an event, or none."""
+    if not isinstance(text, TextChunk) or (told := text.progress) is None:
+        return {}
+    total, cached, processed, time_s = told
+    told_ms = Progress(total=total, cache=cached, processed=processed, time_ms=_ms(time_s))
+    return {"prompt_progress": told_ms}
 
 
 def finish_reason(result: GenerationResult) -> Finish:

@@ -163,7 +163,12 @@ def create_api(host: Host) -> FastAPI:
         host.check(model, "", options)
         with kept(form.file) as path:
             asked = SpeechRequest(
-                model, path, options, form.language or None, max_seconds=host.audio_s
+                model,
+                path,
+                options,
+                form.language or None,
+                max_seconds=host.audio_s,
+                has_times=form.has_times,
             )
             opened = partial(host.backend.submit_speech, asked)
             runs: Runs[TranscribedWindow, Transcription] = Runs(
@@ -173,8 +178,9 @@ def create_api(host: Host) -> FastAPI:
                 [result] = await while_there(request, runs.results())
             finally:
                 runs.leave()
-        if form.response_format == "text":
-            return Response(result.text + "\n", media_type="text/plain")
+        if (text := form.text(result)) is not None:
+            kind = "text/vtt" if form.response_format == "vtt" else "text/plain"
+            return Response(text, media_type=kind)
         transcript = form.answer(result)
         return Response(transcript.model_dump_json(exclude_unset=True), media_type=JSON)
 

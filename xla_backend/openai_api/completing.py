@@ -109,6 +109,8 @@ class Completer:
             host.check(model, prompt, options)
             if info is not None:
                 check_prompt(prompt, info)  # or it would be refused only at its turn
+        if isinstance(body, ChatRequest) and body.chat_template_kwargs and not token_ids:
+            token_ids = await self.encoded_ahead(body)
         logprobs = getattr(body, "logprobs", None)
         has_logprobs = logprobs is not None and logprobs is not False
         opens = [
@@ -122,6 +124,7 @@ class Completer:
                     cache_salt=salt(host, request, body.cache_salt),
                     in_chunks=bool(body.stream) or options.max_new_tokens > WHOLE_TOKENS,
                     with_tokens=bool(body.stream) and has_logprobs,
+                    with_progress=bool(body.stream and body.return_progress),
                     token_ids=token_ids,
                 ),
             )
@@ -159,6 +162,7 @@ class Completer:
 
         Raises:
             InvalidRequest: the messages are wrong, or too long.
+            ModelUnavailable: it is still to be loaded, and the template is to be told something.
         """
         [prompt] = chat.prompts()
         try:
@@ -166,8 +170,11 @@ class Completer:
             self.host.check(info.name, prompt)
             tokenizer = await self.tokenizer(info.name)
         except ModelUnavailable:
+            if chat.chat_template_kwargs:
+                raise
             return ()
-        return tuple(await asyncio.to_thread(encode_prompt, tokenizer, prompt, info))
+        template = chat.chat_template_kwargs or {}
+        return tuple(await asyncio.to_thread(encode_prompt, tokenizer, prompt, info, template))
 
     async def tokenizer(self, model: str) -> Tokenizer:
         """The tokenizer of a model.

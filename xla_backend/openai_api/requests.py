@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, create_model, mo
 from xla_backend.grammar import grammars
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.grammar import KINDS, Grammar
-from xla_backend.interface.options import MAX_SEED, OPTIONS, GenerationOptions
+from xla_backend.interface.options import MAX_NEW_TOKENS, MAX_SEED, OPTIONS, GenerationOptions
 from xla_backend.interface.prompt import Message, Prompt, TokenIds
 from xla_backend.openai_api.errors import NotSupported
 
@@ -43,11 +43,9 @@ _REFUSED: dict[str, tuple[object, ...]] = {
     "best_of": (None, 1),
     # vLLM's
     "guided_grammar": _NONE,
-    **dict.fromkeys(("stop_token_ids", "bad_words", "allowed_token_ids"), _NONE),
-    **dict.fromkeys(("ignore_eos", "use_beam_search", "include_stop_str_in_output"), _NONE),
-    **dict.fromkeys(("chat_template", "chat_template_kwargs", "documents"), _NONE),
+    **dict.fromkeys(("bad_words", "allowed_token_ids", "use_beam_search"), _NONE),
+    **dict.fromkeys(("chat_template", "documents"), _NONE),
     **dict.fromkeys(("prompt_logprobs", "prompt_embeds", "truncate_prompt_tokens"), _NONE),
-    "min_tokens": (None, 0),
     "skip_special_tokens": (None, True),
     # llama.cpp's
     **dict.fromkeys(("samplers", "n_probs", "lora"), _NONE),
@@ -57,6 +55,7 @@ _REFUSED: dict[str, tuple[object, ...]] = {
     "top_n_sigma": (None, -1),
 }
 """What would change an answer and is not supported, with the values that ask for nothing."""
+_INSTEAD = {"bad_words": "Forbid single tokens by logit_bias, with -100 for each."}
 
 MAX_SALT = 256
 """Characters of a `cache_salt`."""
@@ -117,14 +116,15 @@ class StreamOptions(Fields):
 def _option_fields() -> dict[str, Any]:
     """The engine's options under their own names, each of which may be left out."""
     kinds: dict[str, Any] = get_type_hints(GenerationOptions)
-    kinds |= {"logit_bias": dict[str, float], "stop": str | list[str]}  # as JSON has them
+    # As JSON has them.
+    kinds |= {"logit_bias": dict[str, float], "stop": str | list[str], "stop_token_ids": list[int]}
     said = {
         "temperature": "; the model's own or 1 where it is left out, but 0 with several beams",
         "seed": "; a new one at each request if left out",
     }
     fields = {}
     for name, option in OPTIONS.items():
-        if name in ("max_new_tokens", "grammar"):  # max_tokens, and more ways to ask for a form
+        if name in ("max_new_tokens", "min_new_tokens", "grammar"):  # which have other names
             continue
         about = Field(None, description=option.help + said.get(name, ""))
         bounds = Field(ge=option.low, le=option.high)
@@ -146,11 +146,17 @@ class Generation(OptionFields):
         None, description="a model that /v1/models lists; the first that fits if left out"
     )
     max_tokens: Tokens | None = Field(None, description="most tokens; part of the compiled shape")
+    min_tokens: Annotated[int, Field(ge=0, le=MAX_NEW_TOKENS)] | None = Field(
+        None, description=f"of vLLM: {OPTIONS['min_new_tokens'].help}"
+    )
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = Field(
         None, description="how many texts; they run side by side, with seeds from seed on"
     )
     stream: bool | None = Field(None, description="send the text while it grows")
     stream_options: StreamOptions | None = None
+    return_progress: bool | None = Field(
+        None, description="of llama.cpp: events while a long prompt is read"
+    )
     user: str | None = Field(None, description="ignored")
     grammar: dict[str, Any] | None = Field(
         None, description="of this engine: one of json_schema, regex, choice and json_object"
@@ -183,7 +189,8 @@ class Generation(OptionFields):
             has_no_tools = values.get("tool_choice") == "none"
             for name, harmless in _REFUSED.items():
                 if values.get(name) not in harmless and not (name == "tools" and has_no_tools):
-                    raise NotSupported(name, f"{name} is not supported. Leave it out.")
+                    instead = _INSTEAD.get(name, "Leave it out.")
+                    raise NotSupported(name, f"{name} is not supported. {instead}")
             if values.get("grammar") == "":
                 values = {**values, "grammar": None}
             if isinstance(values.get("grammar"), str):
@@ -262,14 +269,18 @@ class Generation(OptionFields):
         given = {
             name: value for name in OPTIONS if (value := getattr(self, name, None)) is not None
         }
-        beams = given.get("num_beams", 1)
-        most = self.wanted_tokens() or (CHAT_TOKENS if beams > 1 else new_tokens)
+        beams, wanted, least = given.get("num_beams", 1), self.wanted_tokens(), self.min_tokens or 0
+        if least > (wanted or MAX_NEW_TOKENS):
+            raise NotSupported(
+                "min_tokens", f"min_tokens is {least}, and max_tokens {wanted}: ask for fewer."
+            )
+        most = wanted or (CHAT_TOKENS if beams > 1 else new_tokens)
         options = GenerationOptions.from_dict(
             {"temperature": 0.0, "top_k": 0, "seed": -1}
             | ({} if beams > 1 else {"temperature": 1.0, **sampling})
             | given
             | {"grammar": self._grammar}
-            | {"max_new_tokens": min(most, new_tokens)}
+            | {"max_new_tokens": min(most, new_tokens), "min_new_tokens": least}
         )
         return [
             (prompt, options.replace(seed=(options.seed + time) % (MAX_SEED + 1)))
@@ -316,6 +327,9 @@ class ChatRequest(Generation):
         None,
         description="of vLLM: true only if the last message is the assistant's, which is always "
         "continued",
+    )
+    chat_template_kwargs: dict[str, Any] | None = Field(
+        None, description="of vLLM and llama.cpp: variables of the model's chat template"
     )
     add_generation_prompt: bool | None = Field(None, description="of vLLM: false only in that case")
 

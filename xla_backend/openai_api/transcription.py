@@ -25,7 +25,6 @@ from xla_backend.interface.results import Transcription
 from xla_backend.openai_api.answers import AudioUsage, Segment, Transcript, timings
 from xla_backend.openai_api.errors import NotSupported
 
-_NO_TIMES = "The models here tell no timestamps, so there are no {what}. Ask for verbose_json."
 _UNSUPPORTED = {
     "stream": "Transcriptions are not streamed: leave stream out.",
     "prompt": "A prompt is not supported for recordings: leave it out.",
@@ -42,7 +41,10 @@ class TranscriptionForm(BaseModel):
     file: UploadFile = Field(description="WAV, FLAC, OGG, MP3, M4A or WebM")
     model: str | None = Field(None, description="a speech model that /v1/models lists")
     language: str | None = Field(None, description='as "en"; empty to let the model hear it')
-    response_format: Literal["json", "text", "verbose_json"] = "json"
+    response_format: Literal["json", "text", "verbose_json", "srt", "vtt"] = "json"
+    granularities: list[Literal["segment"]] = Field(
+        [], alias="timestamp_granularities[]", description="segment; words have no times"
+    )
     temperature: float = Field(0.0, description="0 takes the most likely text")
     max_tokens: Annotated[int, Field(ge=1, le=MAX_NEW_TOKENS)] = Field(
         WINDOW_TOKENS, description="of this engine: most tokens for each window"
@@ -59,10 +61,14 @@ class TranscriptionForm(BaseModel):
         for name, sentence in _UNSUPPORTED.items():
             if values.get(name) not in (None, "", "false", "False", "auto"):
                 raise NotSupported(name, sentence)
-        if (form := values.get("response_format")) in ("srt", "vtt", "diarized_json"):
-            raise NotSupported("response_format", _NO_TIMES.format(what=f"{form} files"))
-        if values.get("timestamp_granularities[]") not in (None, "segment"):
-            raise NotSupported("timestamp_granularities", _NO_TIMES.format(what="times of words"))
+        if values.get("response_format") == "diarized_json":
+            raise NotSupported(
+                "response_format", "Speakers are not told apart: ask for verbose_json."
+            )
+        if "word" in (values.get("timestamp_granularities[]") or ()):
+            raise NotSupported(
+                "timestamp_granularities", "Words have no times here: ask for segment alone."
+            )
         return values
 
     def options(self) -> GenerationOptions:
@@ -75,8 +81,28 @@ class TranscriptionForm(BaseModel):
             max_new_tokens=self.max_tokens, num_beams=self.num_beams, temperature=self.temperature
         )
 
+    @property
+    def has_times(self) -> bool:
+        """Whether the answer tells times."""
+        return self.response_format in ("verbose_json", "srt", "vtt")
+
+    def text(self, result: Transcription) -> str | None:
+        """The answer where it is no JSON."""
+        if self.response_format == "text":
+            return result.text + "\n"
+        if self.response_format not in ("srt", "vtt"):
+            return None
+        mark = "," if self.response_format == "srt" else "."
+        cues = [
+            f"{_clock(each.start_s, mark)} --> {_clock(each.end_s, mark)}\n{each.text}\n"
+            for each in result.segments
+        ]
+        if self.response_format == "vtt":
+            return "\n".join(["WEBVTT\n", *cues])
+        return "\n".join(f"{number}\n{cue}" for number, cue in enumerate(cues, 1))
+
     def answer(self, result: Transcription) -> Transcript:
-        """The answer in the form that was asked for."""
+        """The answer in JSON."""
         transcript = Transcript(
             text=result.text,
             usage=AudioUsage(type="duration", seconds=result.audio_s),
@@ -87,10 +113,16 @@ class TranscriptionForm(BaseModel):
             transcript.language = result.language
             transcript.duration = result.audio_s
             transcript.segments = [
-                Segment(id=place, start=window.start_s, end=window.end_s, text=window.text)
-                for place, window in enumerate(result.windows)
+                Segment(id=place, start=each.start_s, end=each.end_s, text=each.text)
+                for place, each in enumerate(result.segments)
             ]
         return transcript
+
+
+def _clock(seconds: float, mark: str) -> str:
+    """A time as subtitles have it, with a mark before the milliseconds."""
+    minutes, ms = divmod(round(seconds * 1000), 60_000)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{ms // 1000:02}{mark}{ms % 1000:03}"
 
 
 @contextmanager

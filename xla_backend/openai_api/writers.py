@@ -34,6 +34,7 @@ from xla_backend.openai_api.answers import (
     chat_logprobs,
     completion_logprobs,
     finish_reason,
+    progress,
     timings,
     usage,
     written,
@@ -169,7 +170,7 @@ class ChatWriter(_OpenAiWriter):
         choice = ChunkChoice(index=number, delta=Delta(content=text), finish_reason=None)
         if tokens := self.new(number, text):
             choice.logprobs = self._told(number, tokens)
-        return self._event([choice])
+        return self._event([choice], **progress(text))
 
     def end(self, number: int, result: GenerationResult) -> Iterator[ChatChunk]:
         choice = ChunkChoice(
@@ -224,7 +225,7 @@ class CompletionWriter(_OpenAiWriter):
         choice = CompletionChoice(text=text, index=number, finish_reason=None)
         if tokens := self.new(number, text):
             choice.logprobs = self._told(number, tokens)
-        return self._event([choice])
+        return self._event([choice], **progress(text))
 
     def end(self, number: int, result: GenerationResult) -> Iterator[Completion]:
         choice = CompletionChoice(

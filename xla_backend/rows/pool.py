@@ -88,7 +88,12 @@ class Pool:
     """The rows of one model."""
 
     def __init__(
-        self, prefixes: PrefixTree, memory: KVMemory, vocabulary_size: int, blocks_of_row: int
+        self,
+        prefixes: PrefixTree,
+        memory: KVMemory,
+        vocabulary_size: int,
+        blocks_of_row: int,
+        eos_token_ids: tuple[int, ...] = (),
     ) -> None:
         """No row yet.
 
@@ -96,11 +101,13 @@ class Pool:
             prefixes: what is cached in the memory.
             memory: for the keys and values.
             vocabulary_size: V. blocks_of_row: M.
+            eos_token_ids: those that end a text by themselves.
         """
         self.memory = memory
         self.prefixes = prefixes
         self._vocabulary_size = vocabulary_size
         self._blocks_of_row = blocks_of_row
+        self._eos_token_ids = eos_token_ids
         self._batch: tuple[Row, ...] = ()
         self._state: Any = None
         self._options: Any = None
@@ -284,7 +291,8 @@ class Pool:
             numbers["grammar"][place] = row.grammar_state
             done[place], has_logits[place] = False, row.logits is not None
         options = [row.options for row in rows]
-        self._options = sampling.pack([*options, *options[:1] * (empty - len(rows))], size)
+        options += options[:1] * (empty - len(rows))
+        self._options = sampling.pack(options, size, self._eos_token_ids)
         self._seen = tf.constant(seen)
         grammars = [row.grammar for row in rows] + [None] * (empty - len(rows))
         self._grammars = tf.constant([*map(calls.fields, grammars)], tf.int64)

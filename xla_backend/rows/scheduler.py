@@ -74,6 +74,7 @@ class Seat:
         watch: of the request; it is told the phases.
         drafts: how many a pass may verify while the row is alone.
         begins: asked once, when it is the row's turn; where it says no, the row is not run.
+        on_read: called after each chunk of the prompt.
         on_tokens: called after each chunk that brought tokens; returns whether more are wanted.
         is_stopped: whether its end was asked for.
         error: what ended it.
@@ -84,6 +85,7 @@ class Seat:
     watch: Stopwatch
     drafts: int
     begins: Callable[[], bool]
+    on_read: Callable[[], None]
     on_tokens: Callable[[], bool]
     is_stopped: Callable[[], bool]
     error: Exception | None = None
@@ -196,6 +198,7 @@ class RowScheduler:
         except Exception as error:
             return [self._failed(seat, error)]
         seat.watch.lap()
+        seat.on_read()
         if seat.row.is_read:
             self._decoding.insert(0, seat)  # its first token comes next
         else:

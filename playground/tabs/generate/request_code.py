@@ -19,7 +19,8 @@ from xla_backend.interface.prompt import last_text, system_text
 
 SHORTEST = BucketRules().padded_lengths[0]
 _NOT_IN_TENSORFLOW = (
-    *("min_p", "presence_penalty", "frequency_penalty", "logit_bias", "stop"),
+    *("min_p", "presence_penalty", "frequency_penalty", "logit_bias", "stop", "stop_token_ids"),
+    *("include_stop_str_in_output", "min_new_tokens", "ignore_eos"),
     *("prompt_lookup_num_tokens", "grammar"),
 )
 """Options of this engine that Transformers' TensorFlow models do not follow."""

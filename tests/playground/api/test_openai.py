@@ -143,9 +143,28 @@ def test_every_option_reaches_the_engine(page: ApiPage, client: openai.OpenAI) -
         "early_stopping": None,
         "seed": 7,
         "stop": ["\n", "End"],
+        "stop_token_ids": [],
+        "include_stop_str_in_output": False,
+        "min_new_tokens": 0,
+        "ignore_eos": False,
         "prompt_lookup_num_tokens": 0,
         "grammar": None,
     }
+
+
+def test_vllm_s_and_llama_cpp_s_fields_are_taken(page: ApiPage, client: openai.OpenAI) -> None:
+    ends = {"stop_token_ids": [7, 5], "ignore_eos": True, "include_stop_str_in_output": True}
+    more = {"min_tokens": 3, "chat_template_kwargs": {"enable_thinking": False}}
+    asked: dict[str, Any] = {**CHAT, "extra_body": {**ends, **more, "return_progress": True}}
+    events = list(client.chat.completions.create(**asked, stream=True))
+    [stream] = page.backend.streams
+    options = stream.request.options
+    assert (options.stop_token_ids, options.min_new_tokens) == ((5, 7), 3)
+    assert options.ignore_eos
+    assert options.include_stop_str_in_output
+    assert stream.request.token_ids, "the template was told"
+    told = {"total": 9, "cache": 2, "processed": 5, "time_ms": 250.0}
+    assert [x for each in events if (x := getattr(each, "prompt_progress", None))] == [told]
 
 
 def test_prompt_lookup_is_asked_for_and_told(page: ApiPage, client: openai.OpenAI) -> None:
@@ -325,18 +344,31 @@ def test_fields_that_ask_for_nothing_are_taken(
     assert client.chat.completions.create(**CHAT, extra_body=changes).choices
 
 
-@pytest.mark.parametrize("form", ["json", "text", "verbose_json"])
+@pytest.mark.parametrize("form", ["json", "text", "verbose_json", "srt", "vtt"])
 def test_a_recording_is_written_down(page: ApiPage, client: openai.OpenAI, form: Any) -> None:
     page.backend.windows = 2
     with RECORDING.open("rb") as file:
         answer: Any = client.audio.transcriptions.create(
-            model="openai/whisper-tiny", file=file, response_format=form, language="en"
+            model="openai/whisper-tiny",
+            file=file,
+            response_format=form,
+            language="en",
+            timestamp_granularities=["segment", "segment"],
         )
     [(_, path, options, language, max_seconds)] = page.backend.asked
     assert path.endswith(".flac")
     assert (language, options.max_new_tokens, max_seconds) == ("en", 224, 600.0)
     if form == "text":
         assert answer == "turn it off turn it off\n"
+        return
+    if form == "srt":
+        assert answer == (
+            "1\n00:00:00,000 --> 00:00:04,000\nturn it off\n\n"
+            "2\n00:00:04,000 --> 00:00:08,000\nturn it off\n"
+        )
+        return
+    if form == "vtt":
+        assert answer.startswith("WEBVTT\n\n00:00:00.000 --> 00:00:04.000\nturn it off\n\n00:00")
         return
     assert answer.text == "turn it off turn it off"
     assert answer.usage.seconds == 8.0
@@ -525,7 +557,7 @@ def test_other_addresses_take_a_form(page: ApiPage, client: openai.OpenAI) -> No
         ),
         ({"guided_json": '{"type": "tree"}'}, "guided_json", "unknown type 'tree' at #"),
         *(
-            ({"guided_json": malformed}, "guided_json", "the JSON schema is not valid")
+            ({"guided_json": malformed}, "guided_json", "the JSON schema")
             for malformed in (
                 {"type": "object", "required": 5},
                 {"type": "array", "prefixItems": 5},
@@ -566,10 +598,7 @@ def test_other_addresses_take_a_form(page: ApiPage, client: openai.OpenAI) -> No
         *(
             ({name: value}, name, f"{name} is not supported")
             for name, value in {
-                "chat_template_kwargs": {"enable_thinking": False},
-                "stop_token_ids": [2],
-                "ignore_eos": True,
-                "min_tokens": 3,
+                "chat_template": "x",
                 "bad_words": ["no"],
                 "tools": [{"type": "function", "function": {"name": "f"}}],
                 "tool_choice": "required",
@@ -577,6 +606,9 @@ def test_other_addresses_take_a_form(page: ApiPage, client: openai.OpenAI) -> No
         ),
         ({"messages": [{"role": "user", "content": " "}]}, None, "The prompt is empty"),
         ({"stream": "yes"}, "stream", "valid boolean"),
+        ({"min_tokens": 17, "max_tokens": 16}, "min_tokens", "and max_tokens 16"),
+        ({"stop_token_ids": [-1]}, None, "must be from 0"),
+        ({"stop_token_ids": [1], "num_beams": 2}, None, "one beam, not with 2"),
     ],
 )
 def test_what_is_wrong_is_said_and_where(
@@ -615,9 +647,8 @@ def test_what_is_wrong_with_a_completion_is_said(
 @pytest.mark.parametrize(
     ("fields", "reported"),
     [
-        ({"response_format": "srt"}, "no srt files"),
-        ({"response_format": "vtt"}, "no vtt files"),
-        ({"timestamp_granularities": ["word"]}, "no times of words"),
+        ({"response_format": "diarized_json"}, "not told apart"),
+        ({"timestamp_granularities": ["segment", "word"]}, "Words have no times here"),
         ({"prompt": "Names: Leo"}, "A prompt is not supported"),
         ({"stream": True}, "not streamed"),
         ({"model": "gpt2-stories"}, "takes text"),

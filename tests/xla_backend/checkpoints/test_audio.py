@@ -44,10 +44,12 @@ def test_any_rate_keeps_length_pitch_and_level(rate):
         ("radio.aac", "aac", 22_050, 6),
         ("old.3gp", "aac", 8_000, 1),
         ("film.mov", "pcm_s16le", 96_000, 2),
+        ("hall.m4a", "aac", 96_000, 8),
+        ("phone.amr", "libopencore_amrnb", 8_000, 1),
     ],
 )
 def test_what_telephones_and_browsers_record_is_read(tmp_path, name, codec, rate, channels):
-    layout = {1: "mono", 2: "stereo", 6: "5.1"}[channels]
+    layout = {1: "mono", 2: "stereo", 6: "5.1", 8: "7.1"}[channels]
     path = tmp_path / name
     wave = np.repeat(tone(rate, 2.0)[:, None], channels, axis=1)
     with av.open(path, "w", format="adts" if name.endswith(".aac") else None) as file:

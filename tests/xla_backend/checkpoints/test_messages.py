@@ -123,6 +123,30 @@ def test_a_template_that_refuses_says_why(folder: Path) -> None:
         Tokenizer.load(folder).encode(question("Who?"))
 
 
+@pytest.mark.parametrize("folder", ["chat_template.jinja"], indirect=True)
+def test_a_template_has_variables(folder: Path) -> None:
+    """Which are texts like messages: no control token, nothing large, none of Transformers' own."""
+    template = PLAIN + "{{ '?' if enable_thinking is false else '!' }}{{ topic }}"
+    (folder / "chat_template.jinja").write_text(template)
+    tokenizer = Tokenizer.load(folder)
+
+    def written(**variables: Any) -> list[int]:
+        return tokenizer.encode(question("U"), template=variables)
+
+    assert tokenizer.decode(written()) == "<u>U<a>!"
+    assert tokenizer.decode(written(enable_thinking=False, topic="a")) == "<u>U<a>?a"
+    assert tokenizer.encode("<|turn|>")[0] not in written(topic="<|turn|>")
+    for name, value in {
+        "chat_template": "x",
+        "messages": [],
+        "tokenize": False,
+        "many": [{"of": 10**9}],
+        "long": "x" * 30_000,
+    }.items():
+        with pytest.raises(InvalidRequest, match="chat_template_kwargs can"):
+            written(**{name: value})
+
+
 @pytest.mark.parametrize("name", ["gpt2-stories", "t5-stories", "opt-stories"])
 def test_the_bytes_of_tokens_are_those_of_the_text(name: str) -> None:
     tokenizer = Tokenizer.load(Registry().locate(name).folder)

@@ -50,7 +50,7 @@ def text_alone(prompt: Sequence[int], most: int) -> list[int]:
 def pool(blocks: int, blocks_of_row: int = 32, store: PrefixStore | None = None) -> Pool:
     """A pool with so many blocks of memory."""
     memory = KVMemory(BLOCK_BYTES, blocks * BLOCK_BYTES)
-    return Pool(PrefixTree(memory, "fake", store), memory, VOCABULARY, blocks_of_row)
+    return Pool(PrefixTree(memory, "fake", store), memory, VOCABULARY, blocks_of_row, (END,))
 
 
 @dataclass
@@ -103,6 +103,7 @@ class FakeFunctions:
         reals: Any,
         integers: Any,
         bias: Any,
+        is_end: Any,
         seen: Any,
         logits: Any,
         grammars: Any,
@@ -113,7 +114,7 @@ class FakeFunctions:
             np.array(x.numpy()) for x in state[:6]
         )
         self.on_call("decode", int((~done).sum()))
-        limits = sampling.unpack(reals, integers, bias).token_limit.numpy()
+        limits = sampling.unpack(reals, integers, bias, is_end).token_limit.numpy()
         fields = output.num_fields(VOCABULARY)
         records = np.zeros([MAX_STEPS, len(tokens), fields], np.int32)
         for step in range(int(steps)):
@@ -129,7 +130,7 @@ class FakeFunctions:
                 tokens[row] = records[step, row, 0] = given.argmax()
                 counts[row, tokens[row]] += 1
                 generated[row] += 1
-                done[row] = tokens[row] == END or generated[row] >= limits[row]
+                done[row] = is_end[row, tokens[row]] or generated[row] >= limits[row]
         after = PoolState(
             *(tf.constant(x) for x in (tokens, lengths, has_logits, generated, done, counts)),
             grammar=state.grammar,

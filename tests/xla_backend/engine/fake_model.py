@@ -127,7 +127,7 @@ class Steps:
 class FakeTokenizer:
     is_byte_level = True
 
-    def encode(self, prompt: Prompt) -> list[int]:
+    def encode(self, prompt: Prompt, **how: Any) -> list[int]:
         if isinstance(prompt, TokenIds):
             return list(prompt.ids)
         return encode(prompt if isinstance(prompt, str) else prompt[-1].content)
@@ -221,6 +221,8 @@ class FakeModel:
     tokenizer = FakeTokenizer()
     kv_block_bytes = BLOCK_BYTES
     tokens = Engine.tokens
+    is_end = Engine.is_end
+    eos_token_ids = (END,)
 
     def __init__(self, files: ModelFiles, steps: Steps, store: Store | None) -> None:
         steps.call(f"load {files.info.name}")
@@ -258,9 +260,6 @@ class FakeModel:
     def detected_language(self, generation: FakeGeneration) -> str:
         """Always German."""
         return "de"
-
-    def is_eos(self, token_id: int) -> bool:
-        return token_id == END
 
 
 class FakeRegistry:

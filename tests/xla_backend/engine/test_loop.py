@@ -38,7 +38,7 @@ class OneRow(Stream[str, list[int]]):  # type: ignore[type-var]
 
     def steps(self) -> Generator[Wish, Any, None]:
         always, never = (lambda: True), (lambda: False)
-        yield Join(self.rows, Seat(self.row, self.watch, 0, always, always, never))
+        yield Join(self.rows, Seat(self.row, self.watch, 0, always, never, always, never))
         self.finish(self.row.token_ids[7:])
 
 

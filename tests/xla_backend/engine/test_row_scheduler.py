@@ -48,6 +48,7 @@ class Crowd:
             Stopwatch("queue"),
             0,
             begins,
+            lambda: None,
             lambda: wants(row),
             lambda: number in self.stopped,
         )

@@ -30,6 +30,7 @@ from xla_backend.engine import loop, text
 from xla_backend.engine.streams import Stream
 from xla_backend.interface.buckets import pool_key
 from xla_backend.interface.requests import TextRequest
+from xla_backend.interface.results import TextChunk
 from xla_backend.rows import scheduler as row_scheduler
 
 MISS, HIT = CacheOutcome.MISS, CacheOutcome.HIT
@@ -124,6 +125,18 @@ def test_chunks_have_their_tokens_where_they_are_asked_for(
         assert all(type(chunk) is str for chunk in engine.submit(request))
 
 
+def test_a_long_prompt_tells_how_far_it_is(engine: Backend) -> None:
+    prompt = (PROMPT * 20)[:300]
+    for cached in (0, 299):
+        request = dataclasses.replace(asks(prompt, 3, "all"), with_progress=True)
+        told = [each.progress for each in engine.submit(request) if isinstance(each, TextChunk)]
+        totals, known, processed, times = zip(*filter(None, told), strict=True)
+        assert {*totals, *known} == {300, cached}
+        assert list(processed) == sorted(processed) and cached < processed[0]
+        assert processed[-1] == 300 and times[0] > 0
+        assert (len(processed) > 2) == (not cached)
+
+
 @WAYS
 def test_a_text_ends_where_the_model_ends_it(engine: Backend, salt: str) -> None:
     prompts = (f"{n} foxes" for n in itertools.count())
@@ -131,6 +144,28 @@ def test_a_text_ends_where_the_model_ends_it(engine: Backend, salt: str) -> None
     result = answer(engine, prompt=prompt, most=50, salt=salt)
     assert (result.finish, ids(result)) == ("eos", text_alone(encode(prompt), 50))
     assert result.text == said(prompt, 50)
+
+
+def test_a_text_ends_at_tokens_of_the_request(engine: Backend) -> None:
+    """Which it has only where it asks for them; a row of the pool makes real what they do."""
+    usual = answer(engine, most=20, salt="all")
+    last = ids(usual)[7]
+    first = ids(usual).index(last)
+    for shows in (False, True):
+        stream = engine.submit(
+            asks(salt="all", most=20, stop_token_ids=(last,), include_stop_str_in_output=shows)
+        )
+        assert "".join(stream) == usual.text[: first + shows]
+        assert stream.result is not None
+        assert (stream.result.finish, ids(stream.result)) == ("eos", ids(usual)[: first + 1])
+    stop = usual.text[5:7]
+    end = usual.text.index(stop) + len(stop)
+    shown = answer(engine, most=20, salt="all", stop=(stop,), include_stop_str_in_output=True)
+    assert (shown.text, shown.stop_string) == (usual.text[:end], stop)
+    prompts = (f"{n} foxes" for n in itertools.count())
+    ending = next(x for x in prompts if 3 < len(text_alone(encode(x), 50)) < 40)
+    endless = answer(engine, prompt=ending, most=50, salt="all", ignore_eos=True)
+    assert (endless.finish, len(endless.tokens)) == ("length", 50)
 
 
 @WAYS

@@ -87,7 +87,8 @@ class Pair(abc.ABC):
         ids, start = written[0].tolist(), self.start(given)
         assert ids[: len(start)] == start
         ids = ids[len(start) :]
-        stops = [place for place, token in enumerate(ids) if token in self.eos_token_ids]
+        ends = self.ends(options)
+        stops = [place for place, token in enumerate(ids) if token in ends]
         return ids[: stops[0] + 1] if stops else ids
 
     def assert_same_text(self, given: Any, **options: Any) -> GenerationResult:
@@ -100,7 +101,7 @@ class Pair(abc.ABC):
                 f"{options} after {given!r}:\n{ids} instead of\n{expected};\nthe oracle gives "
                 f"them log-probabilities of {ours:.5f} and {theirs:.5f}"
             )
-        ends = ids[-1] in self.eos_token_ids
+        ends = ids[-1] in self.ends(options)
         assert result.finish == ("eos" if ends else "length")
         assert ends or len(ids) == options.get("max_new_tokens", NEW_TOKENS)
         return result
@@ -142,6 +143,11 @@ class Pair(abc.ABC):
     def eos_token_ids(self) -> list[int]:
         """The tokens that end a text."""
         return np.atleast_1d(self.settings["eos_token_id"]).tolist()
+
+    def ends(self, options: dict[str, Any]) -> list[int]:
+        """The tokens that end a text with these options."""
+        own = [] if options.get("ignore_eos") else self.eos_token_ids
+        return [*own, *options.get("stop_token_ids", ())]
 
     def configure(self, **values: Any) -> None:
         """Writes values into the checkpoint's generation config; the backend must not have read it

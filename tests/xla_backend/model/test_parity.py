@@ -103,6 +103,27 @@ def test_penalties_and_biases_by_their_definition(
     assert {token.id for token in result.tokens} == {second}
 
 
+@pytest.mark.parametrize("num_beams", [1, pytest.param(4, marks=pytest.mark.release)])
+def test_where_a_text_ends(often_ending: Pair, num_beams: int) -> None:
+    """In a row of the pool, too."""
+    pooled = dataclasses.replace(often_ending, is_pooled=True)
+    prompt = often_ending.inputs[FIRST]
+    usual = often_ending.assert_same_text(prompt, num_beams=num_beams)
+    assert len(usual.tokens) < 5
+    choices: list[dict[str, Any]] = [{"min_new_tokens": 7}, {"ignore_eos": True}]
+    if num_beams == 1:
+        choices += [
+            {"stop_token_ids": [usual.tokens[1].id]},
+            {"stop_token_ids": [usual.tokens[1].id], "ignore_eos": True, "min_new_tokens": 5},
+        ]
+    for chosen in choices:
+        texts = [
+            pair.assert_same_text(prompt, num_beams=num_beams, **chosen)
+            for pair in (often_ending, pooled)[: 1 + (num_beams == 1)]
+        ]
+        assert len({tuple(token.id for token in text.tokens) for text in (usual, *texts)}) == 2
+
+
 def test_gpt2_length_penalty_and_early_stopping(often_ending: Pair) -> None:
     texts: dict[tuple, set[str]] = {}
     for beams, length_penalty, early_stopping in itertools.product(

@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.xla_backend.model.parity import Pair
+from tests.xla_backend.model.parity import NEW_TOKENS, RATE, Pair
+from xla_backend import GenerationOptions
+from xla_backend.interface.requests import SpeechRequest
 
 pytestmark = pytest.mark.release
 
@@ -39,6 +41,23 @@ def test_sampling_follows_its_seed(pair: Pair) -> None:
     texts = [pair.ours(pair.inputs[1], temperature=2.0, seed=seed).text for seed in (1, 1, 2, 3)]
     assert texts[0] == texts[1]
     assert len(set(texts)) > 1
+
+
+def test_times_come_from_the_same_function(pair: Pair) -> None:
+    before = [pair.ours(samples).tokens for samples in pair.inputs]
+    functions = len(pair.backend.cached_functions())
+    for samples in pair.inputs:
+        request = SpeechRequest(
+            str(pair.folder), (RATE, samples), GenerationOptions(max_new_tokens=NEW_TOKENS)
+        )
+        stream = pair.backend.submit_speech(dataclasses.replace(request, has_times=True))
+        (result := stream.read_all())
+        assert result is not None
+        times = [time for each in result.segments for time in (each.start_s, each.end_s)]
+        assert times == sorted(times) and times[0] >= 0 and times[-1] <= result.audio_s
+        assert " ".join(each.text for each in result.segments)
+    assert len(pair.backend.cached_functions()) == functions
+    assert [pair.ours(samples).tokens for samples in pair.inputs] == before
 
 
 @pytest.mark.parametrize("pair", ["Whisper multilingual"], indirect=True)

@@ -20,6 +20,7 @@ from xla_backend import Backend, GenerationOptions
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.model import sampling
 from xla_backend.model.sampling import FILTERED
+from xla_backend.model.selection import Selection
 
 ROWS, VOCABULARY = 16, 300
 FEW = sampling.TOP_TOKENS_SEARCHED
@@ -262,7 +263,7 @@ def adjust() -> Callable[..., np.ndarray]:
 
     @xla
     def compiled(scores: Any, prompted: Any, counts: Any, *packed: tf.Tensor) -> tf.Tensor:
-        return sampling.adjust(scores, prompted, counts, sampling.unpack(*packed))
+        return sampling.adjust(scores, prompted, counts, tf.constant(3), sampling.unpack(*packed))
 
     def run(
         scores: np.ndarray, prompted: np.ndarray, counts: np.ndarray, *options: dict[str, Any]
@@ -343,8 +344,9 @@ def test_options_survive_the_way_into_the_compiled_function() -> None:
         length_penalty=-2.0,
         early_stopping="never",
         seed=2**31 - 1,
+        min_new_tokens=5,
     )
-    controls = sampling.unpack(*sampling.pack([options], 4))
+    controls = sampling.unpack(*sampling.pack([options], 4, (1, 9)))
     values = {name: value.numpy()[0].tolist() for name, value in controls._asdict().items()}
     assert values == {
         "temperature": 0.5,
@@ -360,11 +362,56 @@ def test_options_survive_the_way_into_the_compiled_function() -> None:
         "early_stopping": sampling.STOP_WHEN_IMPOSSIBLE,
         "seed": 2**31 - 1,
         "token_limit": 77,
+        "min_new_tokens": 5,
         "logit_bias": [0.0, 0.5, -100.0, 0.0],
+        "ends": [False, True, False, False],
     }
     for value, number in ((False, 0), (True, 1), ("never", 2)):
         packed = pack({"early_stopping": value})
         assert sampling.unpack(*packed).early_stopping == number
+
+
+def test_times_follow_hugging_face_s_rules() -> None:
+    """`WhisperTimeStampLogitsProcessor`, written down anew, over random logits."""
+    size, first, end, new = 300, 40, 36, 40
+    selection = Selection(size, first_timestamp=first)
+    packed = sampling.pack([GenerationOptions()], size, (end,))
+    prompted = np.zeros([1, size], bool)
+    prompted[0, [37, first]] = True
+    dice = np.random.default_rng(5)
+
+    @xla
+    def select(*given: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        logits, prompted, counts, step, last = given[:5]
+        controls = sampling.unpack(*given[5:])
+        return selection.select(
+            logits, tf.equal(step, 0), prompted, counts, step, controls, last=last
+        )
+
+    def best(scores: np.ndarray, text: list[int]) -> int:
+        scores, times = scores.copy(), [token for token in text if token >= first]
+        if text[-1] >= first:
+            is_pair = len(text) < 2 or text[-2] >= first
+            scores[slice(first, None) if is_pair else slice(end)] = -np.inf
+        closes = text[-1] >= first and not (len(text) < 2 or text[-2] >= first)
+        scores[first : times[-1] + (not closes)] = -np.inf
+        if special.logsumexp(scores[first:]) > scores[:first].max():
+            scores[:first] = -np.inf
+        return int(scores.argmax())
+
+    for is_timed in (True, False):
+        text, counts = [first], np.zeros([1, size], np.int32)
+        prompted[0, first] = is_timed
+        for step in range(new):
+            if text[-1] == end:
+                break
+            scores = dice.normal(0, 2, size).astype(np.float32)
+            scores[37:first] = -1e9  # suppressed
+            given = (scores[None], prompted, counts, step, np.int32(text[-1:]))
+            token, _, counts = select(*map(tf.constant, given), *packed)
+            text.append(int(token[0]))
+            assert text[-1] == (best(scores, text[:-1]) if is_timed else scores.argmax())
+        assert len(text) > 9 and sum(token >= first for token in text) > 5
 
 
 # --- how often ------------------------------------------------------------------------------------
