@@ -7,7 +7,8 @@ page's process give the same messages.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from xla_backend.interface.buckets import BucketRules, CacheKey, pool_key
 from xla_backend.interface.errors import ContextLengthExceeded, InvalidRequest
@@ -20,27 +21,30 @@ if TYPE_CHECKING:
     from xla_backend.interface.requests import TextRequest
     from xla_backend.interface.results import ModelInfo
 
-ROLES = ("system", "user", "assistant")
+ROLES = ("system", "user", "assistant", "tool")
 
 UNBOUNDED_PROMPT_TOKENS = 2048
 """Longest prompt of a model with relative positions (T5), which has no bound of its own: four times
 the length of T5's training; attention over twice as much would take gigabytes."""
 
 
-def encode_prompt(tokenizer: Tokenizer, prompt: Prompt, info: ModelInfo) -> list[int]:
+def encode_prompt(
+    tokenizer: Tokenizer, prompt: Prompt, info: ModelInfo, tools: Sequence[dict[str, Any]] = ()
+) -> list[int]:
     """Checks and encodes a prompt; returns its token ids.
 
     Args:
         tokenizer: the model's.
         prompt: the text to continue, or messages.
         info: the model.
+        tools: see `Tokenizer.encode`.
 
     Raises:
         InvalidRequest: the prompt is empty, blank or not text, or it is a speech model.
         ContextLengthExceeded: it is too long.
     """
     check_prompt(prompt, info)
-    token_ids = tokenizer.encode(prompt)
+    token_ids = tokenizer.encode(prompt, tools=tools)
     check_length(len(token_ids), info)
     return token_ids
 
@@ -80,7 +84,13 @@ def _check_messages(messages: tuple[Message, ...]) -> None:
             raise InvalidRequest(f"Message {place + 1}, the {message.role}'s, is not text.")
     if not messages:
         raise InvalidRequest("There are no messages. Send at least one.")
-    is_asked = messages[-1].role == "assistant" or messages[-1].content.strip()
+    last = messages[-1]
+    if last.tool_calls:
+        raise InvalidRequest(
+            "The last message asks for calls of tools: send their results behind it, with the role "
+            "tool."
+        )
+    is_asked = last.role in ("assistant", "tool") or last.content.strip()
     if not is_asked or not any(message.content.strip() for message in messages):
         raise _empty("answer")
 
