@@ -48,6 +48,7 @@ from xla_backend import (
     Transcription,
 )
 from xla_backend.checkpoints.tokenization import Tokenizer
+from xla_backend.grammar.tool_format import GENERIC
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.buckets import pool_key
 from xla_backend.interface.function_comparison import DEFAULT_CALLS
@@ -273,7 +274,11 @@ class FakeTokenizer(Tokenizer):
     def __init__(self, backend: FakeBackend) -> None:
         self._backend = backend
 
-    def encode(self, prompt: Prompt, special: bool = True) -> list[int]:
+    tool_format = GENERIC
+
+    def encode(
+        self, prompt: Prompt, special: bool = True, tools: Sequence[dict[str, Any]] = ()
+    ) -> list[int]:
         if isinstance(prompt, TokenIds):
             return list(prompt.ids)
         said = [each.content for each in prompt] if isinstance(prompt, tuple) else [prompt]

@@ -160,6 +160,11 @@ class CallReader:
             yield self._held
         self._held = ""
 
+    def read_whole(self, text: str) -> str:
+        """Reads a whole answer; returns what is said in it."""
+        parts = [*self.push(text), *self.finish()]
+        return "".join(part for part in parts if isinstance(part, str))
+
     def _text(self) -> Iterator[str | CallPart]:
         end, begun = len(self._held), None
         if self._form is not None:
@@ -187,7 +192,9 @@ class CallReader:
         end = self._held.find(marker)
         if end < 0:
             sizes = range(len(marker), 0, -1)
-            end = len(self._held) - next(filter(lambda n: self._held.endswith(marker[:n]), sizes), 0)
+            end = len(self._held) - next(
+                filter(lambda n: self._held.endswith(marker[:n]), sizes), 0
+            )
         return len(self._held[:end].rstrip())
 
     def _call(self) -> Iterator[str | CallPart]:

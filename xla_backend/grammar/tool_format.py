@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from os.path import commonprefix
 from typing import Any, NamedTuple
 
 from xla_backend.interface.prompt import Message, ToolCall
@@ -89,8 +88,7 @@ def learn(
         )
     except Exception:  # a template is a program, and raises what programs do
         return GENERIC
-    start = len(commonprefix([plain, called]))
-    end = len(commonprefix([plain[::-1], called[::-1]]))
+    start, end = _common(plain, called), _common(plain[::-1], called[::-1])
     if _NAME not in called[:start]:
         return GENERIC
     call = called[start : len(called) - end]
@@ -102,6 +100,12 @@ def learn(
             if told.marker in template:
                 return told._replace(has_tools=True)
     return GENERIC
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters at their beginning are the same."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def as_text(

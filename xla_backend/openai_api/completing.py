@@ -24,6 +24,7 @@ from xla_backend import __version__
 from xla_backend.checkpoints.prompts import check_prompt, encode_prompt
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.errors import BackendError, ModelUnavailable
+from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import GenerationResult, ModelInfo
 from xla_backend.openai_api.errors import describe, error_object
@@ -103,6 +104,10 @@ class Completer:
         """
         host = self.host
         model = body.model = self.model(body.model, isinstance(body, ChatRequest))
+        if isinstance(body, ChatRequest) and body.listed_tools:
+            tokenizer = await self._loaded_tokenizer(request, body)
+            await asyncio.to_thread(lambda: body.call_as(tokenizer.tool_format))
+            token_ids = token_ids or await self.encoded_ahead(body)
         info = next((info for info in host.models() if info.name == model), None)
         asked = body.runs(host.new_tokens, info.sampling if info else {})
         for prompt, options in asked:
@@ -153,7 +158,7 @@ class Completer:
         return Response(json.dumps(answer), media_type=JSON)
 
     async def encoded_ahead(self, chat: ChatRequest) -> tuple[int, ...]:
-        """The tokens of a chat, for who must tell their number before the engine does.
+        """The tokens of a chat that has tools, or whose number of tokens is told ahead.
 
         Empty where the model is still to be loaded: the engine tokenizes then.
 
@@ -167,7 +172,29 @@ class Completer:
             tokenizer = await self.tokenizer(info.name)
         except ModelUnavailable:
             return ()
-        return tuple(await asyncio.to_thread(encode_prompt, tokenizer, prompt, info))
+        tools = chat.listed_tools
+        return tuple(await asyncio.to_thread(encode_prompt, tokenizer, prompt, info, tools))
+
+    async def _loaded_tokenizer(self, request: Request, chat: ChatRequest) -> Tokenizer:
+        """The tokenizer of a chat's model, which is loaded first if it is to be downloaded yet.
+
+        Raises:
+            ModelUnavailable: the model is not offered.
+        """
+        model = self.info(chat.model).name
+        try:
+            return await self.tokenizer(model)
+        except ModelUnavailable:
+            host, options = self.host, GenerationOptions(max_new_tokens=1)
+            host.check(model, "a", options)
+            asked = TextRequest(model, "a", options, cache_salt="v1", in_chunks=False)
+            opened = partial(host.backend.submit, asked)
+            runs: Runs[str, GenerationResult] = Runs(self.threads, host.enter(request, 1), [opened])
+            try:
+                await while_there(request, runs.results())
+            finally:
+                runs.leave()
+            return await self.tokenizer(model)
 
     async def tokenizer(self, model: str) -> Tokenizer:
         """The tokenizer of a model.
@@ -229,7 +256,8 @@ async def _events(
                 for each in write.end(number, chunk):
                     yield event(each)
             else:
-                yield event(write.more(number, chunk))
+                for each in write.more(number, chunk):
+                    yield event(each)
         for each in write.finish([results[number] for number in sorted(results)]):
             yield event(each)
         yield write.done

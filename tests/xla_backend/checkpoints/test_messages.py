@@ -173,10 +173,13 @@ def test_a_model_without_a_template_takes_no_messages(tmp_path: Path) -> None:
         ((Message("user", "Hi"), Message("user", " \n")), "The prompt is empty"),
         ((Message("assistant", ""),), "The prompt is empty"),
         (
-            (Message(cast("Any", "tool"), "Hi"),),
+            (Message(cast("Any", "cook"), "Hi"),),
             "Message 1 must be a Message with one of the roles",
         ),
-        (("Hi",), "Message 1 must be a Message with one of the roles system, user, assistant"),
+        (
+            ("Hi",),
+            "Message 1 must be a Message with one of the roles system, user, assistant, tool",
+        ),
         ((Message("user", cast("Any", 5)),), "Message 1, the user's, is not text"),
     ],
 )
