@@ -115,8 +115,8 @@ def as_text(
     told = []
     for message in messages:
         if message.tool_calls and not form.has_calls:
-            said = [message.content, *map(form.write, message.tool_calls)]
-            message = Message(message.role, "\n".join(filter(None, said)))
+            calls = "\n".join(map(form.write, message.tool_calls))
+            message = Message(message.role, f"{message.content}\n{calls}".lstrip("\n"))
         elif message.role == "tool" and not form.has_tools:
             message = Message("user", f"<tool_response>\n{message.content}\n</tool_response>")
         told.append(message)

@@ -71,9 +71,7 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
     """A tool as chats have it; those that Anthropic runs itself stay what they are."""
     if tool.get("type", "custom") != "custom":
         return tool
-    function = {key: tool[key] for key in ("name", "description", "strict") if key in tool}
-    function["parameters"] = tool.get("input_schema")
-    return {"type": "function", "function": function}
+    return {"type": "function", "function": {**tool, "parameters": tool.get("input_schema")}}
 
 
 def _as_chat(message: dict[str, Any]) -> list[dict[str, Any]]:

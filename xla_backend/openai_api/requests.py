@@ -116,12 +116,16 @@ class CalledTool(Fields):
 
 
 class ChatMessage(Fields):
-    """A message. "developer" is OpenAI's newer word for "system"."""
+    """A message.
+
+    "developer" is OpenAI's newer word for "system". An assistant's may have calls of tools, and a
+    tool's has the id of the call whose result it is.
+    """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
-    tool_calls: list[CalledTool] | None = Field(None, description="that the assistant asked for")
-    tool_call_id: str | None = Field(None, description="of the call whose result a tool tells")
+    tool_calls: list[CalledTool] | None = None
+    tool_call_id: str | None = None
 
     @model_validator(mode="before")
     @classmethod

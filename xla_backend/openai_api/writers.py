@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from xla_backend.checkpoints.tokenization import Tokenizer
-from xla_backend.grammar.tool_calls import CallPart
+from xla_backend.grammar.tool_calls import CallPart, CallReader
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.prompt import Prompt, TokenIds, last_text
 from xla_backend.interface.results import GenerationResult, TextChunk, Token
@@ -153,7 +153,7 @@ class ChatWriter(_OpenAiWriter):
     def __init__(self, body: ChatRequest, facts: Facts) -> None:
         super().__init__(body, facts)
         self._logprobs = (body.top_logprobs or 0) if body.logprobs else None
-        self._readers = defaultdict(body.reader)
+        self._readers: dict[int, CallReader] = defaultdict(body.reader)
         self._untold: dict[int, tuple[Token, ...]] = {}
 
     def whole(self, results: Sequence[GenerationResult]) -> ChatCompletion:
