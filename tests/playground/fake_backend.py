@@ -49,6 +49,7 @@ from xla_backend import (
     Transcription,
 )
 from xla_backend.checkpoints.tokenization import Tokenizer
+from xla_backend.grammar.tool_format import GENERIC
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.buckets import pool_key
 from xla_backend.interface.function_comparison import DEFAULT_CALLS
@@ -281,8 +282,14 @@ class FakeTokenizer(Tokenizer):
     def __init__(self, backend: FakeBackend) -> None:
         self._backend = backend
 
+    tool_format = GENERIC
+
     def encode(
-        self, prompt: Prompt, special: bool = True, template: Mapping[str, Any] = NO_VARIABLES
+        self,
+        prompt: Prompt,
+        special: bool = True,
+        tools: Sequence[dict[str, Any]] = (),
+        template: Mapping[str, Any] = NO_VARIABLES,
     ) -> list[int]:
         if isinstance(prompt, TokenIds):
             return list(prompt.ids)

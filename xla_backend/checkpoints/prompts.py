@@ -7,7 +7,7 @@ page's process give the same messages.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from xla_backend.interface.requests import TextRequest
     from xla_backend.interface.results import ModelInfo
 
-ROLES = ("system", "user", "assistant")
+ROLES = ("system", "user", "assistant", "tool")
 
 UNBOUNDED_PROMPT_TOKENS = 2048
 """Longest prompt of a model with relative positions (T5), which has no bound of its own: four times
@@ -33,6 +33,7 @@ def encode_prompt(
     tokenizer: Tokenizer,
     prompt: Prompt,
     info: ModelInfo,
+    tools: Sequence[dict[str, Any]] = (),
     template: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[int]:
     """Checks and encodes a prompt; returns its token ids.
@@ -41,14 +42,15 @@ def encode_prompt(
         tokenizer: the model's.
         prompt: the text to continue, or messages.
         info: the model.
-        template: see `Tokenizer.encode`.
+        tools: see `Tokenizer.encode`.
+        template: see there.
 
     Raises:
         InvalidRequest: the prompt is empty, blank or not text, or it is a speech model.
         ContextLengthExceeded: it is too long.
     """
     check_prompt(prompt, info)
-    token_ids = tokenizer.encode(prompt, template=template)
+    token_ids = tokenizer.encode(prompt, tools=tools, template=template)
     check_length(len(token_ids), info)
     return token_ids
 
@@ -88,7 +90,13 @@ def _check_messages(messages: tuple[Message, ...]) -> None:
             raise InvalidRequest(f"Message {place + 1}, the {message.role}'s, is not text.")
     if not messages:
         raise InvalidRequest("There are no messages. Send at least one.")
-    is_asked = messages[-1].role == "assistant" or messages[-1].content.strip()
+    last = messages[-1]
+    if last.tool_calls:
+        raise InvalidRequest(
+            "The last message asks for calls of tools: send their results behind it, with the role "
+            "tool."
+        )
+    is_asked = last.role in ("assistant", "tool") or last.content.strip()
     if not is_asked or not any(message.content.strip() for message in messages):
         raise _empty("answer")
 

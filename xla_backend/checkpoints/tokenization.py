@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.checkpoints import gguf_file, gguf_tokenizer
 from xla_backend.checkpoints.transformers_import import locked_transformers
+from xla_backend.grammar import tool_format
+from xla_backend.grammar.tool_format import GENERIC, ToolFormat
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
 from xla_backend.interface.prompt import Message, Prompt, TokenIds
 
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 # Whisper's timestamps are ordinary tokens to its tokenizer, but they are not part of the text.
 _TIMESTAMP = re.compile(r"<\|\d+\.\d\d\|>")
+
+# Tokens of a tool's call, as <|tool_call|> and [TOOL_CALLS]: text, though files call them special.
+_TOOL_TOKEN = re.compile(r"[<\[].*tool.?(call|sep).*[>\]]|\[ARGS\]", re.IGNORECASE)
 
 # A piece for a single byte, which some sentencepiece vocabularies have.
 _BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
@@ -86,11 +91,13 @@ class Tokenizer:
         self._spells_bytes = b'"ByteLevel"' in state
         # A cache: six texts are read for each new token.
         self._texts: dict[int, str] = {}
+        added = self._rust.get_added_tokens_decoder().items()
         self._skipped = set(tokenizer.all_special_ids) | {
             token_id
-            for token_id, token in self._rust.get_added_tokens_decoder().items()
+            for token_id, token in added
             if token.special or _TIMESTAMP.fullmatch(token.content)
         }
+        self._skipped -= {id for id, token in added if _TOOL_TOKEN.fullmatch(token.content)}
 
     @classmethod
     def load(cls, folder: Path, rows: int | None = None) -> Tokenizer:
@@ -142,10 +149,24 @@ class Tokenizer:
         """The chat template, of jinja; empty where there is none."""
         return str(self._chat.get_chat_template()) if self._chat else ""
 
+    @functools.cached_property
+    def tool_format(self) -> ToolFormat:
+        """How the model writes calls of tools, as its chat template has it."""
+        render = functools.partial(
+            self._apply,
+            tokenize=False,
+            sanitize_control_tokens=False,
+            continue_final_message=False,
+        )
+        if self._chat is None:
+            return GENERIC
+        return tool_format.learn(self.chat_template, lambda *asked: str(render(*asked)))
+
     def encode(
         self,
         prompt: Prompt,
         special: bool = True,
+        tools: Sequence[dict[str, Any]] = (),
         template: Mapping[str, Any] = MappingProxyType({}),
     ) -> list[int]:
         """The ids of a prompt, with the special tokens that the model expects around it.
@@ -157,6 +178,8 @@ class Tokenizer:
         Args:
             prompt: see above.
             special: whether a text gets them.
+            tools: that the model may call, in OpenAI's form; with messages. Where the chat template
+                knows none, they are described in the system message.
             template: variables of the chat template, with values of JSON.
 
         Raises:
@@ -165,7 +188,7 @@ class Tokenizer:
                 another's or too large; of ids, one is no token; or a token is none of the model's.
         """
         if isinstance(prompt, tuple):
-            ids = self._encode_messages(prompt, template)
+            ids = self._encode_messages(prompt, tools, template)
         elif isinstance(prompt, TokenIds):
             ids = self._checked_ids(prompt.ids)
         else:
@@ -189,7 +212,10 @@ class Tokenizer:
         return list(ids)
 
     def _encode_messages(
-        self, messages: tuple[Message, ...], template: Mapping[str, Any]
+        self,
+        messages: tuple[Message, ...],
+        tools: Sequence[dict[str, Any]],
+        template: Mapping[str, Any],
     ) -> list[int]:
         from jinja2 import TemplateError
 
@@ -201,11 +227,14 @@ class Tokenizer:
         for message in messages:
             self._check(message.content)
         _check_variables(template, inspect.signature(self._chat.apply_chat_template).parameters)
+        if tools or any(each.tool_calls or each.role == "tool" for each in messages):
+            messages = tool_format.as_text(messages, tools, self.tool_format)
+            tools = tools if self.tool_format.has_tools else ()
         problem: Exception | None = None
         for form in _forms(messages):
             try:
                 if form is not messages or self._says_all(messages, template):
-                    return self._apply(form, **template)
+                    return self._apply(form, tools, **template)
             except TooMuch as error:
                 problem = error
                 break
@@ -221,19 +250,27 @@ class Tokenizer:
             )
         raise InvalidRequest(sentence) from problem
 
-    def _apply(self, messages: tuple[Message, ...], **how: Any) -> list[int]:
+    def _apply(
+        self, messages: tuple[Message, ...], tools: Sequence[dict[str, Any]] = (), **how: Any
+    ) -> list[int]:
         """What the template makes of messages; the model goes on from an assistant's last one."""
         assert self._chat is not None
         is_begun = messages[-1].role == "assistant"
-        if is_begun and not messages[-1].content:
+        if is_begun and not (messages[-1].content or messages[-1].tool_calls):
             messages, is_begun = messages[:-1], False
         _check_template(self._chat.get_chat_template())
         with _template_limits():
+            usual = {
+                "continue_final_message": is_begun,
+                "return_dict": False,
+                "sanitize_control_tokens": True,
+            }
             ids = self._chat.apply_chat_template(
-                [message._asdict() for message in messages],
+                [message.to_dict() for message in messages],
+                tools=list(tools) or None,
+                xml_tools=list(tools) or None,  # as SmolLM3's template calls them
                 add_generation_prompt=not is_begun,
-                continue_final_message=is_begun,
-                **{"return_dict": False, "sanitize_control_tokens": True} | how,
+                **usual | how,
             )
         return cast("list[int]", ids)
 
@@ -347,7 +384,8 @@ def _forms(messages: tuple[Message, ...]) -> Iterator[tuple[Message, ...]]:
     for message in messages:
         if message.role == "system":
             continue
-        if rest and rest[-1].role == message.role:
+        may_join = message.role != "tool" and not message.tool_calls
+        if may_join and rest and rest[-1].role == message.role and not rest[-1].tool_calls:
             both = (rest.pop().content, message.content)
             message = message._replace(content="\n\n".join(filter(None, both)))
         rest.append(message)
@@ -420,7 +458,7 @@ def _check_variables(variables: Mapping[str, Any], taken: Iterable[str]) -> None
         variables: their names and values.
         taken: names that mean something else.
     """
-    if found := {"messages", "conversations", *taken}.intersection(variables):
+    if found := {"messages", "conversations", "xml_tools", *taken}.intersection(variables):
         raise InvalidRequest(
             f"chat_template_kwargs cannot set {min(found)}: that follows from other fields."
         )

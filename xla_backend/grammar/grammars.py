@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from xla_backend.grammar import automaton, json_schema, json_text
+from xla_backend.grammar import automaton, json_schema, json_text, tool_calls
 from xla_backend.grammar.automaton import Automaton, Vocabulary
 from xla_backend.grammar.pattern import Pattern
 from xla_backend.interface.errors import InvalidRequest
@@ -30,9 +30,13 @@ def regex(grammar: Grammar) -> str:
     Raises:
         InvalidRequest: there are none, it is no schema, or an automaton cannot hold it.
     """
-    if grammar.kind == "json_schema":
+    if grammar.kind in ("json_schema", "tool_calls"):
+        asked = json.loads(grammar.text)
         try:
-            return json_schema.regex(json.loads(grammar.text))
+            if grammar.kind == "json_schema":
+                return json_schema.regex(asked)
+            answer = Grammar.of(asked["answer"])
+            return tool_calls.regex(asked, regex(answer) if answer else None)
         except InvalidRequest:
             raise
         except _WRONG_TYPES as error:

@@ -26,7 +26,7 @@ class Grammar:
         Grammar(kind='choice', text='["yes", "no"]')
 
     Attributes:
-        kind: one of `KINDS`.
+        kind: one of `KINDS`, or "tool_calls", which `grammar.tool_calls` makes.
         text: the schema as JSON, the regular expression, or the list of choices as JSON.
 
     Raises:

@@ -5,20 +5,59 @@ Knows their form. Must not know how a model wants messages written: `checkpoints
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+
+class ToolCall(NamedTuple):
+    """A call of a function that a model asks for.
+
+    Attributes:
+        id: names the call in the message with its result.
+        name: of the function.
+        arguments: a JSON object as text.
+    """
+
+    id: str
+    name: str
+    arguments: str
 
 
 class Message(NamedTuple):
     """One message of a talk.
 
     Attributes:
-        role: "system" (how to answer; only the first), "user" or "assistant".
+        role: "system" (how to answer; only the first), "user", "assistant" or "tool" (a result).
         content: its text.
+        tool_calls: what the assistant asks for.
+        tool_call_id: of the call whose result this is.
     """
 
-    role: Literal["system", "user", "assistant"]
+    role: Literal["system", "user", "assistant", "tool"]
     content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As chat templates and OpenAI's protocol have it, but for arguments, which are objects.
+
+        Raises:
+            ValueError: the arguments of a call are no JSON.
+        """
+        values: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.tool_calls:
+            values["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": json.loads(call.arguments)},
+                }
+                for call in self.tool_calls
+            ]
+        if self.tool_call_id:
+            values["tool_call_id"] = self.tool_call_id
+        return values
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from xla_backend.interface.results import GenerationResult, TextChunk, Token, To
 
 MIN_LOGPROB = -9999.0
 """OpenAI's number for a token that cannot be; JSON has no infinity."""
-Finish = Literal["stop", "length"]
+Finish = Literal["stop", "length", "tool_calls"]
 
 
 class TokenDetails(BaseModel):
@@ -99,12 +99,28 @@ class ChatLogprobs(BaseModel):
     content: list[TokenLogprob]
 
 
+class FunctionCall(BaseModel):
+    """A function's name, and its arguments as JSON text; of an event, what comes to that."""
+
+    name: str | None = None
+    arguments: str
+
+
+class AnswerCall(BaseModel):
+    """A call of a tool that the model asks for."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
 class AnswerMessage(BaseModel):
-    """What the model answers."""
+    """What the model answers; no content beside calls where it says nothing."""
 
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str | None
     refusal: None = None
+    tool_calls: list[AnswerCall] = Field(default=[], exclude_if=operator.not_)
 
 
 class ChatChoice(BaseModel):
@@ -134,11 +150,21 @@ class CompletionChoice(BaseModel):
     finish_reason: Finish | None
 
 
+class DeltaCall(BaseModel):
+    """What comes to a call; its first part has id, type and name."""
+
+    index: int
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: FunctionCall
+
+
 class Delta(BaseModel):
     """What comes to an answer."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
+    tool_calls: list[DeltaCall] | None = None
 
 
 class ChunkChoice(BaseModel):
@@ -315,8 +341,10 @@ def progress(text: str) -> dict[str, Progress]:
     return {"prompt_progress": told_ms}
 
 
-def finish_reason(result: GenerationResult) -> Finish:
-    """Why a text ends."""
+def finish_reason(result: GenerationResult, has_called: bool = False) -> Finish:
+    """Why a text ends; a complete call is one, though no token was left to end it."""
+    if has_called:
+        return "tool_calls"
     return "length" if result.finish == "length" else "stop"
 
 

@@ -150,7 +150,9 @@ def create_api(host: Host) -> FastAPI:
         host.check(info.name, prompt)
         check_prompt(prompt, info)
         tokenizer = await completer.tokenizer(info.name)
-        return {"input_tokens": len(await asyncio.to_thread(tokenizer.encode, prompt))}
+        template = chat.chat_template_kwargs or {}
+        encode = partial(tokenizer.encode, tools=chat.listed_tools, template=template)
+        return {"input_tokens": len(await asyncio.to_thread(encode, prompt))}
 
     @api.post("/audio/transcriptions", response_model=Transcript, responses=_TEXT)
     async def transcriptions(

@@ -24,6 +24,7 @@ from xla_backend import __version__
 from xla_backend.checkpoints.prompts import check_prompt, encode_prompt
 from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.interface.errors import BackendError, ModelUnavailable
+from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import GenerationResult, ModelInfo
 from xla_backend.openai_api.errors import describe, error_object
@@ -103,14 +104,17 @@ class Completer:
         """
         host = self.host
         model = body.model = self.model(body.model, isinstance(body, ChatRequest))
+        if isinstance(body, ChatRequest) and (body.listed_tools or body.chat_template_kwargs):
+            tokenizer = await self._loaded_tokenizer(request, body)
+            if body.listed_tools:
+                await asyncio.to_thread(lambda: body.call_as(tokenizer.tool_format))
+            token_ids = token_ids or await self.encoded_ahead(body)
         info = next((info for info in host.models() if info.name == model), None)
         asked = body.runs(host.new_tokens, info.sampling if info else {})
         for prompt, options in asked:
             host.check(model, prompt, options)
             if info is not None:
                 check_prompt(prompt, info)  # or it would be refused only at its turn
-        if isinstance(body, ChatRequest) and body.chat_template_kwargs and not token_ids:
-            token_ids = await self.encoded_ahead(body)
         logprobs = getattr(body, "logprobs", None)
         has_logprobs = logprobs is not None and logprobs is not False
         opens = [
@@ -156,13 +160,12 @@ class Completer:
         return Response(json.dumps(answer), media_type=JSON)
 
     async def encoded_ahead(self, chat: ChatRequest) -> tuple[int, ...]:
-        """The tokens of a chat, for who must tell their number before the engine does.
+        """The tokens of a chat whose template is told more, or whose number is told ahead.
 
         Empty where the model is still to be loaded: the engine tokenizes then.
 
         Raises:
             InvalidRequest: the messages are wrong, or too long.
-            ModelUnavailable: it is still to be loaded, and the template is to be told something.
         """
         [prompt] = chat.prompts()
         try:
@@ -170,11 +173,32 @@ class Completer:
             self.host.check(info.name, prompt)
             tokenizer = await self.tokenizer(info.name)
         except ModelUnavailable:
-            if chat.chat_template_kwargs:
-                raise
             return ()
-        template = chat.chat_template_kwargs or {}
-        return tuple(await asyncio.to_thread(encode_prompt, tokenizer, prompt, info, template))
+        encode = partial(
+            encode_prompt, tools=chat.listed_tools, template=chat.chat_template_kwargs or {}
+        )
+        return tuple(await asyncio.to_thread(encode, tokenizer, prompt, info))
+
+    async def _loaded_tokenizer(self, request: Request, chat: ChatRequest) -> Tokenizer:
+        """The tokenizer of a chat's model, which is loaded first if it is to be downloaded yet.
+
+        Raises:
+            ModelUnavailable: the model is not offered.
+        """
+        model = self.info(chat.model).name
+        try:
+            return await self.tokenizer(model)
+        except ModelUnavailable:
+            host, options = self.host, GenerationOptions(max_new_tokens=1)
+            host.check(model, "a", options)
+            asked = TextRequest(model, "a", options, cache_salt="v1", in_chunks=False)
+            opened = partial(host.backend.submit, asked)
+            runs: Runs[str, GenerationResult] = Runs(self.threads, host.enter(request, 1), [opened])
+            try:
+                await while_there(request, runs.results())
+            finally:
+                runs.leave()
+            return await self.tokenizer(model)
 
     async def tokenizer(self, model: str) -> Tokenizer:
         """The tokenizer of a model.
@@ -236,7 +260,8 @@ async def _events(
                 for each in write.end(number, chunk):
                     yield event(each)
             else:
-                yield event(write.more(number, chunk))
+                for each in write.more(number, chunk):
+                    yield event(each)
         for each in write.finish([results[number] for number in sorted(results)]):
             yield event(each)
         yield write.done

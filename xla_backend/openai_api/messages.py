@@ -5,12 +5,14 @@ Knows the fields of both. Must not know HTTP, nor how a chat is run.
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pydantic import ConfigDict, Field
 
+from xla_backend.grammar.tool_calls import CallPart
 from xla_backend.interface.results import GenerationResult
 from xla_backend.openai_api.answers import generated, timings
 from xla_backend.openai_api.errors import NotSupported
@@ -27,7 +29,8 @@ class MessagesRequest(Fields):
     system: str | list[TextPart] | None = Field(None, description="how to answer")
     max_tokens: Tokens | None = Field(None, description="most tokens")
     stop_sequences: list[str] | None = Field(None, description="what ends the text")
-    tool_choice: dict[str, Any] | None = Field(None, description="none, or auto")
+    tools: list[dict[str, Any]] | None = Field(None, description="functions that may be called")
+    tool_choice: dict[str, Any] | None = Field(None, description="none, auto, any or tool")
     thinking: dict[str, Any] | None = Field(None, description="disabled")
     output_format: dict[str, Any] | None = Field(None, description="a JSON schema to follow")
 
@@ -42,12 +45,18 @@ class MessagesRequest(Fields):
             raise NotSupported("thinking", "thinking is not supported. Leave it out.")
         if extra.get("n") not in (None, 1):
             raise NotSupported("n", "n is not supported here: a message is one text.")
+        choice = self.tool_choice or {}
+        named = {"any": "required", "tool": {"function": {"name": choice.get("name")}}}
         own = {
-            "messages": self.messages,
+            "messages": [each for message in self.messages for each in _as_chat(message)],
             "max_tokens": self.max_tokens,
             "stop": self.stop_sequences,
             "response_format": self.output_format,
-            "tool_choice": (self.tool_choice or {}).get("type"),
+            "tools": self.tools and list(map(_tool, self.tools)),
+            "tool_choice": named.get(choice.get("type", ""), choice.get("type")),
+            "parallel_tool_calls": True
+            if choice.get("disable_parallel_tool_use") is False
+            else None,
         }
         chat = ChatRequest.model_validate(extra | {k: v for k, v in own.items() if v is not None})
         system = self.system
@@ -56,6 +65,33 @@ class MessagesRequest(Fields):
         if system:  # only now: an error tells the place of a message as it was sent
             chat.messages = [ChatMessage(role="system", content=system), *chat.messages]
         return chat
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """A tool as chats have it; those that Anthropic runs itself stay what they are."""
+    if tool.get("type", "custom") != "custom":
+        return tool
+    return {"type": "function", "function": {**tool, "parameters": tool.get("input_schema")}}
+
+
+def _as_chat(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """A message as chats have it; results of tools are messages of their own there."""
+    if not isinstance(message.get("content"), list):
+        return [message]
+    results, calls, rest = [], [], []
+    for block in message["content"]:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind == "tool_result":
+            told = {"tool_call_id": block.get("tool_use_id"), "content": block.get("content")}
+            results.append({"role": "tool", **told})
+        elif kind == "tool_use":
+            function = {"name": block.get("name"), "arguments": block.get("input") or {}}
+            calls.append({"id": block.get("id"), "function": function})
+        elif kind not in ("thinking", "redacted_thinking"):
+            rest.append(block)
+    if calls or rest or not results:
+        results.append({**message, "content": rest, "tool_calls": calls})
+    return results
 
 
 class MessageWriter(Writer):
@@ -67,34 +103,73 @@ class MessageWriter(Writer):
         """Writes the answer to a request that was asked as `chat`; only streams need the tokens."""
         super().__init__()
         self._model = chat.model
+        self._reader = chat.reader()
+        self._blocks = 0
+        self._open = ""  # the type of the last block, until it is stopped
         self._prompt_tokens = prompt_tokens
         self._id = f"msg_{uuid.uuid4().hex}"
 
     def whole(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
         [result] = results
-        content = [{"type": "text", "text": result.text}]
-        end = _end(result)
-        return self._message(content, _usage(result), **end) | {
+        said = self._reader.read_whole(result.text)
+        content: list[dict[str, Any]] = []
+        if said or not self._reader.calls:
+            content.append({"type": "text", "text": said})
+        for id, name, arguments in self._reader.calls:
+            content.append(_call(id, name) | {"input": _object(arguments)})
+        return self._message(content, _usage(result), **self._end(result)) | {
             "timings": timings(result).model_dump()
         }
 
     def begin(self, number: int) -> Iterator[dict[str, Any]]:
         counted = {"input_tokens": self._prompt_tokens, "output_tokens": 0}
         yield {"type": "message_start", "message": self._message([], counted)}
-        block = {"type": "text", "text": ""}
-        yield {"type": "content_block_start", "index": 0, "content_block": block}
 
-    def more(self, number: int, text: str) -> dict[str, Any]:
-        delta = {"type": "text_delta", "text": text}
-        return {"type": "content_block_delta", "index": 0, "delta": delta}
+    def more(self, number: int, text: str) -> Iterator[dict[str, Any]]:
+        yield from self._deltas(self._reader.push(text))
 
     def end(self, number: int, result: GenerationResult) -> Iterator[dict[str, Any]]:
-        yield {"type": "content_block_stop", "index": 0}
-        yield {"type": "message_delta", "delta": _end(result), "usage": _usage(result)}
+        yield from self._deltas(self._reader.finish())
+        if not (self._blocks or self._open):
+            yield from self._start({"type": "text", "text": ""})
+        yield from self._stop()
+        yield {"type": "message_delta", "delta": self._end(result), "usage": _usage(result)}
         yield {"type": "message_stop"}
 
     def failed(self, error: dict[str, Any]) -> str:
         return event(error)
+
+    def _deltas(self, parts: Iterable[str | CallPart]) -> Iterator[dict[str, Any]]:
+        for part in parts:
+            if isinstance(part, str):
+                if self._open != "text":
+                    yield from self._start({"type": "text", "text": ""})
+                yield self._delta({"type": "text_delta", "text": part})
+            elif part.name:
+                yield from self._start(_call(part.id, part.name))
+            else:
+                yield self._delta({"type": "input_json_delta", "partial_json": part.arguments})
+
+    def _start(self, block: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield from self._stop()
+        self._open = block["type"]
+        yield {"type": "content_block_start", "index": self._blocks, "content_block": block}
+
+    def _delta(self, delta: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "content_block_delta", "index": self._blocks, "delta": delta}
+
+    def _stop(self) -> Iterator[dict[str, Any]]:
+        if self._open:
+            yield {"type": "content_block_stop", "index": self._blocks}
+            self._blocks += 1
+            self._open = ""
+
+    def _end(self, result: GenerationResult) -> dict[str, Any]:
+        reasons = {"length": "max_tokens", "stop": "stop_sequence"}
+        reason = reasons.get(result.finish, "end_turn")
+        if self._reader.has_called:
+            reason = "tool_use"
+        return {"stop_reason": reason, "stop_sequence": result.stop_string or None}
 
     def _message(self, content: list[Any], usage: dict[str, int], **end: Any) -> dict[str, Any]:
         return {
@@ -110,10 +185,16 @@ class MessageWriter(Writer):
         }
 
 
-def _end(result: GenerationResult) -> dict[str, Any]:
-    reasons = {"length": "max_tokens", "stop": "stop_sequence"}
-    reason = reasons.get(result.finish, "end_turn")
-    return {"stop_reason": reason, "stop_sequence": result.stop_string or None}
+def _call(id: str, name: str) -> dict[str, Any]:
+    return {"type": "tool_use", "id": id, "name": name, "input": {}}
+
+
+def _object(arguments: str) -> Any:
+    """Of arguments that a limit of tokens has cut nothing is left."""
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return {}
 
 
 def _usage(result: GenerationResult) -> dict[str, int]:

@@ -6,17 +6,21 @@ their name. Fields that nobody knows are ignored, as OpenAI does. Must not know 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, create_model, model_validator
 
-from xla_backend.grammar import grammars
+from xla_backend.grammar import grammars, tool_calls
+from xla_backend.grammar.tool_calls import CallReader
+from xla_backend.grammar.tool_format import ToolFormat
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.grammar import KINDS, Grammar
 from xla_backend.interface.options import MAX_NEW_TOKENS, MAX_SEED, OPTIONS, GenerationOptions
-from xla_backend.interface.prompt import Message, Prompt, TokenIds
+from xla_backend.interface.prompt import Message, Prompt, TokenIds, ToolCall
+from xla_backend.interface.tools import Tools
 from xla_backend.openai_api.errors import NotSupported
 
 MAX_CHOICES = 16
@@ -30,7 +34,7 @@ COMPLETION_TOKENS = 16
 """Most tokens where a completion says nothing, as OpenAI's own."""
 _NONE: tuple[object, ...] = (None, False, "", [], {})  # and 0, which equals False
 _REFUSED: dict[str, tuple[object, ...]] = {
-    # OpenAI's
+    # OpenAI's; the first two of completions
     "tools": _NONE,
     "tool_choice": (None, "none", "auto"),
     "functions": _NONE,
@@ -77,19 +81,56 @@ class TextPart(Fields):
     text: str
 
 
-class ChatMessage(Fields):
-    """A message. "developer" is OpenAI's newer word for "system"."""
+class CalledFunction(Fields):
+    """A function's name, and its arguments as text, or as an object."""
 
-    role: Literal["system", "developer", "user", "assistant"]
+    name: str
+    arguments: str | dict[str, Any] = "{}"
+
+
+class CalledTool(Fields):
+    """A call of a tool, as an answer before had it."""
+
+    id: str = ""
+    function: CalledFunction
+
+    def to_call(self) -> ToolCall:
+        """As the engine takes it.
+
+        Raises:
+            NotSupported: the arguments are no JSON object.
+        """
+        arguments = self.function.arguments
+        try:
+            read = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+        except (ValueError, RecursionError):
+            read = None
+        if not isinstance(read, dict):
+            raise NotSupported(
+                "messages",
+                f"The arguments of a call of {self.function.name[:80]} are no JSON object: send "
+                "them as they were answered.",
+            )
+        return ToolCall(self.id, self.function.name, json.dumps(read, ensure_ascii=False))
+
+
+class ChatMessage(Fields):
+    """A message.
+
+    "developer" is OpenAI's newer word for "system". An assistant's may have calls of tools, and a
+    tool's has the id of the call whose result it is.
+    """
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
+    tool_calls: list[CalledTool] | None = None
+    tool_call_id: str | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _refuse(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        if values.get("role") in ("tool", "function") or values.get("tool_calls"):
-            raise NotSupported("messages", "Tools are not supported, nor messages of tools.")
         content = values.get("content")
         for part in content if isinstance(content, list) else ():
             kind = part.get("type") if isinstance(part, dict) else None
@@ -104,7 +145,9 @@ class ChatMessage(Fields):
         """As the engine takes it."""
         content = self.content or ""
         text = content if isinstance(content, str) else "".join(part.text for part in content)
-        return Message("system" if self.role == "developer" else self.role, text)
+        role = "system" if self.role == "developer" else self.role
+        calls = tuple(call.to_call() for call in self.tool_calls or ())
+        return Message(role, text, calls, self.tool_call_id or "")
 
 
 class StreamOptions(Fields):
@@ -186,9 +229,8 @@ class Generation(OptionFields):
     @classmethod
     def _refuse(cls, values: Any) -> Any:
         if isinstance(values, dict):
-            has_no_tools = values.get("tool_choice") == "none"
             for name, harmless in _REFUSED.items():
-                if values.get(name) not in harmless and not (name == "tools" and has_no_tools):
+                if name not in cls.model_fields and values.get(name) not in harmless:
                     instead = _INSTEAD.get(name, "Leave it out.")
                     raise NotSupported(name, f"{name} is not supported. {instead}")
             if values.get("grammar") == "":
@@ -332,6 +374,16 @@ class ChatRequest(Generation):
         None, description="of vLLM and llama.cpp: variables of the model's chat template"
     )
     add_generation_prompt: bool | None = Field(None, description="of vLLM: false only in that case")
+    tools: list[dict[str, Any]] | None = Field(None, description="functions that may be called")
+    tool_choice: str | dict[str, Any] | None = Field(
+        None, description="none, auto, required, or an object with the name of a tool"
+    )
+    parallel_tool_calls: bool | None = Field(
+        None, description="true: several calls in one answer, where the model has a way"
+    )
+
+    _tools: Tools | None = PrivateAttr(None)
+    _tool_format: ToolFormat | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -348,10 +400,53 @@ class ChatRequest(Generation):
                 )
         if self.top_logprobs and not self.logprobs:
             raise NotSupported("top_logprobs", "top_logprobs needs logprobs to be true.")
+        try:
+            self._tools = Tools.of(
+                self.tools or (), self.tool_choice, self.parallel_tool_calls is True
+            )
+        except InvalidRequest as error:
+            is_choice = "tool_choice" in str(error)
+            raise NotSupported("tool_choice" if is_choice else "tools", str(error)) from error
         return self
 
     def prompts(self) -> list[Prompt]:
         return [tuple(message.to_message() for message in self.messages)]
+
+    @property
+    def listed_tools(self) -> tuple[dict[str, Any], ...]:
+        """Those that the model is told of."""
+        return self._tools.listed if self._tools else ()
+
+    def call_as(self, form: ToolFormat) -> None:
+        """Has calls written in the model's format, with arguments as their schemas say.
+
+        Raises:
+            NotSupported: the schema of a tool that is `strict` cannot be followed.
+        """
+        assert self._tools is not None, "there are tools"
+        schemas = {}
+        for tool in self._tools.allowed:
+            function = tool["function"]
+            try:
+                grammars.regex(Grammar.json_schema(function["parameters"]))
+                schemas[function["name"]] = function["parameters"]
+            except InvalidRequest as error:
+                if function.get("strict"):
+                    sentence = f"tools: of the function {function['name']} {error}"
+                    raise NotSupported("tools", sentence, "invalid_value") from error
+                schemas[function["name"]] = {}
+        self._tool_format = form
+        self._grammar = tool_calls.grammar(
+            form,
+            schemas,
+            is_free=not self._tools.must_call,
+            several=self._tools.several,
+            answer=self._grammar,
+        )
+
+    def reader(self) -> CallReader:
+        """Reads one answer."""
+        return CallReader(self._tool_format)
 
     def wanted_tokens(self) -> int | None:
         return _bound(self.max_completion_tokens or self.max_tokens)

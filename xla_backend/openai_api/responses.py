@@ -10,11 +10,12 @@ import json
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import ConfigDict, Field
 
+from xla_backend.grammar.tool_calls import CallPart
 from xla_backend.interface.prompt import Message
 from xla_backend.interface.results import GenerationResult, Token
 from xla_backend.openai_api.answers import chat_logprobs, timings, usage, written
@@ -41,6 +42,8 @@ class ResponseRequest(Fields):
     metadata: dict[str, str] | None = None
     text: dict[str, Any] | None = Field(None, description="its format, as of a chat")
     include: list[str] | None = None
+    tools: list[dict[str, Any]] | None = Field(None, description="functions that may be called")
+    tool_choice: str | dict[str, Any] | None = Field(None, description="as of a chat")
 
     def messages(self) -> list[dict[str, Any]]:
         """Those of the input, as chats have them.
@@ -50,11 +53,19 @@ class ResponseRequest(Fields):
         """
         if isinstance(self.input, str):
             return [{"role": "user", "content": self.input}]
-        messages = []
+        messages: list[dict[str, Any]] = []
         for item in self.input:
             kind = item.get("type", "message")
             if kind == "message":
                 messages.append({"role": item.get("role"), "content": item.get("content")})
+            elif kind == "function_call":
+                call = {"id": item.get("call_id"), "function": item}
+                if not (messages and messages[-1]["role"] == "assistant"):
+                    messages.append({"role": "assistant", "content": ""})
+                messages[-1].setdefault("tool_calls", []).append(call)
+            elif kind == "function_call_output":
+                told = {"tool_call_id": item.get("call_id"), "content": item.get("output")}
+                messages.append({"role": "tool", **told})
             elif kind != "reasoning":
                 raise NotSupported("input", f"Items of the type {str(kind)[:40]!r} are not taken.")
         return messages
@@ -71,8 +82,13 @@ class ResponseRequest(Fields):
                 raise NotSupported(name, f"{name} is not supported. Leave it out.")
         if extra.get("n") not in (None, 1):
             raise NotSupported("n", "n is not supported here: a response is one text.")
+        choice = self.tool_choice
+        if isinstance(choice, dict) and choice.get("type") == "function":
+            choice = {"function": choice}
         own = {
             "messages": self.messages(),
+            "tools": self.tools and list(map(_tool, self.tools)),
+            "tool_choice": choice,
             "max_completion_tokens": self.max_output_tokens,
             "response_format": (self.text or {}).get("format"),
             "logprobs": True if _LOGPROBS in (self.include or ()) else None,
@@ -80,9 +96,14 @@ class ResponseRequest(Fields):
         chat = ChatRequest.model_validate(extra | {k: v for k, v in own.items() if v is not None})
         system = [Message("system", self.instructions)] if self.instructions else []
         # Only now: an error tells the place of a message as it was sent.
-        known = [ChatMessage(**message._asdict()) for message in (*system, *before)]
+        known = [ChatMessage(**message.to_dict()) for message in (*system, *before)]
         chat.messages = [*known, *chat.messages]
         return chat
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """A tool as chats have it, whose function is an object of its own."""
+    return {"type": tool.get("type"), "function": tool}
 
 
 class Stored(NamedTuple):
@@ -93,7 +114,7 @@ class Stored(NamedTuple):
 
     def characters(self) -> int:
         """What it takes, about."""
-        said = sum(len(message.content) for message in self.messages)
+        said = sum(len(str(message)) for message in self.messages)
         return 1000 + len(self.answer) + said
 
 
@@ -153,17 +174,24 @@ class ResponseWriter(Writer):
         self._owner = owner
         self._facts = facts
         self._id = f"resp_{uuid.uuid4().hex}"
-        self._item = f"msg_{uuid.uuid4().hex}"
         self._created = int(time.time())
         self._numbers = itertools.count()
+        self._reader = chat.reader()
+        self._output: list[dict[str, Any]] = []
+        self._untold: tuple[Token, ...] = ()
 
     def whole(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
         [result] = results
-        is_cut = result.finish == "length"
-        counted = usage(results, 1)
+        for _ in (*self.more(0, result.text), *self._close(result)):
+            pass  # the events are those of a stream
+        return self._answer(result)
+
+    def _answer(self, result: GenerationResult) -> dict[str, Any]:
+        is_cut = self._is_cut(result)
+        counted = usage([result], 1)
         answer = self._response("incomplete" if is_cut else "completed") | {
             "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
-            "output": [self._message(result)],
+            "output": self._output,
             "usage": {
                 "input_tokens": counted.prompt_tokens,
                 "input_tokens_details": counted.prompt_tokens_details.model_dump(),
@@ -176,29 +204,84 @@ class ResponseWriter(Writer):
         if self._body.store is not False:
             asked = self._chat.prompts()[0]
             assert isinstance(asked, tuple)
-            said = asked[1:] if self._body.instructions else asked
-            conversation = (*said, Message("assistant", result.text))
+            before = asked[1:] if self._body.instructions else asked
+            said = "".join(
+                part["text"] for item in self._output for part in item.get("content", ())
+            )
+            calls = tuple(self._reader.calls) if self._reader.has_called else ()
+            conversation = (*before, Message("assistant", said, calls))
             self._store.put(self._owner, self._id, Stored(json.dumps(answer), conversation))
         return answer
+
+    def _is_cut(self, result: GenerationResult) -> bool:
+        return result.finish == "length" and not self._reader.has_called
 
     def begin(self, number: int) -> Iterator[dict[str, Any]]:
         for kind in ("created", "in_progress"):
             yield self._event(kind, response=self._response("in_progress"))
-        yield self._event("output_item.added", output_index=0, item=self._message(None))
-        yield self._event("content_part.added", **self._place(), part=self._part(None))
 
-    def more(self, number: int, text: str) -> dict[str, Any]:
-        logprobs = self._logprobs(self.new(number, text))
-        return self._event("output_text.delta", **self._place(), delta=text, logprobs=logprobs)
+    def more(self, number: int, text: str) -> Iterator[dict[str, Any]]:
+        self._untold += self.new(number, text)
+        yield from self._parts(self._reader.push(text))
+
+    def _parts(self, parts: Iterable[str | CallPart]) -> Iterator[dict[str, Any]]:
+        for part in parts:
+            if isinstance(part, str):
+                if not (self._output and self._output[-1]["type"] == "message"):
+                    yield from self._begin_message()
+                self._output[-1]["content"][0]["text"] += part
+                logprobs, self._untold = self._logprobs(self._untold), ()
+                told = {"delta": part, "logprobs": logprobs}
+                yield self._event("output_text.delta", **self._place(), content_index=0, **told)
+            elif part.name:
+                said = {"call_id": part.id, "name": part.name, "arguments": ""}
+                yield from self._begin_item("function_call", "fc", said)
+            else:
+                self._output[-1]["arguments"] += part.arguments
+                kind = "function_call_arguments.delta"
+                yield self._event(kind, **self._place(), delta=part.arguments)
+
+    def _begin_message(self) -> Iterator[dict[str, Any]]:
+        yield from self._begin_item("message", "msg", {"role": "assistant", "content": []})
+        part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+        yield self._event("content_part.added", **self._place(), content_index=0, part=part)
+        self._output[-1]["content"] = [part]
+
+    def _begin_item(
+        self, kind: str, prefix: str, values: dict[str, Any]
+    ) -> Iterator[dict[str, Any]]:
+        yield from self._end_item("completed")
+        name = f"{prefix}_{uuid.uuid4().hex}"
+        self._output.append({"id": name, "type": kind, "status": "in_progress", **values})
+        place = {"output_index": len(self._output) - 1}
+        yield self._event("output_item.added", **place, item=self._output[-1])
+
+    def _end_item(self, status: str) -> Iterator[dict[str, Any]]:
+        if not self._output:
+            return
+        item = self._output[-1]
+        item["status"] = status
+        if item["type"] == "message":
+            [part] = item["content"]
+            said = {"text": part["text"], "logprobs": part["logprobs"]}
+            yield self._event("output_text.done", **self._place(), content_index=0, **said)
+            yield self._event("content_part.done", **self._place(), content_index=0, part=part)
+        else:
+            said = {"name": item["name"], "arguments": item["arguments"]}
+            yield self._event("function_call_arguments.done", **self._place(), **said)
+        yield self._event("output_item.done", output_index=len(self._output) - 1, item=item)
+
+    def _close(self, result: GenerationResult) -> Iterator[dict[str, Any]]:
+        yield from self._parts(self._reader.finish())
+        if not self._output:
+            yield from self._begin_message()
+        if self._output[-1]["type"] == "message":
+            self._output[-1]["content"][0]["logprobs"] = self._logprobs(written(result))
+        yield from self._end_item("incomplete" if self._is_cut(result) else "completed")
 
     def end(self, number: int, result: GenerationResult) -> Iterator[dict[str, Any]]:
-        answer = self.whole([result])
-        [item] = answer["output"]
-        [part] = item["content"]
-        said = {"text": part["text"], "logprobs": part["logprobs"]}
-        yield self._event("output_text.done", **self._place(), **said)
-        yield self._event("content_part.done", **self._place(), part=part)
-        yield self._event("output_item.done", output_index=0, item=item)
+        yield from self._close(result)
+        answer = self._answer(result)
         yield self._event(answer["status"], response=answer)
 
     def failed(self, error: dict[str, Any]) -> str:
@@ -209,32 +292,14 @@ class ResponseWriter(Writer):
         return {"sequence_number": next(self._numbers), **values, "type": f"response.{kind}"}
 
     def _place(self) -> dict[str, Any]:
-        return {"item_id": self._item, "output_index": 0, "content_index": 0}
-
-    def _part(self, result: GenerationResult | None) -> dict[str, Any]:
-        text, tokens = (result.text, written(result)) if result else ("", ())
-        return {
-            "type": "output_text",
-            "text": text,
-            "annotations": [],
-            "logprobs": self._logprobs(tokens),
-        }
+        """Of the last item."""
+        return {"item_id": self._output[-1]["id"], "output_index": len(self._output) - 1}
 
     def _logprobs(self, tokens: Sequence[Token]) -> list[dict[str, Any]]:
         if not self._chat.logprobs:
             return []
         told = chat_logprobs(tokens, self._chat.top_logprobs or 0, self._facts.tokenizer)
         return [token.model_dump() for token in told.content]
-
-    def _message(self, result: GenerationResult | None) -> dict[str, Any]:
-        status = "incomplete" if result and result.finish == "length" else "completed"
-        return {
-            "id": self._item,
-            "type": "message",
-            "status": status if result else "in_progress",
-            "role": "assistant",
-            "content": [self._part(result)] if result else [],
-        }
 
     def _response(self, status: str) -> dict[str, Any]:
         body, [(_, options)] = self._body, self._facts.asked
@@ -250,13 +315,13 @@ class ResponseWriter(Writer):
             "metadata": body.metadata or {},
             "model": self._chat.model,
             "output": [],
-            "parallel_tool_calls": True,
+            "parallel_tool_calls": self._chat.parallel_tool_calls is True,
             "previous_response_id": body.previous_response_id,
             "store": body.store is not False,
             "temperature": options.temperature,
             "text": {"format": self._chat.response_format or {"type": "text"}},
-            "tool_choice": "auto",
-            "tools": [],
+            "tool_choice": body.tool_choice or "auto",
+            "tools": body.tools or [],
             "top_p": options.top_p,
             "truncation": "disabled",
             "usage": None,

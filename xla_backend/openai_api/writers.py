@@ -10,16 +10,19 @@ import json
 import time
 import uuid
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
 from xla_backend.checkpoints.tokenization import Tokenizer
+from xla_backend.grammar.tool_calls import CallPart, CallReader
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.prompt import Prompt, TokenIds, last_text
 from xla_backend.interface.results import GenerationResult, TextChunk, Token
 from xla_backend.openai_api.answers import (
+    AnswerCall,
     AnswerMessage,
     ChatChoice,
     ChatChunk,
@@ -30,6 +33,8 @@ from xla_backend.openai_api.answers import (
     CompletionChoice,
     CompletionLogprobs,
     Delta,
+    DeltaCall,
+    FunctionCall,
     Offsets,
     chat_logprobs,
     completion_logprobs,
@@ -90,8 +95,8 @@ class Writer(ABC):
         """What is sent before a choice's first text."""
 
     @abstractmethod
-    def more(self, number: int, text: str) -> Values:
-        """A chunk of a choice's text."""
+    def more(self, number: int, text: str) -> Iterator[Values]:
+        """What a chunk of a choice's text tells."""
 
     @abstractmethod
     def end(self, number: int, result: GenerationResult) -> Iterator[Values]:
@@ -149,35 +154,55 @@ class ChatWriter(_OpenAiWriter):
     def __init__(self, body: ChatRequest, facts: Facts) -> None:
         super().__init__(body, facts)
         self._logprobs = (body.top_logprobs or 0) if body.logprobs else None
+        self._readers: dict[int, CallReader] = defaultdict(body.reader)
+        self._untold: dict[int, tuple[Token, ...]] = {}
 
     def whole(self, results: Sequence[GenerationResult]) -> ChatCompletion:
-        choices = [
-            ChatChoice(
-                index=number,
-                message=AnswerMessage(content=result.text),
-                logprobs=self._told(number, written(result)),
-                finish_reason=finish_reason(result),
-            )
-            for number, result in enumerate(results)
-        ]
+        choices = [self._choice(number, result) for number, result in enumerate(results)]
         return ChatCompletion(object="chat.completion", choices=choices, **self._whole(results))
+
+    def _choice(self, number: int, result: GenerationResult) -> ChatChoice:
+        reader = self._readers[number]
+        said = reader.read_whole(result.text)
+        calls = [
+            AnswerCall(id=id, function=FunctionCall(name=name, arguments=arguments))
+            for id, name, arguments in reader.calls
+        ]
+        return ChatChoice(
+            index=number,
+            message=AnswerMessage(content=said or (None if calls else ""), tool_calls=calls),
+            logprobs=self._told(number, written(result)),
+            finish_reason=finish_reason(result, reader.has_called),
+        )
 
     def begin(self, number: int) -> Iterator[ChatChunk]:
         delta = Delta(role="assistant", content="")
         yield self._event([ChunkChoice(index=number, delta=delta, finish_reason=None)])
 
-    def more(self, number: int, text: str) -> ChatChunk:
-        choice = ChunkChoice(index=number, delta=Delta(content=text), finish_reason=None)
-        if tokens := self.new(number, text):
-            choice.logprobs = self._told(number, tokens)
-        return self._event([choice], **progress(text))
+    def more(self, number: int, text: str) -> Iterator[ChatChunk]:
+        # What is held back has its tokens with the next chunk that there is.
+        tokens = self._untold.pop(number, ()) + self.new(number, text)
+        if told := progress(text):
+            choice = ChunkChoice(index=number, delta=Delta(), finish_reason=None)
+            yield self._event([choice], **told)
+        for part in self._readers[number].push(text):
+            choice = ChunkChoice(index=number, delta=_delta(part), finish_reason=None)
+            if tokens:
+                choice.logprobs, tokens = self._told(number, tokens), ()
+            yield self._event([choice])
+        self._untold[number] = tokens
 
     def end(self, number: int, result: GenerationResult) -> Iterator[ChatChunk]:
+        reader = self._readers[number]
+        for part in reader.finish():
+            choice = ChunkChoice(index=number, delta=_delta(part), finish_reason=None)
+            yield self._event([choice])
+        tokens = self._untold.pop(number, ()) + self.rest(number, result)
         choice = ChunkChoice(
             index=number,
             delta=Delta(),
-            logprobs=self._told(number, self.rest(number, result)),
-            finish_reason=finish_reason(result),
+            logprobs=self._told(number, tokens),
+            finish_reason=finish_reason(result, reader.has_called),
         )
         yield self._event([choice], timings=timings(result))
 
@@ -219,13 +244,13 @@ class CompletionWriter(_OpenAiWriter):
 
     def begin(self, number: int) -> Iterator[Completion]:
         if number in self._echoes:
-            yield self.more(number, self._echoes[number])
+            yield from self.more(number, self._echoes[number])
 
-    def more(self, number: int, text: str) -> Completion:
+    def more(self, number: int, text: str) -> Iterator[Completion]:
         choice = CompletionChoice(text=text, index=number, finish_reason=None)
         if tokens := self.new(number, text):
             choice.logprobs = self._told(number, tokens)
-        return self._event([choice], **progress(text))
+        yield self._event([choice], **progress(text))
 
     def end(self, number: int, result: GenerationResult) -> Iterator[Completion]:
         choice = CompletionChoice(
@@ -245,6 +270,15 @@ class CompletionWriter(_OpenAiWriter):
             return None
         offsets = self._offsets.setdefault(number, Offsets(self._tokenizer))
         return completion_logprobs(tokens, self._logprobs, offsets)
+
+
+def _delta(part: str | CallPart) -> Delta:
+    if isinstance(part, str):
+        return Delta(content=part)
+    first: dict[str, Any] = {"id": part.id, "type": "function"} if part.name else {}
+    name = {"name": part.name} if part.name else {}
+    function = FunctionCall(**name, arguments=part.arguments)
+    return Delta(tool_calls=[DeltaCall(index=part.number, **first, function=function)])
 
 
 def event(values: Values) -> str:

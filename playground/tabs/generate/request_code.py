@@ -249,7 +249,7 @@ def _openai_request(request: CodeRequest) -> tuple[str, dict[str, Any], dict[str
     path = "completions"
     if isinstance(request.prompt, tuple):
         path = "chat/completions"
-        values["messages"] = [message._asdict() for message in request.prompt]
+        values["messages"] = [message.to_dict() for message in request.prompt]
     else:
         values["prompt"] = last_text(request.prompt)
     values |= {"max_tokens": options.max_new_tokens, "temperature": options.temperature}

@@ -89,7 +89,7 @@ def test_a_response_is_streamed(client: openai.OpenAI) -> None:
     [
         ({"tools": [{"type": "web_search"}]}, "tools"),
         ({"text": {"format": {"type": "xml"}}}, "response_format"),
-        ({"input": [{"type": "function_call_output", "call_id": "1", "output": ""}]}, "input"),
+        ({"input": [{"type": "computer_call", "call_id": "1"}]}, "input"),
         ({"input": 5}, "input"),
         (
             {"text": {"format": {"type": "json_schema", "schema": {"required": 5}}}},
@@ -173,7 +173,7 @@ def test_a_message_is_streamed_as_anthropic_does(page: ApiPage) -> None:
     ("changes", "status", "reported"),
     [
         ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, 400, "thinking is not"),
-        ({"tools": [{"name": "f", "input_schema": {}}]}, 400, "tools is not supported"),
+        ({"tools": [{"type": "bash_20250124", "name": "b"}]}, 400, "'bash_20250124' is not"),
         ({"model": "none"}, 404, "There is no model"),
         ({"messages": "Hello"}, 400, "messages must be a list"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "'image' is not"),

@@ -577,7 +577,6 @@ def test_other_addresses_take_a_form(page: ApiPage, client: openai.OpenAI) -> No
             "messages",
             "'image_url' is not supported",
         ),
-        ({"messages": [{"role": "tool", "content": "4"}]}, "messages", "Tools are not"),
         ({"modalities": ["text", "audio"]}, "modalities", "modalities is not"),
         ({"n": 17}, "n", "less than or equal to 16"),
         ({"max_tokens": -2}, "max_tokens", "greater than or equal to -1"),
@@ -600,8 +599,6 @@ def test_other_addresses_take_a_form(page: ApiPage, client: openai.OpenAI) -> No
             for name, value in {
                 "chat_template": "x",
                 "bad_words": ["no"],
-                "tools": [{"type": "function", "function": {"name": "f"}}],
-                "tool_choice": "required",
             }.items()
         ),
         ({"messages": [{"role": "user", "content": " "}]}, None, "The prompt is empty"),

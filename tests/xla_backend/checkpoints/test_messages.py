@@ -15,6 +15,7 @@ from xla_backend import InvalidRequest, Message, ModelInfo, question
 from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry, folder_info
 from xla_backend.checkpoints.prompts import check_prompt
 from xla_backend.checkpoints.tokenization import Tokenizer
+from xla_backend.interface.prompt import ToolCall
 
 INFO = ModelInfo("talker", "decoder-only", "folder", "")
 TALK = (
@@ -116,6 +117,57 @@ def test_any_order_is_read_or_merged_where_the_template_cannot(
     assert tokenizer.decode(tokenizer.encode(messages)) == expected
 
 
+CALL = ToolCall("1", "f", '{"a": 1}')
+TOOLS = [{"type": "function", "function": {"name": "f", "description": "", "parameters": {}}}]
+ASKED = (USER, Message("assistant", "", (CALL,)), Message("tool", "R", (), "1"))
+OWN = "{% if tools %}{{ tools[0].function.name }}{% endif %}" + PLAIN.replace(
+    "{{ m.content }}",
+    "{{ m.content }}{% for c in m.tool_calls %}<|tool_call|>[{{ c.function | tojson }}]"
+    "{% endfor %}",
+)
+
+
+@pytest.mark.parametrize("folder", ["chat_template.jinja"], indirect=True)
+@pytest.mark.parametrize(
+    ("template", "begins", "ends"),
+    [
+        (OWN, "f<u>U", '<u>U<a><|tool_call|>[{"name": "f", "arguments": {"a": 1}}]<t>R<a>'),
+        (
+            PLAIN,
+            "<s>You can call these functions",
+            '<u>U<a><tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+            "<u><tool_response>\nR\n</tool_response><a>",
+        ),
+        (
+            NO_SYSTEM,
+            "<u>You can call these functions",
+            '\n\nU<a><tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+            "<u><tool_response>\nR\n</tool_response><a>",
+        ),
+    ],
+)
+def test_tools_are_written_by_the_template_or_as_text(
+    folder: Path, template: str, begins: str, ends: str
+) -> None:
+    (folder / "chat_template.jinja").write_text(template)
+    tokenizer = Tokenizer.load(folder)
+    written = tokenizer.decode(tokenizer.encode(ASKED, tools=TOOLS))
+    assert written.startswith(begins)
+    assert written.endswith(ends)
+    assert tokenizer.decode(tokenizer.encode(ASKED)).endswith(ends.strip())
+    assert pickle.loads(pickle.dumps(tokenizer)).tool_format == tokenizer.tool_format
+
+
+def test_tokens_of_calls_are_text(tmp_path: Path) -> None:
+    names = ["<|tool_call|>", "[TOOL_CALLS]", "[ARGS]", "</tool_call>", "<|turn|>"]
+    tokenizer = Tokenizer.load(checkpoints.rotary(tmp_path / "m", "llama", special=names))
+    ids = tokenizer.encode("".join(names))
+    assert len(ids) == len(names)
+    assert tokenizer.decode(ids) == "".join(names[:-1])
+    texts = tokenizer.vocabulary_bytes(max(ids) + 1)
+    assert [texts[id].decode() for id in ids] == [*names[:-1], ""]
+
+
 @pytest.mark.parametrize("folder", ["chat_template.jinja"], indirect=True)
 def test_a_template_that_refuses_says_why(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text("{{ raise_exception('never') }}")
@@ -196,11 +248,15 @@ def test_a_model_without_a_template_takes_no_messages(tmp_path: Path) -> None:
         ((), "There are no messages"),
         ((Message("user", "Hi"), Message("user", " \n")), "The prompt is empty"),
         ((Message("assistant", ""),), "The prompt is empty"),
+        (ASKED[:2], "asks for calls of tools: send their results"),
         (
-            (Message(cast("Any", "tool"), "Hi"),),
+            (Message(cast("Any", "cook"), "Hi"),),
             "Message 1 must be a Message with one of the roles",
         ),
-        (("Hi",), "Message 1 must be a Message with one of the roles system, user, assistant"),
+        (
+            ("Hi",),
+            "Message 1 must be a Message with one of the roles system, user, assistant, tool",
+        ),
         ((Message("user", cast("Any", 5)),), "Message 1, the user's, is not text"),
     ],
 )

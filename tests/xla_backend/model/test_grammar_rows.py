@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ import pytest
 from tests import checkpoints
 from tests.gguf_files import smollm2
 from xla_backend import Backend, GenerationOptions, Grammar, InvalidRequest
+from xla_backend.grammar import tool_calls
+from xla_backend.grammar.tool_calls import CallReader
+from xla_backend.grammar.tool_format import GENERIC
 from xla_backend.interface.prompt import TokenIds
 from xla_backend.interface.requests import TextRequest
 
@@ -103,6 +107,29 @@ def test_rows_have_the_form_alone_and_beside_others_and_a_grammar_compiles_nothi
         assert result.text in ("never", "seen")
         assert result.cached_tokens == 0
     assert [entry.key for entry in engine.cached_functions()] == compiled
+
+
+@pytest.mark.parametrize("opening", ['<tool_call>\n{"name": "', '{"name": "'])
+def test_a_required_call_always_parses_and_validates(
+    engine: Backend, model: str, opening: str
+) -> None:
+    form = GENERIC._replace(opening=opening, closing="}")
+    schemas = {"person": PERSON, "now": {"additionalProperties": False}}
+    for several, is_free, tools in itertools.product((False, True), (False, True), (1, 2)):
+        allowed = dict([*schemas.items()][:tools])
+        grammar = tool_calls.grammar(form, allowed, is_free=is_free, several=several)
+        for seed in range(3):
+            options = GenerationOptions(
+                grammar=grammar, max_new_tokens=300, temperature=1.0, top_k=0, seed=seed
+            )
+            result = engine.generate(model, TokenIds((5, 9 + seed, 40)), options)
+            reader = CallReader(form)
+            said = reader.read_whole(result.text)
+            if not is_free:
+                assert (said, reader.has_called) == ("", result.finish == "eos")
+                assert result.finish == "eos" or several
+            for call in reader.calls if reader.has_called else ():
+                jsonschema.validate(json.loads(call.arguments), allowed[call.name])
 
 
 def test_what_ends_early_says_so_and_what_cannot_be_followed_is_refused(

@@ -1,0 +1,227 @@
+"""Calls of tools: their format in a chat template, the texts there may be, and what these say."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from typing import Any
+
+import jsonschema
+import pytest
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from tests.xla_backend.grammar.vocabularies import refused_at, sampled, vocabulary
+from xla_backend import Grammar, InvalidRequest, Message
+from xla_backend.grammar import automaton, grammars, tool_calls
+from xla_backend.grammar.tool_calls import CallPart, CallReader
+from xla_backend.grammar.tool_format import GENERIC, ToolFormat, as_text, learn
+from xla_backend.interface.prompt import ToolCall
+from xla_backend.interface.tools import Tools
+
+FORECAST = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+TOOLS = {"forecast": FORECAST, "forecast_now": {}, "time": {"additionalProperties": False}}
+LISTED = [{"type": "function", "function": {"name": "forecast", "parameters": FORECAST}}]
+
+# Reduced from what models of these families have on the Hub.
+TOLD = "{% if tools %}<s>{% for t in tools %}{{ t | tojson }}{% endfor %}</s>{% endif %}"
+TURNS = (
+    "{% for m in messages %}<u>{{ m.role }}\n{% if m.tool_calls %}CALLS{% else %}"
+    "{{ m.content }}{% endif %}</u>{% endfor %}"
+)
+EACH = "{% for t in m.tool_calls %}{% set c = t.function %}CALL{% endfor %}"
+HERMES = """\n<tool_call>\n{"name": "{{ c.name }}", "arguments": @A}\n</tool_call>"""
+LISTS = "{{ m.tool_calls | map(attribute='function') | list | tojson(indent=4) }}"
+
+
+def written(call: str, arguments: str = "{{ c.arguments | tojson }}") -> str:
+    call = call.replace("@A", arguments).replace("@I", "{{ t.id }}")
+    return TOLD + TURNS.replace("CALLS", EACH.replace("CALL", call))
+
+
+PLAIN = "{% for m in messages %}<u>{{ m.role }}\n{{ m.content }}</u>{% endfor %}"
+TEMPLATES: dict[str, tuple[str, ToolFormat]] = {
+    "hermes": (written(HERMES), GENERIC._replace(has_tools=True, has_calls=True)),
+    "llama3": (
+        written("""{"name": "{{ c.name }}", "parameters": @A}"""),
+        ToolFormat('{"name": "', '", "parameters": ', "}", True, True),
+    ),
+    "granite": (
+        TOLD + TURNS.replace("CALLS", "<|tool_call|>" + LISTS),
+        ToolFormat(
+            '<|tool_call|>[\n    {\n        "name": "',
+            '",\n        "arguments": ',
+            "\n    }\n]",
+            True,
+            True,
+        ),
+    ),
+    "granite3.3": (
+        TOLD.replace("</s>", " Write <|tool_call|> and a list.</s>") + PLAIN,
+        ToolFormat('<|tool_call|>[{"name": "', '", "arguments": ', "}]", True, False),
+    ),
+    "smollm3": (
+        TOLD.replace("tools", "xml_tools").replace("</s>", " Write <tool_call>.</s>") + PLAIN,
+        GENERIC._replace(has_tools=True),
+    ),
+    "mistral": (
+        written("""[TOOL_CALLS][{"name": "{{ c.name }}", "arguments": @A, "id": "@I"}]"""),
+        ToolFormat('[TOOL_CALLS][{"name": "', '", "arguments": ', "}]", True, True),
+    ),
+    "ministral": (
+        written("[TOOL_CALLS]{{ c.name }}[ARGS]@A"),
+        ToolFormat("[TOOL_CALLS]", "[ARGS]", "", True, True),
+    ),
+    "xml": (
+        written("<tool_call>\n<function={{ c.name }}>\n<parameter=a>1</parameter>\n</tool_call>"),
+        GENERIC,
+    ),
+    "text of JSON": (
+        written("<tool_call>{{ c.name }}@A", "{{ c.arguments | tojson | tojson }}"),
+        GENERIC,
+    ),
+    "none": (PLAIN, GENERIC),
+    "raises": ("{{ raise_exception('never') }}", GENERIC),
+}
+FORMATS = {name: form for name, (_, form) in TEMPLATES.items()}
+
+
+def render(template: str, messages: tuple[Message, ...], tools: list[dict[str, Any]]) -> str:
+    told = [message.to_dict() for message in messages]
+    rendered, _ = render_jinja_template(
+        [told], tools=tools, xml_tools=tools, chat_template=template
+    )
+    return rendered[0]
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_tells_how_calls_are_written(name: str) -> None:
+    template, form = TEMPLATES[name]
+    assert learn(template, lambda *asked: render(template, *asked)) == form
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_tools_calls_and_results_are_in_the_prompt(name: str) -> None:
+    template, form = TEMPLATES[name]
+    call = ToolCall("123456789", "forecast", '{"city": "Ulm"}')
+    talk = (
+        Message("system", "Be brief."),
+        Message("user", "Rain?"),
+        Message("assistant", "", (call,)),
+        Message("tool", "No.", tool_call_id=call.id),
+    )
+    told = as_text(talk, LISTED, form)
+    if name == "raises":
+        return
+    rendered = render(template, told, LISTED if form.has_tools else [])
+    assert rendered.count('"additionalProperties": false') == 1
+    assert "Be brief." in rendered
+    assert form.write(call).strip() in rendered or form.has_calls
+    assert re.search(r'forecast\W.*"city": "Ulm".*No\.', rendered, re.DOTALL)
+
+
+CALL = ToolCall("", "forecast", '{"city": "Ulm <tool_call>", "days": 3}')
+SMALL = "sentencepiece"
+
+
+def made(form: ToolFormat, **how: Any) -> automaton.Automaton:
+    grammar = tool_calls.grammar(form, TOOLS, **{"is_free": True, "several": False} | how)
+    return automaton.build(grammars.regex(grammar), vocabulary(SMALL))
+
+
+def read(form: ToolFormat | None, text: str, size: int) -> tuple[str, CallReader]:
+    """What a text says, and its calls; read in pieces of so many characters."""
+    reader, said, arguments = CallReader(form), "", [""] * 9
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    parts = [part for piece in pieces for part in reader.push(piece)]
+    for part in [*parts, *reader.finish()]:
+        if isinstance(part, CallPart):
+            arguments[part.number] += part.arguments
+        else:
+            said += part
+    assert [call.arguments for call in reader.calls] == arguments[: len(reader.calls)]
+    return said, reader
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_answers_may_be_text_or_calls_and_are_read_as_they_come(name: str) -> None:
+    form, forced = FORMATS[name], made(FORMATS[name], is_free=False)
+    free, call = made(form), form.write(CALL)
+    assert refused_at(forced, SMALL, call) is None
+    assert refused_at(forced, SMALL, "It rains.") is not None
+    assert refused_at(free, SMALL, call.replace("forecast", "forget")) is not None
+    assert refused_at(free, SMALL, call.replace("3", '"3"')) is not None
+    for text in ("", "It rains.", "a < b <<tool [TOOL {} é", '{"names": [1]}', "<tool_calm>"):
+        assert refused_at(free, SMALL, text) is None
+        for size in (1, 3, 999):
+            assert read(form, text, size)[0] == text
+        if form.marker:
+            assert refused_at(free, SMALL, text + call) is None
+    for before in ("", "Wait. \n<")[: 1 + bool(form.marker)]:
+        for size in (1, 2, 5, 999):
+            said, reader = read(form, before + call, size)
+            assert said == before.rstrip(" \n")
+            assert [each._replace(id="") for each in reader.calls] == [CALL]
+            assert reader.has_called
+            assert not read(form, (before + call)[:-6], size)[1].has_called
+
+
+@pytest.mark.parametrize("name", ["hermes", "llama3", "granite", "ministral"])
+def test_what_is_sampled_validates(name: str) -> None:
+    form, dice, validated = FORMATS[name], random.Random(name), 0
+    for several in (False, True):
+        automaton_ = made(form, is_free=False, several=several)
+        for _ in range(40):
+            if (text := sampled(automaton_, SMALL, dice)) is None:
+                continue
+            said, reader = read(form, text, 7)
+            assert (said, reader.has_called) == ("", True)
+            assert len(reader.calls) == 1 or (several and form.can_repeat)
+            for call in reader.calls:
+                jsonschema.validate(json.loads(call.arguments), TOOLS[call.name])
+            validated += 1
+    assert validated > 20
+
+
+def test_the_other_answer_may_have_a_form() -> None:
+    free = made(GENERIC, answer=Grammar.choice(["yes", "no"]))
+    for text, is_one in (("yes", True), ("It rains.", False), (GENERIC.write(CALL), True)):
+        assert (refused_at(free, SMALL, text) is None) is is_one
+
+
+def test_several_calls_are_read_one_after_the_other() -> None:
+    text = "\n".join([GENERIC.write(CALL)] * 2)
+    assert refused_at(made(GENERIC, several=True), SMALL, text) is None
+    assert refused_at(made(GENERIC), SMALL, text) is not None
+    said, reader = read(GENERIC, text + "\n", 4)
+    assert (said, len(reader.calls), reader.has_called) == ("", 2, True)
+    assert len({call.id for call in reader.calls}) == 2
+    assert read(None, text, 4)[0] == text
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice", "why"),
+    [
+        ([{"type": "web_search"}], None, "type 'web_search' is not supported"),
+        (["f"], None, "type None is not supported"),
+        ([{"type": "function", "function": {"name": "a b"}}], None, "name of a tool"),
+        ([*LISTED, *LISTED], None, "same name"),
+        (LISTED, {"type": "function", "function": {"name": "g"}}, "tool_choice must be none"),
+        (LISTED, "any", "tool_choice must be none"),
+        ([], "required", "needs tools"),
+        (
+            [{"type": "function", "function": {"name": "f", "parameters": []}}, 5],
+            None,
+            "type None is not supported",
+        ),
+        ([{"type": "function", "function": {"name": "f", "parameters": [5]}}], None, "JSON schema"),
+    ],
+)
+def test_what_is_wrong_with_tools_is_said(tools: Any, choice: Any, why: str) -> None:
+    with pytest.raises(InvalidRequest, match=why):
+        Tools.of(tools, choice, several=False)

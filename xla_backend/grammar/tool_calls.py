@@ -1,0 +1,247 @@
+"""Calls of tools in a model's text: which texts there may be, and what one says.
+
+Knows a `ToolFormat` and JSON schemas. Must not know automata or protocols.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from xla_backend.grammar import json_schema, json_text
+from xla_backend.grammar.tool_format import ToolFormat
+from xla_backend.interface.grammar import Grammar
+from xla_backend.interface.prompt import ToolCall
+
+
+def grammar(
+    form: ToolFormat,
+    tools: Mapping[str, Any],
+    *,
+    is_free: bool,
+    several: bool,
+    answer: Grammar | None = None,
+) -> Grammar:
+    """The texts of answers that may call tools.
+
+    Args:
+        form: how the model writes a call.
+        tools: the JSON schema of each one's arguments.
+        is_free: whether there may be another answer, or text before the call.
+        several: whether there may be several calls, where the form has a way.
+        answer: the form of another answer; None for any text.
+    """
+    asked = {
+        "format": form[:3],
+        "tools": {name: {**schema, "type": "object"} for name, schema in tools.items()},
+        "is_free": is_free,
+        "several": several and form.can_repeat,
+        "answer": answer.to_dict() if answer else None,
+    }
+    return Grammar("tool_calls", json.dumps(asked))
+
+
+def regex(asked: Mapping[str, Any], answer: str | None) -> str:
+    """Matches the texts of a `grammar`, whose JSON `asked` is.
+
+    Args:
+        asked: see above.
+        answer: matches the other answers, where these have a form.
+
+    Raises:
+        InvalidRequest: an automaton cannot hold a tool's schema.
+    """
+    form = ToolFormat(*asked["format"])
+    opening, middle, closing = (_written(part, bool(form.marker)) for part in form[:3])
+    ways = [
+        f"{json_text.literal(name)}{middle}{json_schema.regex(schema)}"
+        for name, schema in asked["tools"].items()
+    ]
+    calls = f"{opening}(?:{'|'.join(ways)}){closing}"
+    if asked["several"]:
+        calls = f"(?:{calls}\\n?)+"
+    if not asked["is_free"]:
+        return calls
+    if answer is not None:
+        return f"(?:{answer}|{calls})"
+    if form.marker:
+        return f"{_without(form.marker)}(?:{calls})?"
+    return f"(?:{_not_beginning_with(form.opening)}|{calls})"
+
+
+def _written(part: str, is_marked: bool) -> str:
+    """A part of a call; where a marker tells that it is one, white space may be left out."""
+    pieces = re.split(r"(\s+)", part) if is_marked else [part]
+    return "".join(
+        f"[ \\n\\t]{{0,{len(piece)}}}" if piece.isspace() else json_text.literal(piece)
+        for piece in pieces
+    )
+
+
+def _other_than(*characters: str) -> str:
+    # Without 0, which begins each text where automata are made.
+    ranges = json_text.joined((ord(each), ord(each)) for each in ("\0", *characters))
+    return json_text.any_of(json_text.complement(ranges))
+
+
+def _without(marker: str) -> str:
+    """Texts that do not hold the marker, whose first character it has but once."""
+    first, last = marker[0], marker[-1]
+    begun, other = "", _other_than(first, last)
+    for each in reversed(marker[1:-1]):
+        letter = json_text.literal(each)
+        begun = f"(?:{letter}{begun})?"
+        other = f"(?:{_other_than(first, each)}|{letter}{other})"
+    begins = f"{json_text.literal(first)}(?:{begun}{json_text.literal(first)})*"
+    return f"(?:{_other_than(first)}|{begins}{other})*(?:{begins}{begun})?"
+
+
+def _not_beginning_with(opening: str) -> str:
+    rest = ""
+    for each in reversed(opening):
+        goes_on = f"|{json_text.literal(each)}{rest}" if rest else ""
+        rest = f"(?:{_other_than(each)}{_other_than()}*{goes_on})?"
+    return rest
+
+
+class CallPart(NamedTuple):
+    """A part of a call.
+
+    Attributes:
+        number: of the call, from 0 on.
+        name: of the function in a call's first part; empty in others.
+        arguments: what comes to their text.
+    """
+
+    number: int
+    id: str
+    name: str
+    arguments: str
+
+
+class CallReader:
+    """Reads the text of an answer as it comes: what is said, and what is called.
+
+    Attributes:
+        calls: so far; the last one's arguments may not be complete.
+    """
+
+    def __init__(self, form: ToolFormat | None = None) -> None:
+        """Begins; without a form everything is said."""
+        self.calls: list[ToolCall] = []
+        self._form = form
+        self._held = ""
+        self._has_said = False
+        self._is_in_call = False
+        if form is not None:
+            opening, middle, closing = (_loosely(part) for part in form[:3])
+            self._begin = re.compile(rf"{opening}([A-Za-z0-9_.-]+){middle}(?=\{{)")
+            self._end = re.compile(closing)
+        self._arguments = _JsonObject()
+
+    @property
+    def has_called(self) -> bool:
+        """Whether there are calls, and all are complete."""
+        return bool(self.calls) and not self._is_in_call
+
+    def push(self, text: str) -> Iterator[str | CallPart]:
+        """What more text says; held back is what may become a call."""
+        self._held += text
+        before = None
+        while before != (before := (self._held, self._is_in_call)):
+            yield from self._call() if self._is_in_call else self._text()
+
+    def finish(self) -> Iterator[str | CallPart]:
+        """What was held back; white space behind a call is nothing."""
+        if self._held and not self._is_in_call and not (self.calls and self._held.isspace()):
+            yield self._held
+        self._held = ""
+
+    def read_whole(self, text: str) -> str:
+        """Reads a whole answer; returns what is said in it."""
+        parts = [*self.push(text), *self.finish()]
+        return "".join(part for part in parts if isinstance(part, str))
+
+    def _text(self) -> Iterator[str | CallPart]:
+        end, begun = len(self._held), None
+        if self._form is not None:
+            begun = self._begin.search(self._held)
+            if begun and not self._form.marker and (begun.start() or self._has_said):
+                begun = None
+            end = len(self._held[: begun.start()].rstrip()) if begun else self._certain()
+        if said := self._held[:end]:
+            self._has_said = True
+            yield said
+        self._held = self._held[begun.end() if begun else end :]
+        if begun:
+            self._is_in_call, self._arguments = True, _JsonObject()
+            self.calls.append(ToolCall(secrets.token_hex(5)[:9], begun[1], ""))
+            yield CallPart(len(self.calls) - 1, self.calls[-1].id, begun[1], "")
+
+    def _certain(self) -> int:
+        """How many characters of the text before a call can be no part of one."""
+        assert self._form is not None
+        marker = self._form.marker
+        if not marker:
+            opening = self._form.opening
+            may_begin = opening.startswith(self._held) or self._held.startswith(opening)
+            return 0 if may_begin and not self._has_said else len(self._held)
+        end = self._held.find(marker)
+        if end < 0:
+            sizes = range(len(marker), 0, -1)
+            end = len(self._held) - next(
+                filter(lambda n: self._held.endswith(marker[:n]), sizes), 0
+            )
+        return len(self._held[:end].rstrip())
+
+    def _call(self) -> Iterator[str | CallPart]:
+        if size := self._arguments.push(self._held):
+            more, self._held = self._held[:size], self._held[size:]
+            call = self.calls[-1]
+            self.calls[-1] = call._replace(arguments=call.arguments + more)
+            yield CallPart(len(self.calls) - 1, call.id, "", more)
+        if self._arguments.is_over and (end := self._end.match(self._held)):
+            self._held = self._held[end.end() :]
+            self._is_in_call = False
+
+
+def _loosely(part: str) -> str:
+    return "".join(
+        r"\s*" if piece.isspace() else re.escape(piece) for piece in re.split(r"(\s+)", part)
+    )
+
+
+class _JsonObject:
+    """Finds the end of a JSON object as it comes."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._depth = 0
+        self._is_text = False
+        self._is_escaped = False
+
+    def push(self, text: str) -> int:
+        """How many characters belong to it."""
+        if self.is_over:
+            return 0
+        for place, character in enumerate(text):
+            if self._is_text:
+                if self._is_escaped:
+                    self._is_escaped = False
+                elif character == "\\":
+                    self._is_escaped = True
+                elif character == '"':
+                    self._is_text = False
+            elif character == '"':
+                self._is_text = True
+            elif character in "{[":
+                self._depth += 1
+            elif character in "}]":
+                self._depth -= 1
+                if not self._depth:
+                    self.is_over = True
+                    return place + 1
+        return len(text)
