@@ -17,6 +17,7 @@ from xla_backend import (
     AnyStream,
     AnyTextStream,
     BackendError,
+    CacheOutcome,
     EngineStatus,
     GenerationOptions,
     GenerationResult,
@@ -93,6 +94,8 @@ class Shown:
         other_s: seconds that the visitor waited for the engine's start, which `result.timing`
             and `result.load_s` do not include.
         exact_key: whether only the exact cache key was allowed.
+        awaited_background: whether its function was being compiled in the background, and nobody
+            else was before it: what stands in `queue_s` was no other request.
         spans: what the page did meanwhile.
         ended_s: when it ended, seconds since 1970.
     """
@@ -101,6 +104,7 @@ class Shown:
     result: GenerationResult
     other_s: float = 0.0
     exact_key: bool = False
+    awaited_background: bool = False
     spans: tuple[Span, ...] = ()
     ended_s: float = field(default_factory=time.time)
 
@@ -149,7 +153,7 @@ class VisitorRun(Generic[Chunk, Result]):
         is_made = said and status.state in MAKING and status.detail == str(said.key)
         if not said or not is_made or self._begun is None or said.expected_s is None:
             return None
-        left_s = said.expected_s - (time.perf_counter() - self._begun)
+        left_s = (said.high_s or said.expected_s) - (time.perf_counter() - self._begun)
         return Occupation("", self._begun, left_s)
 
     def stop(self) -> None:
@@ -267,7 +271,16 @@ class TextRun(VisitorRun[str, GenerationResult]):
         result = self.result
         if result is None:
             return None
-        return Shown(self.prompt, result, self.other_s, self.exact_key, tuple(self.spans))
+        said = self.prediction
+        was_missing = said and said.outcome in (CacheOutcome.MISS, CacheOutcome.DISK)
+        return Shown(
+            self.prompt,
+            result,
+            self.other_s,
+            self.exact_key,
+            bool(was_missing and result.cache is CacheOutcome.HIT and not self.waited_for),
+            tuple(self.spans),
+        )
 
 
 class Run(TextRun):

@@ -5,6 +5,7 @@ Knows Gradio, words and the order of the list. Must not know the engine.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ import htpy as h
 
 from playground.ui.families import architecture
 from playground.ui.markup import rendered
+from playground.ui.prediction_line import awaited_prediction_line
 from playground.ui.quantities import file_size
 from xla_backend import ModelInfo
 
@@ -183,6 +185,16 @@ def empty_on_change(notice: gr.HTML, events: Sequence[Any]) -> None:
     come after the answer to a press that followed the change; that answer's notice is kept.
     """
     gr.on(events, None, notice, notice, js="(shown) => keptNotice(shown)", **QUIET)
+
+
+def await_prediction(line: gr.HTML, model: gr.Dropdown) -> None:
+    """Empties the line at once when another model is chosen: what it said is not true of that one,
+    whose vocabulary may take seconds to read.
+
+    To be called before the line's own events are connected, as for `empty_on_change`.
+    """
+    awaited = json.dumps(awaited_prediction_line("Counting tokens"))
+    model.change(None, None, line, js=f"() => {awaited}", **QUIET)
 
 
 @rendered

@@ -36,6 +36,7 @@ PHASE_NAMES = {
     "detokenize": "Detokenize",
 }
 """The phases of a text's timing, as the page calls them."""
+QUEUE_HINT = "waiting for other requests, or for a shape that is compiled in the background"
 _RESTORING_HINTS = {
     "trace": "the graph is read from disk",
     "compile": "machine code is read from disk",
@@ -119,27 +120,35 @@ def work_and_waiting(timing: Timing) -> list[tuple[str, str | h.Element]]:
     """The headline's first figures: end to end, or, where others came first, work and waiting."""
     if not has_waited(timing.queue_s, timing.total_s):
         return [("End to end", seconds(timing.total_s))]
-    return [("Work", seconds(timing.total_s - timing.queue_s)), ("Waited", seconds(timing.queue_s))]
+    return [("Work", seconds(timing.work_s)), ("Waited", seconds(timing.queue_s))]
 
 
-def waited(timing: Timing, ttft_s: float | None = None, ttft_queue_s: float = 0.0) -> h.Node:
-    """The figures with waiting in them; empty where nobody came first.
+def waited(
+    timing: Timing,
+    ttft_s: float | None = None,
+    ttft_queue_s: float = 0.0,
+    awaited_background: bool = False,
+) -> h.Node:
+    """The figures with waiting in them; empty where it did not wait.
 
     Args:
         timing: of the run.
         ttft_s: where waiting is a good part of it; `ttft_queue_s` is how much.
+        awaited_background: as in `Shown`.
     """
     total, queue = seconds(timing.total_s), seconds(timing.queue_s)
     sentences = []
     if ttft_s is not None and seconds(ttft_queue_s) == queue:
         both = f"End to end {total} and TTFT {seconds(ttft_s)}"
-        sentences = [f"{both} include {queue} of waiting for others."]
+        sentences = [f"{both} include {queue} in the queue."]
     else:
         if has_waited(timing.queue_s, timing.total_s):
-            sentences = [f"End to end {total} includes {queue} of waiting for others."]
+            sentences = [f"End to end {total} includes {queue} in the queue."]
         if ttft_s is not None:
             waits = f"TTFT {seconds(ttft_s)} includes {seconds(ttft_queue_s)}"
-            sentences.append(f"{waits} of waiting for others.")
+            sentences.append(f"{waits} in the queue.")
+    if sentences and awaited_background:
+        sentences.append("Nobody was ahead: this shape was being compiled in the background.")
     return sentences and remarks(" ".join(sentences))
 
 

@@ -62,8 +62,9 @@ def cached_functions_table(entries: Sequence[CacheEntry]) -> h.Node:
     """The entries as an HTML table, or what an empty cache means."""
     if not entries:
         return nothing(
-            "Nothing is compiled yet. Each shape that you use appears here with what its first "
-            "call cost and what it costs since."
+            "No function is in memory yet; those saved on disk are restored when they are needed. "
+            "Each shape that you use appears here with what its first call cost and what it costs "
+            "since."
         )
     return sheet(_HEADINGS, map(_row, entries))
 

@@ -156,7 +156,7 @@ def test_who_waits_is_told_so_and_a_stop_then_takes_no_turn(
     engine.release()
     for each in (first, second):
         each.says("#report", "Decode tokens/s")
-    second.says("#report", re.compile(r"Waited\s*12\.0\ss"), "12.0 s of waiting for others")
+    second.says("#report", re.compile(r"Waited\s*12\.0\ss"), "12.0 s in the queue")
     assert len(engine.asked) == 3
 
 

@@ -172,6 +172,7 @@ class ChatTab:
 
     def _connect_request(self) -> None:
         changes = [component.change for component in (self.text, *self._settings)]
+        ui.await_prediction(self.prediction, self.model)
         ui.empty_on_change(self.notice, changes)
         self.text.change(None, self.text, None, js="keepDraft", **ui.QUIET)
         self.chatbot.example_select(self._take_example, None, self.text, **ui.QUIET)

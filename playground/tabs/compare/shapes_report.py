@@ -66,7 +66,7 @@ def _cells(row: VariantRow, is_current: bool) -> tuple[h.Node, h.Node]:
     if row.first is None:
         return no_badge("NOW" if is_current else "WAITS"), "–"
     size = "" if row.variant.is_pooled else f"{row.first.key.padded_length} slots "
-    took = quantities.seconds(row.first.timing.total_s)
+    took = quantities.seconds(row.first.timing.work_s)
     shape = size, badge(row.first.cache), with_note("", took)
     if row.spread is None:
         return shape, "–"

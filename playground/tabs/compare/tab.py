@@ -18,7 +18,7 @@ from playground.context.measuring import check_answerable, registry_of
 from playground.tabs.compare import choice as compare_choice
 from playground.tabs.compare.baselines_report import all_values, baselines_report
 from playground.tabs.compare.choice import BEAMS, MODELS, OPTIONS, SHAPE_CALLS, SHAPES, WAYS
-from playground.tabs.compare.durations import Durations, ModelSize
+from playground.tabs.compare.durations import Durations, ModelSize, at_most
 from playground.tabs.compare.runs import BaselinesRun, ComparisonRun, VariantsRun, baselines_run
 from playground.tabs.compare.shapes_report import shapes_report
 from playground.tabs.compare.variants_report import variants_report
@@ -249,11 +249,12 @@ class CompareTab:
         why = "judging by the size of the model"
         if self._durations.is_measured(model):
             why = "judging by the last comparison here"
+        takes = h.strong[f"Takes {about(seconds)} to {about(at_most(seconds))}"]
         said = (
             f", {why}. {len(Baseline)} fresh processes; other visitors wait meanwhile. Slow "
             "methods repeat less often."
         )
-        return str(remarks([h.strong[f"Takes about {about(seconds)}"], said])), install
+        return str(remarks([takes, said])), install
 
     def _size(self, model: str) -> ModelSize:
         """Of a model whose files are here.

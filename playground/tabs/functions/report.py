@@ -110,7 +110,7 @@ def kept_table(kept: Sequence[StoredKey]) -> h.Node:
     """Every shape compiled so far, and the cost of its first calls."""
     if not kept:
         return nothing(
-            "Nothing is compiled yet. Each shape appears here with what its first call cost."
+            "No function is in memory yet. Each shape appears here with what its first call cost."
         )
     return sheet(_HEADINGS, map(_kept_row, kept))
 

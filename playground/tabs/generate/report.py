@@ -16,13 +16,13 @@ from playground.ui.families import CONTINUING, Family, model_name
 from playground.ui.markup import answer, caret, quoted, remarks, rendered
 from playground.ui.option_controls import LABELS, relevant
 from playground.ui.outcomes import MEANING, badge
-from playground.ui.report_parts import PHASE_NAMES, trace_link
+from playground.ui.report_parts import PHASE_NAMES, QUEUE_HINT, trace_link
 from xla_backend import CacheKey, EngineStatus, GenerationResult, Prediction, Prompt
 from xla_backend.interface.prompt import last_text, system_text
 from xla_backend.interface.trace import TracedRequest
 
 _PHASE_HINTS = {  # that of prefill is the family's
-    "queue": "waiting for other requests",
+    "queue": QUEUE_HINT,
     "tokenize": "text to token numbers",
     "trace": "TensorFlow records the computation as a graph",
     "compile": "XLA turns the graph into machine code",
@@ -160,7 +160,9 @@ def report(shown: Shown, family: Family = CONTINUING) -> h.Node:
         report_parts.phases(timing, result.cache, PHASE_NAMES, hints),
         h.p(".files")[trace_link([TracedRequest(result, shown.spans)])],
         _result_slots(result, family),
-        report_parts.waited(timing, ttft_s if ttft_waits else None, ttft_queue_s),
+        report_parts.waited(
+            timing, ttft_s if ttft_waits else None, ttft_queue_s, shown.awaited_background
+        ),
         _remarks(shown, family),
     )
 

@@ -153,6 +153,7 @@ class PlaygroundTab:
 
     def _connect_request(self) -> None:
         changes = [field.change for field in self.fields.inputs]
+        ui.await_prediction(self.prediction, self.model)
         ui.empty_on_change(self.notice, changes)
         self.model.change(
             self._follow_model,

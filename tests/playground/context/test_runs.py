@@ -11,6 +11,7 @@ from playground.context.runs import Run, Runs
 from playground.tabs.chat.conversation import Conversation
 from playground.tabs.chat.runs import ChatRun
 from playground.tabs.compare.runs import ComparisonRun, VariantsRun
+from playground.tabs.generate.report import report
 from tests.playground.clock import Clock
 from tests.playground.fake_backend import FakeBackend
 from xla_backend import EngineStatus, GenerationOptions, InvalidRequest
@@ -64,6 +65,19 @@ def test_waiting_for_another_run_counts_as_queue() -> None:
     itself = engine.generate(run.model, run.prompt, run.options).timing
     assert shown.result.timing.queue_s == 2.0
     assert shown.result.timing.total_s == pytest.approx(2.0 + itself.total_s)
+
+
+@pytest.mark.parametrize("waited_for", [False, True])
+def test_waiting_for_the_background_is_not_waiting_for_others(waited_for: bool) -> None:
+    engine, run = FakeBackend(), a_run()
+    run.waited_for = waited_for
+    run.prediction = engine.predict(run.model, run.prompt, run.options)
+    engine.make_ready(run.model, run.prediction.key)
+    list(run.texts(engine, waited_s=2.0))
+    shown = run.shown()
+    assert shown is not None
+    said = "this shape was being compiled in the background" in report(shown)
+    assert said is not waited_for
 
 
 def test_a_start_of_the_engine_is_named_apart(clock: Clock) -> None:

@@ -210,16 +210,16 @@ def test_waiting_for_others_is_told_apart_from_work() -> None:
     timing = replace(result().timing, queue_s=3.5, total_s=3.5 + result().timing.total_s)
     page = words(report(Shown("Once", result(timing=timing))))
     assert "This call only had to run. Work 102 ms Waited 3.50 s TPOT 40 ms" in page
-    assert "End to end 3.60 s and TTFT 3.52 s include 3.50 s of waiting for others." in page
+    assert "End to end 3.60 s and TTFT 3.52 s include 3.50 s in the queue." in page
     # Waiting between chunks of the text is none of the first token's.
     spans = (Span("prefill", 0.0, 0.02, tokens=1), Span("queue", 0.02, 3.5))
     later = words(report(Shown("Once", result(timing=timing, spans=spans))))
-    assert "End to end 3.60 s includes 3.50 s of waiting for others." in later
+    assert "End to end 3.60 s includes 3.50 s in the queue." in later
     assert "Waited 3.50 s TTFT 3.52 s TPOT 40 ms" in later
     both = (Span("queue", 0.0, 1.5), Span("prefill", 1.5, 0.02, tokens=1), Span("queue", 1.52, 2.0))
     twice = words(report(Shown("Once", result(timing=timing, spans=both))))
     assert "Waited 3.50 s TPOT 40 ms" in twice
-    assert "TTFT 3.52 s includes 1.50 s of waiting for others." in twice
+    assert "TTFT 3.52 s includes 1.50 s in the queue." in twice
     at_once = words(report(Shown("Once", result(timing=replace(timing, queue_s=0.02)))))
     assert "Waited" not in at_once
     assert "End to end 3.60 s TTFT" in at_once
