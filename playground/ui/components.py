@@ -198,7 +198,7 @@ def await_prediction(line: gr.HTML, model: gr.Dropdown) -> None:
 
 
 @rendered
-def notice(message: str, kind: str = "problem") -> h.Node:
+def notice(message: h.Node, kind: str = "problem") -> h.Node:
     """A sentence beside the button that it is about, if any; the other kind is "calm"."""
     role = "alert" if kind == "problem" else "status"
     return message and h.div(f".notice.{kind}", role=role)[message]

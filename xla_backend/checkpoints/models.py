@@ -456,8 +456,17 @@ def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> Model
         is_multilingual=_is_multilingual(folder),
         model_type=config["model_type"],
         is_instruct=has_chat_template(folder),
+        stored_bytes=_stored_bytes(folder),
         sampling=_sampling(folder) or (_KNOWN[info.name].sampling if info.name in _KNOWN else {}),
     )
+
+
+def _stored_bytes(folder: Path) -> int | None:
+    """What the weights take on disk; None where they are not all here."""
+    try:
+        return sum(path.stat().st_size for path in weight_files(folder))
+    except (ModelUnavailable, OSError):
+        return None
 
 
 def _usable(model_type: str, context_length: object) -> int | None:

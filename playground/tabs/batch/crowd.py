@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from playground.context.runs import TextRun
 from playground.tabs.batch.prompts import prompts_in
@@ -138,8 +138,10 @@ class Crowd:
         visitors: in the order of their arrival.
         apart_s: seconds between two arrivals; None for one at a time.
         is_over: whether it has ended, or was stopped.
-        taken_at, waited_for: see `QueuedRun`.
+        taken_at, waited_for, left_s: see `QueuedRun`.
     """
+
+    left_s: ClassVar[float | None] = None
 
     def __init__(
         self,

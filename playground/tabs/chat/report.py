@@ -15,15 +15,14 @@ import htpy as h
 from playground.tabs.chat.conversation import Conversation, Figures, Turn
 from playground.ui import quantities
 from playground.ui.markup import answer, caret, nothing, rendered
-from playground.ui.outcomes import badge
+from playground.ui.outcomes import badge, ended_by
 from playground.ui.prediction_line import ONE_SHAPE, expected
-from playground.ui.report_parts import clock, has_waited
+from playground.ui.report_parts import clock, has_waited, phase, queued
 from xla_backend import CacheOutcome, Prediction
 
 _MADE = (CacheOutcome.MISS, CacheOutcome.DISK)
 _TOLD_BARS = 12
 """From more turns on, only the last bar has its number beside it."""
-_FINISHES = {"stopped": "stopped", "length": "ended at the limit of new tokens"}
 LIST_SCRIPT = """
 element.addEventListener("click", (event) => {
   const button = event.target.closest?.("button[data-chat]");
@@ -51,9 +50,12 @@ def messages(conversation: Conversation, shown: Sequence[Message] = ()) -> list[
     return [*lines, *shown]
 
 
-def waiting(question: str, prediction: Prediction | None, clicked_s: float) -> list[Message]:
-    """A question whose answer has not begun."""
-    line = h.p(".chat-line.busy")[_prediction(prediction), clock(clicked_s)]
+def waiting(
+    question: str, prediction: Prediction | None, clicked_s: float, ahead: int = 0
+) -> list[Message]:
+    """A question whose answer has not begun; `ahead` as many requests come first."""
+    now = queued(ahead) if ahead else phase("Sent")
+    line = h.p(".chat-line.busy")[now, " · ", _prediction(prediction), clock(clicked_s)]
     return [_question(question), _said(line)]
 
 
@@ -78,7 +80,7 @@ def line(figures: Figures) -> h.Node:
     said = [
         ttft,
         f"TPOT {quantities.seconds_or_dash(figures.tpot_s)}",
-        quantities.count(figures.new_tokens, "token"),
+        *([] if figures.finish == "length" else [quantities.count(figures.new_tokens, "token")]),
         f"reused {figures.cached_tokens:,} of "
         f"{quantities.count(figures.prompt_tokens, 'prompt token')}"
         if figures.reuses
@@ -88,8 +90,7 @@ def line(figures: Figures) -> h.Node:
         said.append(f"the oldest {quantities.count(figures.left_out, 'turn')} not read")
     if figures.rounded_bits is not None:
         said.append(f"weights rounded to {figures.rounded_bits} bits")
-    if figures.finish in _FINISHES:
-        said.append(_FINISHES[figures.finish])
+    said.append(ended_by(figures.finish, figures.new_tokens))
     if figures.reuses:
         said.append(ONE_SHAPE)
     return badge(figures.cache), " ", " · ".join(said)

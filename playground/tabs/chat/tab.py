@@ -416,11 +416,12 @@ class ChatTab:
         left_out, prediction = fitted(self._page, before, question, salt)
         run = ChatRun(before, question, left_out, salt)
         run.prediction = prediction
-        self._page.begin(str(request.session_hash), run)
+        ahead = self._page.begin(str(request.session_hash), run)
+        waiting = report.waiting(question, prediction, 0.0, ahead)
         return {
             self.notice: "",
             self.link_notice: "",
-            self.chatbot: report.messages(before, report.waiting(question, prediction, 0.0)),
+            self.chatbot: report.messages(before, waiting),
             self.send: gr.update(interactive=False),
             self.stop: gr.update(interactive=True),
             self.controls.seed: before.options.seed,

@@ -27,7 +27,7 @@ from playground.ui import components as ui
 from playground.ui.markup import remarks
 from playground.ui.option_controls import slider_end
 from playground.ui.quantities import about, elapsed
-from playground.ui.report_parts import waiting_for_others
+from playground.ui.report_parts import queued
 from xla_backend import BackendError, GenerationOptions, InvalidRequest, ModelUnavailable
 from xla_backend.baselines import overlay
 from xla_backend.baselines.comparison import (
@@ -293,7 +293,7 @@ class CompareTab:
         except BackendError as error:
             return {self.notice: ui.notice(str(error))}
         return {
-            self.notice: ui.notice(waiting_for_others(), "calm") if ahead else "",
+            self.notice: ui.notice(queued(ahead), "calm") if ahead else "",
             self.compare: gr.update(value="Comparing", interactive=False),
             self.cancel: gr.update(interactive=True),
         }

@@ -13,7 +13,7 @@ import gradio as gr
 import htpy as h
 
 from playground.context.request_fields import RequestFields
-from playground.context.runs import Run, Shown, TextRun
+from playground.context.runs import Run, Shown
 from playground.history import records
 from playground.history.panel import HistoryPanel
 from playground.tabs.generate.examples import are_example_options, examples_for, is_example_prompt
@@ -21,7 +21,6 @@ from playground.tabs.generate.linked_request import LinkedRequest
 from playground.tabs.generate.preset_buttons import PresetButtons
 from playground.tabs.generate.prompt_fields import PromptFields
 from playground.tabs.generate.report import (
-    downloading,
     empty_report,
     empty_story,
     origin,
@@ -136,7 +135,6 @@ class PlaygroundTab:
             self.origin = ui.html("", "origin")
             self.continue_text = ui.small_button("Continue", "continue_text", visible=False)
             self.copy_text = ui.small_button("Copy text", "copy_text", visible=False)
-        self.download = ui.html("", "download")
         self.report = ui.html(empty_report(family), "report")
         self.shown = gr.State(None)
 
@@ -212,7 +210,6 @@ class PlaygroundTab:
                 self.origin,
                 self.continue_text,
                 self.copy_text,
-                self.download,
                 self.report,
                 self.notice,
                 self.shown,
@@ -238,7 +235,7 @@ class PlaygroundTab:
             [self._page.load, self._page.status_is_new.click],
             self._look_at_status,
             None,
-            [self._page.status, self.download],
+            self._page.status,
             **ui.LATEST,
         )
         gr.on(
@@ -294,11 +291,8 @@ class PlaygroundTab:
         del options[self.controls.seed]  # An example names none.
         return {self.prompt.text: example.prompt, **options}
 
-    def _look_at_status(self, request: gr.Request) -> tuple[str, str]:
-        run = self._page.runs.of(str(request.session_hash))
-        download = downloading(self._backend.status) if isinstance(run, TextRun) else ""
-        note = download or self._page.queue_note(str(request.session_hash))
-        return self._page.engine_line(str(request.session_hash)), note
+    def _look_at_status(self, request: gr.Request) -> str:
+        return self._page.engine_line(str(request.session_hash))
 
     def _look_at_engine(self, sent: int | None) -> tuple[Any, int]:
         """The table, if it differs from the one that was sent last."""
@@ -405,7 +399,6 @@ class PlaygroundTab:
             self.continue_text: gr.update(visible=_can_go_on(shown, family)),
             self.copy_text: gr.update(value="Copy text", visible=bool(shown)),
             self.report: texts[2],
-            self.download: "",
             self.generate: gr.update(value="Generate", interactive=True),
             self.walkthrough.button: gr.update(interactive=True),
             self.stop: gr.update(value="Stop", interactive=False),

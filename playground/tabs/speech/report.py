@@ -48,7 +48,7 @@ class Heard:
         result: what the engine answered.
         said: what is said in the recording; None if unknown.
         other_s: seconds that the visitor waited for the engine's start, which `result.timing`
-            and `result.load_s` do not include.
+            does not include.
     """
 
     result: Transcription
@@ -154,7 +154,7 @@ def speech_report(heard: Heard) -> h.Node:
             ("First window", "A window now"),
             mean_s,
         ),
-        report_parts.phases(result.timing, result.cache, _PHASE_NAMES, _PHASE_HINTS),
+        report_parts.phases(result.timing, result.cache, _PHASE_NAMES, _PHASE_HINTS, result.load_s),
         _remarks(heard),
         report_parts.waited(result.timing),
     )
@@ -224,5 +224,5 @@ def _remarks(heard: Heard) -> h.Element:
     if result.cache is CacheOutcome.REUSED:
         said.append(f"The request alone would have needed {result.requested_key}.")
     text = " ".join(said) + report_parts.rounded(result.rounded_bits)
-    text += report_parts.not_in_total(result.load_s, heard.other_s)
+    text += report_parts.not_in_total(heard.other_s)
     return remarks(text)

@@ -31,7 +31,7 @@ def test_the_line_says_what_an_answer_cost() -> None:
     assert line.endswith("one shape for all lengths")
     alone = words(report.line(figures(reuses=False, left_out=2, finish="stopped")))
     assert "one shape" not in alone
-    assert "without reuse: 5 prompt tokens · the oldest 2 turns not read · stopped" in alone
+    assert "without reuse: 5 prompt tokens · the oldest 2 turns not read · you stopped it" in alone
     rounded = words(report.line(figures(rounded_bits=8)))
     assert "prompt tokens · weights rounded to 8 bits ·" in rounded
 
