@@ -202,9 +202,11 @@ def _said(shown: h.Node) -> Message:
 
 
 def _answer(turn: Turn) -> h.Node:
-    figures = line(turn.figures) if turn.figures else "cut short by an error"
     copy = h.button(".chat-copy", type="button")["Copy"]
-    return _text(turn.answer), h.p(".chat-line")[figures, copy]
+    if turn.figures is None:
+        retry = h.button(".chat-retry", type="button")["Retry"]
+        return _text(turn.answer), h.p(".chat-line.interrupted")["Interrupted", copy, retry]
+    return _text(turn.answer), h.p(".chat-line")[line(turn.figures), copy]
 
 
 def _has_waited(figures: Figures) -> bool:

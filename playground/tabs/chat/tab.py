@@ -15,7 +15,13 @@ import htpy as h
 
 from playground.history import records
 from playground.tabs.chat import report
-from playground.tabs.chat.conversation import MAX_JSON_CHARACTERS, MAX_TURNS, Conversation, readable
+from playground.tabs.chat.conversation import (
+    MAX_JSON_CHARACTERS,
+    MAX_TURNS,
+    Conversation,
+    Turn,
+    readable,
+)
 from playground.tabs.chat.reading import fitted
 from playground.tabs.chat.runs import ChatRun
 from playground.tabs.chat.shelf import BUSY, Shelf
@@ -189,10 +195,10 @@ class ChatTab:
             *(self.model, self.system, *self.controls.inputs),
         ]
         self.shelf.connect(self._show, self._set, shown)
-        kept, draft = gr.Textbox(visible=False), gr.Textbox(visible=False)
+        kept, draft, *cut = (gr.Textbox(visible=False) for _ in range(4))
         restored = self._page.load(
             self._restore,
-            [kept, draft, gr.Checkbox(visible=False), self._salt],
+            [kept, draft, gr.Checkbox(visible=False), self._salt, *cut],
             [*shown, self.text, self.controls.hold, self.link_notice, self._salt],
             js="chatBefore",
             **ui.QUIET,
@@ -277,9 +283,19 @@ class ChatTab:
         }
 
     def _restore(
-        self, kept: str, draft: str, is_reload: bool, salt: str, request: gr.Request
+        self,
+        kept: str,
+        draft: str,
+        is_reload: bool,
+        salt: str,
+        asked: str,
+        cut: str,
+        request: gr.Request,
     ) -> ui.Updates:
-        """What a link says, or else the conversation and the draft that this window had."""
+        """What a link says, or else the conversation and the draft that this window had.
+
+        Of an answer that the reload has cut, `asked` is the question and `cut` what was written.
+        """
         query = {name: str(text) for name, text in dict(request.query_params).items()}
         is_linked = query.get("tab") == ADDRESS and not is_reload
         models = [model.name for model in self._page.models() if model.is_instruct]
@@ -299,7 +315,10 @@ class ChatTab:
         # Each window begins one of its own, under an id of its own.
         found = readable(kept)
         shown = self._set(found) if found else {}
-        shown |= self._show(found or Conversation(models[0]))
+        opened = found or Conversation(models[0])
+        if asked and cut:
+            opened = opened.after(Turn(clean(asked), clean(cut)), opened.left_out)
+        shown |= self._show(opened)
         return {**updates, **shown, self.text: draft or gr.skip()}
 
     def _take_example(self, event: gr.SelectData) -> str:

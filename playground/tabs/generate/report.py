@@ -67,6 +67,12 @@ def origin(shown: Shown) -> h.Node:
 
 
 @rendered
+def interrupted() -> h.Node:
+    """What stands below a text that an error or a reload has cut."""
+    return h.p(".interrupted")["Interrupted: this is what was written until then."]
+
+
+@rendered
 def empty_story(family: Family = CONTINUING) -> h.Node:
     """The box before the first run."""
     said = f"The {family.output} appears here, word by word."

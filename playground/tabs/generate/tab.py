@@ -23,6 +23,7 @@ from playground.tabs.generate.prompt_fields import PromptFields
 from playground.tabs.generate.report import (
     empty_report,
     empty_story,
+    interrupted,
     origin,
     report,
     story,
@@ -94,7 +95,9 @@ class PlaygroundTab:
         )
         self.presets.connect(self.fields)
         self.walkthrough.connect(self.fields, self.generate, self.stop, self.notice)
-        self.link.connect(self.fields, self.generate)
+        self.link.connect(
+            self.fields, self.generate, self._interrupted, [self.story, self.origin, self.retry]
+        )
         self._connect_request()
         self.controls.connect()
         self.view_code.connect(self.fields)
@@ -135,6 +138,7 @@ class PlaygroundTab:
             self.origin = ui.html("", "origin")
             self.continue_text = ui.small_button("Continue", "continue_text", visible=False)
             self.copy_text = ui.small_button("Copy text", "copy_text", visible=False)
+            self.retry = ui.small_button("Retry", "retry_text", visible=False)
         self.report = ui.html(empty_report(family), "report")
         self.shown = gr.State(None)
 
@@ -210,6 +214,7 @@ class PlaygroundTab:
                 self.origin,
                 self.continue_text,
                 self.copy_text,
+                self.retry,
                 self.report,
                 self.notice,
                 self.shown,
@@ -225,6 +230,7 @@ class PlaygroundTab:
         )
         ui.say_stopping(self.stop)
         self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
+        self.retry.click(None, None, None, js=f"() => ({ui.PRESS})(true)", **ui.QUIET)
         self.copy_text.click(None, None, self.copy_text, js=_COPY_TEXT, **ui.QUIET)
         self.continue_text.click(
             lambda shown: shown.prompt + shown.result.text, self.shown, self.prompt.text, **ui.QUIET
@@ -375,10 +381,21 @@ class PlaygroundTab:
         family = self._family(run.model, run.prompt)
         shown = run.shown()
         if shown is None:
-            problem = problem or "Stopped before it began."
-            return {**self._at_rest(before, family), self.notice: ui.notice(labelled(problem))}
+            notice = ui.notice(labelled(problem or "Stopped before it began."))
+            if run.text:
+                cut = self._interrupted(run.prompt, run.text, family)
+                return {**self._at_rest(None, family), **cut, self.notice: notice}
+            return {**self._at_rest(before, family), self.notice: notice}
         runs = records.add(runs, shown, family)
         return {**self._at_rest(shown, family), **self.history.updates(runs)}
+
+    def _interrupted(self, prompt: Prompt, text: str, family: Family) -> ui.Updates:
+        """A text that an error or a reload has cut, with a button to ask again."""
+        return {
+            self.story: story(prompt, text, family=family),
+            self.origin: interrupted(),
+            self.retry: gr.update(visible=True),
+        }
 
     def _at_rest(self, shown: Shown | None, empty: Family) -> ui.Updates:
         """A result (or the page before the first one) with the buttons in their initial state."""
@@ -398,6 +415,7 @@ class PlaygroundTab:
             self.origin: origin(shown) if shown else "",
             self.continue_text: gr.update(visible=_can_go_on(shown, family)),
             self.copy_text: gr.update(value="Copy text", visible=bool(shown)),
+            self.retry: gr.update(visible=False),
             self.report: texts[2],
             self.generate: gr.update(value="Generate", interactive=True),
             self.walkthrough.button: gr.update(interactive=True),

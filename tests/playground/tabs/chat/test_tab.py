@@ -61,9 +61,10 @@ class Chatting:
         assert found is not None
         return found
 
-    def load(self, kept: str = "", draft: str = "") -> None:
-        """Opens the page."""
-        self._show(self.tab._restore(kept, draft, False, SALT, self._request))  # noqa: SLF001
+    def load(self, kept: str = "", draft: str = "", cut: tuple[str, str] = ("", "")) -> None:
+        """Opens the page; `cut` is a question and what was written of its answer."""
+        restored = self.tab._restore(kept, draft, True, SALT, *cut, self._request)  # noqa: SLF001
+        self._show(restored)
 
     def ask(self, text: str, without_reuse: bool = False, system: str = "") -> None:
         self._carry_out("_send", text, without_reuse, system)
@@ -170,6 +171,22 @@ def test_what_was_written_before_an_error_is_kept(chat: Chatting, engine: Engine
     [turn] = chat.conversation.turns
     assert (turn.answer, turn.figures) == (" there", None)
     assert "The engine stopped." in chat.reads("notice")
+    assert_interrupted(chat)
+
+
+def assert_interrupted(chat: Chatting) -> None:
+    *_, answer = chat.reads("chatbot")
+    assert "Interrupted" in answer["content"]["value"]
+    assert ">Retry</button>" in answer["content"]["value"]
+
+
+def test_what_was_written_before_a_reload_is_kept(chat: Chatting) -> None:
+    chat.ask("One?")
+    chat.load(chat.opened, "and more", cut=("Two?", " there"))
+    *_, turn = chat.conversation.turns
+    assert (turn.question, turn.answer, turn.figures) == ("Two?", " there", None)
+    assert chat.reads("text") == "and more"
+    assert_interrupted(chat)
 
 
 def test_retry_asks_the_last_question_again(chat: Chatting, engine: Engine) -> None:
