@@ -17,7 +17,7 @@ from playground.context.runs import QueuedRun, Runs, TextRun, VisitorRun
 from playground.context.status_line import phase_of, queued, status_line, stopping_note
 from playground.context.waiting_line import ALONE, WaitingLine
 from playground.ui.components import notice
-from playground.ui.families import TEXT_FAMILIES
+from playground.ui.families import TEXT_FAMILIES, model_name
 from playground.ui.markup import quoted
 from xla_backend import GenerationOptions, ModelInfo, ModelUnavailable, Prompt, question
 from xla_backend.checkpoints.models import folder_info
@@ -179,5 +179,6 @@ class PageContext:
         """
         if self.offered and name not in self.offered:
             raise ModelUnavailable(
-                f"There is no model {quoted(name)} here. The models are: {', '.join(self.offered)}."
+                f"There is no model {quoted(name)} here. The models are: "
+                f"{', '.join(map(model_name, self.offered))}."
             )

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import htpy as h
 
 from playground.context.runs import MAKING, Occupation, TextRun, VisitorRun
+from playground.ui.families import model_name
 from playground.ui.markup import rendered
 from playground.ui.quantities import about, count, elapsed, file_size
 from playground.ui.report_parts import progress_bar
@@ -62,7 +63,7 @@ def status_line(
         # Its processes are busy, whatever the engine itself does.
         status, at_rest = EngineStatus("measuring"), False
         activity, since = occupation.activity, occupation.since
-    detail = "" if at_rest else status.detail
+    detail = "" if at_rest else model_name(status.detail)  # a folder's name is its path
     if status.state == "ready" and prefetching:
         detail = f"compiling {count(prefetching, 'shape')} in the background"
     if status.state == "starting":
@@ -115,7 +116,7 @@ def queued(
         wait_s: seconds until all of them should have ended; None where nobody knows.
     """
     activity = occupation.activity if occupation else ""
-    detail = "" if activity or status.state in AT_REST else status.detail
+    detail = "" if activity or status.state in AT_REST else model_name(status.detail)
     runs = " ".join(filter(None, [activity or ACTIVITY[status.state], detail]))
     wait = f"about {about(wait_s)}" if wait_s else ""
     now = "" if status.state in AT_REST and not activity else f"Runs now: {runs}"

@@ -239,7 +239,7 @@ def against_first_call(
     elif speedup is None:
         one_time = quantities.seconds(once_s)
         sentence = faster(one_time, "of this went into making the function, once")
-        rows = [(names[0], once_s, first.run_s), ("Running alone", 0.0, run_s)]
+        rows = [compiled, ("Running alone", 0.0, run_s)]
     else:
         than = "than restoring this shape from disk"
         if first.outcome is CacheOutcome.MISS:

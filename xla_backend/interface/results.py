@@ -406,6 +406,10 @@ class ModelInfo:
         download_bytes: what its download takes, about; None if there is none, or it is unknown.
         weights: what its matrices are to be kept in: "auto" (as they are stored), "float32",
             "bfloat16" or "int8".
+        own_context: bound of the model itself, where the server serves less; else None.
+        parameters: how many numbers its weights are; None before it is loaded.
+        formats: of its weights as they are stored ("Q4_1, Q8_0"), that of most numbers first;
+            likewise empty.
         stored_bytes: what its weights take on disk; None where they are elsewhere.
         weights_bytes: what its weights take in memory; None before it is loaded.
         rounded_bits: to how many bits numbers were rounded for it; None if they are as stored, or
@@ -427,6 +431,9 @@ class ModelInfo:
     license: str = ""
     download_bytes: int | None = None
     weights: str = "auto"
+    own_context: int | None = None
+    parameters: int | None = None
+    formats: str = ""
     stored_bytes: int | None = None
     weights_bytes: int | None = None
     rounded_bits: int | None = None

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 from playground.context.runs import TextRun
 from playground.tabs.batch.prompts import prompts_in
 from playground.tabs.batch.runs import checked
+from playground.ui.families import model_name
 from playground.ui.quantities import as_shown
 from xla_backend import EngineStatus, GenerationOptions, GenerationResult, InvalidRequest, Prompt
 from xla_backend.interface.timing import Span
@@ -239,8 +240,8 @@ def crowd(
     info = page.info(model)
     if info is not None and info.family != "decoder-only":
         raise InvalidRequest(
-            f"{model} has no pool, so its requests cannot run as rows together. Choose a "
-            "decoder-only model."
+            f"{model_name(model)} has no pool, so its requests cannot run as rows together. Choose "
+            "a decoder-only model."
         )
     options = GenerationOptions(max_new_tokens=new_tokens)
     found, _ = prompts_in(text)

@@ -14,13 +14,15 @@ import htpy as h
 
 from playground.tabs.chat.conversation import Conversation, Figures, Turn
 from playground.ui import quantities
-from playground.ui.markup import answer, caret, nothing, rendered
+from playground.ui.charts import part
+from playground.ui.markup import answer, caret, nothing, remarks, rendered
 from playground.ui.outcomes import badge, ended_by
 from playground.ui.prediction_line import ONE_SHAPE, expected
 from playground.ui.report_parts import clock, has_waited, phase, queued
 from xla_backend import CacheOutcome, Prediction
 
 _MADE = (CacheOutcome.MISS, CacheOutcome.DISK)
+_NAMED = 3
 _TOLD_BARS = 12
 """From more turns on, only the last bar has its number beside it."""
 LIST_SCRIPT = """
@@ -130,6 +132,39 @@ def strip(turns: Sequence[Turn]) -> h.Node:
         h.figcaption[h.span["TTFT by turn"], is_mixed and legend],
         h.div(".chat-bars", role="img", aria_label=f"TTFT by turn: {spoken}")[bars],
     ]
+
+
+@rendered
+def context_bar(turns: Sequence[Turn], context: int | None) -> h.Node:
+    """What the conversation takes of the model's context, in tokens, as of the last answer."""
+    last = next((turn.figures for turn in reversed(turns) if turn.figures), None)
+    if last is None or context is None:
+        return None
+    used = last.prompt_tokens + last.new_tokens
+    parts = [
+        ("cached", last.cached_tokens, "phase-prefill"),
+        ("computed", used - last.cached_tokens, "phase-decode"),
+        ("room", max(0, context - used), "context-room"),
+    ]
+    said = f"Context: {used:,} of {context:,} tokens"
+    return h.figure(".chat-context")[
+        h.figcaption[said],
+        h.div(".bar", role="img", aria_label=said)[
+            (part(style, number / context) for _, number, style in parts)
+        ],
+        h.ul(".legend")[
+            (h.li[h.i(f".{style}"), h.span[name], h.b[f"{n:,}"]] for name, n, style in parts)
+        ],
+    ]
+
+
+@rendered
+def not_listed(models: Sequence[str]) -> h.Node:
+    """Why a model is not in the list, which cannot show what cannot be chosen."""
+    some = ", ".join(models[:_NAMED]) + (", …" if len(models) > _NAMED else "")
+    return models and remarks(
+        f"Models without a chat template ({some}) only continue texts: use them on Playground."
+    )
 
 
 @rendered

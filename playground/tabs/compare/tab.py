@@ -24,6 +24,7 @@ from playground.tabs.compare.shapes_report import shapes_report
 from playground.tabs.compare.variants_report import variants_report
 from playground.tabs.generate.examples import EXAMPLES
 from playground.ui import components as ui
+from playground.ui.families import model_name
 from playground.ui.markup import remarks
 from playground.ui.option_controls import slider_end
 from playground.ui.quantities import about, elapsed
@@ -337,8 +338,8 @@ class CompareTab:
         found = self._backend.predict(model, prompt, options, cache_salt="any")
         if not found.requested_key.is_pooled:
             raise InvalidRequest(
-                f"{model} has buckets alone: one shape for all lengths is there for decoder-only "
-                "models. Choose one of these."
+                f"{model_name(model)} has buckets alone: one shape for all lengths is there for "
+                "decoder-only models. Choose one of these."
             )
 
         def count(text: str) -> int:

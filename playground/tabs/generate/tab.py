@@ -281,7 +281,8 @@ class PlaygroundTab:
         except BackendError:  # The visitor is still typing a number.
             options = None
         limits = self._page.limits
-        is_untouched = options and are_example_options(options, limits)
+        sets = list(map(examples_for, self._page.models()))
+        is_untouched = options and are_example_options(options, limits, sets)
         if options and is_untouched and not are_example_options(options, limits, own):
             own_options = examples[0].options.replace(seed=options.seed)
             updates |= self.fields.of_options(limits.within(own_options))

@@ -182,8 +182,8 @@ setInterval(() => {
 let toldPhase = "";
 function tellPhase() {
   const { said, more, share } = document.getElementById("phase")?.dataset ?? {};
-  if (toldPhase === said + more) return;
-  toldPhase = said + more;
+  if (toldPhase === said + more + share) return;
+  toldPhase = said + more + share;
   if (!said) return;
   for (const [part, text] of [["said", said], ["more", more]]) {
     for (const place of document.querySelectorAll(`.phase .phase-${part}`)) {

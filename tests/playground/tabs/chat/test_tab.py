@@ -223,6 +223,27 @@ def test_a_page_without_such_a_model_says_so() -> None:
     assert any("no model with a chat template" in text for text in texts)
 
 
+def test_a_model_s_own_sampling_is_chosen_with_it_unless_another_is_set() -> None:
+    other = dataclasses.replace(TALKER, name="other", sampling={"temperature": 0.2, "top_p": 0.9})
+    engine = Engine()
+    engine.known.append(other)
+    tab = Chatting(engine).tab
+    follow = tab._follow_model  # noqa: SLF001
+    recommended = INSTRUCT_DEFAULTS.replace(**other.sampling)
+    untouched, own = (values_for(each) for each in (INSTRUCT_DEFAULTS, recommended))
+    assert follow("other", "", False, False, *untouched) == own
+    assert follow("talker", "", False, False, *own) == untouched
+    changed = values_for(INSTRUCT_DEFAULTS.replace(temperature=0.7))
+    assert set(map(str, follow("other", "", False, False, *changed))) == {str(gr.skip())}
+
+
+def test_models_that_cannot_chat_are_named(engine: Engine) -> None:
+    engine.known += [dataclasses.replace(TALKER, name="/a/base", is_instruct=False)]
+    texts = [str(b.value) for b in create_app(engine).blocks.values() if isinstance(b, gr.HTML)]
+    [said] = [text for text in texts if "without a chat template (" in text]
+    assert "(base) only continue texts" in said
+
+
 def test_opening_the_tab_has_the_first_function_made() -> None:
     engine = Engine(dataclasses.replace(TALKER, loaded=True))
     Chatting(engine).tab.prepare()
