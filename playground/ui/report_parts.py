@@ -238,7 +238,7 @@ def against_first_call(
         rows += [("Restored", once_s, run_s), ("Running alone", 0.0, run_s)]
     elif speedup is None:
         one_time = quantities.seconds(once_s)
-        sentence = faster(one_time, "of this went into making the function, once")
+        sentence = faster(one_time, "of this went into tracing and compiling, once")
         rows = [compiled, ("Running alone", 0.0, run_s)]
     else:
         than = "than restoring this shape from disk"

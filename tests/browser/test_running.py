@@ -39,7 +39,7 @@ def test_a_run_is_told_step_by_step_and_nothing_jumps(window: Visit, engine: Fak
     expect(window.at(NEW)).to_have_text("there was")
     engine.end()
     window.wait_for_result()
-    window.says("#report", "MISS", "went into making the function")
+    window.says("#report", "MISS", "went into tracing and compiling")
     assert window.text("#story .story-prompt") == "A tale"
 
     window.at("#prediction .outcome-hit").wait_for()

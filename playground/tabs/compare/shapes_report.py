@@ -48,8 +48,8 @@ def shapes_report(
             "In a bucket a prompt is padded to the next size, which XLA compiles when it is first "
             f"asked for. As a row of the pool it is read in chunks: {ONE_SHAPE}. The badge is the "
             "first call’s, with what that took. The other times are medians of "
-            f"{rows[0].most_calls} later calls, one length and way after another, then again, and "
-            "below where they lie. No prompt is found in the cache."
+            f"{rows[0].most_calls} later calls, one length and method after another, then again, "
+            "and below where they lie. No prompt is found in the cache."
         ),
     ]
 

@@ -1,4 +1,4 @@
-"""The Compare tab: one prompt in several ways, one after the other, and what each one took.
+"""The Compare tab: one prompt, several methods, one after the other, and what each one took.
 
 Knows the components and what each event does to them. Must not know how anything looks (that is in
 the modules that write HTML and in the style sheet) nor how anything is measured.
@@ -85,7 +85,7 @@ class CompareTab:
         models = self._page.models_that_continue_first()
         ui.heading(
             "Compare",
-            "One prompt in several ways, one after the other, so that they do not disturb each "
+            "One prompt, several methods, one after the other, so that they do not disturb each "
             "other.",
         )
         self.kind = gr.Radio(
@@ -126,7 +126,7 @@ class CompareTab:
                 value=CACHED_CALLS,
                 step=1,
                 label="Later calls",
-                info="How often each way repeats the request, in turn with the others.",
+                info="How often each method repeats the request, in turn with the others.",
                 elem_id="compare_calls",
             )
         )

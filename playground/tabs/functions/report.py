@@ -27,7 +27,7 @@ from xla_backend.interface.function_comparison import EXAMPLE_FUNCTIONS, TOLERAN
 
 NAMES = {Way.EAGER: "Eager", Way.GRAPH: "tf.function", Way.XLA: "jit_compile=True"}
 _WHAT = {
-    Way.EAGER: "Plain Python: one operation after the other. Nothing is made, nothing is kept.",
+    Way.EAGER: "Plain Python: one operation after the other. Nothing is compiled or cached.",
     Way.GRAPH: "Records the operations as a graph, once for each input shape, and runs the graph.",
     Way.XLA: "Has XLA turn that graph into machine code, also once for each input shape.",
 }

@@ -94,7 +94,7 @@ def empty_report(family: Family = CONTINUING) -> h.Node:
                 "XLA compiles a function for one exact ",
                 h.strong["shape"],
                 f": this many {family.input} tokens, this many beams, this many new tokens. The "
-                "first time a shape is used, XLA must compile it. Afterwards it is kept.",
+                "first time a shape is used, XLA must compile it. Afterwards it is in memory.",
             ],
             report_parts.drawing(),
             h.p[

@@ -51,7 +51,7 @@ def test_a_cached_call_says_how_many_times_faster_it_was() -> None:
 def test_a_first_call_says_what_making_the_function_took() -> None:
     text = words(report(Shown("Once", miss())))
     assert text.startswith("MISS ")
-    assert "3.00 s of this went into making the function, once" in text
+    assert "3.00 s of this went into tracing and compiling, once" in text
     assert "faster" not in text
 
 

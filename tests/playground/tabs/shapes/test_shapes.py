@@ -104,6 +104,6 @@ def test_an_order_that_the_engine_lost_is_not_under_way_for_ever(
     engine.cancel_prefetch()
     assert "0 of 2" in progress_line(order.progress()), "the engine may not have said yet"
     monkeypatch.setattr("playground.tabs.shapes.shapes._TOLD_WITHIN_S", 0.0)
-    assert "Press Make ready for the rest" in progress_line(order.progress())
+    assert "Press Compile for the rest" in progress_line(order.progress())
     order.drop()
     assert progress_line(order.progress()) == ""

@@ -58,7 +58,7 @@ def test_a_call_that_compiled_may_be_slower_than_real_time_and_says_so() -> None
     report = text(speech_report(Heard(result)))
     assert "MISS" in report
     assert "3.4× slower than real time, this once" in report
-    assert "7.80 s of this went into making the function, once" in report
+    assert "7.80 s of this went into tracing and compiling, once" in report
 
 
 def test_a_cached_call_is_compared_with_the_first_window() -> None:
