@@ -50,8 +50,12 @@ class MeasuringRun:
         """It keeps the engine from the beginning to the end."""
         if self.taken_at is None:
             return None
-        left_s = None if self.ends_at is None else self.ends_at - time.perf_counter()
-        return Occupation(self.activity, self.taken_at, left_s)
+        return Occupation(self.activity, self.taken_at, self.left_s)
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until it should end, below zero where it takes longer; None if unknown."""
+        return None if self.ends_at is None else self.ends_at - time.perf_counter()
 
     def steps(self, backend: ServedBackend) -> Iterator[object]:
         """Runs it; yields whenever there is something new to show."""

@@ -14,10 +14,10 @@ import gradio as gr
 
 from playground.context.limits import Limits
 from playground.context.runs import QueuedRun, Runs, TextRun, VisitorRun
-from playground.context.status_line import runs_now, status_line, stopping_note
+from playground.context.status_line import phase_of, queued, status_line, stopping_note
 from playground.context.waiting_line import ALONE, WaitingLine
 from playground.ui.components import notice
-from playground.ui.families import TEXT_FAMILIES
+from playground.ui.families import TEXT_FAMILIES, model_name
 from playground.ui.markup import quoted
 from xla_backend import GenerationOptions, ModelInfo, ModelUnavailable, Prompt, question
 from xla_backend.checkpoints.models import folder_info
@@ -89,16 +89,15 @@ class PageContext:
         waits = isinstance(run, TextRun) and run.waits_at_engine
         before = self.line.before(session, at_engine=waits) or 0
         status = self.backend.status
-        return status_line(
-            status, len(self.backend.prefetching()), before, self.runs.occupation(status)
-        )
-
-    def queue_note(self, session: str) -> str:
-        """What runs now, for a visitor who waits for it; empty where that is only a moment."""
-        run, status = self.runs.of(session), self.backend.status
-        is_waiting = run is not None and run.taken_at is None and self.line.before(session)
-        occupation = self.runs.occupation(status) if is_waiting else None
-        return runs_now(status, occupation) if occupation else ""
+        occupation, phase = self.runs.occupation(status), None
+        if run is not None and before:
+            wait_s = self.runs.seconds_ahead(session, before)
+            phase = queued(before, status, occupation, wait_s)
+        elif isinstance(run, VisitorRun) and run.taken_at is not None:
+            info = next((each for each in self._all_models() if each.name == run.model), None)
+            phase = phase_of(run, status, info.stored_bytes if info else None)
+        prefetching = len(self.backend.prefetching())
+        return status_line(status, prefetching, before, occupation, phase)
 
     def begin(self, session: str, run: QueuedRun) -> int:
         """Enters a visitor's run; returns how many others are before it.
@@ -180,5 +179,6 @@ class PageContext:
         """
         if self.offered and name not in self.offered:
             raise ModelUnavailable(
-                f"There is no model {quoted(name)} here. The models are: {', '.join(self.offered)}."
+                f"There is no model {quoted(name)} here. The models are: "
+                f"{', '.join(map(model_name, self.offered))}."
             )

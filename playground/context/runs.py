@@ -5,18 +5,20 @@ Knows sessions and the engine's streams. Must not know components, HTML or the w
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from xla_backend import (
     AnyStream,
     AnyTextStream,
     BackendError,
+    CacheOutcome,
     EngineStatus,
     GenerationOptions,
     GenerationResult,
@@ -59,11 +61,6 @@ class Occupation:
     since: float
     left_s: float | None
 
-    def share(self) -> float:
-        """The part that should be done, 0 to 1."""
-        spent_s = time.perf_counter() - self.since
-        return spent_s / (spent_s + max(0.0, self.left_s or 0.0))
-
 
 class QueuedRun(Protocol):
     """A visitor's task for the engine.
@@ -79,6 +76,10 @@ class QueuedRun(Protocol):
     def stop(self) -> None:
         """Stops it early. May be called from any thread."""
 
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that it should still take, once it runs; None where nobody knows."""
+
     def occupation(self, status: EngineStatus) -> Occupation | None:
         """What it keeps the engine with for more than a moment; None if it does not."""
 
@@ -91,8 +92,10 @@ class Shown:
         prompt: the prompt, a text or messages.
         result: the engine's answer.
         other_s: seconds that the visitor waited for the engine's start, which `result.timing`
-            and `result.load_s` do not include.
+            does not include.
         exact_key: whether only the exact cache key was allowed.
+        awaited_background: whether its function was being compiled in the background, and nobody
+            else was before it: what stands in `queue_s` was no other request.
         spans: what the page did meanwhile.
         ended_s: when it ended, seconds since 1970.
     """
@@ -101,6 +104,7 @@ class Shown:
     result: GenerationResult
     other_s: float = 0.0
     exact_key: bool = False
+    awaited_background: bool = False
     spans: tuple[Span, ...] = ()
     ended_s: float = field(default_factory=time.time)
 
@@ -109,6 +113,7 @@ class VisitorRun(Generic[Chunk, Result]):
     """One visitor's request, from the click to the result. Subclasses say which request.
 
     Attributes:
+        model: which is asked.
         taken_at: when its event started, as `time.perf_counter()` reads; None before.
         waited_for: whether others were ahead when it was entered.
         other_s: seconds that the visitor waited for the engine's start; set at the end.
@@ -116,7 +121,8 @@ class VisitorRun(Generic[Chunk, Result]):
         spans: what the page did: its line, waiting for the engine's chunks, passing them on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, model: str) -> None:
+        self.model = model
         self._pressed = time.perf_counter()
         self.spans: list[Span] = []
         self.taken_at: float | None = None
@@ -143,13 +149,21 @@ class VisitorRun(Generic[Chunk, Result]):
         """Seconds since the click."""
         return time.perf_counter() - self._pressed
 
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that it should still take; None where nothing was predicted."""
+        if self.prediction is None or self.prediction.expected_s is None:
+            return None
+        spent_s = 0.0 if self._begun is None else time.perf_counter() - self._begun
+        return max(0.0, self.prediction.expected_s - spent_s)
+
     def occupation(self, status: EngineStatus) -> Occupation | None:
         """The making of its function, if that is what the engine does."""
         said = self.prediction
         is_made = said and status.state in MAKING and status.detail == str(said.key)
         if not said or not is_made or self._begun is None or said.expected_s is None:
             return None
-        left_s = said.expected_s - (time.perf_counter() - self._begun)
+        left_s = (said.high_s or said.expected_s) - (time.perf_counter() - self._begun)
         return Occupation("", self._begun, left_s)
 
     def stop(self) -> None:
@@ -186,7 +200,7 @@ class VisitorRun(Generic[Chunk, Result]):
             reached = passed_on
         self.spans.append(Span("engine", reached, time.perf_counter() - reached))
         if engine_was_starting and (result := self.result) is not None:
-            self.other_s = max(0.0, self.clicked_s - result.timing.total_s - result.load_s)
+            self.other_s = max(0.0, self.clicked_s - result.timing.total_s)
 
     def _read(self, stream: AnyStream[Chunk, Result]) -> Iterator[Chunk]:
         """The opened stream's chunks."""
@@ -194,10 +208,15 @@ class VisitorRun(Generic[Chunk, Result]):
 
     @property
     def result(self) -> Result | None:
-        """The result, with the page's own queue time included; None if the run never started."""
+        """The result as its visitor met it; None if the run never started.
+
+        The page's own queue and loading the model are in its times.
+        """
         if self._stream is None or self._stream.result is None:
             return None
-        return self._stream.result.after_waiting(self._waited_s)
+        result = self._stream.result.after_waiting(self._waited_s)
+        total_s = result.timing.total_s + result.load_s
+        return replace(result, timing=replace(result.timing, total_s=total_s))
 
 
 class TextRun(VisitorRun[str, GenerationResult]):
@@ -215,8 +234,7 @@ class TextRun(VisitorRun[str, GenerationResult]):
         exact_key: bool = False,
         cache_salt: str = "",
     ) -> None:
-        super().__init__()
-        self.model = model
+        super().__init__(model)
         self.prompt = prompt
         self.options = options
         self.exact_key = exact_key
@@ -267,7 +285,16 @@ class TextRun(VisitorRun[str, GenerationResult]):
         result = self.result
         if result is None:
             return None
-        return Shown(self.prompt, result, self.other_s, self.exact_key, tuple(self.spans))
+        said = self.prediction
+        was_missing = said and said.outcome in (CacheOutcome.MISS, CacheOutcome.DISK)
+        return Shown(
+            self.prompt,
+            result,
+            self.other_s,
+            self.exact_key,
+            bool(was_missing and result.cache is CacheOutcome.HIT and not self.waited_for),
+            tuple(self.spans),
+        )
 
 
 class Run(TextRun):
@@ -373,6 +400,21 @@ class Runs:
         with self._lock:
             taken = [run for run in self._by_session.values() if run.taken_at is not None]
         return next(filter(None, (run.occupation(status) for run in taken)), None)
+
+    def seconds_ahead(self, session: str, before: int) -> float | None:
+        """Seconds that the runs before a session's should still take; None where nobody knows.
+
+        Args:
+            session: whose.
+            before: how many requests are before it, those of programs included.
+        """
+        with self._lock:
+            runs = list(self._by_session.items())
+        ahead = [
+            run.left_s for _, run in itertools.takewhile(lambda each: each[0] != session, runs)
+        ]
+        known = [left_s for left_s in ahead if left_s is not None]
+        return sum(known) if len(known) == len(ahead) == before else None
 
     def of(self, session: str) -> QueuedRun | None:
         """The session's run, if it has one."""

@@ -6,13 +6,15 @@ Knows how an `EngineStatus` reads. Must not know who asked for the work.
 from __future__ import annotations
 
 import time
+from typing import Any, NamedTuple
 
 import htpy as h
 
-from playground.context.runs import Occupation
+from playground.context.runs import MAKING, Occupation, TextRun, VisitorRun
+from playground.ui.families import model_name
 from playground.ui.markup import rendered
-from playground.ui.quantities import about, count, elapsed
-from playground.ui.report_parts import download, progress_bar
+from playground.ui.quantities import about, count, elapsed, file_size
+from playground.ui.report_parts import progress_bar
 from xla_backend import EngineStatus
 
 ACTIVITY = {
@@ -42,6 +44,7 @@ def status_line(
     prefetching: int = 0,
     before: int = 0,
     occupation: Occupation | None = None,
+    phase: Phase | None = None,
     now: float | None = None,
 ) -> h.Node:
     """The status: a dot, the activity, its object and its duration.
@@ -51,6 +54,7 @@ def status_line(
         prefetching: number of functions that are compiled in the background.
         before: number of requests ahead of this visitor's.
         occupation: what keeps the engine, if it is for more than a moment.
+        phase: of this visitor's run; the page's script shows it where the result will stand, too.
         now: a `time.perf_counter()` reading; the present by default.
     """
     activity, since = ACTIVITY[status.state], status.since
@@ -59,7 +63,7 @@ def status_line(
         # Its processes are busy, whatever the engine itself does.
         status, at_rest = EngineStatus("measuring"), False
         activity, since = occupation.activity, occupation.since
-    detail = "" if at_rest else status.detail
+    detail = "" if at_rest else model_name(status.detail)  # a folder's name is its path
     if status.state == "ready" and prefetching:
         detail = f"compiling {count(prefetching, 'shape')} in the background"
     if status.state == "starting":
@@ -75,21 +79,79 @@ def status_line(
         h.span(".status-dot", aria_hidden="true"),
         h.span(".status-activity")[activity],
         h.span(".status-detail")[detail],
-        status.progress is not None and progress_bar("Download", status.progress),
+        status.progress is not None and progress_bar("Done", status.progress),
         not at_rest and h.span(".status-clock")[elapsed(seconds)],
         left and h.span(".status-left")[left],
         before > 0 and h.span(".status-before")[f"{count(before, 'request')} before yours"],
+        phase
+        and h.template(
+            "#phase", data_said=phase.said, data_more=phase.more, data_share=f"{phase.share:.2f}"
+        ),
     ]
 
 
-@rendered
-def runs_now(status: EngineStatus, occupation: Occupation) -> h.Node:
-    """What keeps the engine and how long that should last, for somebody who waits for it."""
-    left = _left(occupation)
-    activity = occupation.activity or ACTIVITY[status.state]
-    more = f" · {left}" if left else ""
-    bar = left and progress_bar("Expected", occupation.share())
-    return download(f"Runs now: {activity}{more}", bar)
+class Phase(NamedTuple):
+    """What becomes of a visitor's run now.
+
+    Attributes:
+        said: what does not change for a while.
+        more: what does.
+        share: how much is done, 0 to 1; 0 where nobody knows.
+    """
+
+    said: str
+    more: str = ""
+    share: float = 0.0
+
+
+def queued(
+    before: int, status: EngineStatus, occupation: Occupation | None, wait_s: float | None
+) -> Phase:
+    """The phase of a run that others are before.
+
+    Args:
+        before: how many.
+        status: what the engine reports.
+        occupation: as in `status_line`.
+        wait_s: seconds until all of them should have ended; None where nobody knows.
+    """
+    activity = occupation.activity if occupation else ""
+    detail = "" if activity or status.state in AT_REST else model_name(status.detail)
+    runs = " ".join(filter(None, [activity or ACTIVITY[status.state], detail]))
+    wait = f"about {about(wait_s)}" if wait_s else ""
+    now = "" if status.state in AT_REST and not activity else f"Runs now: {runs}"
+    return Phase(f"Queued: {count(before, 'request')} ahead", " · ".join(filter(None, [wait, now])))
+
+
+def phase_of(
+    run: VisitorRun[Any, Any], status: EngineStatus, model_bytes: int | None
+) -> Phase | None:
+    """The phase of a run whose turn has come; None where the engine does nothing for it.
+
+    Args:
+        run: which.
+        status: what the engine reports.
+        model_bytes: what the run's model takes on disk.
+    """
+    spent = elapsed(time.perf_counter() - status.since)
+    if status.state == "starting":
+        return Phase("Starting the engine", spent)
+    if status.state == "downloading":
+        return Phase("Downloading the model", status.detail, status.progress or 0.0)
+    if status.state == "loading":
+        size = [file_size(model_bytes)] if model_bytes else []
+        return Phase("Loading the model", " · ".join([*size, spent]))
+    if status.state in MAKING:
+        said = run.prediction
+        is_own = said is None or status.detail == str(said.key)
+        what = "Compiling this shape" if is_own else "Waiting: another shape is being compiled"
+        return Phase(what, _left(run.occupation(status)) or spent)
+    if status.state != "generating":
+        return None
+    if isinstance(run, TextRun) and not run.text:
+        share = status.progress or 0.0
+        return Phase("Reading the prompt", f"{share:.0%}" if share else "", share)
+    return Phase("Generating")
 
 
 def _left(occupation: Occupation | None) -> str:

@@ -17,7 +17,7 @@ from playground.ui import charts, quantities
 from playground.ui.charts import Dot
 from playground.ui.families import model_name
 from playground.ui.markup import nothing, rendered, with_note
-from playground.ui.outcomes import badge
+from playground.ui.outcomes import badge, ended_by
 from playground.ui.report_parts import PHASE_NAMES, faster, figures
 from playground.ui.tables import sheet, sizes
 from xla_backend import CacheKey, CacheOutcome
@@ -28,12 +28,6 @@ _MAX_CHARACTERS = 300
 _MAX_BEFORE_ANSWER = 60
 """Characters of an input whose answer comes after it, in two lines together."""
 _HEADINGS = ("Run", "Outcome", "Text", "Shape", "End to end", "TTFT", "Tokens/s", "")
-_FINISHES = {
-    "eos": "the model ended it",
-    "stop": "a stop string",
-    "length": "limit of new tokens",
-    "stopped": "stopped",
-}
 
 # A button's `data-act` is the name of the event that it is.
 SCRIPT = """
@@ -242,7 +236,7 @@ _METRICS: dict[str, Callable[[Record], str]] = {
     "Requests at once": lambda run: str(run["batch_size"]),
     "Prompt tokens": lambda run: str(run["prompt_tokens"]),
     "New tokens": lambda run: str(run["new_tokens"]),
-    "Ended by": lambda run: _FINISHES[run["finish"]],
+    "Ended by": lambda run: ended_by(run["finish"], run["new_tokens"]),
     **{
         name.replace("_", " ").capitalize(): _option(name) for name in GenerationOptions().to_dict()
     },

@@ -5,6 +5,7 @@ Knows Gradio, words and the order of the list. Must not know the engine.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,8 +15,10 @@ import htpy as h
 
 from playground.ui.families import architecture
 from playground.ui.markup import rendered
+from playground.ui.prediction_line import awaited_prediction_line
 from playground.ui.quantities import file_size
 from xla_backend import ModelInfo
+from xla_backend.interface.options import OPTIONS
 
 # Every event of the page: not in the API, and no component shows that it is under way. Otherwise
 # Gradio's page looks up each component that ever showed one, and copies its properties, at every
@@ -185,32 +188,60 @@ def empty_on_change(notice: gr.HTML, events: Sequence[Any]) -> None:
     gr.on(events, None, notice, notice, js="(shown) => keptNotice(shown)", **QUIET)
 
 
+def await_prediction(line: gr.HTML, model: gr.Dropdown) -> None:
+    """Empties the line at once when another model is chosen: what it said is not true of that one,
+    whose vocabulary may take seconds to read.
+
+    To be called before the line's own events are connected, as for `empty_on_change`.
+    """
+    awaited = json.dumps(awaited_prediction_line("Counting tokens"))
+    model.change(None, None, line, js=f"() => {awaited}", **QUIET)
+
+
 @rendered
-def notice(message: str, kind: str = "problem") -> h.Node:
+def notice(message: h.Node, kind: str = "problem") -> h.Node:
     """A sentence beside the button that it is about, if any; the other kind is "calm"."""
     role = "alert" if kind == "problem" else "status"
     return message and h.div(f".notice.{kind}", role=role)[message]
 
 
 def model_description(model: ModelInfo) -> str:
-    """What the model does, where it comes from, and what it takes."""
-    said = [model.description]
-    if model.source == "hub" and model.on_disk:
-        said.append("On this computer.")
-    elif model.source == "hub":
+    """What the model does, then what is known of it: size, weights, context, license, sampling."""
+    facts = []
+    if model.parameters:
+        facts.append(f"{_rounded(model.parameters)} parameters")
+    if model.weights_bytes:
+        kind = f"rounded to {model.rounded_bits} bits" if model.rounded_bits else model.formats
+        facts.append(f"{kind}, {file_size(model.weights_bytes)} in memory")
+    elif model.source == "hub" and not model.on_disk:
         size = f": {file_size(model.download_bytes)}" if model.download_bytes else ""
-        said.append(f"Downloaded when first used{size}.")
+        facts.append(f"downloaded when first used{size}")
+    elif model.stored_bytes:
+        facts.append(f"{file_size(model.stored_bytes)} on disk")
+    if model.context_length:
+        of = f" of the model's {model.own_context:,}" if model.own_context else ""
+        facts.append(f"context {model.context_length:,}{of} tokens")
     if model.license:
-        said.append(f"License: {model.license}.")
-    if model.source == "hub" and model.context_length:
-        said.append(f"Context: {model.context_length:,} tokens.")
-    return " ".join(said)
+        facts.append(f"license {model.license}")
+    if model.family == "decoder-only":
+        facts.append("instruct" if model.is_instruct else "base: continues texts")
+    if model.is_instruct and model.sampling:
+        recommended = ", ".join(
+            f"{OPTIONS[name].label.lower()} {value:g}" for name, value in model.sampling.items()
+        )
+        facts.append(f"sampled as its makers recommend: {recommended}")
+    known = " · ".join(facts)
+    return f"{model.description} {known[:1].upper()}{known[1:]}"
+
+
+def _rounded(number: int) -> str:
+    return f"{number / 1e9:.1f}B" if number >= 999.5e6 else f"{max(1, round(number / 1e6))}M"
 
 
 def _model_label(model: ModelInfo, with_architecture: bool) -> str:
     name = {
         "bundled": model.name,
         "hub": f"{model.name} (Hub)",
-        "folder": f"{Path(model.name).name} (folder)",
+        "folder": Path(model.name).name,
     }[model.source]
     return f"{architecture(model)} · {name}" if with_architecture else name

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import htpy as h
 
+from playground.ui.quantities import count
 from xla_backend import CacheOutcome
+from xla_backend.interface.results import Finish
 
 MEANING = {
     CacheOutcome.HIT: "Already compiled. This call only had to run.",
@@ -21,6 +23,16 @@ EXPECTATION = {
     CacheOutcome.DISK: "On disk, will be restored",
     CacheOutcome.REUSED: "A larger compiled function fits",
 }
+
+
+def ended_by(finish: Finish, new_tokens: int) -> str:
+    """What ended a text, in words: "stopped at 128 tokens"."""
+    return {
+        "eos": "the model ended it",
+        "stop": "ended by a stop string",
+        "length": f"stopped at {count(new_tokens, 'token')}",
+        "stopped": "you stopped it",
+    }[finish]
 
 
 def no_badge(word: str) -> h.Element:

@@ -36,6 +36,7 @@ PHASE_NAMES = {
     "detokenize": "Detokenize",
 }
 """The phases of a text's timing, as the page calls them."""
+QUEUE_HINT = "waiting for other requests, or for a shape that is compiled in the background"
 _RESTORING_HINTS = {
     "trace": "the graph is read from disk",
     "compile": "machine code is read from disk",
@@ -43,6 +44,8 @@ _RESTORING_HINTS = {
 _SHARED_TRACE = "Trace, shared"
 _MIN_WAITING_S, _MIN_WAITING = 0.1, 0.1
 """Waiting is worth telling when it is so long, and such a part of the whole."""
+_MIN_LOAD_S = 0.001
+"""A model that is loaded already is found in less."""
 _MIN_TRACE_S = 0.001
 """Tracing takes longer than that: a graph that is there in less had been traced before."""
 
@@ -74,13 +77,13 @@ def waiting(
     """
     outcome = prediction.outcome if prediction else None
     if ahead:
-        what = waiting_for_others()
+        what = queued(ahead)
     elif outcome in (CacheOutcome.HIT, CacheOutcome.REUSED):
-        what = "Already compiled. Generating."
+        what = phase("Already compiled", "generating")
     elif outcome is None:
-        what = "Loading the model, then compiling. The line at the top says how far it is."
+        what = phase("Loading the model", "then compiling")
     else:
-        what = "Compiling this shape. The line at the top says how far it is."
+        what = phase("Compiling this shape")
     named: list[tuple[str, str | h.Element]] = [("Since the click", clock(clicked_s))]
     bar = working_bar()
     if prediction and prediction.expected_s:
@@ -88,7 +91,8 @@ def waiting(
         if not ahead and outcome in (CacheOutcome.MISS, CacheOutcome.DISK):
             bar = _timed_bar(prediction.high_s or prediction.expected_s)
     mark = no_badge("WAITS" if ahead else "RUNNING")
-    return frame(mark, what, figures(named), bar, body, busy=True)
+    done = meter("Done", {"hidden": ""}, style="progress.phase-share")[h.i]
+    return frame(mark, what, figures(named), bar, done, body, busy=True)
 
 
 def working_bar() -> h.Element:
@@ -119,27 +123,35 @@ def work_and_waiting(timing: Timing) -> list[tuple[str, str | h.Element]]:
     """The headline's first figures: end to end, or, where others came first, work and waiting."""
     if not has_waited(timing.queue_s, timing.total_s):
         return [("End to end", seconds(timing.total_s))]
-    return [("Work", seconds(timing.total_s - timing.queue_s)), ("Waited", seconds(timing.queue_s))]
+    return [("Work", seconds(timing.work_s)), ("Waited", seconds(timing.queue_s))]
 
 
-def waited(timing: Timing, ttft_s: float | None = None, ttft_queue_s: float = 0.0) -> h.Node:
-    """The figures with waiting in them; empty where nobody came first.
+def waited(
+    timing: Timing,
+    ttft_s: float | None = None,
+    ttft_queue_s: float = 0.0,
+    awaited_background: bool = False,
+) -> h.Node:
+    """The figures with waiting in them; empty where it did not wait.
 
     Args:
         timing: of the run.
         ttft_s: where waiting is a good part of it; `ttft_queue_s` is how much.
+        awaited_background: as in `Shown`.
     """
     total, queue = seconds(timing.total_s), seconds(timing.queue_s)
     sentences = []
     if ttft_s is not None and seconds(ttft_queue_s) == queue:
         both = f"End to end {total} and TTFT {seconds(ttft_s)}"
-        sentences = [f"{both} include {queue} of waiting for others."]
+        sentences = [f"{both} include {queue} in the queue."]
     else:
         if has_waited(timing.queue_s, timing.total_s):
-            sentences = [f"End to end {total} includes {queue} of waiting for others."]
+            sentences = [f"End to end {total} includes {queue} in the queue."]
         if ttft_s is not None:
             waits = f"TTFT {seconds(ttft_s)} includes {seconds(ttft_queue_s)}"
-            sentences.append(f"{waits} of waiting for others.")
+            sentences.append(f"{waits} in the queue.")
+    if sentences and awaited_background:
+        sentences.append("Nobody was ahead: this shape was being compiled in the background.")
     return sentences and remarks(" ".join(sentences))
 
 
@@ -148,9 +160,16 @@ def has_waited(waited_s: float, of_s: float) -> bool:
     return waited_s >= max(_MIN_WAITING_S, _MIN_WAITING * of_s)
 
 
-def waiting_for_others() -> str:
-    """What a visitor reads whose turn has not come."""
-    return "Queued. The line at the top says what runs now, and how many requests are ahead."
+def phase(said: str, more: str = "") -> h.Element:
+    """What becomes of a run; the page's script has it follow the status line's `#phase`."""
+    return h.span(".phase")[
+        h.b(".phase-said")[said], " ", h.span(".phase-more", aria_live="off")[more]
+    ]
+
+
+def queued(ahead: int) -> h.Element:
+    """What a visitor reads first whose turn has not come."""
+    return phase(f"Queued: {quantities.count(ahead, 'request')} ahead")
 
 
 def progress_bar(label: str, share: float) -> h.Element:
@@ -158,15 +177,10 @@ def progress_bar(label: str, share: float) -> h.Element:
     return meter(label, {"aria-valuenow": f"{share * 100:.0f}"})[part("", share)]
 
 
-def download(what: h.Node, bar: h.Node) -> h.Element:
-    """A sentence and a bar that says how far what it names has come."""
-    return h.div(".download")[h.p[what], bar]
-
-
 def downloading(detail: str, share: float) -> h.Element:
     """How far a download from the Hub has come."""
-    what = "Downloading from the Hugging Face Hub, once. ", h.b[detail]
-    return download(what, progress_bar("Download", share))
+    what = h.p["Downloading from the Hugging Face Hub, once. ", h.b[detail]]
+    return h.div(".download")[what, progress_bar("Download", share)]
 
 
 def drawing() -> h.Element:
@@ -224,8 +238,8 @@ def against_first_call(
         rows += [("Restored", once_s, run_s), ("Running alone", 0.0, run_s)]
     elif speedup is None:
         one_time = quantities.seconds(once_s)
-        sentence = faster(one_time, "of this went into making the function, once")
-        rows = [(names[0], once_s, first.run_s), ("Running alone", 0.0, run_s)]
+        sentence = faster(one_time, "of this went into tracing and compiling, once")
+        rows = [compiled, ("Running alone", 0.0, run_s)]
     else:
         than = "than restoring this shape from disk"
         if first.outcome is CacheOutcome.MISS:
@@ -269,15 +283,25 @@ def phase_names(
 
 
 def phases(
-    timing: Timing, outcome: CacheOutcome, names: Mapping[str, str], hints: Mapping[str, str]
+    timing: Timing,
+    outcome: CacheOutcome,
+    names: Mapping[str, str],
+    hints: Mapping[str, str],
+    load_s: float = 0.0,
 ) -> h.Element:
-    """Where the time went: a bar and its legend; both mappings have an entry for each phase."""
-    names = phase_names(timing, outcome, names)
+    """Where the time went: a bar and its legend; both mappings have an entry for each phase.
+
+    Loading the model, seconds, is one more where it took any.
+    """
+    names = {**phase_names(timing, outcome, names), "load": "Load model"}
+    hints = {**hints, "load": "weights are read from disk into memory"}
     if outcome is CacheOutcome.DISK:
         hints = {**hints, **_RESTORING_HINTS}
     elif names["trace"] == _SHARED_TRACE:
         hints = {**hints, "trace": "the graph was there: another shape had it traced"}
     seconds = {name: getattr(timing, f"{name}_s") for name in PHASES}
+    if load_s > _MIN_LOAD_S:
+        seconds = {"queue": seconds.pop("queue"), "load": load_s, **seconds}
     whole = sum(seconds.values()) or 1.0
     label = ", ".join(
         f"{names[name]} {quantities.seconds(value)}" for name, value in seconds.items()
@@ -325,19 +349,11 @@ def cells(parts: Sequence[tuple[str, int, str]]) -> h.Node:
     return [[h.i(f".slot.slot-{name}")] * number for name, number, _ in parts]
 
 
-def not_in_total(load_s: float, other_s: float) -> str:
-    """A sentence on what a careful reader would miss in the total; empty when there is nothing.
-
-    Args:
-        load_s: seconds of loading the model.
-        other_s: seconds of waiting for the engine's start.
-    """
-    outside = []
-    if load_s > 0.05:
-        outside.append(f"loading the model ({quantities.seconds(load_s)})")
-    if other_s > 0.5:
-        outside.append(f"waiting for the engine to start ({quantities.seconds(other_s)})")
-    return f" Not in the total: {' and '.join(outside)}." if outside else ""
+def not_in_total(start_s: float) -> str:
+    """A sentence on seconds of waiting for the engine's start; empty where there were none."""
+    if start_s <= 0.5:
+        return ""
+    return f" Not in the total: {quantities.seconds(start_s)} until the engine had started."
 
 
 def rounded(bits: int | None) -> str:

@@ -11,6 +11,7 @@ import htpy as h
 from markupsafe import Markup
 
 from playground.ui import quantities
+from playground.ui.families import model_name
 from playground.ui.markup import nothing, rendered, with_note
 from xla_backend import CacheEntry, CacheKey, CacheOutcome
 
@@ -62,8 +63,9 @@ def cached_functions_table(entries: Sequence[CacheEntry]) -> h.Node:
     """The entries as an HTML table, or what an empty cache means."""
     if not entries:
         return nothing(
-            "Nothing is compiled yet. Each shape that you use appears here with what its first "
-            "call cost and what it costs since."
+            "No function is in memory yet; those saved on disk are restored when they are needed. "
+            "Each shape that you use appears here with what its first call cost and what it costs "
+            "since."
         )
     return sheet(_HEADINGS, map(_row, entries))
 
@@ -86,7 +88,7 @@ def _row(entry: CacheEntry) -> tuple[h.Node, ...]:
         parts = f"restored: graph {trace_s} · code {compile_s}"
     together = f"in {entry.batch_size} rows" if entry.batch_size > 1 else ""
     return (
-        entry.model,
+        model_name(entry.model),
         with_note(f"{'all to ' * key.is_pooled}{key.padded_length}", *key.variants),
         with_note(str(key.num_beams), together),
         "–" if key.is_pooled else str(key.max_new_tokens),

@@ -14,7 +14,7 @@ import gradio as gr
 
 from playground.ui.components import FOLLOWING, QUIET, Updates, html, notice
 from playground.ui.option_controls import labelled
-from playground.ui.report_parts import waiting_for_others
+from playground.ui.report_parts import queued
 from playground.walkthrough.report import walkthrough_report
 from playground.walkthrough.runs import Walkthrough, walkthrough_of
 from xla_backend import BackendError
@@ -77,7 +77,7 @@ class WalkthroughPanel:
             return {self._notice: notice(labelled(str(error)))}
         return {
             self._panel: walkthrough_report(run, is_busy=True),
-            self._notice: notice(waiting_for_others(), "calm") if ahead else "",
+            self._notice: notice(queued(ahead), "calm") if ahead else "",
             self.button: gr.update(interactive=False),
             self._generate: gr.update(interactive=False),
             self._stop: gr.update(interactive=True),

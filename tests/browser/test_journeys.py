@@ -93,7 +93,7 @@ def test_a_first_call_compiles_the_second_runs_and_times_add_up(
     window.at("#prediction .outcome-miss").wait_for()
     window.generate()
     window.says("#report .badge", "MISS")
-    window.says("#report", "went into making the function")
+    window.says("#report", "went into tracing and compiling")
     missed = phases(window)
     written = window.text("#story .story-new")
     window.at("#prediction .outcome-hit").wait_for()

@@ -56,7 +56,7 @@ def test_ways_are_in_sight_stay_in_place_and_can_be_cancelled(
 
     monkeypatch.setattr(overlay, "install", install)
     window.open_tab("Compare")
-    window.says("#compare_estimate", "Takes about", "judging by the size of the model")
+    window.says("#compare_estimate", "Takes", "judging by the size of the model")
     offer = window.at("#compare_install")
     expect(offer).to_contain_text("18 MB to download")
     places = (

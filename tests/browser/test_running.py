@@ -23,9 +23,10 @@ def test_a_run_is_told_step_by_step_and_nothing_jumps(window: Visit, engine: Fak
     engine.hold("load", "make", "prefill", "text")
     window.at("#generate").click()
     window.at("#status .status-loading").wait_for()
-    window.says("#report .busy", "Compiling this shape")
+    window.says("#report .busy", "Loading the model")
     engine.release("load")
     window.at("#status .status-compiling").wait_for()
+    window.says("#report .busy", "Compiling this shape")
     window.set_number("max_new_tokens", 33)  # the page stays live
     window.says("#prediction .prediction-key", "64 new")
     window.set_number("max_new_tokens", 96)
@@ -38,15 +39,15 @@ def test_a_run_is_told_step_by_step_and_nothing_jumps(window: Visit, engine: Fak
     expect(window.at(NEW)).to_have_text("there was")
     engine.end()
     window.wait_for_result()
-    window.says("#report", "MISS", "went into making the function")
+    window.says("#report", "MISS", "went into tracing and compiling")
     assert window.text("#story .story-prompt") == "A tale"
 
     window.at("#prediction .outcome-hit").wait_for()
     before = window.page.evaluate(PLACES)
     window.at("#generate").click()
-    window.says("#report .busy", "Already compiled. Generating.")
     engine.write(" there")
     expect(window.at(NEW)).to_have_text("there")
+    window.says("#report .busy", "Generating")
     assert window.page.evaluate(PLACES) == before
     engine.end()
     window.wait_for_result()
@@ -159,27 +160,39 @@ def test_who_waits_is_told_so_and_a_stop_then_takes_no_turn(
     engine.release()
     for each in (first, second):
         each.says("#report", "Decode tokens/s")
-    second.says("#report", re.compile(r"Waited\s*12\.0\ss"), "12.0 s of waiting for others")
+    second.says("#report", re.compile(r"Waited\s*12\.0\ss"), "12.0 s in the queue")
     assert len(engine.asked) == 3
 
 
-def test_an_engine_that_dies_is_told_and_the_last_result_stays(
-    window: Visit, engine: FakeBackend
-) -> None:
+def write_somewhere(window: Visit, engine: FakeBackend) -> None:
     window.write("The old owl")
-    window.generate()
-    story, report = window.text(".story"), window.text(".report")
     engine.hold("text")
     window.at("#generate").click()
     engine.write(" somewhere")
     window.says(NEW, "somewhere")
+
+
+def test_what_was_written_until_an_engine_died_stays(window: Visit, engine: FakeBackend) -> None:
+    write_somewhere(window, engine)
     engine.crash()
     window.says("#notice .problem", "The engine stopped.")
-    assert (window.text(".story"), window.text(".report")) == (story, report)
+    window.says("#origin", "Interrupted")
+    window.says(NEW, "somewhere")
     engine.release()
-    window.generate()
+    window.at("#retry_text").click()
+    window.wait_for_result()
     window.says("#report", "MISS")
+    expect(window.at("#retry_text")).to_be_hidden()
     assert window.text("#notice") == ""
+
+
+def test_what_was_written_until_a_reload_stays(window: Visit, engine: FakeBackend) -> None:
+    write_somewhere(window, engine)
+    window.go()
+    engine.release()
+    window.says("#origin", "Interrupted")
+    window.says("#story", "The old owl", "somewhere")
+    expect(window.at("#retry_text")).to_be_visible()
 
 
 def test_a_download_shows_how_far_it_is(window: Visit, engine: FakeBackend) -> None:
@@ -190,11 +203,11 @@ def test_a_download_shows_how_far_it_is(window: Visit, engine: FakeBackend) -> N
     engine.reached("load")
     for share in (0.25, 0.75):
         engine.status = EngineStatus("downloading", "GPT-2", progress=share)
-        bar = window.at("#download .progress")
+        window.says("#report .busy", "Downloading the model")
+        bar = window.at("#report .phase-share")
         expect(bar).to_have_attribute("aria-valuenow", f"{100 * share:.0f}")
     engine.release()
     window.says("#report", "MISS")
-    expect(window.at("#download .download")).to_have_count(0)
     window.choose_model("gpt2-stories")
 
 

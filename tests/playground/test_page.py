@@ -101,6 +101,27 @@ def test_events_that_the_browser_handles_alone_come_before_the_server_s() -> Non
         assert asks == sorted(asks)
 
 
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [
+        ("model", "prediction"),
+        ("chat_model", "chat_prediction"),
+        ("speech_model", "speech_prediction"),
+    ],
+)
+def test_what_was_predicted_of_one_model_is_not_said_of_the_next(model: str, line: str) -> None:
+    """Reading the next one's vocabulary takes seconds, in which the line kept the other's HIT."""
+    page = page_for_chat(admin=True)
+    ids = {block.elem_id: at for at, block in page.blocks.items() if block.elem_id}
+    answers = [
+        fn
+        for fn in page.fns.values()
+        if (ids[model], "change") in fn.targets and page.blocks[ids[line]] in fn.outputs
+    ]
+    assert [fn.fn is None for fn in answers] == [True, False]
+    assert "awaited" in str(answers[0].js)
+
+
 def test_no_event_that_follows_another_is_dropped_while_the_same_one_goes_on() -> None:
     # Gradio's default drops it: a press would switch its button off and never run.
     for fn in page_for_chat(admin=True).fns.values():

@@ -389,7 +389,7 @@ def folder_info(name: str) -> ModelInfo:
 
     An unusable folder is listed as a text model: the error comes when it is used.
     """
-    info = ModelInfo(name, "decoder-only", "folder", f"The folder {name}.")
+    info = _of_folder(name, Path(name))
     try:
         values = read_config_values(Path(name))
     except ModelUnavailable:
@@ -441,8 +441,8 @@ def candidate(name: str) -> ModelInfo:
 
 
 def _of_folder(name: str, folder: Path) -> ModelInfo:
-    kind = "folder" if folder.is_dir() else "file"
-    return ModelInfo(name, "decoder-only", "folder", f"The {kind} {folder}.")
+    kind = "folder" if folder.is_dir() else "GGUF file"
+    return ModelInfo(name, "decoder-only", "folder", f"A {kind} on the server.")
 
 
 def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> ModelInfo:
@@ -451,13 +451,23 @@ def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> Model
     return dataclasses.replace(
         info,
         family=_FAMILIES[config["model_type"]],
-        context_length=_usable(config["model_type"], context_length),
+        context_length=(usable := _usable(config["model_type"], context_length)),
+        own_context=context_length if usable != context_length else None,
         on_disk=True,
         is_multilingual=_is_multilingual(folder),
         model_type=config["model_type"],
         is_instruct=has_chat_template(folder),
+        stored_bytes=_stored_bytes(folder),
         sampling=_sampling(folder) or (_KNOWN[info.name].sampling if info.name in _KNOWN else {}),
     )
+
+
+def _stored_bytes(folder: Path) -> int | None:
+    """What the weights take on disk; None where they are not all here."""
+    try:
+        return sum(path.stat().st_size for path in weight_files(folder))
+    except (ModelUnavailable, OSError):
+        return None
 
 
 def _usable(model_type: str, context_length: object) -> int | None:
@@ -478,7 +488,8 @@ def _hub_info(name: str) -> ModelInfo:
         family=_FAMILIES.get(known.model_type, "decoder-only"),
         source="hub",
         description=known.description,
-        context_length=_usable(known.model_type, known.context_length),
+        context_length=(usable := _usable(known.model_type, known.context_length)),
+        own_context=known.context_length if usable != known.context_length else None,
         is_multilingual=known.model_type == "whisper" and not name.endswith(".en"),
         model_type=known.model_type,
         is_instruct=known.is_instruct,

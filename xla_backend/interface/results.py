@@ -439,6 +439,11 @@ class ModelInfo:
         download_bytes: what its download takes, about; None if there is none, or it is unknown.
         weights: what its matrices are to be kept in: "auto" (as they are stored), "float32",
             "bfloat16" or "int8".
+        own_context: bound of the model itself, where the server serves less; else None.
+        parameters: how many numbers its weights are; None before it is loaded.
+        formats: of its weights as they are stored ("Q4_1, Q8_0"), that of most numbers first;
+            likewise empty.
+        stored_bytes: what its weights take on disk; None where they are elsewhere.
         weights_bytes: what its weights take in memory; None before it is loaded.
         rounded_bits: to how many bits numbers were rounded for it; None if they are as stored, or
             it is not loaded.
@@ -459,6 +464,10 @@ class ModelInfo:
     license: str = ""
     download_bytes: int | None = None
     weights: str = "auto"
+    own_context: int | None = None
+    parameters: int | None = None
+    formats: str = ""
+    stored_bytes: int | None = None
     weights_bytes: int | None = None
     rounded_bits: int | None = None
     sampling: dict[str, float] = dataclasses.field(default_factory=dict, hash=False)
@@ -472,7 +481,8 @@ class EngineStatus:
         state: the activity.
         detail: its model or cache key, as text for visitors; may be empty.
         since: `time.perf_counter()` when the state began.
-        progress: the downloaded part, 0 to 1; None in other states.
+        progress: the downloaded part, or that of the prompt which was read, 0 to 1; None in other
+            states, or where it is not known.
         note: a recent event of the engine, as text for visitors; may be empty.
     """
 

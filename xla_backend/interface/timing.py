@@ -26,7 +26,7 @@ class Timing:
     """The phases of one request, in seconds; they add up to `total_s`.
 
     Attributes:
-        queue_s: waiting for other requests on the same engine.
+        queue_s: waiting for other requests, or for a function that is compiled in the background.
         tokenize_s: text to token ids, and their checks.
         trace_s: tracing the TensorFlow graphs; on DISK, restoring them from the store.
         compile_s: compiling them with XLA; on DISK, loading the machine code from the store.
@@ -50,6 +50,11 @@ class Timing:
     def run_s(self) -> float:
         """Seconds of running compiled code: a cached call without its text handling."""
         return self.prefill_s + self.decode_s
+
+    @property
+    def work_s(self) -> float:
+        """Seconds without the queue."""
+        return self.total_s - self.queue_s
 
     def since(self, earlier: Timing) -> Timing:
         """The difference from an earlier reading of the same stopwatch."""

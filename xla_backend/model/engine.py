@@ -7,6 +7,8 @@ know requests, queues or other models: `backend` brings those together.
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
@@ -30,7 +32,7 @@ from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import Token, TopLogprob
 from xla_backend.matmul import attention, handler, kinds
 from xla_backend.matmul.attention import block_bytes
-from xla_backend.matmul.blocks import Weights
+from xla_backend.matmul.blocks import Blocks, Weights
 from xla_backend.model import families, sampling
 from xla_backend.model.beam_search import BeamRules
 from xla_backend.model.decoding import Decoder
@@ -41,6 +43,9 @@ from xla_backend.model.generation import Generation
 from xla_backend.model.output import Output
 from xla_backend.model.pool_decoding import PoolDecoder
 from xla_backend.model.selection import Selection
+
+_FEW = 0.01
+"""Of all numbers of a model: formats of fewer, as norms have them, are not named."""
 
 
 class Engine:
@@ -73,6 +78,10 @@ class Engine:
         if files.info.family == "speech":
             self.speech = SpeechInput.load(files.folder, files.generation_config, files.config)
             sizes["prompt_length"] = len(self.speech.decoder_prompt.tokens)
+        numbers: Counter[str] = Counter()
+        for array in arrays.values():
+            name = array.name if isinstance(array, Blocks) else str(array.dtype)
+            numbers[name] += math.prod(array.shape)
         weights = WeightReader(arrays, kind)
         model = families.build(files.config, weights, **sizes)
         if isinstance(model, PooledModel) and handler.is_possible():
@@ -82,6 +91,10 @@ class Engine:
         self.info = dataclasses.replace(
             files.info,
             loaded=True,
+            parameters=numbers.total(),
+            formats=", ".join(
+                name for name, of in numbers.most_common() if of > _FEW * numbers.total()
+            ),
             weights_bytes=weights.bytes,
             rounded_bits=weights.rounded_bits,
         )

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from functools import partial
+from pathlib import PurePath
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Form, Request
@@ -229,7 +230,8 @@ def create_api(host: Host) -> FastAPI:
 
 def _model(info: ModelInfo, created: int) -> Model:
     return Model(
-        id=info.name,
+        # A folder's name is a path of the server, of which callers need to know the end alone.
+        id=PurePath(info.name).name if info.source == "folder" else info.name,
         created=created,
         owned_by=info.source,
         family=info.family,

@@ -171,7 +171,7 @@ def _of_running(entry: CacheEntry, key: CacheKey, past: Mapping[CacheKey, KeyHis
         return cached.p50_s, cached.low_s, cached.high_s
     if run_s := entry.first_call.run_s:
         return run_s, run_s, run_s
-    return _nearest({each: was.run_s for each, was in past.items()}, key)
+    return _nearest({each: was.run_s for each, was in past.items()}, key, grows=True)
 
 
 def _of_row(row: RowWork, past: Sequence[RowRun]) -> Estimate:
@@ -230,11 +230,27 @@ def _of_making(
     return trace_s + statistics.median(made), trace_s + min(made), trace_s + max(made)
 
 
-def _nearest(took: Mapping[CacheKey, float | None], wanted: CacheKey) -> Estimate:
-    known = [key for key, seconds in took.items() if seconds is not None]
-    nearest = min(known, key=lambda key: (_distance(key, wanted), key), default=None)
-    seconds = None if nearest is None else took[nearest]
-    return None if seconds is None else (seconds, seconds, seconds)
+def _nearest(
+    took: Mapping[CacheKey, float | None], wanted: CacheKey, grows: bool = False
+) -> Estimate:
+    """What the most similar key with as many beams took.
+
+    Args:
+        grows: whether it grows with the new tokens. A text may end before its limit, so the range
+            begins with what the other key took.
+    """
+    known = {
+        key: seconds
+        for key, seconds in took.items()
+        if seconds is not None and key.num_beams == wanted.num_beams
+    }
+    if not known:
+        return None
+    nearest = min(known, key=lambda key: (_distance(key, wanted), key))
+    seconds = known[nearest]
+    scaled = seconds * wanted.max_new_tokens / nearest.max_new_tokens if grows else seconds
+    low_s, high_s = sorted((seconds, scaled))
+    return scaled, low_s, high_s
 
 
 def _distance(one: CacheKey, other: CacheKey) -> float:

@@ -14,11 +14,12 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from playground.context.runs import TextRun
 from playground.tabs.batch.prompts import prompts_in
 from playground.tabs.batch.runs import checked
+from playground.ui.families import model_name
 from playground.ui.quantities import as_shown
 from xla_backend import EngineStatus, GenerationOptions, GenerationResult, InvalidRequest, Prompt
 from xla_backend.interface.timing import Span
@@ -138,8 +139,10 @@ class Crowd:
         visitors: in the order of their arrival.
         apart_s: seconds between two arrivals; None for one at a time.
         is_over: whether it has ended, or was stopped.
-        taken_at, waited_for: see `QueuedRun`.
+        taken_at, waited_for, left_s: see `QueuedRun`.
     """
+
+    left_s: ClassVar[float | None] = None
 
     def __init__(
         self,
@@ -237,8 +240,8 @@ def crowd(
     info = page.info(model)
     if info is not None and info.family != "decoder-only":
         raise InvalidRequest(
-            f"{model} has no pool, so its requests cannot run as rows together. Choose a "
-            "decoder-only model."
+            f"{model_name(model)} has no pool, so its requests cannot run as rows together. Choose "
+            "a decoder-only model."
         )
     options = GenerationOptions(max_new_tokens=new_tokens)
     found, _ = prompts_in(text)

@@ -34,7 +34,7 @@ _COLUMNS = (
     *("padded_length", "num_beams", "max_new_tokens"),
     *("prompt_tokens", "new_tokens", "ttft_s", "tpot_s", "tokens_per_second"),
     *(f"{phase}_s" for phase in PHASES),
-    *("total_s", "problem"),
+    *("load_s", "total_s", "problem"),
 )
 
 
@@ -199,5 +199,6 @@ def _row_values(row: BatchRow) -> dict[str, object]:
         "ttft_s": result.ttft_s,
         "tpot_s": result.tpot_s,
         "tokens_per_second": result.tokens_per_second,
+        "load_s": result.load_s,
         **result.timing.to_dict(),
     }

@@ -14,16 +14,17 @@ import htpy as h
 
 from playground.tabs.chat.conversation import Conversation, Figures, Turn
 from playground.ui import quantities
-from playground.ui.markup import answer, caret, nothing, rendered
-from playground.ui.outcomes import badge
+from playground.ui.charts import part
+from playground.ui.markup import answer, caret, nothing, remarks, rendered
+from playground.ui.outcomes import badge, ended_by
 from playground.ui.prediction_line import ONE_SHAPE, expected
-from playground.ui.report_parts import clock, has_waited
+from playground.ui.report_parts import clock, has_waited, phase, queued
 from xla_backend import CacheOutcome, Prediction
 
 _MADE = (CacheOutcome.MISS, CacheOutcome.DISK)
+_NAMED = 3
 _TOLD_BARS = 12
 """From more turns on, only the last bar has its number beside it."""
-_FINISHES = {"stopped": "stopped", "length": "ended at the limit of new tokens"}
 LIST_SCRIPT = """
 element.addEventListener("click", (event) => {
   const button = event.target.closest?.("button[data-chat]");
@@ -51,9 +52,12 @@ def messages(conversation: Conversation, shown: Sequence[Message] = ()) -> list[
     return [*lines, *shown]
 
 
-def waiting(question: str, prediction: Prediction | None, clicked_s: float) -> list[Message]:
-    """A question whose answer has not begun."""
-    line = h.p(".chat-line.busy")[_prediction(prediction), clock(clicked_s)]
+def waiting(
+    question: str, prediction: Prediction | None, clicked_s: float, ahead: int = 0
+) -> list[Message]:
+    """A question whose answer has not begun; `ahead` as many requests come first."""
+    now = queued(ahead) if ahead else phase("Sent")
+    line = h.p(".chat-line.busy")[now, " · ", _prediction(prediction), clock(clicked_s)]
     return [_question(question), _said(line)]
 
 
@@ -78,7 +82,7 @@ def line(figures: Figures) -> h.Node:
     said = [
         ttft,
         f"TPOT {quantities.seconds_or_dash(figures.tpot_s)}",
-        quantities.count(figures.new_tokens, "token"),
+        *([] if figures.finish == "length" else [quantities.count(figures.new_tokens, "token")]),
         f"reused {figures.cached_tokens:,} of "
         f"{quantities.count(figures.prompt_tokens, 'prompt token')}"
         if figures.reuses
@@ -88,8 +92,7 @@ def line(figures: Figures) -> h.Node:
         said.append(f"the oldest {quantities.count(figures.left_out, 'turn')} not read")
     if figures.rounded_bits is not None:
         said.append(f"weights rounded to {figures.rounded_bits} bits")
-    if figures.finish in _FINISHES:
-        said.append(_FINISHES[figures.finish])
+    said.append(ended_by(figures.finish, figures.new_tokens))
     if figures.reuses:
         said.append(ONE_SHAPE)
     return badge(figures.cache), " ", " · ".join(said)
@@ -129,6 +132,39 @@ def strip(turns: Sequence[Turn]) -> h.Node:
         h.figcaption[h.span["TTFT by turn"], is_mixed and legend],
         h.div(".chat-bars", role="img", aria_label=f"TTFT by turn: {spoken}")[bars],
     ]
+
+
+@rendered
+def context_bar(turns: Sequence[Turn], context: int | None) -> h.Node:
+    """What the conversation takes of the model's context, in tokens, as of the last answer."""
+    last = next((turn.figures for turn in reversed(turns) if turn.figures), None)
+    if last is None or context is None:
+        return None
+    used = last.prompt_tokens + last.new_tokens
+    parts = [
+        ("cached", last.cached_tokens, "phase-prefill"),
+        ("computed", used - last.cached_tokens, "phase-decode"),
+        ("room", max(0, context - used), "context-room"),
+    ]
+    said = f"Context: {used:,} of {context:,} tokens"
+    return h.figure(".chat-context")[
+        h.figcaption[said],
+        h.div(".bar", role="img", aria_label=said)[
+            (part(style, number / context) for _, number, style in parts)
+        ],
+        h.ul(".legend")[
+            (h.li[h.i(f".{style}"), h.span[name], h.b[f"{n:,}"]] for name, n, style in parts)
+        ],
+    ]
+
+
+@rendered
+def not_listed(models: Sequence[str]) -> h.Node:
+    """Why a model is not in the list, which cannot show what cannot be chosen."""
+    some = ", ".join(models[:_NAMED]) + (", …" if len(models) > _NAMED else "")
+    return models and remarks(
+        f"Models without a chat template ({some}) only continue texts: use them on Playground."
+    )
 
 
 @rendered
@@ -201,9 +237,11 @@ def _said(shown: h.Node) -> Message:
 
 
 def _answer(turn: Turn) -> h.Node:
-    figures = line(turn.figures) if turn.figures else "cut short by an error"
     copy = h.button(".chat-copy", type="button")["Copy"]
-    return _text(turn.answer), h.p(".chat-line")[figures, copy]
+    if turn.figures is None:
+        retry = h.button(".chat-retry", type="button")["Retry"]
+        return _text(turn.answer), h.p(".chat-line.interrupted")["Interrupted", copy, retry]
+    return _text(turn.answer), h.p(".chat-line")[line(turn.figures), copy]
 
 
 def _has_waited(figures: Figures) -> bool:

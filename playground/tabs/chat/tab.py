@@ -15,14 +15,20 @@ import htpy as h
 
 from playground.history import records
 from playground.tabs.chat import report
-from playground.tabs.chat.conversation import MAX_JSON_CHARACTERS, MAX_TURNS, Conversation, readable
+from playground.tabs.chat.conversation import (
+    MAX_JSON_CHARACTERS,
+    MAX_TURNS,
+    Conversation,
+    Turn,
+    readable,
+)
 from playground.tabs.chat.reading import fitted
 from playground.tabs.chat.runs import ChatRun
 from playground.tabs.chat.shelf import BUSY, Shelf
 from playground.tabs.generate import permalink
-from playground.tabs.generate.examples import INSTRUCT_DEFAULTS
+from playground.tabs.generate.examples import defaults_for
 from playground.ui import components as ui
-from playground.ui.families import CHATTING
+from playground.ui.families import CHATTING, model_name
 from playground.ui.markup import clean, nothing
 from playground.ui.option_controls import (
     OptionControls,
@@ -32,7 +38,14 @@ from playground.ui.option_controls import (
     with_seed,
 )
 from playground.ui.prediction_line import no_prediction_line, prediction_line
-from xla_backend import BackendError, CacheOutcome, InvalidRequest, ModelInfo, question
+from xla_backend import (
+    BackendError,
+    CacheOutcome,
+    GenerationOptions,
+    InvalidRequest,
+    ModelInfo,
+    question,
+)
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
@@ -85,7 +98,7 @@ class ChatTab:
         model = next((each for each in self._page.models() if each.is_instruct), None)
         if model is None or not model.loaded:
             return
-        options = self._page.limits.within(INSTRUCT_DEFAULTS)
+        options = self._defaults(model.name)
         with contextlib.suppress(BackendError):
             first = backend.predict(model.name, question("Hello"), options, cache_salt=_ANY_SALT)
             if first.outcome in (CacheOutcome.MISS, CacheOutcome.DISK):
@@ -132,6 +145,8 @@ class ChatTab:
     def _build_settings(self, models: list[ModelInfo]) -> None:
         self.link_notice = ui.html("", "chat_link_notice")
         self.model = ui.model_dropdown(models, "chat_model", is_described=True)
+        others = [model_name(each.name) for each in self._page.models() if not each.is_instruct]
+        ui.html(report.not_listed(others))
         self.system = ui.system_prompt("chat_system")
         self.without_reuse = gr.Checkbox(
             label="Without reuse",
@@ -140,7 +155,7 @@ class ChatTab:
         )
         with gr.Accordion("Options", open=False, elem_classes="more-options"):
             self.controls = OptionControls(
-                self._page.limits.within(INSTRUCT_DEFAULTS),
+                self._defaults(models[0].name),
                 prefix="chat_",
                 most_new_tokens=self._page.limits.new_tokens,
             )
@@ -172,10 +187,20 @@ class ChatTab:
 
     def _connect_request(self) -> None:
         changes = [component.change for component in (self.text, *self._settings)]
+        ui.await_prediction(self.prediction, self.model)
         ui.empty_on_change(self.notice, changes)
         self.text.change(None, self.text, None, js="keepDraft", **ui.QUIET)
         self.chatbot.example_select(self._take_example, None, self.text, **ui.QUIET)
-        self.model.change(self._describe, self.model, self.model, **ui.QUIET)
+        self.model.change(
+            self._follow_model, [*self._settings], [*self.controls.inputs], **ui.QUIET
+        )
+        gr.on(
+            [self.model.change, self._page.in_sight["chat"].click],
+            self._describe,
+            self.model,
+            self.model,
+            **ui.LATEST,
+        )
         gr.on(
             [self._page.in_sight["chat"].click, *changes],
             self._predict,
@@ -188,10 +213,10 @@ class ChatTab:
             *(self.model, self.system, *self.controls.inputs),
         ]
         self.shelf.connect(self._show, self._set, shown)
-        kept, draft = gr.Textbox(visible=False), gr.Textbox(visible=False)
+        kept, draft, *cut = (gr.Textbox(visible=False) for _ in range(4))
         restored = self._page.load(
             self._restore,
-            [kept, draft, gr.Checkbox(visible=False), self._salt],
+            [kept, draft, gr.Checkbox(visible=False), self._salt, *cut],
             [*shown, self.text, self.controls.hold, self.link_notice, self._salt],
             js="chatBefore",
             **ui.QUIET,
@@ -259,11 +284,13 @@ class ChatTab:
         self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
 
     def _show(self, conversation: Conversation) -> ui.Updates:
+        model = self._page.info(conversation.model)
         return {
             self.shelf.opened: conversation.to_json(),
             self.shelf.name: conversation.name,
             self.chatbot: report.messages(conversation),
-            self.strip: report.strip(conversation.turns),
+            self.strip: report.strip(conversation.turns)
+            + report.context_bar(conversation.turns, model.context_length if model else None),
         }
 
     def _set(self, conversation: Conversation) -> ui.Updates:
@@ -276,9 +303,19 @@ class ChatTab:
         }
 
     def _restore(
-        self, kept: str, draft: str, is_reload: bool, salt: str, request: gr.Request
+        self,
+        kept: str,
+        draft: str,
+        is_reload: bool,
+        salt: str,
+        asked: str,
+        cut: str,
+        request: gr.Request,
     ) -> ui.Updates:
-        """What a link says, or else the conversation and the draft that this window had."""
+        """What a link says, or else the conversation and the draft that this window had.
+
+        Of an answer that the reload has cut, `asked` is the question and `cut` what was written.
+        """
         query = {name: str(text) for name, text in dict(request.query_params).items()}
         is_linked = query.get("tab") == ADDRESS and not is_reload
         models = [model.name for model in self._page.models() if model.is_instruct]
@@ -286,8 +323,9 @@ class ChatTab:
         problem = permalink.problem(link)
         updates: ui.Updates = {self.link_notice: ui.notice(problem), self._salt: salt}
         if not link.is_empty:
-            options = self._page.limits.within(INSTRUCT_DEFAULTS).replace(**link.options)
-            linked = Conversation(link.model or models[0], link.system or "", options)
+            model = link.model or models[0]
+            options = self._defaults(model).replace(**link.options)
+            linked = Conversation(model, link.system or "", options)
             return {
                 **updates,
                 **self._show(linked),
@@ -298,11 +336,29 @@ class ChatTab:
         # Each window begins one of its own, under an id of its own.
         found = readable(kept)
         shown = self._set(found) if found else {}
-        shown |= self._show(found or Conversation(models[0]))
+        opened = found or Conversation(models[0])
+        if asked and cut:
+            opened = opened.after(Turn(clean(asked), clean(cut)), opened.left_out)
+        shown |= self._show(opened)
         return {**updates, **shown, self.text: draft or gr.skip()}
 
     def _take_example(self, event: gr.SelectData) -> str:
         return str(event.value["text"])
+
+    def _defaults(self, model: str) -> GenerationOptions:
+        return self._page.limits.within(defaults_for(self._page.info(model)))
+
+    def _follow_model(self, *settings: Any) -> Any:
+        """The options that a model's makers recommend, unless the visitor has set others."""
+        name, _, _, _, *values = settings
+        try:
+            options = options_from(tuple(values)).replace(seed=0)
+        except BackendError:  # The visitor is still typing a number.
+            return [gr.skip()] * len(values)
+        known = [self._defaults(each.name) for each in self._page.models() if each.is_instruct]
+        if options not in known:
+            return [gr.skip()] * len(values)
+        return values_for(self._defaults(str(name)))
 
     def _describe(self, name: str) -> Any:
         model = self._page.info(name)
@@ -415,11 +471,12 @@ class ChatTab:
         left_out, prediction = fitted(self._page, before, question, salt)
         run = ChatRun(before, question, left_out, salt)
         run.prediction = prediction
-        self._page.begin(str(request.session_hash), run)
+        ahead = self._page.begin(str(request.session_hash), run)
+        waiting = report.waiting(question, prediction, 0.0, ahead)
         return {
             self.notice: "",
             self.link_notice: "",
-            self.chatbot: report.messages(before, report.waiting(question, prediction, 0.0)),
+            self.chatbot: report.messages(before, waiting),
             self.send: gr.update(interactive=False),
             self.stop: gr.update(interactive=True),
             self.controls.seed: before.options.seed,

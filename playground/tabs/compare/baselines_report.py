@@ -117,7 +117,7 @@ def baselines_report(
     # No line break between a number and its unit: these are the page's largest letters.
     said = re.sub(r"(?<=\d) (?=m?s\b)", "\N{NO-BREAK SPACE}", claim(comparison))
     is_busy = progress is not None
-    return h.section(class_=["baselines", is_busy and "busy"], aria_label="Ways compared")[
+    return h.section(class_=["baselines", is_busy and "busy"], aria_label="Methods compared")[
         headline(said, remark),
         _first_calls(results, failures, progress, comparison is not None),
         _later_calls(results, progress, comparison),
@@ -211,9 +211,9 @@ def _agreement(comparison: BaselineComparison | None) -> h.Element:
     if len(results) < 2:
         said, kind = "The texts are compared token for token.", "none"
         if results:
-            said = f"One way has written {number}."
+            said = f"One method has written {number}."
     elif len(texts) == 1:
-        ways = quantities.count(len(results), "way")
+        ways = quantities.count(len(results), "method")
         said, kind = [h.strong["Identical output:"], f" {ways}, the same {number}."], "same"
     else:
         place = _first_difference(list(texts)) + 1
@@ -255,7 +255,7 @@ def _common_beginning(texts: Sequence[str]) -> str:
 @rendered
 def all_values(results: Mapping[Baseline, BaselineResult] | None = None) -> h.Node:
     """All numbers, folded up, for readers who want to check the claim."""
-    headings = ("Way", "Import", "Load model", "First call", "Later calls", "Tokens/s")
+    headings = ("Method", "Import", "Load model", "First call", "Later calls", "Tokens/s")
     seconds = quantities.seconds
     rows = []
     for way, result in (results or {}).items():
@@ -279,12 +279,12 @@ def all_values(results: Mapping[Baseline, BaselineResult] | None = None) -> h.No
         sheet(headings, rows) if rows else nothing("They appear here as they are measured."),
         remarks(
             "A call is timed from text to text. Importing TensorFlow and loading the model "
-            "happen before it, for every way, and are counted apart. Transformers does not tell "
+            "happen before it, for every method, and are counted apart. Transformers does not tell "
             "compiling from running: there, compile is what remains of the first call without "
             "tracing and without the median of the later calls. The prompt is padded to as many "
-            "slots in the guide’s way as in this engine’s; eager needs no padding. All ways "
+            "slots in the guide’s method as in this engine’s; eager needs no padding. All methods "
             "take the most likely token, since sampled texts could not be compared. The "
-            "processes stay, and later calls go in turn: one of each way, then again. A way "
+            "processes stay, and later calls go in turn: one of each method, then again. A method "
             f"whose later calls have taken {CALLS_BUDGET_S:.0f} s makes no more. Faster or "
             "slower is said where the middle halves of the calls (of less than "
             f"{MIN_FOR_QUARTILES} calls, all of them) have nothing in common and the medians "

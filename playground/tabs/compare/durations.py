@@ -1,11 +1,12 @@
 """How long a comparison with Transformers takes, before and while it runs.
 
-Knows how the time of each way grows with the model and the request, and what ways took here before.
-Must not know how it is told.
+Knows how the time of each method grows with the model and the request, and what it took here
+before. Must not know how it is told.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from xla_backend.checkpoints.models import ModelFiles
 from xla_backend.interface.results import KeyHistory
 
 _COMPILE_S = (2.1, 0.06)  # of this engine: at all, and for each layer
+_SCATTER = 1.5
 
 
 @dataclass(frozen=True)
@@ -125,15 +127,26 @@ class Durations:
     ) -> float:
         """Seconds that a comparison under way will still take."""
         slowness, left_s, calls_s = self._slowness(size, past), 0.0, []
-        for way in comparison.baselines:
-            if way in comparison.failures:
-                continue
-            expected = self._way(way, size, comparison.options, slowness)
+        expected_of = {
+            way: self._way(way, size, comparison.options, slowness)
+            for way in comparison.baselines
+            if way not in comparison.failures
+        }
+        # What this comparison has shown counts: the rest is as much slower as its beginning was.
+        paces = [
+            comparison.results[way].wall_s / expected.once_s
+            for way, expected in expected_of.items()
+            if way in comparison.results
+        ]
+        pace = statistics.median(paces) if paces else 1.0
+        if (current := progress.baseline) in expected_of and current not in comparison.results:
+            pace = max(pace, progress.baseline_s / expected_of[current].once_s)
+        for way, expected in expected_of.items():
             result = comparison.results.get(way)
             if result is None:
-                spent_s = progress.baseline_s if way is progress.baseline else 0.0
-                left_s += max(0.0, expected.once_s - spent_s)
-            calls_s.append(expected.call_s)
+                spent_s = progress.baseline_s if way is current else 0.0
+                left_s += max(0.0, pace * expected.once_s - spent_s)
+            calls_s.append(pace * expected.call_s)
             if result is not None and (result.later or way is Baseline.EAGER):
                 calls_s[-1] = result.later.median_s if result.later else result.first_s
         rounds = comparison.cached_calls
@@ -155,6 +168,11 @@ class Durations:
         said = stated(way, size, options)
         ratio = self._ratios.get((size.model, way), _Way(slowness, slowness))
         return _Way(said.once_s * ratio.once_s, said.call_s * ratio.call_s)
+
+
+def at_most(expected_s: float) -> float:
+    """What it may take where other programs go on running, in seconds."""
+    return expected_s * max(_SCATTER, 1 + os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def _later_s(calls_s: list[float], rounds: int) -> float:

@@ -48,8 +48,8 @@ def shapes_report(
             "In a bucket a prompt is padded to the next size, which XLA compiles when it is first "
             f"asked for. As a row of the pool it is read in chunks: {ONE_SHAPE}. The badge is the "
             "first call’s, with what that took. The other times are medians of "
-            f"{rows[0].most_calls} later calls, one length and way after another, then again, and "
-            "below where they lie. No prompt is found in the cache."
+            f"{rows[0].most_calls} later calls, one length and method after another, then again, "
+            "and below where they lie. No prompt is found in the cache."
         ),
     ]
 
@@ -66,7 +66,7 @@ def _cells(row: VariantRow, is_current: bool) -> tuple[h.Node, h.Node]:
     if row.first is None:
         return no_badge("NOW" if is_current else "WAITS"), "–"
     size = "" if row.variant.is_pooled else f"{row.first.key.padded_length} slots "
-    took = quantities.seconds(row.first.timing.total_s)
+    took = quantities.seconds(row.first.timing.work_s)
     shape = size, badge(row.first.cache), with_note("", took)
     if row.spread is None:
         return shape, "–"

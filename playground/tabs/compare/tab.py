@@ -1,4 +1,4 @@
-"""The Compare tab: one prompt in several ways, one after the other, and what each one took.
+"""The Compare tab: one prompt, several methods, one after the other, and what each one took.
 
 Knows the components and what each event does to them. Must not know how anything looks (that is in
 the modules that write HTML and in the style sheet) nor how anything is measured.
@@ -18,16 +18,17 @@ from playground.context.measuring import check_answerable, registry_of
 from playground.tabs.compare import choice as compare_choice
 from playground.tabs.compare.baselines_report import all_values, baselines_report
 from playground.tabs.compare.choice import BEAMS, MODELS, OPTIONS, SHAPE_CALLS, SHAPES, WAYS
-from playground.tabs.compare.durations import Durations, ModelSize
+from playground.tabs.compare.durations import Durations, ModelSize, at_most
 from playground.tabs.compare.runs import BaselinesRun, ComparisonRun, VariantsRun, baselines_run
 from playground.tabs.compare.shapes_report import shapes_report
 from playground.tabs.compare.variants_report import variants_report
 from playground.tabs.generate.examples import EXAMPLES
 from playground.ui import components as ui
+from playground.ui.families import model_name
 from playground.ui.markup import remarks
 from playground.ui.option_controls import slider_end
 from playground.ui.quantities import about, elapsed
-from playground.ui.report_parts import waiting_for_others
+from playground.ui.report_parts import queued
 from xla_backend import BackendError, GenerationOptions, InvalidRequest, ModelUnavailable
 from xla_backend.baselines import overlay
 from xla_backend.baselines.comparison import (
@@ -84,7 +85,7 @@ class CompareTab:
         models = self._page.models_that_continue_first()
         ui.heading(
             "Compare",
-            "One prompt in several ways, one after the other, so that they do not disturb each "
+            "One prompt, several methods, one after the other, so that they do not disturb each "
             "other.",
         )
         self.kind = gr.Radio(
@@ -125,7 +126,7 @@ class CompareTab:
                 value=CACHED_CALLS,
                 step=1,
                 label="Later calls",
-                info="How often each way repeats the request, in turn with the others.",
+                info="How often each method repeats the request, in turn with the others.",
                 elem_id="compare_calls",
             )
         )
@@ -249,11 +250,12 @@ class CompareTab:
         why = "judging by the size of the model"
         if self._durations.is_measured(model):
             why = "judging by the last comparison here"
+        takes = h.strong[f"Takes {about(seconds)} to {about(at_most(seconds))}"]
         said = (
             f", {why}. {len(Baseline)} fresh processes; other visitors wait meanwhile. Slow "
             "methods repeat less often."
         )
-        return str(remarks([h.strong[f"Takes about {about(seconds)}"], said])), install
+        return str(remarks([takes, said])), install
 
     def _size(self, model: str) -> ModelSize:
         """Of a model whose files are here.
@@ -292,7 +294,7 @@ class CompareTab:
         except BackendError as error:
             return {self.notice: ui.notice(str(error))}
         return {
-            self.notice: ui.notice(waiting_for_others(), "calm") if ahead else "",
+            self.notice: ui.notice(queued(ahead), "calm") if ahead else "",
             self.compare: gr.update(value="Comparing", interactive=False),
             self.cancel: gr.update(interactive=True),
         }
@@ -336,8 +338,8 @@ class CompareTab:
         found = self._backend.predict(model, prompt, options, cache_salt="any")
         if not found.requested_key.is_pooled:
             raise InvalidRequest(
-                f"{model} has buckets alone: one shape for all lengths is there for decoder-only "
-                "models. Choose one of these."
+                f"{model_name(model)} has buckets alone: one shape for all lengths is there for "
+                "decoder-only models. Choose one of these."
             )
 
         def count(text: str) -> int:

@@ -89,7 +89,8 @@ def _card(row: VariantRow, is_current: bool, fastest: Spread | None, scale_s: fl
     values = dict.fromkeys(_FIGURES, "–")
     if row.first is not None:
         mark = badge(row.first.cache)
-        values["First call"] = quantities.seconds(row.first.timing.total_s)
+        # Without the queue: elsewhere a first call has none, and one shape has one number.
+        values["First call"] = quantities.seconds(row.first.timing.work_s)
     bar: h.Node = None
     scatter = ""
     if row.spread is not None:

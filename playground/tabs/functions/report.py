@@ -27,7 +27,7 @@ from xla_backend.interface.function_comparison import EXAMPLE_FUNCTIONS, TOLERAN
 
 NAMES = {Way.EAGER: "Eager", Way.GRAPH: "tf.function", Way.XLA: "jit_compile=True"}
 _WHAT = {
-    Way.EAGER: "Plain Python: one operation after the other. Nothing is made, nothing is kept.",
+    Way.EAGER: "Plain Python: one operation after the other. Nothing is compiled or cached.",
     Way.GRAPH: "Records the operations as a graph, once for each input shape, and runs the graph.",
     Way.XLA: "Has XLA turn that graph into machine code, also once for each input shape.",
 }
@@ -110,7 +110,7 @@ def kept_table(kept: Sequence[StoredKey]) -> h.Node:
     """Every shape compiled so far, and the cost of its first calls."""
     if not kept:
         return nothing(
-            "Nothing is compiled yet. Each shape appears here with what its first call cost."
+            "No function is in memory yet. Each shape appears here with what its first call cost."
         )
     return sheet(_HEADINGS, map(_kept_row, kept))
 

@@ -6,7 +6,7 @@ Knows prompts and options, and which model understands which. Must not know comp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from playground.context.limits import Limits
@@ -164,7 +164,12 @@ def examples_for(model: ModelInfo | None) -> tuple[Example, ...]:
     if model is None:
         return EXAMPLES
     if model.is_instruct:
-        return INSTRUCT_EXAMPLES
+        # Beams search for the most likely text; all others are sampled as the model's makers do.
+        return tuple(
+            example if example.options.num_beams > 1 else replace(example, options=sampled)
+            for example in INSTRUCT_EXAMPLES
+            for sampled in [example.options.replace(**model.sampling)]
+        )
     knows_stories = PurePath(model.name).name.endswith("-stories")
     if model.family == "encoder-decoder":
         return READER_EXAMPLES if knows_stories else T5_EXAMPLES
@@ -176,8 +181,13 @@ def is_example_prompt(prompt: str, sets: Sequence[tuple[Example, ...]] = ALL_EXA
     return any(example.prompt == prompt for examples in sets for example in examples)
 
 
+def defaults_for(model: ModelInfo | None) -> GenerationOptions:
+    """The options that the page begins with."""
+    return examples_for(model)[0].options
+
+
 def are_example_options(
-    options: GenerationOptions, limits: Limits, sets: Sequence[tuple[Example, ...]] = ALL_EXAMPLES
+    options: GenerationOptions, limits: Limits, sets: Sequence[tuple[Example, ...]]
 ) -> bool:
     """Whether the page itself set these options, within these limits; each run draws a seed."""
     return any(

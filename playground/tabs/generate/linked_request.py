@@ -6,14 +6,16 @@ Knows the components and the page's load event. Must not know what a link looks 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from playground.tabs.generate import permalink
 from playground.tabs.generate.examples import examples_for
 from playground.ui.components import PRESS, QUIET, Updates, html, notice
-from xla_backend import BackendError
+from playground.ui.families import Family, family_of
+from xla_backend import BackendError, Prompt
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
@@ -35,21 +37,32 @@ class LinkedRequest:
         self._run = gr.Checkbox(visible=False)
         self._before = gr.Textbox(visible=False)
         self._is_reload = gr.Checkbox(visible=False)
+        self._cut = gr.Textbox(visible=False)
 
-    def connect(self, fields: RequestFields, generate: gr.Button) -> None:
-        """Fills the fields in when the page loads, and presses the button if the link says so."""
-        self._fields = fields
+    def connect(
+        self,
+        fields: RequestFields,
+        generate: gr.Button,
+        interrupted: Callable[[Prompt, str, Family], Updates],
+        result: list[Any],
+    ) -> None:
+        """Fills the fields in when the page loads, and presses the button if the link says so.
+
+        Args:
+            interrupted: what a text that the reload has cut makes of the components in `result`.
+        """
+        self._fields, self._interrupted = fields, interrupted
         self._page.load(
             self._restore,
-            [self._before, self._is_reload],
-            [self.notice, self.model, self._run, *fields.inputs],
+            [self._before, self._is_reload, self._cut],
+            [self.notice, self.model, self._run, *fields.inputs, *result],
             js="() => requestBefore()",
             **QUIET,
         ).then(None, self._run, None, js=PRESS, **QUIET)
         # The visitor has moved on: the complaint about the link goes.
         generate.click(None, None, self.notice, js="() => ''", **QUIET)
 
-    def _restore(self, before: str, is_reload: bool, request: gr.Request) -> Updates:
+    def _restore(self, before: str, is_reload: bool, cut: str, request: gr.Request) -> Updates:
         models = {model.name: model for model in self._page.models()}
         first, fields = next(iter(models), None), self._fields
         query = {name: str(text) for name, text in dict(request.query_params).items()}
@@ -57,12 +70,19 @@ class LinkedRequest:
             query = {}
         link = permalink.read(query, list(models), fields.controls.ranges)
         written = self._written(before, list(models))
+        updates: Updates
         if written and (is_reload or (link.is_empty and not link.problems)):
             name = written[fields.model]
             of_link = name if name != first else None
-            return {**written, self.notice: "", self.model: of_link, self._run: False}
+            updates = {**written, self.notice: "", self.model: of_link, self._run: False}
+            if cut:
+                text, is_raw = str(written[fields.text]), bool(written[fields.is_raw])
+                prompt = self._page.prompt(name, text, is_raw=is_raw)
+                family = family_of(models[name], is_raw=isinstance(prompt, str))
+                updates |= self._interrupted(prompt, cut, family)
+            return updates
         problem = permalink.problem(link)
-        updates: Updates = {self.notice: notice(problem), self._run: link.run and not problem}
+        updates = {self.notice: notice(problem), self._run: link.run and not problem}
         if link.is_empty:
             return {**updates, self.model: None}
         name = link.model or first

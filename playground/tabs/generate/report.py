@@ -15,14 +15,14 @@ from playground.ui import quantities, report_parts
 from playground.ui.families import CONTINUING, Family, model_name
 from playground.ui.markup import answer, caret, quoted, remarks, rendered
 from playground.ui.option_controls import LABELS, relevant
-from playground.ui.outcomes import MEANING, badge
-from playground.ui.report_parts import PHASE_NAMES, trace_link
-from xla_backend import CacheKey, EngineStatus, GenerationResult, Prediction, Prompt
+from playground.ui.outcomes import MEANING, badge, ended_by
+from playground.ui.report_parts import PHASE_NAMES, QUEUE_HINT, trace_link
+from xla_backend import CacheKey, GenerationResult, Prediction, Prompt
 from xla_backend.interface.prompt import last_text, system_text
 from xla_backend.interface.trace import TracedRequest
 
 _PHASE_HINTS = {  # that of prefill is the family's
-    "queue": "waiting for other requests",
+    "queue": QUEUE_HINT,
     "tokenize": "text to token numbers",
     "trace": "TensorFlow records the computation as a graph",
     "compile": "XLA turns the graph into machine code",
@@ -52,15 +52,24 @@ def story(prompt: Prompt, text: str, writing: bool = False, family: Family = CON
 
 @rendered
 def origin(shown: Shown) -> h.Node:
-    """Whose text it is: the model, the options that had an effect, the time."""
+    """Whose text it is and what ended it: the model, the options that had an effect, the time."""
+    ended = ended_by(shown.result.finish, shown.result.new_tokens)
     options = relevant(shown.result.options)
     parts = [f"{LABELS[name]} {value}" for name, value in options.items()]
     if system := system_text(shown.prompt):
         parts.append(f"System prompt {quoted(system)}")
     parts.append(f"{datetime.fromtimestamp(shown.ended_s, UTC):%H:%M:%S} UTC")
     return h.p(".origin-earlier")["From the earlier run"], h.ul(".origin")[
-        h.li(translate="no")[model_name(shown.result.model)], [h.li[part] for part in parts]
+        h.li(translate="no")[model_name(shown.result.model)],
+        h.li(".origin-ended")[ended[0].upper() + ended[1:]],
+        [h.li[part] for part in parts],
     ]
+
+
+@rendered
+def interrupted() -> h.Node:
+    """What stands below a text that an error or a reload has cut."""
+    return h.p(".interrupted")["Interrupted: this is what was written until then."]
 
 
 @rendered
@@ -70,14 +79,6 @@ def empty_story(family: Family = CONTINUING) -> h.Node:
     return h.div(".story", role="region", aria_label="Generated text")[
         h.div(".story-text")[h.span(".story-prompt")[said]]
     ]
-
-
-@rendered
-def downloading(status: EngineStatus) -> h.Node:
-    """The progress of the download that a run waits for; empty without one."""
-    if status.progress is None:
-        return None
-    return report_parts.downloading(status.detail, status.progress)
 
 
 @rendered
@@ -93,7 +94,7 @@ def empty_report(family: Family = CONTINUING) -> h.Node:
                 "XLA compiles a function for one exact ",
                 h.strong["shape"],
                 f": this many {family.input} tokens, this many beams, this many new tokens. The "
-                "first time a shape is used, XLA must compile it. Afterwards it is kept.",
+                "first time a shape is used, XLA must compile it. Afterwards it is in memory.",
             ],
             report_parts.drawing(),
             h.p[
@@ -157,11 +158,13 @@ def report(shown: Shown, family: Family = CONTINUING) -> h.Node:
             ("First call", "Prefill, decode"),
             result.timing.run_s,
         ),
-        report_parts.phases(timing, result.cache, PHASE_NAMES, hints),
+        report_parts.phases(timing, result.cache, PHASE_NAMES, hints, result.load_s),
         h.p(".files")[trace_link([TracedRequest(result, shown.spans)])],
         _result_slots(result, family),
-        report_parts.waited(timing, ttft_s if ttft_waits else None, ttft_queue_s),
-        _remarks(shown, family),
+        report_parts.waited(
+            timing, ttft_s if ttft_waits else None, ttft_queue_s, shown.awaited_background
+        ),
+        _remarks(shown),
     )
 
 
@@ -210,19 +213,13 @@ def _shape_caption(key: CacheKey, family: Family) -> str:
     )
 
 
-def _remarks(shown: Shown, family: Family) -> h.Element:
-    """Footnotes: how the run ended, and what the total leaves out."""
+def _remarks(shown: Shown) -> h.Node:
+    """Footnotes: what ran beside it, and what the total leaves out."""
     result = shown.result
-    ending = {
-        "eos": f"The model ended its {family.output}.",
-        "stop": f"The {family.output} ended before a stop string.",
-        "length": f"The {family.output} ended at the limit of new tokens.",
-        "stopped": "You stopped it; what was written is kept.",
-    }[result.finish]
-    beyond = report_parts.not_in_total(result.load_s, shown.other_s)
+    beyond = report_parts.not_in_total(shown.other_s)
     beside = ""
     if result.batch_size > 1:
         others = quantities.count(result.batch_size - 1, "other request")
         beside = f" It ran side by side with {others}, which share the processor."
     rounded = report_parts.rounded(result.rounded_bits)
-    return remarks(f"{ending}{beside}{rounded}{beyond}")
+    return (said := f"{beside}{rounded}{beyond}".strip()) and remarks(said)

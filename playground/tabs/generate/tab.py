@@ -13,7 +13,7 @@ import gradio as gr
 import htpy as h
 
 from playground.context.request_fields import RequestFields
-from playground.context.runs import Run, Shown, TextRun
+from playground.context.runs import Run, Shown
 from playground.history import records
 from playground.history.panel import HistoryPanel
 from playground.tabs.generate.examples import are_example_options, examples_for, is_example_prompt
@@ -21,9 +21,9 @@ from playground.tabs.generate.linked_request import LinkedRequest
 from playground.tabs.generate.preset_buttons import PresetButtons
 from playground.tabs.generate.prompt_fields import PromptFields
 from playground.tabs.generate.report import (
-    downloading,
     empty_report,
     empty_story,
+    interrupted,
     origin,
     report,
     story,
@@ -95,7 +95,9 @@ class PlaygroundTab:
         )
         self.presets.connect(self.fields)
         self.walkthrough.connect(self.fields, self.generate, self.stop, self.notice)
-        self.link.connect(self.fields, self.generate)
+        self.link.connect(
+            self.fields, self.generate, self._interrupted, [self.story, self.origin, self.retry]
+        )
         self._connect_request()
         self.controls.connect()
         self.view_code.connect(self.fields)
@@ -136,7 +138,7 @@ class PlaygroundTab:
             self.origin = ui.html("", "origin")
             self.continue_text = ui.small_button("Continue", "continue_text", visible=False)
             self.copy_text = ui.small_button("Copy text", "copy_text", visible=False)
-        self.download = ui.html("", "download")
+            self.retry = ui.small_button("Retry", "retry_text", visible=False)
         self.report = ui.html(empty_report(family), "report")
         self.shown = gr.State(None)
 
@@ -153,6 +155,7 @@ class PlaygroundTab:
 
     def _connect_request(self) -> None:
         changes = [field.change for field in self.fields.inputs]
+        ui.await_prediction(self.prediction, self.model)
         ui.empty_on_change(self.notice, changes)
         self.model.change(
             self._follow_model,
@@ -211,7 +214,7 @@ class PlaygroundTab:
                 self.origin,
                 self.continue_text,
                 self.copy_text,
-                self.download,
+                self.retry,
                 self.report,
                 self.notice,
                 self.shown,
@@ -227,6 +230,7 @@ class PlaygroundTab:
         )
         ui.say_stopping(self.stop)
         self.stop.click(self._page.stop, None, self.notice, **ui.QUIET)
+        self.retry.click(None, None, None, js=f"() => ({ui.PRESS})(true)", **ui.QUIET)
         self.copy_text.click(None, None, self.copy_text, js=_COPY_TEXT, **ui.QUIET)
         self.continue_text.click(
             lambda shown: shown.prompt + shown.result.text, self.shown, self.prompt.text, **ui.QUIET
@@ -237,7 +241,7 @@ class PlaygroundTab:
             [self._page.load, self._page.status_is_new.click],
             self._look_at_status,
             None,
-            [self._page.status, self.download],
+            self._page.status,
             **ui.LATEST,
         )
         gr.on(
@@ -277,7 +281,8 @@ class PlaygroundTab:
         except BackendError:  # The visitor is still typing a number.
             options = None
         limits = self._page.limits
-        is_untouched = options and are_example_options(options, limits)
+        sets = list(map(examples_for, self._page.models()))
+        is_untouched = options and are_example_options(options, limits, sets)
         if options and is_untouched and not are_example_options(options, limits, own):
             own_options = examples[0].options.replace(seed=options.seed)
             updates |= self.fields.of_options(limits.within(own_options))
@@ -293,11 +298,8 @@ class PlaygroundTab:
         del options[self.controls.seed]  # An example names none.
         return {self.prompt.text: example.prompt, **options}
 
-    def _look_at_status(self, request: gr.Request) -> tuple[str, str]:
-        run = self._page.runs.of(str(request.session_hash))
-        download = downloading(self._backend.status) if isinstance(run, TextRun) else ""
-        note = download or self._page.queue_note(str(request.session_hash))
-        return self._page.engine_line(str(request.session_hash)), note
+    def _look_at_status(self, request: gr.Request) -> str:
+        return self._page.engine_line(str(request.session_hash))
 
     def _look_at_engine(self, sent: int | None) -> tuple[Any, int]:
         """The table, if it differs from the one that was sent last."""
@@ -380,10 +382,21 @@ class PlaygroundTab:
         family = self._family(run.model, run.prompt)
         shown = run.shown()
         if shown is None:
-            problem = problem or "Stopped before it began."
-            return {**self._at_rest(before, family), self.notice: ui.notice(labelled(problem))}
+            notice = ui.notice(labelled(problem or "Stopped before it began."))
+            if run.text:
+                cut = self._interrupted(run.prompt, run.text, family)
+                return {**self._at_rest(None, family), **cut, self.notice: notice}
+            return {**self._at_rest(before, family), self.notice: notice}
         runs = records.add(runs, shown, family)
         return {**self._at_rest(shown, family), **self.history.updates(runs)}
+
+    def _interrupted(self, prompt: Prompt, text: str, family: Family) -> ui.Updates:
+        """A text that an error or a reload has cut, with a button to ask again."""
+        return {
+            self.story: story(prompt, text, family=family),
+            self.origin: interrupted(),
+            self.retry: gr.update(visible=True),
+        }
 
     def _at_rest(self, shown: Shown | None, empty: Family) -> ui.Updates:
         """A result (or the page before the first one) with the buttons in their initial state."""
@@ -403,8 +416,8 @@ class PlaygroundTab:
             self.origin: origin(shown) if shown else "",
             self.continue_text: gr.update(visible=_can_go_on(shown, family)),
             self.copy_text: gr.update(value="Copy text", visible=bool(shown)),
+            self.retry: gr.update(visible=False),
             self.report: texts[2],
-            self.download: "",
             self.generate: gr.update(value="Generate", interactive=True),
             self.walkthrough.button: gr.update(interactive=True),
             self.stop: gr.update(value="Stop", interactive=False),

@@ -217,7 +217,7 @@ def _graph(inside: FunctionInside) -> h.Element:
         for number in numbered
     ]
     return h.section("#inside_graph")[
-        h.h3["The way of a token"],
+        h.h3["The path of a token"],
         h.p(".caption")[
             "From top to bottom. Open a box for its parts, and those for their kernels."
         ],

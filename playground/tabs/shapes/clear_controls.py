@@ -12,6 +12,7 @@ import gradio as gr
 import htpy as h
 
 from playground.ui.components import html
+from playground.ui.families import model_name
 from playground.ui.markup import rendered
 from playground.ui.quantities import count
 from xla_backend import CacheKey
@@ -76,6 +77,7 @@ def choices(shapes: Iterable[tuple[str, CacheKey]]) -> list[tuple[str, str]]:
 
 def shape_label(model: str, key: CacheKey) -> str:
     """A shape in words."""
+    model = model_name(model)
     if key.is_pooled:
         return " · ".join([model, f"all lengths to {key.padded_length}", *key.variants])
     label = (

@@ -54,8 +54,8 @@ def _cell(shape: Shape, prefetching: Sequence[CacheKey]) -> h.Element:
         return h.span(".no-room", title="The model's context has no room for it")["–"]
     if shape.key in prefetching and shape.outcome is not CacheOutcome.HIT:
         if shape.key == prefetching[0]:
-            return h.span(".badge.making")["making"]
-        return h.span(".badge.in-line")["waits"]
+            return h.span(".badge.making")["compiling"]
+        return h.span(".badge.in-line")["queued"]
     return badge(shape.outcome)
 
 
@@ -70,7 +70,7 @@ def summary_line(shapes: Sequence[Shape]) -> h.Node:
     if len(possible) < len(shapes):
         parts += f", {len(shapes) - len(possible)} too long for this model"
     expected_s = seconds_to_make(possible)
-    time = f" About {elapsed(max(1.0, expected_s))} to make ready." if expected_s else ""
+    time = f" About {elapsed(max(1.0, expected_s))} to compile." if expected_s else ""
     return h.p(".shape-summary")[h.strong[count(len(shapes), "shape")], f"{parts}.{time}"]
 
 
@@ -87,7 +87,7 @@ def progress_line(progress: Progress | None) -> h.Node:
     elif progress.cancelled:
         what = f"Cancelled: {ready} of {count(total, 'shape')} ready."
     else:
-        what = f"Ended: {ready} of {count(total, 'shape')} ready. Press Make ready for the rest."
+        what = f"Ended: {ready} of {count(total, 'shape')} ready. Press Compile for the rest."
     bar = meter("Shapes ready", {"aria-valuenow": f"{ready}"}, total, "bar")[
         part("phase-decode", ready / total)
     ]

@@ -57,7 +57,7 @@ class ShapesTab:
     def _build_choice(self) -> None:
         usual = BucketRules().key_for(1, DEFAULTS.num_beams, DEFAULTS.max_new_tokens)
         ui.heading(
-            "Make shapes ready",
+            "Compile shapes ahead",
             "Every combination is one compiled function. Prepared shapes start at once. "
             "Requests always go first: this work is done while nobody waits.",
         )
@@ -79,7 +79,7 @@ class ShapesTab:
         )
         self.summary = ui.html("", "shapes_summary")
         with gr.Row(elem_classes="actions"):
-            self.make = gr.Button("Make ready", variant="primary", elem_id="make_ready")
+            self.make = gr.Button("Compile", variant="primary", elem_id="make_ready")
             self.cancel = gr.Button("Cancel", interactive=False, elem_id="cancel_making")
         self.progress = ui.html("", "making")
         self.notice = ui.html("", "shapes_notice")

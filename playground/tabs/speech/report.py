@@ -17,7 +17,7 @@ from playground.ui import quantities, report_parts
 from playground.ui.markup import caret, nothing, remarks, rendered
 from playground.ui.outcomes import MEANING, badge
 from playground.ui.tables import sheet
-from xla_backend import CacheOutcome, Prediction, Timing, TranscribedWindow, Transcription
+from xla_backend import CacheOutcome, Prediction, TranscribedWindow, Transcription
 
 _PHASE_NAMES = {
     "queue": "Queue",
@@ -29,7 +29,7 @@ _PHASE_NAMES = {
     "detokenize": "Detokenize",
 }
 _PHASE_HINTS = {
-    "queue": "waiting for other requests",
+    "queue": report_parts.QUEUE_HINT,
     "tokenize": "decoding the file, resampling, and the spectrogram of each window",
     "trace": "TensorFlow records the computation as a graph",
     "compile": "XLA turns the graph into machine code",
@@ -48,7 +48,7 @@ class Heard:
         result: what the engine answered.
         said: what is said in the recording; None if unknown.
         other_s: seconds that the visitor waited for the engine's start, which `result.timing`
-            and `result.load_s` do not include.
+            does not include.
     """
 
     result: Transcription
@@ -154,7 +154,7 @@ def speech_report(heard: Heard) -> h.Node:
             ("First window", "A window now"),
             mean_s,
         ),
-        report_parts.phases(result.timing, result.cache, _PHASE_NAMES, _PHASE_HINTS),
+        report_parts.phases(result.timing, result.cache, _PHASE_NAMES, _PHASE_HINTS, result.load_s),
         _remarks(heard),
         report_parts.waited(result.timing),
     )
@@ -165,11 +165,7 @@ def times_real_time(result: Transcription) -> float:
 
     Reading the file, tracing and compiling count as work; waiting for others does not.
     """
-    return result.audio_s / _worked_s(result.timing)
-
-
-def _worked_s(timing: Timing) -> float:
-    return timing.total_s - timing.queue_s
+    return result.audio_s / result.timing.work_s
 
 
 def _real_time(result: Transcription) -> h.Element:
@@ -198,7 +194,7 @@ def _row(number: int, window: TranscribedWindow) -> tuple[h.Node, ...]:
         window.text or h.small[without_text],
         "–" if window.cache is None else badge(window.cache),
         # Without the queue: that belongs to the whole recording and is among its phases.
-        h.span(".number")[quantities.seconds(_worked_s(window.timing))],
+        h.span(".number")[quantities.seconds(window.timing.work_s)],
     )
 
 
@@ -228,5 +224,5 @@ def _remarks(heard: Heard) -> h.Element:
     if result.cache is CacheOutcome.REUSED:
         said.append(f"The request alone would have needed {result.requested_key}.")
     text = " ".join(said) + report_parts.rounded(result.rounded_bits)
-    text += report_parts.not_in_total(result.load_s, heard.other_s)
+    text += report_parts.not_in_total(heard.other_s)
     return remarks(text)

@@ -32,8 +32,7 @@ class SpeechRun(VisitorRun[TranscribedWindow, Transcription]):
         max_seconds: float = DEFAULT_MAX_SECONDS,
     ) -> None:
         """Takes a file's path; only the engine decodes it."""
-        super().__init__()
-        self.model = model
+        super().__init__(model)
         self.recording = recording
         self.options = options
         self.language = language

@@ -192,6 +192,7 @@ class SpeechTab:
         self.examples.click(
             lambda index: speech_examples()[index].sound, self.examples, self.recording, **ui.QUIET
         )
+        ui.await_prediction(self.prediction, self.model)
         self.model.change(
             self._choose_model, self.model, [self.max_new_tokens, self.language], **ui.QUIET
         )

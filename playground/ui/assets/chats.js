@@ -22,10 +22,17 @@ const chooseChat = (chat) => (chosen = chat);
 const chosenChat = () => keptChat(chosen);
 const chatBefore = () => [
   keptChat(here.chat),
-  [here.sent, here.draft].filter(Boolean).join("\n"),
+  (here.cut ? [here.draft] : [here.sent, here.draft]).filter(Boolean).join("\n"),
   arrived === "reload" || arrived === "back_forward",
   visitorSalt,
+  here.cut ? here.sent : "",
+  here.cut ?? "",
 ];
+// The button below an answer that was cut presses Gradio's own.
+document.addEventListener("click", (event) => {
+  const isRetry = event.target.closest?.(".chat-retry");
+  if (isRetry) document.querySelector("#chat button[aria-label=Retry], #chat button[title=Retry]").click();
+});
 
 // Who may reuse whose keys and values: nobody can guess it.
 const visitorSalt = (() => {
@@ -41,7 +48,7 @@ const visitorSalt = (() => {
 function keepChats(_, opened, removed) {
   const isKept = allowed(() => {
     const chat = JSON.parse(opened);
-    noteHere({ chat: chat.id, sent: "" });
+    noteHere({ chat: chat.id, sent: "", cut: "" });
     if (removed) localStorage.removeItem(CHAT + JSON.parse(removed).id);
     if (chat.turns.length) localStorage.setItem(CHAT + chat.id, opened);
     else localStorage.removeItem(CHAT + chat.id);

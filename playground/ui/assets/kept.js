@@ -6,7 +6,17 @@ const REQUEST = "xla-playground-request";
 const writtenBefore = allowed(() => sessionStorage.getItem(REQUEST), null) ?? "";
 const arrived = performance.getEntriesByType("navigation")[0]?.type;
 // A link in the address of a page that is loaded anew, or come back to, was followed before.
-const requestBefore = () => [writtenBefore, arrived === "reload" || arrived === "back_forward"];
+const requestBefore = () => [writtenBefore, arrived === "reload" || arrived === "back_forward", cutBefore];
+// A text that is being written when the page is left stays, as far as it has come.
+const CUT = "xla-playground-cut";
+const cutBefore = allowed(() => sessionStorage.getItem(CUT), null) ?? "";
+addEventListener("pagehide", () => {
+  const isWriting = document.querySelector("#story .caret") !== null;
+  const text = isWriting ? document.querySelector("#story .story-new").textContent : "";
+  allowed(() => sessionStorage.setItem(CUT, text));
+  const answer = document.querySelector("#chat .caret")?.closest("[data-testid]");
+  noteHere({ cut: answer?.querySelector("[data-text]")?.dataset.text ?? "" });
+});
 let isFilledIn = false; // What the page starts with nobody has written.
 function keepRequest(values) {
   if (isFilledIn) allowed(() => sessionStorage.setItem(REQUEST, JSON.stringify(values)));

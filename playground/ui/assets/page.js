@@ -153,6 +153,7 @@ function showProblem() {
 // of its own few words: a browser would then not offer to translate all the others.
 new MutationObserver(() => {
   showProblem();
+  tellPhase();
   if (document.documentElement.lang !== "en") document.documentElement.lang = "en";
   for (const button of document.querySelectorAll(".overflow-menu > button:not([aria-label])")) {
     button.setAttribute("aria-label", "More tabs");
@@ -176,6 +177,25 @@ setInterval(() => {
     else shown.textContent = whole < 120 ? `${whole} s` : `${Math.floor(whole / 60)} min ${whole % 60} s`;
   }
 }, 250);
+
+// What becomes of this visitor's run is told where its result will stand, too.
+let toldPhase = "";
+function tellPhase() {
+  const { said, more, share } = document.getElementById("phase")?.dataset ?? {};
+  if (toldPhase === said + more + share) return;
+  toldPhase = said + more + share;
+  if (!said) return;
+  for (const [part, text] of [["said", said], ["more", more]]) {
+    for (const place of document.querySelectorAll(`.phase .phase-${part}`)) {
+      if (place.textContent !== text) place.textContent = text;
+    }
+  }
+  for (const bar of document.querySelectorAll(".phase-share")) {
+    bar.hidden = !Number(share);
+    bar.ariaValueNow = 100 * share;
+    bar.firstElementChild.style.width = `${100 * share}%`;
+  }
+}
 
 // Looks once a second, while the page is in sight, whether there is anything new to show; only then
 // do Gradio's events ask for it, and of the tab in sight alone: each costs the browser a tenth of a

@@ -214,6 +214,15 @@ def test_a_model_is_sampled_as_its_makers_say_unless_asked_otherwise(
     assert params | sampling == params
 
 
+def test_a_folder_has_the_name_that_the_page_shows_and_its_path_stays_here(
+    page: ApiPage, client: openai.OpenAI
+) -> None:
+    page.backend.known = [dataclasses.replace(MODELS[0], name="/srv/my-model", source="folder")]
+    assert [model.id for model in client.models.list()] == ["my-model"]
+    client.completions.create(model="my-model", prompt="Once")
+    assert page.backend.asked[-1][0] == "/srv/my-model"
+
+
 def test_several_texts_are_runs_with_seeds_of_their_own(
     page: ApiPage, client: openai.OpenAI
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from playground.context.runs import Run, Runs
 from playground.tabs.chat.conversation import Conversation
 from playground.tabs.chat.runs import ChatRun
 from playground.tabs.compare.runs import ComparisonRun, VariantsRun
+from playground.tabs.generate.report import report
 from tests.playground.clock import Clock
 from tests.playground.fake_backend import FakeBackend
 from xla_backend import EngineStatus, GenerationOptions, InvalidRequest
@@ -66,6 +68,19 @@ def test_waiting_for_another_run_counts_as_queue() -> None:
     assert shown.result.timing.total_s == pytest.approx(2.0 + itself.total_s)
 
 
+@pytest.mark.parametrize("waited_for", [False, True])
+def test_waiting_for_the_background_is_not_waiting_for_others(waited_for: bool) -> None:
+    engine, run = FakeBackend(), a_run()
+    run.waited_for = waited_for
+    run.prediction = engine.predict(run.model, run.prompt, run.options)
+    engine.make_ready(run.model, run.prediction.key)
+    list(run.texts(engine, waited_s=2.0))
+    shown = run.shown()
+    assert shown is not None
+    said = "this shape was being compiled in the background" in report(shown)
+    assert said is not waited_for
+
+
 def test_a_start_of_the_engine_is_named_apart(clock: Clock) -> None:
     engine, run = FakeBackend(), a_run()
     engine.status = EngineStatus("starting")
@@ -73,7 +88,36 @@ def test_a_start_of_the_engine_is_named_apart(clock: Clock) -> None:
     list(run.texts(engine, waited_s=0.0))
     shown = run.shown()
     assert shown is not None
-    assert shown.other_s == 60.0 - shown.result.timing.total_s - shown.result.load_s
+    assert shown.other_s == 60.0 - shown.result.timing.total_s
+
+
+def test_loading_the_model_is_part_of_the_time_from_end_to_end() -> None:
+    engine, run = FakeBackend(), a_run()
+    engine.hold("load")
+    texts = run.texts(engine, waited_s=0.0)
+    ended = threading.Thread(target=list, args=(texts,))
+    ended.start()
+    engine.reached("load")
+    engine.clock.advance(12.3)
+    engine.release()
+    ended.join()
+    answer, told = run.result, engine.streams[0].result
+    assert answer is not None
+    assert told is not None
+    assert answer.timing.total_s == pytest.approx(told.timing.total_s + 12.3)
+
+
+def test_whoever_waits_is_told_for_how_long_where_that_is_known() -> None:
+    runs, engine = Runs(), FakeBackend()
+    for place, expected_s in enumerate((2.0, 3.0, None)):
+        run = a_run()
+        said = engine.predict(run.model, run.prompt, run.options)
+        run.prediction = replace(said, expected_s=expected_s)
+        runs.begin(str(place), run)
+    runs.begin("last", a_run())
+    assert runs.seconds_ahead("2", 2) == 5.0
+    assert runs.seconds_ahead("2", 3) is None, "a program is before it, too"
+    assert runs.seconds_ahead("last", 3) is None, "nobody knows how long the third takes"
 
 
 def test_a_visitor_has_one_run_at_a_time_and_several_visitors_queue() -> None:
@@ -223,7 +267,7 @@ def test_a_run_keeps_the_engine_while_its_function_is_made_and_says_how_long(clo
     occupation = runs.occupation(making)
     assert occupation is not None
     assert occupation.activity == "", "the engine itself says what it does"
-    assert (occupation.left_s, occupation.share()) == (4.0, 0.2)
+    assert occupation.left_s == 4.0
     assert runs.occupation(EngineStatus("compiling", "another key")) is None
     assert runs.occupation(EngineStatus("generating", making.detail)) is None
 

@@ -6,11 +6,12 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from playground.context.runs import Occupation
-from playground.context.status_line import runs_now, status_line, stopping_note
+from playground.context.runs import Occupation, Run
+from playground.context.status_line import phase_of, queued, status_line, stopping_note
 from tests.playground.clock import Clock
+from tests.playground.fake_backend import FakeBackend
 from tests.playground.reader import words
-from xla_backend import EngineStatus
+from xla_backend import EngineStatus, GenerationOptions
 
 STATES = get_args(get_type_hints(EngineStatus)["state"])
 
@@ -87,13 +88,39 @@ def test_a_compile_says_how_long_it_should_still_take(clock: Clock) -> None:
     late = Occupation("", clock.now - 9.0, left_s=-3.0)
     line = status_line(status, occupation=late)
     assert words(line).endswith("longer than expected")
-    assert 'aria-valuenow="100"' in runs_now(status, late)
 
 
-def test_whoever_waits_reads_what_runs_now(clock: Clock) -> None:
-    note = runs_now(EngineStatus("ready"), Occupation("Comparing", clock.now, 65.2))
-    assert words(note) == "Runs now: Comparing · about 65 s left"
-    assert 'aria-valuenow="0"' in note
-    note = runs_now(EngineStatus("tracing"), Occupation("", clock.now, None))
-    assert words(note) == "Runs now: Tracing"
-    assert "progress" not in note
+def test_whoever_waits_reads_the_place_the_time_and_what_runs(clock: Clock) -> None:
+    comparing = Occupation("Comparing", clock.now, 65.2)
+    waits = queued(1, EngineStatus("ready"), comparing, 65.2)
+    assert waits == ("Queued: 1 request ahead", "about 65 s · Runs now: Comparing", 0.0)
+    compiling = EngineStatus("compiling", "padded 16")
+    assert queued(2, compiling, None, None).more == "Runs now: Compiling padded 16"
+    line = status_line(compiling, before=1, phase=waits)
+    assert 'data-said="Queued: 1 request ahead"' in line
+    assert 'id="phase"' not in status_line(compiling)
+
+
+def test_a_run_says_what_becomes_of_it(clock: Clock) -> None:
+    """Text came under "making the function", and 12 s of loading stood in a footnote."""
+    run = Run("model", "Once", GenerationOptions())
+    run.prediction = FakeBackend().predict("gpt2-stories", "Once", run.options)
+    own = str(run.prediction.key)
+
+    def phase(state: str, detail: str = "", progress: float | None = None) -> object:
+        since = clock.now - 4.0
+        return phase_of(run, EngineStatus(state, detail, since, progress), 98_000_000)  # type: ignore[arg-type]
+
+    assert phase("downloading", "12 of 48 MB", 0.25) == (
+        "Downloading the model",
+        "12 of 48 MB",
+        0.25,
+    )
+    assert phase("loading", "model") == ("Loading the model", "98 MB · 4 s", 0.0)
+    assert phase("compiling", own) == ("Compiling this shape", "4 s", 0.0)
+    assert phase("tracing", "other") == ("Waiting: another shape is being compiled", "4 s", 0.0)
+    assert phase("generating", own) == ("Reading the prompt", "", 0.0)
+    assert phase("generating", own, 0.4) == ("Reading the prompt", "40%", 0.4)
+    run.text = " upon"
+    assert phase("generating", own) == ("Generating", "", 0.0)
+    assert phase("ready") is None

@@ -31,7 +31,7 @@ def test_models_stand_beside_others_of_their_architecture(tmp_path: Path) -> Non
         ("GPT-2 · gpt2-stories", "gpt2-stories"),
         ("GPT-2 · openai-community/gpt2 (Hub)", "openai-community/gpt2"),
         ("OPT · opt-stories", "opt-stories"),
-        ("T5 · my-model (folder)", t5.name),
+        ("T5 · my-model", t5.name),
         ("Other · someone/thing (Hub)", "someone/thing"),
     ]
 
@@ -44,16 +44,24 @@ def test_one_architecture_needs_no_name() -> None:
     ]
 
 
-def test_models_of_the_hub_say_what_they_take_and_whether_they_are_here() -> None:
+def test_a_model_says_what_it_takes_and_how_it_is_sampled() -> None:
     llama = next(model for model in Registry().list() if "Llama" in model.name)
     reported = (
-        "Llama 3.2, 1.2B: answers questions, 8 languages. {} License: llama3.2. "
-        "Context: 8,192 tokens."
+        "Llama 3.2, 1.2B: answers questions, 8 languages. {} · context 8,192 of the model's "
+        "131,072 tokens · license llama3.2 · instruct"
     )
-    away, here = replace(llama, on_disk=False), replace(llama, on_disk=True)
-    assert model_description(away) == reported.format("Downloaded when first used: 2.5 GB.")
-    assert model_description(here) == reported.format("On this computer.")
-    unknown = ModelInfo("someone/thing", "decoder-only", "hub", "From the Hugging Face Hub.")
-    assert model_description(unknown) == "From the Hugging Face Hub. Downloaded when first used."
-    bundled = ModelInfo("gpt2-stories", "decoder-only", "bundled", "Stories.", 256)
-    assert model_description(bundled) == "Stories."
+    away, here = (replace(llama, on_disk=there, stored_bytes=None) for there in (False, True))
+    assert model_description(away) == reported.format("Downloaded when first used: 2.5 GB")
+    stored = replace(here, stored_bytes=2_471_000_000)
+    assert model_description(stored) == reported.format("2.5 GB on disk")
+    loaded = replace(stored, parameters=1_235_814_432, formats="bfloat16", weights_bytes=2 * 10**9)
+    assert model_description(loaded) == reported.format(
+        "1.2B parameters · bfloat16, 2.0 GB in memory"
+    )
+    assert "rounded to 8 bits, 2.0 GB" in model_description(replace(loaded, rounded_bits=8))
+    sampled = replace(here, sampling={"temperature": 0.2, "top_p": 0.9})
+    assert model_description(sampled).endswith(
+        " · sampled as its makers recommend: temperature 0.2, top p 0.9"
+    )
+    base = ModelInfo("gpt2-stories", "decoder-only", "bundled", "Stories.", 256)
+    assert model_description(base) == "Stories. Context 256 tokens · base: continues texts"

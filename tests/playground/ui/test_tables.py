@@ -42,4 +42,4 @@ def test_functions_for_conversations_are_told_apart() -> None:
 
 
 def test_an_empty_cache_is_explained() -> None:
-    assert "Nothing is compiled yet" in cached_functions_table([])
+    assert "those saved on disk are restored" in cached_functions_table([])

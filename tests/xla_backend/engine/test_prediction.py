@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from xla_backend import CacheEntry, CacheKey, CacheOutcome, FirstCall, Prediction
@@ -45,12 +47,35 @@ def test_hit_without_a_cached_call_expects_the_first_run() -> None:
     assert (found.outcome, found.expected_s) == (CacheOutcome.HIT, 1.0)
 
 
+NEVER_RAN = CacheEntry(
+    "model", WANTED, FirstCall(CacheOutcome.MISS, 1.0, 2.0, 0.0), hits=0, cached=None
+)
+
+
 def test_hit_on_a_function_that_never_ran_expects_what_it_took_before() -> None:
-    never_ran = CacheEntry(
-        "model", WANTED, FirstCall(CacheOutcome.MISS, 1.0, 2.0, 0.0), hits=0, cached=None
-    )
-    found = predict(WANTED, 5, [never_ran], {WANTED: KeyHistory(run_s=0.3)}, nothing_stored)
+    found = predict(WANTED, 5, [NEVER_RAN], {WANTED: KeyHistory(run_s=0.3)}, nothing_stored)
     assert (found.outcome, found.expected_s) == (CacheOutcome.HIT, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("entries", "missing"),
+    [([NEVER_RAN], nothing_stored), ([], all_stored), ([], nothing_stored)],
+    ids=["HIT", "DISK", "MISS"],
+)
+def test_a_run_with_other_beams_says_nothing(
+    entries: list[CacheEntry], missing: Callable[[CacheKey], list[Part]]
+) -> None:
+    past = {CacheKey(16, 4, 32): KeyHistory(run_s=0.9, disk_s=1.5, miss_s=5.0)}
+    assert lies(predict(WANTED, 5, entries, past, missing)) == (None, None, None)
+
+
+@pytest.mark.parametrize(("new", "estimate"), [(16, (0.4, 0.2, 0.4)), (64, (0.1, 0.1, 0.2))])
+def test_a_run_of_other_new_tokens_is_scaled(
+    new: int, estimate: tuple[float, float, float]
+) -> None:
+    """It may end before its limit, so what the other took is an end of the range."""
+    past = {CacheKey(16, 1, new): KeyHistory(run_s=0.2)}
+    assert lies(predict(WANTED, 5, [NEVER_RAN], past, nothing_stored)) == pytest.approx(estimate)
 
 
 def test_miss_expects_what_the_most_similar_key_took() -> None:

@@ -31,7 +31,7 @@ def test_the_line_says_what_an_answer_cost() -> None:
     assert line.endswith("one shape for all lengths")
     alone = words(report.line(figures(reuses=False, left_out=2, finish="stopped")))
     assert "one shape" not in alone
-    assert "without reuse: 5 prompt tokens · the oldest 2 turns not read · stopped" in alone
+    assert "without reuse: 5 prompt tokens · the oldest 2 turns not read · you stopped it" in alone
     rounded = words(report.line(figures(rounded_bits=8)))
     assert "prompt tokens · weights rounded to 8 bits ·" in rounded
 
@@ -105,3 +105,11 @@ def test_the_newest_conversation_is_listed_first() -> None:
 @pytest.mark.parametrize("summaries", ["", "[]", "null", '{"chats": [{}]}', '{"chats": [5]}'])
 def test_a_browser_may_bring_anything(summaries: str) -> None:
     assert "appear here" in report.conversations(summaries, "")
+
+
+def test_the_context_says_what_is_used_cached_and_left() -> None:
+    turns = [Turn("One?", "Yes.", figures(prompt_tokens=300, cached_tokens=200))]
+    said = words(report.context_bar(turns, 1000))
+    assert said == "Context: 303 of 1,000 tokens cached 200 computed 103 room 697"
+    assert report.context_bar(turns, None) == ""
+    assert report.context_bar([Turn("One?", "Ye")], 1000) == ""

@@ -61,9 +61,10 @@ class Chatting:
         assert found is not None
         return found
 
-    def load(self, kept: str = "", draft: str = "") -> None:
-        """Opens the page."""
-        self._show(self.tab._restore(kept, draft, False, SALT, self._request))  # noqa: SLF001
+    def load(self, kept: str = "", draft: str = "", cut: tuple[str, str] = ("", "")) -> None:
+        """Opens the page; `cut` is a question and what was written of its answer."""
+        restored = self.tab._restore(kept, draft, True, SALT, *cut, self._request)  # noqa: SLF001
+        self._show(restored)
 
     def ask(self, text: str, without_reuse: bool = False, system: str = "") -> None:
         self._carry_out("_send", text, without_reuse, system)
@@ -170,6 +171,22 @@ def test_what_was_written_before_an_error_is_kept(chat: Chatting, engine: Engine
     [turn] = chat.conversation.turns
     assert (turn.answer, turn.figures) == (" there", None)
     assert "The engine stopped." in chat.reads("notice")
+    assert_interrupted(chat)
+
+
+def assert_interrupted(chat: Chatting) -> None:
+    *_, answer = chat.reads("chatbot")
+    assert "Interrupted" in answer["content"]["value"]
+    assert ">Retry</button>" in answer["content"]["value"]
+
+
+def test_what_was_written_before_a_reload_is_kept(chat: Chatting) -> None:
+    chat.ask("One?")
+    chat.load(chat.opened, "and more", cut=("Two?", " there"))
+    *_, turn = chat.conversation.turns
+    assert (turn.question, turn.answer, turn.figures) == ("Two?", " there", None)
+    assert chat.reads("text") == "and more"
+    assert_interrupted(chat)
 
 
 def test_retry_asks_the_last_question_again(chat: Chatting, engine: Engine) -> None:
@@ -204,6 +221,27 @@ def test_a_page_without_such_a_model_says_so() -> None:
     blocks = create_app(FakeBackend()).blocks.values()
     texts = [str(block.value) for block in blocks if isinstance(block, gr.HTML)]
     assert any("no model with a chat template" in text for text in texts)
+
+
+def test_a_model_s_own_sampling_is_chosen_with_it_unless_another_is_set() -> None:
+    other = dataclasses.replace(TALKER, name="other", sampling={"temperature": 0.2, "top_p": 0.9})
+    engine = Engine()
+    engine.known.append(other)
+    tab = Chatting(engine).tab
+    follow = tab._follow_model  # noqa: SLF001
+    recommended = INSTRUCT_DEFAULTS.replace(**other.sampling)
+    untouched, own = (values_for(each) for each in (INSTRUCT_DEFAULTS, recommended))
+    assert follow("other", "", False, False, *untouched) == own
+    assert follow("talker", "", False, False, *own) == untouched
+    changed = values_for(INSTRUCT_DEFAULTS.replace(temperature=0.7))
+    assert set(map(str, follow("other", "", False, False, *changed))) == {str(gr.skip())}
+
+
+def test_models_that_cannot_chat_are_named(engine: Engine) -> None:
+    engine.known += [dataclasses.replace(TALKER, name="/a/base", is_instruct=False)]
+    texts = [str(b.value) for b in create_app(engine).blocks.values() if isinstance(b, gr.HTML)]
+    [said] = [text for text in texts if "without a chat template (" in text]
+    assert "(base) only continue texts" in said
 
 
 def test_opening_the_tab_has_the_first_function_made() -> None:

@@ -144,7 +144,7 @@ def test_bars_are_on_one_scale_and_made_of_phases() -> None:
 
 def test_identical_texts_are_shown_once() -> None:
     said = words(baselines_report(compared(*ALL)))
-    assert "Identical output: 4 ways, the same 3 tokens." in said
+    assert "Identical output: 4 methods, the same 3 tokens." in said
     assert said.count("there was a") == 1
 
 

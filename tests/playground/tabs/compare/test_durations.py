@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from playground.tabs.compare.durations import Durations, ModelSize, stated
+from playground.tabs.compare.durations import Durations, ModelSize, at_most, stated
 from xla_backend import CacheOutcome, FirstCall, GenerationOptions
 from xla_backend.baselines.comparison import (
     CACHED_CALLS,
@@ -98,6 +98,30 @@ def test_what_is_left_shrinks_to_nothing() -> None:
         look(Baseline.EAGER, "cached", 60.0, calls)
     assert left == sorted(left, reverse=True)
     assert left[-1] == pytest.approx(0.0)
+
+
+def test_a_beginning_that_is_slow_slows_the_rest() -> None:
+    """12 s were said to be left that took 33."""
+    durations, comparison = Durations(), compared(STORIES.model)
+
+    def left_s(way: Baseline, way_s: float) -> float:
+        progress = BaselineProgress(way, "running", 0.0, way_s, 0)
+        return durations.left_s(comparison, progress, STORIES, [])
+
+    eager_s = stated(Baseline.EAGER, STORIES, OPTIONS).once_s
+    rest_s = left_s(Baseline.EAGER, 0.0) - eager_s
+    assert left_s(Baseline.EAGER, 3 * eager_s) > 2 * rest_s, "still under way"
+    comparison.results[Baseline.EAGER] = result(Baseline.EAGER, 3 * eager_s, 0.1)
+    assert left_s(Baseline.GUIDE, 0.0) > 1.5 * rest_s, "over"
+
+
+@pytest.mark.parametrize(("load", "most"), [(0.0, 1.5), (4.0, 3.0)])
+def test_a_busy_machine_may_take_longer(
+    load: float, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert at_most(60.0) == most * 60.0
 
 
 def test_the_size_of_a_model_is_read_from_its_files() -> None:

@@ -99,7 +99,7 @@ def test_waiting_says_for_what(state: str, sentence: str) -> None:
 
 
 def test_the_table_tells_which_batches_shared_a_shape() -> None:
-    assert "Nothing is compiled yet" in report.kept_table([])
+    assert "No function is in memory yet" in report.kept_table([])
     shape = StoredKey("dense", 8, (5, 7), CallPhases(0.02, 0, 0.03), CallPhases(0.1, 0.3, 0.1))
     shown = words(report.kept_table([shape]))
     assert "Two dense layers float32[8, 10] 5, 7 50 ms trace 20 ms 500 ms" in shown

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from demo_models.recipes.stories import tell
 from playground.context.limits import Limits
 from playground.tabs.generate.examples import (
+    ALL_EXAMPLES,
     ENGLISH_EXAMPLES,
     EXAMPLES,
     HELD_OUT_STORIES,
@@ -14,6 +17,7 @@ from playground.tabs.generate.examples import (
     T5_EXAMPLES,
     Example,
     are_example_options,
+    defaults_for,
     examples_for,
     is_example_prompt,
 )
@@ -85,7 +89,20 @@ def test_a_visitor_s_own_text_is_no_example() -> None:
     assert is_example_prompt(EXAMPLES[0].prompt)
     assert not is_example_prompt("My own words")
     assert not is_example_prompt(EXAMPLES[0].prompt, [T5_EXAMPLES])
-    assert are_example_options(EXAMPLES[3].options, Limits())
-    assert not are_example_options(EXAMPLES[0].options.replace(max_new_tokens=7), Limits())
     few = EXAMPLES[0].options.replace(max_new_tokens=7)
-    assert are_example_options(few, Limits(new_tokens=7)), "the page itself has set no more"
+    assert are_example_options(EXAMPLES[3].options, Limits(), ALL_EXAMPLES)
+    assert not are_example_options(few, Limits(), ALL_EXAMPLES)
+    assert are_example_options(few, Limits(new_tokens=7), ALL_EXAMPLES), "the page has set no more"
+
+
+def test_an_instruct_model_is_sampled_as_its_makers_recommend() -> None:
+    """At temperature 0 the page asked SmolLM2 for what its card does not recommend."""
+    sampling = {"temperature": 0.2, "top_p": 0.9}
+    info = replace(model("talker"), is_instruct=True, sampling=sampling)
+    for example in examples_for(info):
+        is_search = example.options.num_beams > 1
+        found = example.options.temperature, example.options.top_p
+        assert found == ((0.0, 1.0) if is_search else (0.2, 0.9))
+    assert defaults_for(info) == examples_for(info)[0].options
+    base = replace(model("gpt2-stories"), sampling=sampling)
+    assert examples_for(base) == EXAMPLES, "what makers say of chats is not of continuing"

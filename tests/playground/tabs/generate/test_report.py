@@ -10,7 +10,6 @@ import pytest
 
 from playground.context.runs import Shown
 from playground.tabs.generate.report import (
-    downloading,
     empty_report,
     empty_story,
     origin,
@@ -25,13 +24,13 @@ from tests.playground.samples import INJECTIONS, KEY, miss, result
 from xla_backend import (
     CacheKey,
     CacheOutcome,
-    EngineStatus,
     FirstCall,
     GenerationOptions,
     Prediction,
     Timing,
     question,
 )
+from xla_backend.interface.results import Finish
 from xla_backend.interface.timing import Span
 
 HIT = Prediction(CacheOutcome.HIT, KEY, KEY, 5, 0.1)
@@ -52,7 +51,7 @@ def test_a_cached_call_says_how_many_times_faster_it_was() -> None:
 def test_a_first_call_says_what_making_the_function_took() -> None:
     text = words(report(Shown("Once", miss())))
     assert text.startswith("MISS ")
-    assert "3.00 s of this went into making the function, once" in text
+    assert "3.00 s of this went into tracing and compiling, once" in text
     assert "faster" not in text
 
 
@@ -61,7 +60,7 @@ def test_a_text_that_a_stop_string_ended_says_so_and_counts_what_was_written() -
     cut = Shown("Once", result(options=options, finish="stop", cut_tokens=2))
     text = words(report(cut))
     assert "TPOT 20 ms Decode tokens/s 50" in text, "of the five tokens that were written"
-    assert "The text ended before a stop string." in text
+    assert "Ended by a stop string" in words(origin(cut))
     assert "Stop strings '<b>', '\\n'" in html.unescape(words(origin(cut)))
     assert "<b>" not in origin(cut)
     nothing = Shown("Once", result(text="", tokens=(), finish="stop", cut_tokens=3))
@@ -158,21 +157,36 @@ def test_a_run_beside_others_says_beside_how_many() -> None:
 def test_rounded_weights_are_told() -> None:
     assert "rounded" not in words(report(Shown("Once", result())))
     text = words(report(Shown("Once", result(rounded_bits=8))))
-    assert "at the limit of new tokens. Weights were rounded to 8 bits." in text
+    assert "Weights were rounded to 8 bits." in text
 
 
 def test_a_run_that_was_stopped_at_once_can_be_shown() -> None:
     stopped = result(finish="stopped", tokens=(), text="", timing=Timing(total_s=0.0))
     text = words(report(Shown("Once", stopped)))
     assert "TTFT – TPOT – Decode tokens/s –" in text
-    assert "You stopped it" in text
+    assert "You stopped it" in words(origin(Shown("Once", stopped)))
 
 
-def test_time_outside_the_total_is_named() -> None:
-    text = words(report(Shown("Once", result(load_s=1.5), other_s=4.0)))
-    assert "Not in the total: loading the model (1.50 s) and" in text
-    assert "waiting for the engine to start (4.00 s)" in text
-    assert "Not in the total" not in words(report(Shown("Once", result(load_s=0.0001))))
+@pytest.mark.parametrize(
+    ("finish", "said"),
+    [
+        ("eos", "The model ended it"),
+        ("stop", "Ended by a stop string"),
+        ("length", "Stopped at 3 tokens"),
+    ],
+)
+def test_what_ended_a_text_is_said_below_it(finish: Finish, said: str) -> None:
+    assert said in words(origin(Shown("Once", result(finish=finish))))
+
+
+def test_loading_is_a_phase_and_time_outside_the_total_is_named() -> None:
+    markup = report(Shown("Once", result(load_s=1.5), other_s=4.0))
+    assert "Load model 1.50 s" in words(markup)
+    assert 'class="phase-load"' in markup
+    assert "Not in the total: 4.00 s until the engine had started." in words(markup)
+    at_once = words(report(Shown("Once", result(load_s=0.0001))))
+    assert "Not in the total" not in at_once
+    assert "Load model" not in at_once
 
 
 @pytest.mark.parametrize("text", INJECTIONS)
@@ -200,7 +214,7 @@ def test_a_clock_and_what_is_expected_stand_there_from_the_click_on() -> None:
     assert 'data-spent="3.4"' in page
     assert 'data-expected="7.10"' in page, "a bar for compiling, which fills in that time"
     waits = waiting_report(missing, ahead=1)
-    assert words(waits).startswith("WAITS Queued.")
+    assert words(waits).startswith("WAITS Queued: 1 request ahead")
     assert "data-expected" not in waits, "nothing is made yet"
     assert "data-expected" not in waiting_report(HIT, ahead=0)
     assert "Work expected" not in words(waiting_report(None, ahead=0))
@@ -210,16 +224,16 @@ def test_waiting_for_others_is_told_apart_from_work() -> None:
     timing = replace(result().timing, queue_s=3.5, total_s=3.5 + result().timing.total_s)
     page = words(report(Shown("Once", result(timing=timing))))
     assert "This call only had to run. Work 102 ms Waited 3.50 s TPOT 40 ms" in page
-    assert "End to end 3.60 s and TTFT 3.52 s include 3.50 s of waiting for others." in page
+    assert "End to end 3.60 s and TTFT 3.52 s include 3.50 s in the queue." in page
     # Waiting between chunks of the text is none of the first token's.
     spans = (Span("prefill", 0.0, 0.02, tokens=1), Span("queue", 0.02, 3.5))
     later = words(report(Shown("Once", result(timing=timing, spans=spans))))
-    assert "End to end 3.60 s includes 3.50 s of waiting for others." in later
+    assert "End to end 3.60 s includes 3.50 s in the queue." in later
     assert "Waited 3.50 s TTFT 3.52 s TPOT 40 ms" in later
     both = (Span("queue", 0.0, 1.5), Span("prefill", 1.5, 0.02, tokens=1), Span("queue", 1.52, 2.0))
     twice = words(report(Shown("Once", result(timing=timing, spans=both))))
     assert "Waited 3.50 s TPOT 40 ms" in twice
-    assert "TTFT 3.52 s includes 1.50 s of waiting for others." in twice
+    assert "TTFT 3.52 s includes 1.50 s in the queue." in twice
     at_once = words(report(Shown("Once", result(timing=replace(timing, queue_s=0.02)))))
     assert "Waited" not in at_once
     assert "End to end 3.60 s TTFT" in at_once
@@ -227,9 +241,9 @@ def test_waiting_for_others_is_told_apart_from_work() -> None:
 
 def test_while_waiting_the_page_says_for_what() -> None:
     prediction = Prediction(CacheOutcome.MISS, KEY, KEY, 5, None)
-    assert "Queued." in words(waiting_report(prediction, ahead=2))
+    assert "Queued: 2 requests ahead" in words(waiting_report(prediction, ahead=2))
     assert "Compiling this shape" in words(waiting_report(prediction, ahead=0))
-    assert "Loading the model, then compiling" in words(waiting_report(None, ahead=0))
+    assert "Loading the model then compiling" in words(waiting_report(None, ahead=0))
     assert "Already compiled" in words(waiting_report(HIT, ahead=0))
 
 
@@ -246,19 +260,9 @@ def test_padding_on_the_right_is_drawn_on_the_right() -> None:
     assert 'aria-label="5 input, 11 padding, 3 new, 29 unused"' in markup
     text = words(markup)
     assert "16 input slots" in text
-    assert "The answer ended at the limit of new tokens" in text
     for page in (markup, empty_report(ANSWERING), waiting_report(HIT, 0, ANSWERING)):
         assert "prompt" not in words(page).lower()
         assert page.index("slot-prompt") < page.index("slot-padding")
-
-
-def test_a_download_is_drawn_as_far_as_it_is() -> None:
-    status = EngineStatus("downloading", "someone/<b>: 12 of 48 MB", progress=0.25)
-    markup = downloading(status)
-    assert 'aria-valuenow="25"' in markup
-    assert "width:25.00%" in markup
-    assert words(markup).endswith("someone/&lt;b&gt;: 12 of 48 MB")
-    assert downloading(EngineStatus("loading", "someone/thing")) == ""
 
 
 def test_an_answer_says_how_it_was_to_be_given() -> None:

@@ -19,7 +19,9 @@ def test_every_combination_is_asked_for_as_a_request_of_that_shape_would() -> No
     engine = FakeBackend()
     engine.make_ready(MODEL, CacheKey(64, 1, 32))
     engine.on_disk.add((MODEL, CacheKey(64, 4, 32)))
-    engine.history[MODEL] = {CacheKey(64, 1, 32): KeyHistory(miss_s=6.0, disk_s=1.0)}
+    engine.history[MODEL] = {
+        CacheKey(64, beams, 32): KeyHistory(miss_s=6.0, disk_s=1.0) for beams in (1, 4)
+    }
     shapes = survey(engine, MODEL, [64, 16], [1, 4], [32])
     assert {shape.key: shape.outcome for shape in shapes} == {
         CacheKey(16, 1, 32): CacheOutcome.MISS,  # the larger one must not hide where this one is
@@ -102,6 +104,6 @@ def test_an_order_that_the_engine_lost_is_not_under_way_for_ever(
     engine.cancel_prefetch()
     assert "0 of 2" in progress_line(order.progress()), "the engine may not have said yet"
     monkeypatch.setattr("playground.tabs.shapes.shapes._TOLD_WITHIN_S", 0.0)
-    assert "Press Make ready for the rest" in progress_line(order.progress())
+    assert "Press Compile for the rest" in progress_line(order.progress())
     order.drop()
     assert progress_line(order.progress()) == ""

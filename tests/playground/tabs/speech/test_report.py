@@ -58,7 +58,7 @@ def test_a_call_that_compiled_may_be_slower_than_real_time_and_says_so() -> None
     report = text(speech_report(Heard(result)))
     assert "MISS" in report
     assert "3.4× slower than real time, this once" in report
-    assert "7.80 s of this went into making the function, once" in report
+    assert "7.80 s of this went into tracing and compiling, once" in report
 
 
 def test_a_cached_call_is_compared_with_the_first_window() -> None:
@@ -131,13 +131,14 @@ def test_the_remarks_say_what_a_careful_reader_asks() -> None:
     assert "1 window without any sound was not run" in report
     assert "Language: en" in report
     assert "200 frames of sound, 1 beam, 64 new slots" in report
-    assert "loading the model (1.50 s) and waiting for the engine to start (7.00 s)" in report
+    assert "Load model 1.50 s" in report
+    assert "Not in the total: 7.00 s until the engine had started." in report
 
 
 def test_before_the_first_run_no_number_is_shown() -> None:
     assert not re.search(r"\d", text(empty_speech_report()) + text(empty_transcript()))
     assert "RUNNING" in waiting_speech_report(None, 0)
-    assert "Queued." in waiting_speech_report(None, 2)
+    assert "Queued: 2 requests ahead" in waiting_speech_report(None, 2)
 
 
 @pytest.mark.parametrize("said", INJECTIONS)
