@@ -28,8 +28,10 @@ class MessagesRequest(Fields):
     max_tokens: Tokens | None = Field(None, description="most tokens")
     stop_sequences: list[str] | None = Field(None, description="what ends the text")
     tool_choice: dict[str, Any] | None = Field(None, description="none, or auto")
-    thinking: dict[str, Any] | None = Field(None, description="disabled")
-    output_format: dict[str, Any] | None = Field(None, description="a JSON schema to follow")
+    output_config: dict[str, Any] | None = Field(
+        None, description="format: a JSON schema to follow"
+    )
+    output_format: dict[str, Any] | None = Field(None, description="the format, of older clients")
 
     def chat(self) -> ChatRequest:
         """The chat that this is.
@@ -38,15 +40,13 @@ class MessagesRequest(Fields):
             NotSupported: it asks for what there is not.
         """
         extra = dict(self.model_extra or {})
-        if (self.thinking or {}).get("type", "disabled") != "disabled":
-            raise NotSupported("thinking", "thinking is not supported. Leave it out.")
         if extra.get("n") not in (None, 1):
             raise NotSupported("n", "n is not supported here: a message is one text.")
         own = {
             "messages": self.messages,
             "max_tokens": self.max_tokens,
             "stop": self.stop_sequences,
-            "response_format": self.output_format,
+            "response_format": (self.output_config or {}).get("format") or self.output_format,
             "tool_choice": (self.tool_choice or {}).get("type"),
         }
         chat = ChatRequest.model_validate(extra | {k: v for k, v in own.items() if v is not None})

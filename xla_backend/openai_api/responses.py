@@ -10,7 +10,7 @@ import json
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import ConfigDict, Field
@@ -41,6 +41,14 @@ class ResponseRequest(Fields):
     metadata: dict[str, str] | None = None
     text: dict[str, Any] | None = Field(None, description="its format, as of a chat")
     include: list[str] | None = None
+
+    def fill_in(self, find: Callable[[str], dict[str, Any]]) -> None:
+        """Puts items of earlier answers where the input only names them, as `ai` for npm does."""
+        if isinstance(self.input, list):
+            self.input = [
+                find(str(item.get("id"))) if item.get("type") == "item_reference" else item
+                for item in self.input
+            ]
 
     def messages(self) -> list[dict[str, Any]]:
         """Those of the input, as chats have them.
@@ -97,6 +105,15 @@ class Stored(NamedTuple):
         return 1000 + len(self.answer) + said
 
 
+def _missing(what: str, id: str, param: str) -> NotSupported:
+    return NotSupported(
+        param,
+        f"There is no {what} {id[:80]!r}: it had store false, is another caller's or was long ago. "
+        "Send the whole conversation as input.",
+        "previous_response_not_found",
+    )
+
+
 class ResponseStore:
     """Answers by their callers and ids, in memory; the oldest give way."""
 
@@ -118,13 +135,16 @@ class ResponseStore:
             NotSupported: there is none, or none any more.
         """
         if (owner, id) not in self._stored:
-            raise NotSupported(
-                param,
-                f"There is no response {id[:80]!r}: it had store false, is another caller's or was "
-                "long ago. Send the whole conversation as input.",
-                "previous_response_not_found",
-            )
+            raise _missing("response", id, param)
         return self._stored[owner, id]
+
+    def item(self, owner: str, id: str) -> dict[str, Any]:
+        """An item of an answer, whose id ends as the answer's; errors as for `get`."""
+        stored = self._stored.get((owner, f"resp_{id.rpartition('_')[2]}"))
+        for item in json.loads(stored.answer)["output"] if stored else ():
+            if item["id"] == id:
+                return item
+        raise _missing("item", id, "input")
 
     def remove(self, owner: str, id: str) -> None:
         """Forgets an answer; errors as for `get`."""
@@ -152,8 +172,9 @@ class ResponseWriter(Writer):
         self._store = store
         self._owner = owner
         self._facts = facts
-        self._id = f"resp_{uuid.uuid4().hex}"
-        self._item = f"msg_{uuid.uuid4().hex}"
+        name = uuid.uuid4().hex
+        self._id = f"resp_{name}"
+        self._item = f"msg_{name}"
         self._created = int(time.time())
         self._numbers = itertools.count()
 
