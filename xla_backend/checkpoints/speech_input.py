@@ -79,8 +79,9 @@ class DecoderPrompt:
                 "generation_config.json does not say which tokens start a transcript "
                 f"(it leads to {tokens}): copy the file of the published model."
             )
+        first = None if no_timestamps is None else no_timestamps + 1
         is_timed = no_timestamps == tokens[-1] and no_timestamps + 2 < config.vocab_size
-        return cls(tuple(tokens), languages, no_timestamps + 1 if is_timed else None)
+        return cls(tuple(tokens), languages, first if is_timed else None)
 
     def for_language(self, code: str) -> tuple[int, ...]:
         """The tokens for this language."""
