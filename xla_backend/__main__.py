@@ -186,7 +186,7 @@ def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
     ]
     pool_rows = _numbers("pool_rows", parsed.pool_rows)
     if wrong := sorted(set(pool_rows) - set(ROW_COUNTS)):
-        raise InvalidRequest(f"pool_rows can be 1, 2, 4, 8 and 16, not {wrong[0]}.")
+        raise InvalidRequest(f"pool_rows can be {', '.join(map(str, ROW_COUNTS))}, not {wrong[0]}.")
     if open_store(parsed.store) is None:
         raise InvalidRequest(_NO_STORE_TO_FILL)
     backend = _open_backend(parsed)

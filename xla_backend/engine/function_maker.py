@@ -18,14 +18,16 @@ from xla_backend.engine.loop import Loop
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.results import CacheOutcome, EngineStatus
 from xla_backend.prediction.history import History
+from xla_backend.rows.scheduler import MAX_ROWS
 
 if TYPE_CHECKING:
     from xla_backend.model.engine import Engine
     from xla_backend.model.functions import KeyFunctions
 
 ROWS_PATIENCE_S = 3.0
-"""After so long without an idle moment, functions for several rows are made beside requests: an
-engine that is never idle is the one that needs them."""
+"""After so long without an idle moment, functions for the most rows are made beside requests: an
+engine that is never idle is the one that needs them. They serve fewer, too, so that the others can
+wait."""
 
 Value = TypeVar("Value")
 
@@ -81,7 +83,7 @@ class FunctionMaker:
         """Has the functions of a key made ready in the background."""
         name = (engine.info.name, key, rows)
         job = partial(self._make_in_background, engine, key, rows)
-        patience_s = math.inf if rows == 1 else ROWS_PATIENCE_S
+        patience_s = ROWS_PATIENCE_S if rows == MAX_ROWS else math.inf
         self._loop.background.add(name, job, patience_s)
 
     def close(self) -> None:

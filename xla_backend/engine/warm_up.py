@@ -15,14 +15,15 @@ from xla_backend.engine.loop import Loop
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.results import CacheOutcome
 from xla_backend.prediction.history import History
+from xla_backend.rows.scheduler import MAX_ROWS, ROW_COUNTS
 
 if TYPE_CHECKING:
     from xla_backend.compilation.function_cache import Slot
     from xla_backend.model.engine import Engine
     from xla_backend.model.functions import KeyFunctions
 
-WARM_ROW_COUNTS = (1, 8, 16, 2, 4)
-"""Of a pool, in which order functions for rows are made: those for eight serve a crowd first."""
+WARM_ROW_COUNTS = (1, MAX_ROWS, *ROW_COUNTS[1:-1])
+"""Of a pool, in which order functions for rows are made: those for most serve any number."""
 START_KEYS = 8
 """How many of the most used keys a start makes ready."""
 

@@ -41,6 +41,7 @@ from xla_backend.matmul.machine_code import (
     Value,
     long,
 )
+from xla_backend.matmul.product import NAN_BYTE
 from xla_backend.matmul.threads import Job
 from xla_backend.matmul.tiles import BLOCK, COLUMNS
 
@@ -119,13 +120,18 @@ def attend(
         score_cap: scores become `cap * tanh(score / cap)`.
 
     Returns:
-        `[T, heads * D]` float32; zeros where there is no token.
+        `[T, heads * D]` float32; NaN where there is no token.
     """
     handler.wait_until_ready()
     cap = int(np.float32(score_cap or 0.0).view(np.int32))
     form = tf.constant([heads, kv_heads, cap], tf.int64)
     operands = [q, k, v, places, blocks, layer, form]
     return foreign_calls.call(NAME, operands, q.shape[1], has_side_effect=True)
+
+
+def only_tokens(x: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """Rows `[T, E]`, NaN where there is no token: what products need not multiply."""
+    return tf.where(places[:, :1] < 0, np.float32(np.nan), x)
 
 
 def _module(name: str) -> ir.Module:
@@ -236,8 +242,7 @@ class _Attention:
         with builder.if_then(builder.icmp_signed("<", row, long(0))):
             each = Loop(builder, first, builder.add(last, long(1)), 1)
             at = builder.at(out_at, builder.add(builder.mul(each.index, width), own), FLOAT)
-            nothing = ir.Constant(WORD, 0)
-            builder.intrinsic("memset", POINTER, [at, nothing, builder.mul(own_width, long(4))])
+            builder.intrinsic("memset", POINTER, [at, NAN_BYTE, builder.mul(own_width, long(4))])
             each.close()
             builder.ret_void()
 

@@ -9,6 +9,9 @@ their groups, which spares a multiplication of each number.
 With more rows, a part of a tile becomes float32 in the cache first, and all rows pass over it
 (after K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). The
 threads of XLA's pool take tiles one by one. One function serves matrices and rows of any number.
+
+Rows of which nobody wants the product are NaN. Those behind all others are not multiplied: of a row
+whose first number is NaN, every sum is. So a function for many rows costs what its rows cost.
 """
 
 from __future__ import annotations
@@ -51,7 +54,10 @@ _AHEAD = 4096
 """Bytes between what is read and what the second cache is asked for: by itself, a processor asks
 for nothing beyond a page."""
 
-_JOB = Job("rows_at tiles_at out_at rows lines tiles")
+NAN_BYTE = ir.Constant(WORD, 0xFF)
+"""Four of them are a float32 that is NaN: what `memset` fills rows with that nobody wants."""
+
+_JOB = Job("rows_at tiles_at out_at rows wanted lines tiles")
 _COLUMNS_JOB = Job("places_at tiles_at out_at lines")
 
 
@@ -96,7 +102,7 @@ def _unit(module: ir.Module, number_format: str) -> ir.Function:
     at_once = max(_LINES, FORMATS[number_format].block if number_format in FORMATS else 0)
     panel = builder.room(FLOAT, at_once * COLUMNS)
     rows_at, tiles_at, out_at = _JOB.get(builder, job, "rows_at tiles_at out_at", POINTER)
-    rows, count, tiles = _JOB.get(builder, job, "rows lines tiles")
+    rows, wanted, count, tiles = _JOB.get(builder, job, "rows wanted lines tiles")
     tile, chunk = builder.urem(number, tiles), builder.udiv(number, tiles)
     width = builder.mul(tiles, long(COLUMNS))
     tile_size = lines.size(builder, count, number_format)
@@ -113,12 +119,12 @@ def _unit(module: ir.Module, number_format: str) -> ir.Function:
             sums.choose(builder, as_they_are, number, arguments)
 
         if number_format in FORMATS:
-            _for_some_rows(builder, rows, multiply)
+            _for_some_rows(builder, wanted, multiply)
         else:
-            multiply(long(0), rows)
+            multiply(long(0), wanted)
         builder.ret_void()
     first = builder.mul(chunk, long(_CHUNK))
-    last = builder.least(builder.add(first, long(_CHUNK)), rows)
+    last = builder.least(builder.add(first, long(_CHUNK)), wanted)
     parts = Loop(builder, long(0), count, at_once)
     some = builder.least(builder.sub(count, parts.index), long(at_once))
     part = builder.at(numbers, lines.size(builder, parts.index, number_format))
@@ -147,17 +153,17 @@ def _rows_of_blocks() -> tuple[int, ...]:
 
 def _for_some_rows(builder: Builder, rows: Value, multiply: Callable[[Value, Value], None]) -> None:
     """Adds `multiply(first, number)` for all rows, as many at a time as `_rows_of_blocks` has."""
-    most = max(_rows_of_blocks())
+    most, done = max(_rows_of_blocks()), long(0)
     if most > 4:
-        rest = builder.urem(rows, long(most))
-        with builder.if_then(builder.icmp_unsigned("==", rest, long(0))):
-            several = Loop(builder, long(0), rows, most)
+        done = builder.and_(rows, long(-most))
+        with builder.if_then(builder.icmp_unsigned(">", done, long(0))):
+            several = Loop(builder, long(0), done, most)
             multiply(several.index, long(most))
             several.close()
-            builder.ret_void()
-    some = Loop(builder, long(0), rows, 4)
-    multiply(some.index, builder.least(builder.sub(rows, some.index), long(4)))
-    some.close()
+    with builder.if_then(builder.icmp_unsigned("<", done, rows)):
+        some = Loop(builder, done, rows, 4)
+        multiply(some.index, builder.least(builder.sub(rows, some.index), long(4)))
+        some.close()
 
 
 def _is_few(builder: Builder, rows: Value, number_format: str) -> Value:
@@ -173,13 +179,21 @@ def _handler(module: ir.Module, name: str, number_format: str, unit: ir.Function
     call = Handler(module, name)
     rows_at, rows, count = call.operand(0, 2)
     tiles_at, tiles = call.operand(1, 1)
-    chunks = call.udiv(call.add(rows, long(_CHUNK - 1)), long(_CHUNK))
+    each = Loop(call, long(0), rows, 1, [long(1)])
+    first = call.get(call.at(rows_at, call.mul(each.index, count), FLOAT), FLOAT)
+    is_wanted = call.fcmp_ordered("ord", first, first)
+    (wanted,) = each.close([call.select(is_wanted, call.add(each.index, long(1)), each.values[0])])
+    row_size = call.mul(tiles, long(4 * COLUMNS))
+    rest = call.at(call.result, call.mul(wanted, row_size))
+    size = call.mul(call.sub(rows, wanted), row_size)
+    call.intrinsic("memset", POINTER, [rest, NAN_BYTE, size])
+    chunks = call.udiv(call.add(wanted, long(_CHUNK - 1)), long(_CHUNK))
     is_few = _is_few(call, rows, number_format)
     units = call.mul(tiles, call.select(is_few, long(1), chunks))
-    multiplications = call.mul(call.mul(rows, count), call.mul(tiles, long(COLUMNS)))
+    multiplications = call.mul(call.mul(wanted, count), call.mul(tiles, long(COLUMNS)))
     is_small = call.icmp_unsigned("<", multiplications, long(_ALONE))
     values = {"rows_at": rows_at, "tiles_at": tiles_at, "out_at": call.result}
-    values |= {"rows": rows, "lines": count, "tiles": tiles}
+    values |= {"rows": rows, "wanted": wanted, "lines": count, "tiles": tiles}
     _JOB.share(call, unit, values, units, is_small)
     call.close()
 

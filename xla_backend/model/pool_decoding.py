@@ -173,7 +173,7 @@ class PoolDecoder:
             of_row = tf.where(runs, tf.range(state.tokens.shape[0]), -1)
             places = tf.stack([of_row, state.lengths], axis=1)
             logits = self.model.logits(self.model.run(state.tokens, places, given.blocks))
-            return tf.where(state.has_logits[:, None], given.logits, logits)
+            return tf.where(runs[:, None], logits, given.logits)
 
         logits = tf.cond(tf.reduce_any(runs), run_model, lambda: given.logits)
         state, records = self._select(state, logits, given)

@@ -43,6 +43,9 @@ class PrefixStore:
         self._children: defaultdict[str, set[str]] = defaultdict(set)
         self._waiting: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for left in folder.glob("*-*.[0-9]*"):  # half written, by a process that was killed
+            if not Path(f"/proc/{left.suffix[1:]}").exists():
+                left.unlink(missing_ok=True)
         found = [(path.stat(), path) for path in folder.glob(f"*-*{SUFFIX}")]
         for status, path in sorted(found, key=lambda pair: pair[0].st_mtime):
             parent, _, name = path.stem.partition("-")

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from xla_backend.model.functions import PoolFunctions
     from xla_backend.rows.pool import Row
 
-ROW_COUNTS = (1, 2, 4, 8, 16)
-"""How many rows compiled functions take."""
+ROW_COUNTS = (1, 4, 8, 16)
+"""How many rows compiled functions take. Two in a function for four take as long as in their own,
+because products skip rows that are not there; eight in one for 16 take 1.17 times as long."""
 MAX_ROWS = max(ROW_COUNTS)
 MAX_AT_ONCE = 4 * MAX_ROWS
 """How many requests for texts shall be inside an engine: those beyond its rows wait there."""
@@ -250,14 +251,16 @@ class RowScheduler:
             if with_drafts is not None:
                 return [*self._decoding], with_drafts
         wanted = min(size for size in ROW_COUNTS if size >= min(count, MAX_ROWS))
-        if self._functions.of(wanted) is None:
-            self._functions.make(wanted)
         # Larger ones serve, too; else the largest that there are.
         larger = [size for size in ROW_COUNTS if size >= wanted]
         smaller = [size for size in reversed(ROW_COUNTS) if size < wanted]
         found = next(
             functions for size in larger + smaller if (functions := self._functions.of(size))
         )
+        if found.rows < count and found.rows < MAX_ROWS:
+            self._functions.make(MAX_ROWS)  # which serve any number
+        if found.rows != wanted:
+            self._functions.make(wanted)
         group = self._decoding[: found.rows]
         if len(group) < count:  # the others are next
             self._decoding = self._decoding[found.rows :] + group

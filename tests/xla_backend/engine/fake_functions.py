@@ -24,6 +24,7 @@ from xla_backend.model.pool_decoding import MAX_STEPS, Decoded, PoolState
 from xla_backend.rows.pool import Pool
 from xla_backend.rows.prefix import PrefixTree
 from xla_backend.rows.prefix_store import PrefixStore
+from xla_backend.rows.scheduler import ROW_COUNTS
 
 VOCABULARY = 97
 END = 7
@@ -63,7 +64,7 @@ class FakeFunctions:
         on_call: called before each, with its name and how many rows take part.
     """
 
-    in_memory: set[int] = field(default_factory=lambda: {1, 2, 4, 8, 16})
+    in_memory: set[int] = field(default_factory=lambda: {*ROW_COUNTS})
     asked: list[int] = field(default_factory=list)
     seconds: float = 0.02
     now: float = 0.0

@@ -100,7 +100,7 @@ class Rows:
     def _attended(self, row: int, position: int) -> np.ndarray:
         shape = (-1, self._size)
         if row < 0:
-            return np.zeros(self._heads * self._size)
+            return np.full(self._heads * self._size, np.nan)
         begin = max(0, position + 1 - self._window) if self._window else 0
         results = []
         for head, query in enumerate(self.q[row, position].reshape(shape).astype(np.float64)):

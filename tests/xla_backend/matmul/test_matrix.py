@@ -105,6 +105,21 @@ def test_a_row_has_the_same_sums_beside_others(number_format: str) -> None:
 
 
 @pytest.mark.parametrize("number_format", FORMATS)
+@pytest.mark.parametrize("rows", [4, 16, 128])
+def test_rows_behind_those_wanted_are_not_multiplied(number_format: str, rows: int) -> None:
+    """The others have the sums that they have beside as many as there is room for."""
+    own, _ = weights(number_format, 600, lines_for(number_format))
+    multiply = tf.function(matrix(own).multiply, jit_compile=True, autograph=False)
+    x = GENERATOR.standard_normal((rows, lines_for(number_format)), np.float32)
+    every = multiply(x).numpy()
+    for wanted in {1, 3, 5, 9, 11, rows // 2, rows - 1, rows} & {*range(1, rows + 1)}:
+        some = np.where(np.arange(rows)[:, None] < wanted, x, np.float32(np.nan))
+        found = multiply(tf.constant(some)).numpy()
+        np.testing.assert_array_equal(found[:wanted], every[:wanted])
+        assert np.isnan(found[wanted:]).all()
+
+
+@pytest.mark.parametrize("number_format", FORMATS)
 def test_columns_are_the_numbers(number_format: str) -> None:
     own, numbers = weights(number_format, 1100, lines_for(number_format))
     columns = tf.function(matrix(own).columns, jit_compile=True, autograph=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -472,6 +473,68 @@ def test_a_child_killed_while_idle_is_replaced(
     assert watched.process.predict(watched.model, "hello").outcome is CacheOutcome.MISS
     assert watched.generate().cache is CacheOutcome.MISS
     assert watched.process.pid != old
+
+
+_KILL = """
+import os, signal, sys
+
+def kill(event, arguments):
+    is_step = event in ("open", "os.rename") and "/prefixes/" in str(arguments[0])
+    if is_step and os.path.exists({left!r}):
+        with open({left!r}) as file:
+            left = int(file.read())
+        if not left:
+            os.remove({left!r})
+            os.kill(os.getpid(), signal.SIGKILL)
+        with open({left!r}, "w") as file:
+            file.write(str(left - 1))
+
+if "xla_backend.process.engine_process" in sys.orig_argv:
+    sys.addaudithook(kill)
+"""
+
+
+@pytest.mark.release
+@pytest.mark.timeout(1800)
+def test_killed_at_each_step_of_writing_prefixes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next engine says the same, from what was whole."""
+    left, dice = tmp_path / "left", random.Random(4)
+    (tmp_path / "sitecustomize.py").write_text(_KILL.format(left=str(left)))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    model = str(gpt2(tmp_path / "model", seed=62, n_positions=300))
+    process = BackendProcess(
+        default_model=model,
+        store=tmp_path / "store",
+        warm_up=None,
+        kv_memory="1MB",  # so that every text evicts those before
+        prefix_store="1GB",
+    )
+
+    def ask(prompt: TokenIds) -> Any:
+        return process.generate(model, prompt, SHORT, cache_salt="a")
+
+    def words() -> TokenIds:
+        return TokenIds(tuple(dice.randrange(3, 250) for _ in range(200)))
+
+    with contextlib.closing(process):
+        prompts = [words() for _ in range(3)]
+        texts = [ask(prompt).text for prompt in prompts]
+        reused = 0
+        for step in range(7):  # a block's file is made, then written, then named
+            engine = process.pid
+            left.write_text(str(step))
+            while process.pid == engine:
+                with contextlib.suppress(EngineStopped):
+                    ask(words())
+            assert not left.exists(), "it was killed where it should be"
+            for prompt, text in zip(prompts, texts, strict=True):
+                result = ask(prompt)
+                assert result.text == text
+                reused += result.cached_tokens
+            assert not [*(tmp_path / "store").rglob(f"*.{engine}")]
+        assert reused > 0
 
 
 def test_a_child_killed_at_work_tells_its_callers(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from transformers import GPT2Config, OPTConfig, PretrainedConfig
 
-from xla_backend.matmul.attention import attend, in_blocks
+from xla_backend.matmul.attention import attend, in_blocks, only_tokens
 from xla_backend.matmul.matrix import Matrix
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (
@@ -188,7 +188,7 @@ class DecoderOnly(PaddedPrompt):
             return self._block(layer, x, attention)[0]
 
         each = Repeated(block)
-        x = self._embed(token_ids, tf.maximum(places[:, 1], 0))
+        x = only_tokens(self._embed(token_ids, tf.maximum(places[:, 1], 0)), places)
         for layer, of_layer in zip(self.layers, in_blocks(self.kv_sizes), strict=True):
             x = each(layer, x, places, blocks, of_layer)
         return x

@@ -17,7 +17,7 @@ import tensorflow as tf
 from transformers import PretrainedConfig
 
 from xla_backend.checkpoints.rotary_form import LayerForm, RotaryForm, describe
-from xla_backend.matmul.attention import attend, in_blocks
+from xla_backend.matmul.attention import attend, in_blocks, only_tokens
 from xla_backend.matmul.matrix import Matrix
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (
@@ -196,7 +196,7 @@ class Rotary(PaddedPrompt):
             return self._finish(layer, x, attended)
 
         each = Repeated(block)
-        x = self._embed(token_ids)
+        x = only_tokens(self._embed(token_ids), places)
         windows = [of_layer.window for of_layer in form.layers]
         for layer, of_layer, place in zip(
             self.layers, form.layers, in_blocks(self.kv_sizes, windows), strict=True
