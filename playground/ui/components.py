@@ -6,7 +6,7 @@ Knows Gradio, words and the order of the list. Must not know the engine.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -203,6 +203,19 @@ def notice(message: h.Node, kind: str = "problem") -> h.Node:
     """A sentence beside the button that it is about, if any; the other kind is "calm"."""
     role = "alert" if kind == "problem" else "status"
     return message and h.div(f".notice.{kind}", role=role)[message]
+
+
+def describe_model(
+    info: Callable[[str], ModelInfo | None], model: gr.Dropdown, in_sight: gr.Button
+) -> None:
+    """Has the line below a list of models say what is known of the chosen one, now and when the
+    engine has loaded it."""
+
+    def describe(name: str) -> Any:
+        found = info(name)
+        return gr.update(info=model_description(found)) if found else gr.skip()
+
+    gr.on([model.change, in_sight.click], describe, model, model, **LATEST)
 
 
 def model_description(model: ModelInfo) -> str:

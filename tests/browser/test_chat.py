@@ -130,6 +130,24 @@ def test_what_was_written_is_never_lost(chat: ChatWindow, engine: FakeBackend) -
     assert chat.page.evaluate("sending(['Hello', '{}', '', 1])") == ["Hello", "{}", salt, 1]
 
 
+def test_an_answer_that_a_reload_has_cut_stays_and_is_asked_again(
+    chat: ChatWindow, engine: FakeBackend
+) -> None:
+    chat.ask(FIRST)
+    engine.hold("text")
+    chat.send(SECOND)
+    engine.write(" somewhere")
+    expect(chat.at("#chat [data-text]")).to_have_text([ANSWER, "somewhere"])
+    chat.reload()
+    engine.release()
+    chat.questions_are(FIRST, SECOND)
+    chat.answers_are(ANSWER, "somewhere")
+    chat.says("#chat .interrupted", "Interrupted")
+    chat.draft_is("")
+    chat.at(".chat-retry").click()
+    chat.answers_are(ANSWER, ANSWER)
+
+
 def test_when_the_context_is_full_the_page_says_what_goes_before_it_does(chat: ChatWindow) -> None:
     for number in range(2):
         chat.ask(f"{number} " + "kite " * 15)

@@ -100,7 +100,7 @@ def test_others_read_what_they_wait_for_and_a_mistake_keeps_what_was_measured(
     window.says("#notice", "Your last run has not ended yet")
     other.at("#generate").click()
     other.says("#report .badge", "WAITS")
-    other.says("#download", "Runs now: Comparing")
+    other.says("#report", "Queued: 1 request ahead", "Runs now: Comparing")
     other.says("#status", "Comparing")
     clock = other.at("#report [data-spent]")
     expect(clock).not_to_have_text(clock.inner_text())

@@ -148,7 +148,7 @@ def test_who_waits_is_told_so_and_a_stop_then_takes_no_turn(
     first.at("#status .status-generating").wait_for()
     engine.hold("turn")
     second.at("#generate").click()
-    second.says("#report", "WAITS", "Queued.")
+    second.says("#report", "WAITS", "Queued: 1 request ahead")
     second.says("#status .status-before", "1 request before yours")
     second.at("#stop").click()
     second.says("#notice", "Stopped before it began.")

@@ -150,7 +150,7 @@ def context_bar(turns: Sequence[Turn], context: int | None) -> h.Node:
     return h.figure(".chat-context")[
         h.figcaption[said],
         h.div(".bar", role="img", aria_label=said)[
-            (part(style, number / context) for _, number, style in parts)
+            (part(style, number / context) for _, number, style in parts if number)
         ],
         h.ul(".legend")[
             (h.li[h.i(f".{style}"), h.span[name], h.b[f"{n:,}"]] for name, n, style in parts)

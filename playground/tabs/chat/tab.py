@@ -194,13 +194,7 @@ class ChatTab:
         self.model.change(
             self._follow_model, [*self._settings], [*self.controls.inputs], **ui.QUIET
         )
-        gr.on(
-            [self.model.change, self._page.in_sight["chat"].click],
-            self._describe,
-            self.model,
-            self.model,
-            **ui.LATEST,
-        )
+        ui.describe_model(self._page.info, self.model, self._page.in_sight["chat"])
         gr.on(
             [self._page.in_sight["chat"].click, *changes],
             self._predict,
@@ -359,10 +353,6 @@ class ChatTab:
         if options not in known:
             return [gr.skip()] * len(values)
         return values_for(self._defaults(str(name)))
-
-    def _describe(self, name: str) -> Any:
-        model = self._page.info(name)
-        return gr.update(info=ui.model_description(model)) if model else gr.skip()
 
     def _fill_in(
         self, opened: str, text: str, model: str, system: str, *options: Any

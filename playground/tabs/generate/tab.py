@@ -162,7 +162,6 @@ class PlaygroundTab:
             {self.shown, self.link.model, *self.fields.inputs},
             [
                 self.link.model,
-                self.model,
                 self.prompt.text,
                 self.prompt.of_instruct,
                 self.examples,
@@ -173,6 +172,7 @@ class PlaygroundTab:
             ],
             **ui.LATEST,
         )
+        ui.describe_model(self._page.info, self.model, self._page.in_sight["playground"])
         self.examples.click(
             self._fill_in,
             [self.examples, self.model],
@@ -261,13 +261,12 @@ class PlaygroundTab:
         name, prompt = values[self.model], values[self.prompt.text]
         model = self._page.info(name)
         if model is None:
-            return {self.model: gr.skip()}
+            return {self.link.model: gr.skip()}
         family, examples = family_of(model), examples_for(model)
         own = [examples]
         is_linked = name == values[self.link.model]
         updates: ui.Updates = {
             self.link.model: None,
-            self.model: gr.update(info=ui.model_description(model)),
             **self.prompt.of_model(model),
             self.examples: gr.Dataset(
                 samples=[[example.name] for example in examples],

@@ -31,7 +31,7 @@ const chatBefore = () => [
 // The button below an answer that was cut presses Gradio's own.
 document.addEventListener("click", (event) => {
   const isRetry = event.target.closest?.(".chat-retry");
-  if (isRetry) document.querySelector("#chat button[aria-label=Retry], #chat button[title=Retry]").click();
+  if (isRetry) document.querySelector("#chat button[aria-label=Retry]").click();
 });
 
 // Who may reuse whose keys and values: nobody can guess it.

@@ -51,7 +51,7 @@ def test_a_padded_length_is_bounded_by_the_context_as_in_requests() -> None:
 def test_the_map_shows_what_is_being_made_and_what_waits() -> None:
     shapes = survey(FakeBackend(), MODEL, [16], [1], [16, 32, 64])
     assert words(shape_map(shapes, KEYS)) == (
-        "1 beam 16 new 32 new 64 new 16 slots MISS making waits"
+        "1 beam 16 new 32 new 64 new 16 slots MISS compiling queued"
     )
     assert "at least one value" in shape_map([])
 

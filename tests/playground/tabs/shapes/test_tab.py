@@ -44,7 +44,7 @@ def test_what_is_asked_for_is_made_one_by_one(visitor: Visitor, engine: FakeBack
     visitor.press("make_ready")
     assert engine.prefetching() == [(MODEL, SMALL), (MODEL, LARGE)]
     assert looks(visitor, "making") == "0 of 2 shapes ready"
-    assert "16 slots making 32 slots waits" in looks(visitor, "shape_map")
+    assert "16 slots compiling 32 slots queued" in looks(visitor, "shape_map")
     engine.make_ready(MODEL, SMALL)
     assert looks(visitor, "making") == "1 of 2 shapes ready"
     engine.make_ready(MODEL, LARGE)
