@@ -30,7 +30,7 @@ def test_tokens_are_shaded_and_read_with_the_keyboard(window: Visit, engine: Fak
     window.at("#result_view label", has_text="Tokens").click()
     tokens, detail = window.at("#tokens button.token"), "#tokens .token-detail"
     expect(tokens).to_have_count(6)
-    assert not window.at("#story").is_visible()
+    expect(window.at("#story")).not_to_be_visible()
     padding = re.search(r"(\d+)\s+padding", window.text("#report .shape .legend"))
     assert padding is not None
     expect(window.at("#tokens .slot-padding")).to_have_count(int(padding[1]))

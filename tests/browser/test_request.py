@@ -117,8 +117,8 @@ def test_the_code_follows_the_request_and_presets_set_options_only(
     window.at("#examples button", has_text="Four beams").click()
     window.says("#prediction .prediction-key", "4 beams")
     window.open_more()
-    assert window.at('#length_penalty input[type="range"]').is_enabled()
-    assert window.at('#top_k input[type="range"]').is_disabled()
+    expect(window.at('#length_penalty input[type="range"]')).to_be_enabled()
+    expect(window.at('#top_k input[type="range"]')).to_be_disabled()
 
 
 def test_what_was_written_survives_a_reload(window: Visit, site: ApiPage) -> None:

@@ -95,7 +95,7 @@ def test_the_keyboard_starts_and_stops_and_what_was_written_stays(
     window.says("#report", "You stopped it; what was written is kept.")
     window.wait_for_result()
     expect(window.at(NEW)).to_have_text("there was")
-    assert window.at("#stop").is_disabled()
+    expect(window.at("#stop")).to_be_disabled()
     window.at("#prompt textarea").focus()
     focused = "document.activeElement.id"
     for _ in range(30):
@@ -107,6 +107,8 @@ def test_the_keyboard_starts_and_stops_and_what_was_written_stays(
 
 
 def test_a_stop_while_xla_compiles_waits_for_it(window: Visit, engine: FakeBackend) -> None:
+    window.write("A prompt of the size")
+    window.at("#prediction .outcome-miss").wait_for()
     engine.hold("make")
     window.at("#generate").click()
     window.at("#status .status-compiling").wait_for()

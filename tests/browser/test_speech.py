@@ -86,5 +86,5 @@ def test_windows_come_one_by_one_until_a_stop(window: Visit, engine: FakeBackend
     ]
     window.says("#heard .story", "how warm is it turn it off")
     expect(window.at("#heard .truth")).to_have_count(0)
-    assert window.at("#stop_speech").is_disabled()
+    expect(window.at("#stop_speech")).to_be_disabled()
     assert window.overflow() == 0

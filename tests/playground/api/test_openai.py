@@ -560,13 +560,12 @@ def test_other_addresses_take_a_form(page: ApiPage, client: openai.OpenAI) -> No
             ({"guided_json": malformed}, "guided_json", "the JSON schema")
             for malformed in (
                 {"type": "object", "required": 5},
-                {"enum": ["a"], "pattern": 5},
-                {"enum": ["a"], "pattern": "("},
                 {"type": "array", "prefixItems": 5},
                 '{"const": NaN}',
                 '{"const": Infinity}',
             )
         ),
+        ({"guided_json": {"enum": ["a"], "pattern": "("}}, "guided_json", "beside other keywords"),
         ({"guided_json": '{"type": "number", "minimum": NaN}'}, "guided_json", "must be a number"),
         ({"guided_regex": "(?=a)b"}, "guided_regex", "look-around"),
         ({"guided_choice": ["a"], "json_schema": {"type": "null"}}, "json_schema", "leave all but"),
