@@ -267,8 +267,12 @@ def _rope(file: GGUFFile, architecture: str, head_size: int) -> dict[str, Any]:
         length = file.value(f"{architecture}.rope.scaling.original_context_length", int)
         rope |= {
             "rope_type": "yarn",
-            "factor": number("scaling.factor"),
+            "factor": factor,
             "original_max_position_embeddings": length,
+            "beta_fast": number("scaling.yarn_beta_fast", 32.0),
+            "beta_slow": number("scaling.yarn_beta_slow", 1.0),
+            "attention_factor": number("scaling.attn_factor", 1.0)
+            * (1.0 + 0.1 * math.log(max(factor, 1.0))),
         }
     elif scaling != "none":
         raise ModelUnavailable(

@@ -553,10 +553,12 @@ def _open(info: ModelInfo, folder: Path) -> ModelFiles:
     info = _with_config(info, folder, config.to_dict())
     generation_config = _read_generation_config(folder, config)
     ends = generation_config.eos_token_id
-    if info.is_instruct or ends is None or gguf_file.find(folder) is not None:
-        named = [] if ends is None else [ends] if isinstance(ends, int) else ends
-        found = list(dict.fromkeys([*named, *turn_ends(folder, info.is_instruct)]))
-        generation_config.eos_token_id = found if len(found) > 1 else next(iter(found), None)
+    if ends is None:  # not of `config`, which has defaults
+        ends = read_config_values(folder).get("eos_token_id")
+    named = [ends] if isinstance(ends, int) else ends if isinstance(ends, list) else []
+    if info.is_instruct or not named or gguf_file.find(folder) is not None:
+        named = list(dict.fromkeys([*named, *turn_ends(folder, info.is_instruct)]))
+    generation_config.eos_token_id = named if len(named) > 1 else next(iter(named), None)
     return ModelFiles(info, folder, config, generation_config)
 
 

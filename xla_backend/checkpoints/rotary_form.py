@@ -28,10 +28,12 @@ class LayerForm:
         inverse_frequencies: of the rotary positions, radians a position for each pair of a head's
             numbers; zeros in a layer without positions.
         window: a position looks at so many, itself included; None: at all before it.
+        amplitude: the factor of what is turned.
     """
 
     inverse_frequencies: tuple[float, ...]
     window: int | None
+    amplitude: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -183,11 +185,12 @@ def _layer(config: Any, place: int, head_size: int) -> LayerForm:
         )
     # The baseline's Transformers is older and names it otherwise; there is no scaling there.
     rope = getattr(config, "rope_parameters", None) or {"rope_theta": config.rope_theta}
-    frequencies = inverse_frequencies(rope.get(kind, rope), head_size)
+    rope = rope.get(kind, rope)
+    frequencies = inverse_frequencies(rope, head_size)
     rotated = getattr(config, "no_rope_layers", None)  # 1 where positions count, 0 where not
     if rotated and not rotated[place]:
         frequencies = (0.0,) * len(frequencies)
-    return LayerForm(frequencies, window if kind == "sliding_attention" else None)
+    return LayerForm(frequencies, window if kind == "sliding_attention" else None, _amplitude(rope))
 
 
 def most_context() -> int:
@@ -210,7 +213,9 @@ def inverse_frequencies(rope: dict[str, Any], head_size: int) -> tuple[float, ..
 
     Args:
         rope: Hugging Face's `rope_parameters`. `linear` stretches all positions (arXiv:2306.15595);
-            `llama3` only the slow ones, and those between in part (Llama 3.1's release).
+            `llama3` only the slow ones, and those between in part (Llama 3.1's release); `yarn`
+            likewise by the place of the pair (arXiv:2309.00071). `dynamic` stretches only what is
+            beyond `max_position_embeddings`, which is never reached here.
         head_size: D.
 
     Raises:
@@ -224,8 +229,10 @@ def inverse_frequencies(rope: dict[str, Any], head_size: int) -> tuple[float, ..
                 "the model's config.json rotates only a part of each head "
                 "(partial_rotary_factor), which is not supported."
             )
-        if kind == "default":
+        if kind in ("default", "dynamic"):
             return tuple(base)
+        if kind == "yarn":
+            return tuple(_yarn(base, rope, head_size))
         if kind == "linear":
             return tuple(x / rope["factor"] for x in base)
         if kind == "llama3":
@@ -236,7 +243,7 @@ def inverse_frequencies(rope: dict[str, Any], head_size: int) -> tuple[float, ..
         ) from error
     raise ModelUnavailable(
         f"the model's config.json asks for rotary positions of the kind {kind!r}; known are "
-        "default, linear and llama3."
+        "default, linear, dynamic, yarn and llama3."
     )
 
 
@@ -246,6 +253,36 @@ def _llama3(frequency: float, rope: dict[str, Any]) -> float:
     waves = rope["original_max_position_embeddings"] * frequency / (2 * math.pi)
     kept = min(max((waves - low) / (high - low), 0.0), 1.0)
     return frequency * (kept + (1.0 - kept) / factor)
+
+
+def _yarn(base: list[float], rope: dict[str, Any], head_size: int) -> Iterator[float]:
+    """Pairs that turn often in the original context stay, those that turn seldom are stretched."""
+    length, theta = rope["original_max_position_embeddings"], rope["rope_theta"]
+
+    def place(turns: float) -> float:
+        return head_size * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(theta))
+
+    first, last = place(rope.get("beta_fast") or 32), place(rope.get("beta_slow") or 1)
+    if rope.get("truncate", True):
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, head_size - 1)
+    for pair, frequency in enumerate(base):
+        stretched = min(max((pair - first) / ((last - first) or 0.001), 0.0), 1.0)
+        yield frequency * (1.0 - stretched + stretched / rope["factor"])
+
+
+def _amplitude(rope: dict[str, Any]) -> float:
+    """`attention_factor`, or what follows from the other parameters: 1 but for `yarn`."""
+    if rope.get("rope_type") != "yarn":
+        return 1.0
+    if (given := rope.get("attention_factor")) is not None:
+        return float(given)
+
+    def scale(weight: float) -> float:
+        return 0.1 * weight * math.log(max(rope["factor"], 1.0)) + 1.0
+
+    over, under = rope.get("mscale"), rope.get("mscale_all_dim")
+    return scale(over) / scale(under) if over and under else scale(1.0)
 
 
 def shapes(config: Any) -> Iterator[tuple[str, tuple[int, ...]]]:

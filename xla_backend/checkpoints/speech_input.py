@@ -79,9 +79,8 @@ class DecoderPrompt:
                 "generation_config.json does not say which tokens start a transcript "
                 f"(it leads to {tokens}): copy the file of the published model."
             )
-        first = None if no_timestamps is None else no_timestamps + 1
-        is_timed = no_timestamps == tokens[-1] and no_timestamps + 2 < config.vocab_size
-        return cls(tuple(tokens), languages, first if is_timed else None)
+        is_timed = tokens[-1] == no_timestamps and tokens[-1] + 2 < config.vocab_size
+        return cls(tuple(tokens), languages, tokens[-1] + 1 if is_timed else None)
 
     def for_language(self, code: str) -> tuple[int, ...]:
         """The tokens for this language."""

@@ -47,6 +47,7 @@ MOST_TEMPLATE_BYTES = 2**28
 """What this process may grow by meanwhile."""
 LARGEST_NUMBER = 100_000
 """Largest whole number in a template; Jinja's sandbox bounds a range likewise."""
+_PROCESSOR_TEMPLATE = "chat_template.json"
 LONGEST_VARIABLES = 20_000
 """Most characters of a template's variables as JSON."""
 _LOOK_AFTER_S = 0.02
@@ -133,6 +134,7 @@ class Tokenizer:
                 f"the tokenizer in {folder} is not supported: it has no tokenizer.json. Save it "
                 "once with Transformers' AutoTokenizer."
             )
+        _set_usual_template(tokenizer, folder)
         return cls(tokenizer, rows)
 
     @property
@@ -410,19 +412,29 @@ def turn_ends(folder: Path, is_chat: bool) -> list[int]:
     """
     if (gguf_path := gguf_file.find(folder)) is not None:
         return gguf_tokenizer.control_tokens(gguf_path, TURN_ENDS)
-    settings = _read(folder / "tokenizer_config.json") or {}
-    tokens = _read(folder / "tokenizer.json", "added_tokens")
-    end = settings.get("eos_token")
+    settings = _object(folder / "tokenizer_config.json")
+    end = settings.get("eos_token") or _object(folder / "special_tokens_map.json").get("eos_token")
     end = end.get("content") if isinstance(end, dict) else end
     wanted = (TURN_ENDS if is_chat else frozenset()) | {end}
-    return [
+    tokens = _read(folder / "tokenizer.json", "added_tokens")
+    tokens = tokens if isinstance(tokens, list) else []
+    if isinstance(added := settings.get("added_tokens_decoder"), dict):
+        tokens += [{"id": int(id), **token} for id, token in added.items() if id.isdecimal()]
+    found = [
         token["id"]
-        for token in (tokens if isinstance(tokens, list) else ())
+        for token in tokens
         if isinstance(token, dict)
         and token.get("content") in wanted
         and (token.get("special") or token.get("content") == end)
         and type(token.get("id")) is int
     ]
+    return list(dict.fromkeys(found))
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """What a file of a JSON object holds; nothing where it is none."""
+    values = _read(path)
+    return values if isinstance(values, dict) else {}
 
 
 def _read(path: Path, key: str = "") -> Any:
@@ -444,11 +456,20 @@ def has_chat_template(folder: Path) -> bool:
         return gguf_tokenizer.has_chat_template(gguf_path)
     if (folder / "chat_template.jinja").is_file():
         return True
-    try:
-        values = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-        return bool(values.get("chat_template"))
-    except (OSError, ValueError, AttributeError):
-        return False
+    files = ("tokenizer_config.json", _PROCESSOR_TEMPLATE)
+    return any(_object(folder / name).get("chat_template") for name in files)
+
+
+def _set_usual_template(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Of several chat templates without a default the first that is no tool's or search's is it;
+    where there is none, that of the processor is, as for llama.cpp."""
+    templates = tokenizer.chat_template or _object(folder / _PROCESSOR_TEMPLATE).get(
+        "chat_template"
+    )
+    if isinstance(templates, dict) and templates and "default" not in templates:
+        names = [name for name in templates if name not in ("tool_use", "rag")] or [*templates]
+        templates = {**templates, "default": templates[names[0]]}
+    tokenizer.chat_template = templates
 
 
 def _check_variables(variables: Mapping[str, Any], taken: Iterable[str]) -> None:

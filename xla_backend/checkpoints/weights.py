@@ -170,7 +170,9 @@ def _weight_map(folder: Path) -> dict[str, Any]:
     if (folder / SAFETENSORS).is_file() or not (folder / SAFETENSORS_INDEX).is_file():
         return {}
     placed = _read_json(folder / SAFETENSORS_INDEX).get("weight_map")
-    return placed if isinstance(placed, dict) else {}
+    if not isinstance(placed, dict):
+        return {}
+    return {x: str(Path(y)) if isinstance(y, str) else y for x, y in placed.items()}
 
 
 def read_weights(folder: Path) -> dict[str, np.ndarray]:
@@ -224,7 +226,14 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
         if config.model_type == "t5" and alias in stored:
             stored.setdefault("shared.weight", stored[alias])
 
-    expected = _expected_shapes(config, folder)
+    expected = {**_expected_shapes(config, folder)}
+    head, embedding = "lm_head.weight", "model.embed_tokens.weight"
+    is_tied = config.model_type in rotary_form.MODEL_TYPES and head not in expected
+    if is_tied and head in stored:  # as Transformers: a head of its own counts
+        if embedding not in stored:
+            stored[embedding] = stored[head]
+        elif not _are_equal(stored[head], stored[embedding]):
+            expected[head] = expected[embedding]
     missing = [name for name in expected if name not in stored]
     if missing:
         raise ModelUnavailable(
@@ -285,6 +294,14 @@ def _fitted(tensor: Weights, name: str, shape: tuple[int, ...], folder: Path) ->
             "the weights belong to another config. Download or copy the model again."
         )
     return tensor.astype(np.float32) if tensor.dtype == np.float64 else tensor
+
+
+def _are_equal(one: Weights, other: Weights) -> bool:
+    """Whether two matrices are the same; those of blocks never are."""
+    if isinstance(one, Blocks) or isinstance(other, Blocks) or one.shape != other.shape:
+        return False
+    starts = range(0, len(one), 4096)  # some rows at a time take no memory
+    return all(np.array_equal(one[at : at + 4096], other[at : at + 4096]) for at in starts)
 
 
 _INFINITY = {"<f4": 0x7F800000, "<f2": 0x7C00, "bfloat16": 0x7F80}

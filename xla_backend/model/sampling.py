@@ -86,7 +86,7 @@ def pack(
         logit_bias = tf.zeros([len(options), vocabulary_size])
     is_end = np.zeros([len(options), vocabulary_size], bool)
     for row, each in zip(is_end, options, strict=True):
-        row[[token_id for token_id in ends(each, eos_token_ids) if token_id < len(row)]] = True
+        row[[token_id for token_id in ends(each, eos_token_ids) if 0 <= token_id < len(row)]] = True
     return (
         tf.constant(reals),
         tf.constant(integers),

@@ -13,6 +13,7 @@ from tests import gguf_files
 from tests.gguf_files import ARCHITECTURES, HEAD_SIZE, HEADS, KV_HEADS, LAYERS
 from xla_backend.checkpoints import gguf_model
 from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry, folder_info
+from xla_backend.checkpoints.rotary_form import describe
 from xla_backend.checkpoints.weights import (
     MODEL_TYPES,
     read_config,
@@ -144,6 +145,29 @@ def test_a_linear_factor_counts_under_its_old_name_and_without_a_type(
         add(f"llama.rope.{key}", value)
     gguf_files.finish(writer)
     assert read_config_values(path)["rope_parameters"].get("factor") == factor
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_yarn_is_that_of_a_folder(factor: float, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    writer = gguf_files.begin(path, "llama")
+    gguf_files.add_tensors(writer, "llama", gguf_files.weights("llama"))
+    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(4.0)
+    writer.add_rope_scaling_orig_ctx_len(16)
+    writer.add_rope_scaling_attn_factors(factor)
+    gguf_files.finish(writer)
+    config = read_config(path)
+    found = describe(config).layers[0]
+    config.rope_parameters = {
+        "rope_type": "yarn",
+        "rope_theta": config.rope_parameters["rope_theta"],
+        "factor": 4.0,
+        "original_max_position_embeddings": 16,
+    }
+    expected = describe(config).layers[0]
+    assert found.inverse_frequencies == expected.inverse_frequencies
+    assert found.amplitude == pytest.approx(expected.amplitude * factor)
 
 
 def test_a_text_ends_at_the_ends_that_the_file_names(tmp_path: Path) -> None:

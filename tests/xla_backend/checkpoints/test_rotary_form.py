@@ -33,8 +33,16 @@ def test_a_checkpoint_of_each_architecture_is_read_whole(tmp_path: Path, model_t
     ("config", "message"),
     [
         (
-            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0}},
-            "rotary positions of the kind 'yarn'; known are default, linear and llama3",
+            {
+                "rope_parameters": {
+                    "rope_type": "longrope",
+                    "rope_theta": 1e4,
+                    "short_factor": [1.0] * 6,
+                    "long_factor": [2.0] * 6,
+                    "original_max_position_embeddings": 64,
+                }
+            },
+            "kind 'longrope'; known are default, linear, dynamic, yarn and llama3",
         ),
         ({"num_key_value_heads": 3}, "num_key_value_heads to 3, which does not divide"),
         ({"head_dim": 11}, "even rotary dimension, but got `head_dim`=11"),

@@ -54,6 +54,15 @@ FORMS: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "num_attention_heads": 6,
     },
+    "Llama YaRN": {
+        "model_type": "llama",
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10_000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 16,
+        },
+    },
     # All layers slide; the window is shorter than two of the prompts.
     "Mistral": {"model_type": "mistral", "sliding_window": 7, "num_key_value_heads": 1},
     "Qwen2": {"model_type": "qwen2", "dtype": "float16", "tie_word_embeddings": True},

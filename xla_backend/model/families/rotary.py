@@ -111,7 +111,7 @@ class Rotary(PaddedPrompt):
             layers=tuple(layer(f"model.layers.{i}") for i in range(len(form.layers))),
             embedding=embedding,
             final_norm=norm("model.norm"),
-            head=embedding if form.is_tied else read.matrix("lm_head.weight"),
+            head=read.matrix("lm_head.weight") if "lm_head.weight" in read else embedding,
             variables=read.variables,
         )
 
@@ -281,7 +281,10 @@ class Rotary(PaddedPrompt):
         def rotation(form: LayerForm) -> Rotation:
             frequencies = tf.constant(form.inverse_frequencies, tf.float32)
             angles = tf.cast(positions, tf.float32)[:, None, None] * frequencies
-            return Rotation(tf.cos(angles), tf.sin(angles))
+            cos, sin = tf.cos(angles), tf.sin(angles)
+            if form.amplitude != 1.0:
+                cos, sin = cos * form.amplitude, sin * form.amplitude
+            return Rotation(cos, sin)
 
         kinds = {form.inverse_frequencies: form for form in self.form.layers}
         return {frequencies: rotation(form) for frequencies, form in kinds.items()}
