@@ -5,7 +5,6 @@ Knows a `ToolFormat` and JSON schemas. Must not know automata or protocols.
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from collections.abc import Iterator, Mapping
@@ -13,39 +12,24 @@ from typing import Any, NamedTuple
 
 from xla_backend.grammar import json_schema, json_text
 from xla_backend.grammar.tool_format import ToolFormat
-from xla_backend.interface.grammar import Grammar
 from xla_backend.interface.prompt import ToolCall
 
 
-def grammar(
-    form: ToolFormat,
-    tools: Mapping[str, Any],
-    *,
-    is_free: bool,
-    several: bool,
-    answer: Grammar | None = None,
-) -> Grammar:
-    """The texts of answers that may call tools.
-
-    Args:
-        form: how the model writes a call.
-        tools: the JSON schema of each one's arguments.
-        is_free: whether there may be another answer, or text before the call.
-        several: whether there may be several calls, where the form has a way.
-        answer: the form of another answer; None for any text.
-    """
-    asked = {
-        "format": form[:3],
-        "tools": {name: {**schema, "type": "object"} for name, schema in tools.items()},
-        "is_free": is_free,
-        "several": several and form.can_repeat,
-        "answer": answer.to_dict() if answer else None,
+def without_notes(schema: Any) -> Any:
+    """A schema without what it says to readers alone, which is most of many."""
+    if isinstance(schema, list):
+        return [without_notes(each) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        key: value if key in ("const", "enum") else without_notes(value)
+        for key, value in schema.items()
+        if not (key in ("description", "title") and isinstance(value, str))
     }
-    return Grammar("tool_calls", json.dumps(asked))
 
 
 def regex(asked: Mapping[str, Any], answer: str | None) -> str:
-    """Matches the texts of a `grammar`, whose JSON `asked` is.
+    """Matches the texts of a grammar of `grammars.of_tools`, whose JSON `asked` is.
 
     Args:
         asked: see above.
@@ -56,10 +40,10 @@ def regex(asked: Mapping[str, Any], answer: str | None) -> str:
     """
     form = ToolFormat(*asked["format"])
     opening, middle, closing = (_written(part, bool(form.marker)) for part in form[:3])
-    ways = [
-        f"{json_text.literal(name)}{middle}{json_schema.regex(schema)}"
-        for name, schema in asked["tools"].items()
-    ]
+    names: dict[str, list[str]] = {}
+    for name, schema in asked["tools"].items():
+        names.setdefault(json_schema.regex(schema), []).append(json_text.literal(name))
+    ways = [f"(?:{'|'.join(each)}){middle}{arguments}" for arguments, each in names.items()]
     calls = f"{opening}(?:{'|'.join(ways)}){closing}"
     if asked["several"]:
         calls = f"(?:{calls}\\n?)+"
