@@ -127,7 +127,7 @@ class Steps:
 class FakeTokenizer:
     is_byte_level = True
 
-    def encode(self, prompt: Prompt) -> list[int]:
+    def encode(self, prompt: Prompt, tools: Any = ()) -> list[int]:
         if isinstance(prompt, TokenIds):
             return list(prompt.ids)
         return encode(prompt if isinstance(prompt, str) else prompt[-1].content)
