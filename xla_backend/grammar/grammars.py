@@ -71,11 +71,11 @@ def of_tools(form: ToolFormat, tools: Tools, answer: Grammar | None) -> Grammar:
     """
     schemas: dict[str, Any] = {}
     for tool in tools.allowed:
-        name, parameters = tool["function"]["name"], tool["function"]["parameters"]
-        schemas[name] = tool_calls.without_notes(parameters) | _ANY_OBJECT
+        name = tool["function"]["name"]
         try:
+            schemas[name] = tool_calls.without_notes(tool["function"]["parameters"]) | _ANY_OBJECT
             regex(Grammar.json_schema(schemas[name]))
-        except InvalidRequest as error:
+        except (InvalidRequest, RecursionError) as error:
             if tool["function"].get("strict"):
                 raise InvalidRequest(f"of the tool {name} {error}") from error
             schemas[name] = _ANY_OBJECT

@@ -224,6 +224,7 @@ def test_several_calls_are_read_one_after_the_other() -> None:
         ([*LISTED, *LISTED], None, "same name"),
         (LISTED, {"type": "function", "function": {"name": "g"}}, "tool_choice must be none"),
         (LISTED, "any", "tool_choice must be none"),
+        (LISTED, {"type": "function", "function": {"name": []}}, "tool_choice must be none"),
         ([], "required", "needs tools"),
         ([listed("f", []), 5], None, "type None is not supported"),
         ([listed("f", [5])], None, "JSON schema"),
@@ -240,14 +241,17 @@ def test_schemas_that_cannot_be_held_are_any_object_but_of_strict_tools(
 ) -> None:
     recursive = {"properties": {"a": {"$ref": "#"}}, "description": "x" * 99_999}
     long = {"properties": {"a": {"type": "string", "maxLength": 300}}}
-    free = [listed("tree", recursive), listed("loose", long)]
+    deep: dict[str, Any] = {}
+    for _ in range(900):
+        deep = {"not": [deep]}
+    free = [listed("tree", recursive), listed("deep", deep), listed("loose", long)]
     tools = Tools.of([*free, listed("strict", FORECAST, strict=True)], None, several=False)
     assert tools is not None
     grammar = grammars.of_tools(GENERIC, tools, None)
 
     def refused() -> list[str]:
         made = Grammars(lambda: vocabulary(SMALL)).get(grammar).result()
-        names = ("tree", "loose", "strict")
+        names = ("tree", "deep", "loose", "strict")
         calls = [GENERIC.write(ToolCall("", name, '{"a": 1}')) for name in names]
         return [n for n, call in zip(names, calls, strict=True) if refused_at(made, SMALL, call)]
 
