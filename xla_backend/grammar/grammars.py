@@ -5,19 +5,25 @@ Knows which grammar is asked for, and what is in memory. Must not know what a ro
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 from xla_backend.grammar import automaton, json_schema, json_text, tool_calls
 from xla_backend.grammar.automaton import Automaton, Vocabulary
 from xla_backend.grammar.pattern import Pattern
+from xla_backend.grammar.tool_format import ToolFormat
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.grammar import Grammar
+from xla_backend.interface.tools import Tools
 
+MAX_TOOL_CHARACTERS = 150_000
+"""Of a regular expression of calls that keeps all schemas: some 15,000 states."""
 MAX_BYTES = 2**28
 """Of automata in memory; the latest one stays in any case."""
 _WRONG_TYPES = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, re.error)
@@ -48,6 +54,53 @@ def regex(grammar: Grammar) -> str:
     return "|".join(map(json_text.literal, json.loads(grammar.text)))
 
 
+_ANY_OBJECT = {"type": "object"}
+
+
+def of_tools(form: ToolFormat, tools: Tools, answer: Grammar | None) -> Grammar:
+    """The texts of answers that may call tools.
+
+    Args:
+        form: how the model writes a call.
+        tools: those that may or must be called. Of one that is not `strict` the arguments are any
+            JSON object where its schema cannot be held, or all together would be too large.
+        answer: the form of an answer that calls none; None for any text.
+
+    Raises:
+        InvalidRequest: the schema of a tool that is `strict` cannot be held.
+    """
+    schemas: dict[str, Any] = {}
+    for tool in tools.allowed:
+        name = tool["function"]["name"]
+        try:
+            schemas[name] = tool_calls.without_notes(tool["function"]["parameters"]) | _ANY_OBJECT
+            regex(Grammar.json_schema(schemas[name]))
+        except (InvalidRequest, RecursionError) as error:
+            if tool["function"].get("strict"):
+                raise InvalidRequest(f"of the tool {name} {error}") from error
+            schemas[name] = _ANY_OBJECT
+    is_strict = [bool(tool["function"].get("strict")) for tool in tools.allowed]
+    asked = {
+        "format": form[:3],
+        "tools": schemas,
+        "strict": list(itertools.compress(schemas, is_strict)),
+        "is_free": not tools.must_call,
+        "several": tools.several and form.can_repeat,
+        "answer": answer.to_dict() if answer else None,
+    }
+    return Grammar("tool_calls", json.dumps(asked))
+
+
+def _smaller(grammar: Grammar) -> Grammar:
+    """A grammar without the schemas of tools that are not strict; itself where it has none."""
+    if grammar.kind != "tool_calls":
+        return grammar
+    asked = json.loads(grammar.text)
+    for name in asked["tools"].keys() - set(asked["strict"]):
+        asked["tools"][name] = _ANY_OBJECT
+    return Grammar("tool_calls", json.dumps(asked))
+
+
 class Grammars:
     """Makes automata in a thread of its own."""
 
@@ -74,7 +127,15 @@ class Grammars:
             return known
         if self._vocabulary is None:
             self._vocabulary = self._read()
-        made = automaton.build(regex(grammar), self._vocabulary)
+        asked, smaller = regex(grammar), _smaller(grammar)
+        if smaller != grammar and len(asked) > MAX_TOOL_CHARACTERS:
+            asked = regex(smaller)  # at once: what is too large takes long to find out
+        try:
+            made = automaton.build(asked, self._vocabulary)
+        except InvalidRequest:
+            if smaller == grammar:
+                raise
+            made = automaton.build(regex(smaller), self._vocabulary)
         with self._lock:
             self._made[grammar] = made
             while len(self._made) > 1 and self._bytes() > MAX_BYTES:

@@ -5,6 +5,7 @@ Knows a `ToolFormat` and JSON schemas. Must not know automata or protocols.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import secrets
@@ -13,39 +14,24 @@ from typing import Any, NamedTuple
 
 from xla_backend.grammar import json_schema, json_text
 from xla_backend.grammar.tool_format import ToolFormat
-from xla_backend.interface.grammar import Grammar
 from xla_backend.interface.prompt import ToolCall
 
 
-def grammar(
-    form: ToolFormat,
-    tools: Mapping[str, Any],
-    *,
-    is_free: bool,
-    several: bool,
-    answer: Grammar | None = None,
-) -> Grammar:
-    """The texts of answers that may call tools.
-
-    Args:
-        form: how the model writes a call.
-        tools: the JSON schema of each one's arguments.
-        is_free: whether there may be another answer, or text before the call.
-        several: whether there may be several calls, where the form has a way.
-        answer: the form of another answer; None for any text.
-    """
-    asked = {
-        "format": form[:3],
-        "tools": {name: {**schema, "type": "object"} for name, schema in tools.items()},
-        "is_free": is_free,
-        "several": several and form.can_repeat,
-        "answer": answer.to_dict() if answer else None,
+def without_notes(schema: Any) -> Any:
+    """A schema without what it says to readers alone, which is most of many."""
+    if isinstance(schema, list):
+        return [without_notes(each) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        key: value if key in ("const", "enum") else without_notes(value)
+        for key, value in schema.items()
+        if not (key in ("description", "title") and isinstance(value, str))
     }
-    return Grammar("tool_calls", json.dumps(asked))
 
 
 def regex(asked: Mapping[str, Any], answer: str | None) -> str:
-    """Matches the texts of a `grammar`, whose JSON `asked` is.
+    """Matches the texts of a grammar of `grammars.of_tools`, whose JSON `asked` is.
 
     Args:
         asked: see above.
@@ -56,10 +42,10 @@ def regex(asked: Mapping[str, Any], answer: str | None) -> str:
     """
     form = ToolFormat(*asked["format"])
     opening, middle, closing = (_written(part, bool(form.marker)) for part in form[:3])
-    ways = [
-        f"{json_text.literal(name)}{middle}{json_schema.regex(schema)}"
-        for name, schema in asked["tools"].items()
-    ]
+    names: dict[str, list[str]] = {}
+    for name, schema in asked["tools"].items():
+        names.setdefault(json_schema.regex(schema), []).append(json_text.literal(name))
+    ways = [f"(?:{'|'.join(each)}){middle}{arguments}" for arguments, each in names.items()]
     calls = f"{opening}(?:{'|'.join(ways)}){closing}"
     if asked["several"]:
         calls = f"(?:{calls}\\n?)+"
@@ -140,7 +126,6 @@ class CallReader:
             opening, middle, closing = (_loosely(part) for part in form[:3])
             self._begin = re.compile(rf"{opening}([A-Za-z0-9_.-]+){middle}(?=\{{)")
             self._end = re.compile(closing)
-        self._arguments = _JsonObject()
 
     @property
     def has_called(self) -> bool:
@@ -177,7 +162,7 @@ class CallReader:
             yield said
         self._held = self._held[begun.end() if begun else end :]
         if begun:
-            self._is_in_call, self._arguments = True, _JsonObject()
+            self._is_in_call = True
             self.calls.append(ToolCall(secrets.token_hex(5)[:9], begun[1], ""))
             yield CallPart(len(self.calls) - 1, self.calls[-1].id, begun[1], "")
 
@@ -198,13 +183,16 @@ class CallReader:
         return len(self._held[:end].rstrip())
 
     def _call(self) -> Iterator[str | CallPart]:
-        if size := self._arguments.push(self._held):
-            more, self._held = self._held[:size], self._held[size:]
-            call = self.calls[-1]
+        call, size = self.calls[-1], None
+        with contextlib.suppress(ValueError, RecursionError):  # they are not complete
+            end = json.JSONDecoder().raw_decode(call.arguments + self._held)[1]
+            size = end - len(call.arguments)
+        if more := self._held[:size]:
             self.calls[-1] = call._replace(arguments=call.arguments + more)
+            self._held = self._held[len(more) :]
             yield CallPart(len(self.calls) - 1, call.id, "", more)
-        if self._arguments.is_over and (end := self._end.match(self._held)):
-            self._held = self._held[end.end() :]
+        elif size is not None and (closing := self._end.match(self._held)):
+            self._held = self._held[closing.end() :]
             self._is_in_call = False
 
 
@@ -212,36 +200,3 @@ def _loosely(part: str) -> str:
     return "".join(
         r"\s*" if piece.isspace() else re.escape(piece) for piece in re.split(r"(\s+)", part)
     )
-
-
-class _JsonObject:
-    """Finds the end of a JSON object as it comes."""
-
-    def __init__(self) -> None:
-        self.is_over = False
-        self._depth = 0
-        self._is_text = False
-        self._is_escaped = False
-
-    def push(self, text: str) -> int:
-        """How many characters belong to it."""
-        if self.is_over:
-            return 0
-        for place, character in enumerate(text):
-            if self._is_text:
-                if self._is_escaped:
-                    self._is_escaped = False
-                elif character == "\\":
-                    self._is_escaped = True
-                elif character == '"':
-                    self._is_text = False
-            elif character == '"':
-                self._is_text = True
-            elif character in "{[":
-                self._depth += 1
-            elif character in "}]":
-                self._depth -= 1
-                if not self._depth:
-                    self.is_over = True
-                    return place + 1
-        return len(text)

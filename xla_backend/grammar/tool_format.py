@@ -112,13 +112,15 @@ def as_text(
     messages: Sequence[Message], tools: Sequence[dict[str, Any]], form: ToolFormat
 ) -> tuple[Message, ...]:
     """Messages for a template: what it does not know of tools is written into their text."""
-    told = []
+    told: list[Message] = []
+    names = {call.id: call.name for message in messages for call in message.tool_calls}
     for message in messages:
         if message.tool_calls and not form.has_calls:
             calls = "\n".join(map(form.write, message.tool_calls))
             message = Message(message.role, f"{message.content}\n{calls}".lstrip("\n"))
         elif message.role == "tool" and not form.has_tools:
-            message = Message("user", f"<tool_response>\n{message.content}\n</tool_response>")
+            name = names.get(message.tool_call_id, "The function")
+            message = Message("user", f"{name} returned:\n{message.content}")
         told.append(message)
     if tools and not form.has_tools:
         first = told.pop(0).content if told[0].role == "system" else ""
@@ -128,7 +130,7 @@ def as_text(
             "You can call these functions, one JSON object a line with the JSON schema of its "
             f"parameters:\n<tools>\n{listed}\n</tools>\n\nTo call one, write its name and its "
             f"arguments in this form, and nothing more:\n{call}\nYou are then told what it "
-            "returned. Answer without a call where none is needed."
+            "returned. Answer in words where no call is needed."
         )
-        told.insert(0, Message("system", "\n\n".join(filter(None, (first, said)))))
+        told.insert(0, Message("system", f"{first}\n\n{said}".lstrip("\n")))
     return tuple(told)

@@ -56,7 +56,7 @@ class Tools:
             return cls(listed, listed, choice == "required", several)
         function = choice.get("function") if isinstance(choice, Mapping) else None
         name = function.get("name") if isinstance(function, Mapping) else None
-        if name not in by_name:
+        if not isinstance(name, str) or name not in by_name:
             raise InvalidRequest(
                 "tool_choice must be none, auto, required, or an object with the name of one of "
                 f'the tools, as {{"type": "function", "function": {{"name": "f"}}}}, not '

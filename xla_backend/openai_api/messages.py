@@ -46,14 +46,16 @@ class MessagesRequest(Fields):
         if extra.get("n") not in (None, 1):
             raise NotSupported("n", "n is not supported here: a message is one text.")
         choice = self.tool_choice or {}
-        named = {"any": "required", "tool": {"function": {"name": choice.get("name")}}}
+        kind: Any = choice.get("type")
+        if kind == "tool":
+            kind = {"function": choice}
         own = {
             "messages": [each for message in self.messages for each in _as_chat(message)],
             "max_tokens": self.max_tokens,
             "stop": self.stop_sequences,
             "response_format": (self.output_config or {}).get("format") or self.output_format,
             "tools": self.tools and list(map(_tool, self.tools)),
-            "tool_choice": named.get(choice.get("type", ""), choice.get("type")),
+            "tool_choice": "required" if kind == "any" else kind,
             "parallel_tool_calls": True
             if choice.get("disable_parallel_tool_use") is False
             else None,

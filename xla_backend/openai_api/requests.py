@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, create_model, model_validator
 
-from xla_backend.grammar import grammars, tool_calls
+from xla_backend.grammar import grammars
 from xla_backend.grammar.tool_calls import CallReader
 from xla_backend.grammar.tool_format import ToolFormat
 from xla_backend.interface.errors import InvalidRequest
@@ -421,28 +421,14 @@ class ChatRequest(Generation):
         """Has calls written in the model's format, with arguments as their schemas say.
 
         Raises:
-            NotSupported: the schema of a tool that is `strict` cannot be followed.
+            NotSupported: see `grammars.of_tools`.
         """
         assert self._tools is not None, "there are tools"
-        schemas = {}
-        for tool in self._tools.allowed:
-            function = tool["function"]
-            try:
-                grammars.regex(Grammar.json_schema(function["parameters"]))
-                schemas[function["name"]] = function["parameters"]
-            except InvalidRequest as error:
-                if function.get("strict"):
-                    sentence = f"tools: of the function {function['name']} {error}"
-                    raise NotSupported("tools", sentence, "invalid_value") from error
-                schemas[function["name"]] = {}
+        try:
+            self._grammar = grammars.of_tools(form, self._tools, self._grammar)
+        except InvalidRequest as error:
+            raise NotSupported("tools", str(error), "invalid_value") from error
         self._tool_format = form
-        self._grammar = tool_calls.grammar(
-            form,
-            schemas,
-            is_free=not self._tools.must_call,
-            several=self._tools.several,
-            answer=self._grammar,
-        )
 
     def reader(self) -> CallReader:
         """Reads one answer."""

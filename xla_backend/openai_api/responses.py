@@ -193,7 +193,8 @@ class ResponseWriter(Writer):
         self._store = store
         self._owner = owner
         self._facts = facts
-        self._id = f"resp_{uuid.uuid4().hex}"
+        self._name = uuid.uuid4().hex
+        self._id = f"resp_{self._name}"
         self._created = int(time.time())
         self._numbers = itertools.count()
         self._reader = chat.reader()
@@ -271,10 +272,10 @@ class ResponseWriter(Writer):
         self, kind: str, prefix: str, values: dict[str, Any]
     ) -> Iterator[dict[str, Any]]:
         yield from self._end_item("completed")
-        name = f"{prefix}_{len(self._output)}_{self._id.removeprefix('resp_')}"
+        place = len(self._output)
+        name = f"{prefix}_{place}_{self._name}"
         self._output.append({"id": name, "type": kind, "status": "in_progress", **values})
-        place = {"output_index": len(self._output) - 1}
-        yield self._event("output_item.added", **place, item=self._output[-1])
+        yield self._event("output_item.added", output_index=place, item=self._output[-1])
 
     def _end_item(self, status: str) -> Iterator[dict[str, Any]]:
         if not self._output:

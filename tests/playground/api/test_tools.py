@@ -160,6 +160,31 @@ def test_a_model_that_is_not_there_yet_is_loaded_first(
     assert [asked[1] for asked in backend.asked] == ["a", (Message("user", "Rain?"),)]
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("chat/completions", {"tool_choice": []}),
+        ("chat/completions", {"tools": [{"type": []}]}),
+        ("chat/completions", {"messages": [{"role": "assistant", "tool_calls": [{"id": 5}]}]}),
+        ("messages", {"tool_choice": {"type": []}}),
+        ("messages", {"tools": [{"type": {}}]}),
+        ("messages", {"tools": [{"name": "f", "input_schema": 5}]}),
+        ("messages", {"messages": [{"role": "user", "content": [5, {"type": "tool_result"}]}]}),
+        ("messages", {"messages": [{"role": "assistant", "content": [{"type": "tool_use"}]}]}),
+        ("responses", {"input": [{"type": "function_call"}, {"type": "function_call_output"}]}),
+        ("responses", {"input": [{"type": "function_call_output", "output": 5}]}),
+        ("responses", {"input": "a", "tools": [{}]}),
+        ("responses", {"input": "a", "tool_choice": {"type": "function", "name": 5}}),
+    ],
+)
+def test_malformed_tools_are_an_error_of_the_request(
+    page: ApiPage, path: str, body: dict[str, Any]
+) -> None:
+    answer = httpx.post(f"{page.api}/{path}", json={"messages": RAIN, "tools": TOOLS, **body})
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["message"].endswith(".")
+
+
 # --- /v1/responses --------------------------------------------------------------------------------
 
 

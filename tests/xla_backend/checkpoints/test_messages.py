@@ -136,13 +136,13 @@ OWN = "{% if tools %}{{ tools[0].function.name }}{% endif %}" + PLAIN.replace(
             PLAIN,
             "<s>You can call these functions",
             '<u>U<a><tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
-            "<u><tool_response>\nR\n</tool_response><a>",
+            "<u>f returned:\nR<a>",
         ),
         (
             NO_SYSTEM,
             "<u>You can call these functions",
             '\n\nU<a><tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
-            "<u><tool_response>\nR\n</tool_response><a>",
+            "<u>f returned:\nR<a>",
         ),
     ],
 )

@@ -13,7 +13,8 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from tests.xla_backend.grammar.vocabularies import refused_at, sampled, vocabulary
 from xla_backend import Grammar, InvalidRequest, Message
-from xla_backend.grammar import automaton, grammars, tool_calls
+from xla_backend.grammar import automaton, grammars
+from xla_backend.grammar.grammars import Grammars
 from xla_backend.grammar.tool_calls import CallPart, CallReader
 from xla_backend.grammar.tool_format import GENERIC, ToolFormat, as_text, learn
 from xla_backend.interface.prompt import ToolCall
@@ -26,7 +27,13 @@ FORECAST = {
     "additionalProperties": False,
 }
 TOOLS = {"forecast": FORECAST, "forecast_now": {}, "time": {"additionalProperties": False}}
-LISTED = [{"type": "function", "function": {"name": "forecast", "parameters": FORECAST}}]
+
+
+def listed(name: str, parameters: Any = None, **more: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": parameters, **more}}
+
+
+LISTED = [listed("forecast", FORECAST)]
 
 # Reduced from what models of these families have on the Hub.
 TOLD = "{% if tools %}<s>{% for t in tools %}{{ t | tojson }}{% endfor %}</s>{% endif %}"
@@ -129,8 +136,12 @@ CALL = ToolCall("", "forecast", '{"city": "Ulm <tool_call>", "days": 3}')
 SMALL = "sentencepiece"
 
 
-def made(form: ToolFormat, **how: Any) -> automaton.Automaton:
-    grammar = tool_calls.grammar(form, TOOLS, **{"is_free": True, "several": False} | how)
+def made(
+    form: ToolFormat, choice: str = "auto", several: bool = False, answer: Grammar | None = None
+) -> automaton.Automaton:
+    tools = Tools.of([listed(*each) for each in TOOLS.items()], choice, several)
+    assert tools is not None
+    grammar = grammars.of_tools(form, tools, answer)
     return automaton.build(grammars.regex(grammar), vocabulary(SMALL))
 
 
@@ -150,7 +161,7 @@ def read(form: ToolFormat | None, text: str, size: int) -> tuple[str, CallReader
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_answers_may_be_text_or_calls_and_are_read_as_they_come(name: str) -> None:
-    form, forced = FORMATS[name], made(FORMATS[name], is_free=False)
+    form, forced = FORMATS[name], made(FORMATS[name], "required")
     free, call = made(form), form.write(CALL)
     assert refused_at(forced, SMALL, call) is None
     assert refused_at(forced, SMALL, "It rains.") is not None
@@ -175,7 +186,7 @@ def test_answers_may_be_text_or_calls_and_are_read_as_they_come(name: str) -> No
 def test_what_is_sampled_validates(name: str) -> None:
     form, dice, validated = FORMATS[name], random.Random(name), 0
     for several in (False, True):
-        automaton_ = made(form, is_free=False, several=several)
+        automaton_ = made(form, "required", several)
         for _ in range(40):
             if (text := sampled(automaton_, SMALL, dice)) is None:
                 continue
@@ -209,19 +220,45 @@ def test_several_calls_are_read_one_after_the_other() -> None:
     [
         ([{"type": "web_search"}], None, "type 'web_search' is not supported"),
         (["f"], None, "type None is not supported"),
-        ([{"type": "function", "function": {"name": "a b"}}], None, "name of a tool"),
+        ([listed("a b")], None, "name of a tool"),
         ([*LISTED, *LISTED], None, "same name"),
         (LISTED, {"type": "function", "function": {"name": "g"}}, "tool_choice must be none"),
         (LISTED, "any", "tool_choice must be none"),
+        (LISTED, {"type": "function", "function": {"name": []}}, "tool_choice must be none"),
         ([], "required", "needs tools"),
-        (
-            [{"type": "function", "function": {"name": "f", "parameters": []}}, 5],
-            None,
-            "type None is not supported",
-        ),
-        ([{"type": "function", "function": {"name": "f", "parameters": [5]}}], None, "JSON schema"),
+        ([listed("f", []), 5], None, "type None is not supported"),
+        ([listed("f", [5])], None, "JSON schema"),
     ],
 )
 def test_what_is_wrong_with_tools_is_said(tools: Any, choice: Any, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
         Tools.of(tools, choice, several=False)
+
+
+@pytest.mark.parametrize("limit", ["automaton.MAX_STATES", "grammars.MAX_TOOL_CHARACTERS"])
+def test_schemas_that_cannot_be_held_are_any_object_but_of_strict_tools(
+    monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    recursive = {"properties": {"a": {"$ref": "#"}}, "description": "x" * 99_999}
+    long = {"properties": {"a": {"type": "string", "maxLength": 300}}}
+    deep: dict[str, Any] = {}
+    for _ in range(900):
+        deep = {"not": [deep]}
+    free = [listed("tree", recursive), listed("deep", deep), listed("loose", long)]
+    tools = Tools.of([*free, listed("strict", FORECAST, strict=True)], None, several=False)
+    assert tools is not None
+    grammar = grammars.of_tools(GENERIC, tools, None)
+
+    def refused() -> list[str]:
+        made = Grammars(lambda: vocabulary(SMALL)).get(grammar).result()
+        names = ("tree", "deep", "loose", "strict")
+        calls = [GENERIC.write(ToolCall("", name, '{"a": 1}')) for name in names]
+        return [n for n, call in zip(names, calls, strict=True) if refused_at(made, SMALL, call)]
+
+    assert refused() == ["loose", "strict"]
+    monkeypatch.setattr(f"xla_backend.grammar.{limit}", 1500)
+    assert refused() == ["strict"]
+    tools = Tools.of([listed("tree", recursive, strict=True)], None, several=False)
+    assert tools is not None
+    with pytest.raises(InvalidRequest, match=r"of the tool tree .* refers to itself"):
+        grammars.of_tools(GENERIC, tools, None)

@@ -15,11 +15,12 @@ import pytest
 from tests import checkpoints
 from tests.gguf_files import smollm2
 from xla_backend import Backend, GenerationOptions, Grammar, InvalidRequest
-from xla_backend.grammar import tool_calls
+from xla_backend.grammar import grammars
 from xla_backend.grammar.tool_calls import CallReader
 from xla_backend.grammar.tool_format import GENERIC
 from xla_backend.interface.prompt import TokenIds
 from xla_backend.interface.requests import TextRequest
+from xla_backend.interface.tools import Tools
 
 CONTEXT = 400
 PERSON = {
@@ -115,9 +116,14 @@ def test_a_required_call_always_parses_and_validates(
 ) -> None:
     form = GENERIC._replace(opening=opening, closing="}")
     schemas = {"person": PERSON, "now": {"additionalProperties": False}}
-    for several, is_free, tools in itertools.product((False, True), (False, True), (1, 2)):
-        allowed = dict([*schemas.items()][:tools])
-        grammar = tool_calls.grammar(form, allowed, is_free=is_free, several=several)
+    listed = [
+        {"type": "function", "function": {"name": name, "parameters": schema}}
+        for name, schema in schemas.items()
+    ]
+    for several, choice in itertools.product((False, True), ("auto", "required")):
+        tools = Tools.of(listed, choice, several)
+        assert tools is not None
+        grammar = grammars.of_tools(form, tools, None)
         for seed in range(3):
             options = GenerationOptions(
                 grammar=grammar, max_new_tokens=300, temperature=1.0, top_k=0, seed=seed
@@ -125,11 +131,11 @@ def test_a_required_call_always_parses_and_validates(
             result = engine.generate(model, TokenIds((5, 9 + seed, 40)), options)
             reader = CallReader(form)
             said = reader.read_whole(result.text)
-            if not is_free:
+            if choice == "required":
                 assert (said, reader.has_called) == ("", result.finish == "eos")
                 assert result.finish == "eos" or several
             for call in reader.calls if reader.has_called else ():
-                jsonschema.validate(json.loads(call.arguments), allowed[call.name])
+                jsonschema.validate(json.loads(call.arguments), schemas[call.name])
 
 
 def test_what_ends_early_says_so_and_what_cannot_be_followed_is_refused(
