@@ -309,7 +309,7 @@ def test_the_newest_entry_of_the_changelog_is_this_version() -> None:
     source = (ROOT / "xla_backend" / "__init__.py").read_text(encoding="utf-8")
     [version] = re.findall(r'^__version__ = "(.+)"$', source, re.MULTILINE)
     headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
-    assert headings[0] == version
+    assert next(heading for heading in headings if heading != "Unreleased") == version
 
 
 def test_commits_are_checked_with_the_same_ruff() -> None:
