@@ -61,7 +61,8 @@ def test_there_is_a_control_for_every_option_and_idle_ones_are_off() -> None:
         controls = OptionControls(GenerationOptions())
     by_id = {component.elem_id: component for component in controls.inputs}
     # Token ids and schemas are nothing to type in; the button has the other name already.
-    without = {"logit_bias", "grammar", "stop"}
+    without = {"logit_bias", "grammar", "stop", "stop_token_ids"}
+    without |= {"include_stop_str_in_output", "min_new_tokens", "ignore_eos"}  # for programs
     assert set(by_id) == {*GenerationOptions().to_dict(), "stop_strings"} - without
     off = {name for name, component in by_id.items() if component.interactive is False}
     assert off == {"top_k", "top_p", "min_p", "seed", "length_penalty", "early_stopping"}
