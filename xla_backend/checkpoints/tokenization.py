@@ -263,6 +263,7 @@ class Tokenizer:
         _check_template(self._chat.get_chat_template())
         with _template_limits():
             usual = {
+                "xml_tools": list(tools) or None,  # as SmolLM3's template calls them
                 "continue_final_message": is_begun,
                 "return_dict": False,
                 "sanitize_control_tokens": True,
@@ -270,7 +271,6 @@ class Tokenizer:
             ids = self._chat.apply_chat_template(
                 [message.to_dict() for message in messages],
                 tools=list(tools) or None,
-                xml_tools=list(tools) or None,  # as SmolLM3's template calls them
                 add_generation_prompt=not is_begun,
                 **usual | how,
             )
