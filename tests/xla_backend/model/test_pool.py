@@ -152,7 +152,7 @@ OPTIONS: tuple[dict[str, Any], ...] = (
     ("forms", "arrivals"),
     [
         *[([form], 30) for form in SOME],
-        pytest.param([*MAKERS], 200, marks=pytest.mark.release),
+        pytest.param([*MAKERS], 200, marks=[pytest.mark.release, pytest.mark.timeout(1800)]),
     ],
 )
 def test_random_arrivals_get_the_texts_that_each_gets_alone(
