@@ -179,10 +179,12 @@ class WaitingLine(Queue):
             None where no request of the page waits (nor, if asked for, is at the engine).
         """
         ahead = self._at_engine()
+        whose: set[object] = set()  # a page's press that was refused leaves an event of its own
         for place, each in enumerate([*ahead, *self._waiting()]):
             is_it = not isinstance(each, Place) and each.session_hash == session
             if is_it and (at_engine or place >= len(ahead)):
-                return place
+                return len(whose - {session})
+            whose.add(each if isinstance(each, Place) else each.session_hash)
         return None
 
     def check_room(self) -> None:
