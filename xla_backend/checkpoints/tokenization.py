@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _TIMESTAMP = re.compile(r"<\|\d+\.\d\d\|>")
 
 # Tokens of a tool's call, as <|tool_call|> and [TOOL_CALLS]: text, though files call them special.
-_TOOL_TOKEN = re.compile(r"[<\[].*tool.?(call|sep).*[>\]]|\[ARGS\]", re.IGNORECASE)
+_TOOL_TOKEN = re.compile(r"[<\[].*tool.?(call|sep).*[>\]]|\[(ARGS|CALL_ID)\]", re.IGNORECASE)
 
 # A piece for a single byte, which some sentencepiece vocabularies have.
 _BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
@@ -162,7 +162,10 @@ class Tokenizer:
         )
         if self._chat is None:
             return GENERIC
-        return tool_format.learn(self.chat_template, lambda *asked: str(render(*asked)))
+        form = tool_format.learn(self.chat_template, lambda *asked: str(render(*asked)))
+        # Tokens without a text cannot be part of one that has a form.
+        hidden = filter(None, map(self._rust.id_to_token, self._skipped))
+        return GENERIC if any(token in "".join(form[:3]) for token in hidden) else form
 
     def encode(
         self,
