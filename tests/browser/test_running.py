@@ -94,7 +94,7 @@ def test_the_keyboard_starts_and_stops_and_what_was_written_stays(
     engine.write(" there was")
     expect(window.at(NEW)).to_have_text("there was")
     window.page.keyboard.press("Escape")
-    window.says("#report", "You stopped it; what was written is kept.")
+    window.says("#origin", "You stopped it")
     window.wait_for_result()
     expect(window.at(NEW)).to_have_text("there was")
     expect(window.at("#stop")).to_be_disabled()
