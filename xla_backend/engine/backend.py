@@ -305,7 +305,8 @@ class Backend(AnyBackend):
         """Gives up the models. What XLA compiled stays in memory until the process ends."""
         self._history.save()
         self._loop.close()
+        self._pools.close()  # prefixes first: who waits for a compiler may be killed
+        self._loop.background.stop()
         self._maker.close()
         self._models.clear()
-        self._pools.close()
         self._loop.tell(EngineStatus("stopped"))

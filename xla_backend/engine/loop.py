@@ -189,8 +189,8 @@ class Loop:
             self._on_status(self.status)
 
     def close(self) -> None:
-        """Ends after the step under way; works that go on fail."""
-        self.background.stop()
+        """Ends after the step under way; works that go on fail. The background may take longer."""
+        self.background.stop(0)
         with self._changed:
             self._ending = True
             self._changed.notify()

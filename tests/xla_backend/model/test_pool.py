@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from tests import checkpoints
 from tests.oracle import load_oracle
+from tests.waiting import wait_until
 from tests.xla_backend.model.parity import FORMS, DecoderOnlyPair
 from xla_backend import Backend, BucketRules, GenerationOptions, GenerationResult
 from xla_backend.interface.prompt import TokenIds
@@ -196,3 +198,22 @@ def test_random_arrivals_get_the_texts_that_each_gets_alone(
     complete = [result for result in together if result is not None and result.finish != "stopped"]
     assert arrivals * 0.8 < len(complete)
     assert any(result.cached_tokens for result in complete)
+
+
+def test_prefixes_are_saved_before_compiling_ends(
+    made: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Who closes may not wait for a compiler, and kill the process."""
+    backend = Backend(store=tmp_path, prefix_store_bytes=10**9)
+    begun, may_end = threading.Event(), threading.Event()
+    asked, options = TokenIds(tuple(range(3, 200))), GenerationOptions(max_new_tokens=1)
+    backend.generate(made("GPT-2"), asked, options, cache_salt="a")
+    background = backend._loop.background  # noqa: SLF001 (a job of it stands for a compiler)
+    background.add("compiling", lambda _: begun.set() or may_end.wait())
+    assert begun.wait(240)
+    closing = threading.Thread(target=backend.close)
+    closing.start()
+    wait_until(lambda: len([*tmp_path.rglob("*.kv")]) == 197 // BLOCK + 1)
+    assert closing.is_alive()
+    may_end.set()
+    closing.join()
