@@ -13,6 +13,7 @@ VENV := .venv
 BASELINE := $(VENV)-baseline
 PEERS := .venv-bench
 TOOLS := .venv-tools
+CLIENTS := .venv-clients
 PYTHON ?=
 ARGS ?=
 IN_VENV := $(VENV)/bin/python
@@ -41,7 +42,7 @@ test: export XLA_FLAGS = --xla_backend_optimization_level=0 --xla_cpu_use_fusion
 test: $(VENV)/.development $(VENV)/.models $(BASELINE)/installed.txt
 	@$(PYTEST) -m "not release" $(ARGS)
 
-release-test: $(VENV)/.development $(VENV)/.models $(BASELINE)/installed.txt
+release-test: $(VENV)/.development $(VENV)/.models $(BASELINE)/installed.txt $(CLIENTS)/.installed
 	@$(PYTEST) -m release
 	@$(MAKE) --no-print-directory load fuzz parity
 
@@ -104,6 +105,12 @@ $(PEERS)/.installed: benchmarks/requirements.txt | $(VENV)/.created
 $(TOOLS)/.installed: requirements-tools.txt | $(VENV)/.created
 	@test -x $(TOOLS)/bin/python || $(IN_VENV) -m venv $(TOOLS)
 	$(TOOLS)/bin/python -m pip install --disable-pip-version-check -r $<
+	@touch $@
+
+$(CLIENTS)/.installed: requirements-clients.txt tests/release/clients/package.json | $(VENV)/.created
+	@test -x $(CLIENTS)/bin/python || $(IN_VENV) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python -m pip install --disable-pip-version-check -r $<
+	@if command -v npm >/dev/null; then cp $(word 2,$^) $(CLIENTS) && cd $(CLIENTS) && npm install; fi
 	@touch $@
 
 # TensorFlow has wheels for Python 3.11 to 3.13. Each candidate is run, not only looked for: a

@@ -219,6 +219,7 @@ def test_the_page_itself_loads_no_tensorflow_and_no_ray() -> None:
         "requirements-mcp.txt",
         "requirements-ray.txt",
         "requirements-models.txt",
+        "requirements-clients.txt",
         "xla_backend/baselines/requirements.txt",
         "benchmarks/requirements.txt",
     ],

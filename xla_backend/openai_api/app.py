@@ -72,6 +72,8 @@ _NOT_OFFERED = {
     "speech": "Speech is not spoken here: models write text, or write down speech.",
     "translations": "Recordings are not translated: /v1/audio/transcriptions writes them down.",
     "moderations": "Moderation is not offered: the models here write text.",
+    "conversations": "Conversations are not stored: name the last answer as previous_response_id.",
+    "input_items": "What was asked is not told again: keep it, or name previous_response_id.",
     "generations": "Images are not made here: the models write text.",
 }
 """What clients ask for that is not there, by the end of its address."""
@@ -118,6 +120,7 @@ def create_api(host: Host) -> FastAPI:
         owner, previous = salt(host, request, None), body.previous_response_id
         field = "previous_response_id"
         before = stored.get(owner, previous, field).messages if previous else ()
+        body.fill_in(partial(stored.item, owner))
         chat = body.chat(before)
         return await completer.complete(
             request, chat, partial(ResponseWriter, body, store=stored, owner=owner)

@@ -31,8 +31,10 @@ class MessagesRequest(Fields):
     stop_sequences: list[str] | None = Field(None, description="what ends the text")
     tools: list[dict[str, Any]] | None = Field(None, description="functions that may be called")
     tool_choice: dict[str, Any] | None = Field(None, description="none, auto, any or tool")
-    thinking: dict[str, Any] | None = Field(None, description="disabled")
-    output_format: dict[str, Any] | None = Field(None, description="a JSON schema to follow")
+    output_config: dict[str, Any] | None = Field(
+        None, description="format: a JSON schema to follow"
+    )
+    output_format: dict[str, Any] | None = Field(None, description="the format, of older clients")
 
     def chat(self) -> ChatRequest:
         """The chat that this is.
@@ -41,8 +43,6 @@ class MessagesRequest(Fields):
             NotSupported: it asks for what there is not.
         """
         extra = dict(self.model_extra or {})
-        if (self.thinking or {}).get("type", "disabled") != "disabled":
-            raise NotSupported("thinking", "thinking is not supported. Leave it out.")
         if extra.get("n") not in (None, 1):
             raise NotSupported("n", "n is not supported here: a message is one text.")
         choice = self.tool_choice or {}
@@ -53,7 +53,7 @@ class MessagesRequest(Fields):
             "messages": [each for message in self.messages for each in _as_chat(message)],
             "max_tokens": self.max_tokens,
             "stop": self.stop_sequences,
-            "response_format": self.output_format,
+            "response_format": (self.output_config or {}).get("format") or self.output_format,
             "tools": self.tools and list(map(_tool, self.tools)),
             "tool_choice": "required" if kind == "any" else kind,
             "parallel_tool_calls": True

@@ -10,7 +10,7 @@ import json
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import ConfigDict, Field
@@ -44,6 +44,14 @@ class ResponseRequest(Fields):
     include: list[str] | None = None
     tools: list[dict[str, Any]] | None = Field(None, description="functions that may be called")
     tool_choice: str | dict[str, Any] | None = Field(None, description="as of a chat")
+
+    def fill_in(self, find: Callable[[str], dict[str, Any]]) -> None:
+        """Puts items of earlier answers where the input only names them, as `ai` for npm does."""
+        if isinstance(self.input, list):
+            self.input = [
+                find(str(item.get("id"))) if item.get("type") == "item_reference" else item
+                for item in self.input
+            ]
 
     def messages(self) -> list[dict[str, Any]]:
         """Those of the input, as chats have them.
@@ -118,6 +126,15 @@ class Stored(NamedTuple):
         return 1000 + len(self.answer) + said
 
 
+def _missing(what: str, id: str, param: str) -> NotSupported:
+    return NotSupported(
+        param,
+        f"There is no {what} {id[:80]!r}: it had store false, is another caller's or was long ago. "
+        "Send the whole conversation as input.",
+        "previous_response_not_found",
+    )
+
+
 class ResponseStore:
     """Answers by their callers and ids, in memory; the oldest give way."""
 
@@ -139,13 +156,16 @@ class ResponseStore:
             NotSupported: there is none, or none any more.
         """
         if (owner, id) not in self._stored:
-            raise NotSupported(
-                param,
-                f"There is no response {id[:80]!r}: it had store false, is another caller's or was "
-                "long ago. Send the whole conversation as input.",
-                "previous_response_not_found",
-            )
+            raise _missing("response", id, param)
         return self._stored[owner, id]
+
+    def item(self, owner: str, id: str) -> dict[str, Any]:
+        """An item of an answer, whose id ends as the answer's; errors as for `get`."""
+        stored = self._stored.get((owner, f"resp_{id.rpartition('_')[2]}"))
+        for item in json.loads(stored.answer)["output"] if stored else ():
+            if item["id"] == id:
+                return item
+        raise _missing("item", id, "input")
 
     def remove(self, owner: str, id: str) -> None:
         """Forgets an answer; errors as for `get`."""

@@ -47,6 +47,22 @@ def test_a_response_goes_on_after_another(page: ApiPage, client: openai.OpenAI) 
     assert (options.max_new_tokens, options.temperature) == (7, 0.0)
 
 
+def test_an_answer_may_stand_in_the_input_by_its_item_s_id(
+    page: ApiPage, client: openai.OpenAI
+) -> None:
+    [item] = client.responses.create(model=MODEL, input="Hello").output
+    reference: Any = {"type": "item_reference", "id": item.id}
+    for said in (reference, item.model_dump()):
+        asked: Any = [*HELLO, said, {"role": "user", "content": "And?"}]
+        client.responses.create(model=MODEL, input=asked)
+    assert page.backend.asked[1][1] == page.backend.asked[2][1]
+    assert page.backend.asked[1][1][1] == Message("assistant", " there was a")
+    for who in (item.id, f"other_{item.id}", "", None, 5, {}):
+        with pytest.raises(openai.BadRequestError, match="There is no item"):
+            other = client.with_options(api_key="another" if who == item.id else "none")
+            other.responses.create(model=MODEL, input=[{"type": "item_reference", "id": who}])
+
+
 def test_a_response_is_its_caller_s_until_it_is_deleted(client: openai.OpenAI) -> None:
     id = client.responses.create(model=MODEL, input="Hello").id
     unstored = client.responses.create(model=MODEL, input="Hello", store=False).id
@@ -172,7 +188,6 @@ def test_a_message_is_streamed_as_anthropic_does(page: ApiPage) -> None:
 @pytest.mark.parametrize(
     ("changes", "status", "reported"),
     [
-        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, 400, "thinking is not"),
         ({"tools": [{"type": "bash_20250124", "name": "b"}]}, 400, "'bash_20250124' is not"),
         ({"model": "none"}, 404, "There is no model"),
         ({"messages": "Hello"}, 400, "messages must be a list"),
@@ -185,6 +200,19 @@ def test_what_is_wrong_with_a_message_is_said(
     answer = httpx.post(f"{page.api}/messages", json={"messages": HELLO, **changes})
     assert (answer.status_code, answer.json()["type"]) == (status, "error")
     assert reported in answer.json()["error"]["message"]
+
+
+FORM = {"type": "json_schema", "schema": SCHEMA}
+
+
+@pytest.mark.parametrize(
+    "asked", [{"output_config": {"format": FORM, "effort": "low"}}, {"output_format": FORM}]
+)
+def test_a_message_follows_a_schema(page: ApiPage, asked: dict[str, Any]) -> None:
+    body = {"messages": HELLO, "thinking": {"type": "adaptive"}, **asked}
+    httpx.post(f"{page.api}/messages", json=body).raise_for_status()
+    [(_, _, options, _)] = page.backend.asked
+    assert options.to_dict()["grammar"] == {"json_schema": SCHEMA}
 
 
 def test_the_key_may_come_as_anthropic_sends_it() -> None:
@@ -317,6 +345,7 @@ def test_the_server_is_described_as_llama_cpp_does(page: ApiPage, client: openai
         ("/v1/chat/completions/", {}, BODY, 200),
         ("/chat/completions", {}, BODY, 200),
         ("/v1/embeddings", {}, b"{}", 404),
+        ("/v1/conversations", {}, b"{}", 404),
         ("/rerank", {}, b"{}", 404),
     ],
 )
