@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _TIMESTAMP = re.compile(r"<\|\d+\.\d\d\|>")
 
 # Tokens of a tool's call, as <|tool_call|> and [TOOL_CALLS]: text, though files call them special.
-_TOOL_TOKEN = re.compile(r"[<\[].*tool.?(call|sep).*[>\]]|\[ARGS\]", re.IGNORECASE)
+_TOOL_TOKEN = re.compile(r"[<\[].*tool.?(call|sep).*[>\]]|\[(ARGS|CALL_ID)\]", re.IGNORECASE)
 
 # A piece for a single byte, which some sentencepiece vocabularies have.
 _BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
@@ -157,7 +157,10 @@ class Tokenizer:
         )
         if self._chat is None:
             return GENERIC
-        return tool_format.learn(self.chat_template, lambda *asked: str(render(*asked)))
+        form = tool_format.learn(self.chat_template, lambda *asked: str(render(*asked)))
+        # Tokens without a text cannot be part of one that has a form.
+        hidden = filter(None, map(self._rust.id_to_token, self._skipped))
+        return GENERIC if any(token in "".join(form[:3]) for token in hidden) else form
 
     def encode(
         self, prompt: Prompt, special: bool = True, tools: Sequence[dict[str, Any]] = ()
@@ -249,6 +252,7 @@ class Tokenizer:
         _check_template(self._chat.get_chat_template())
         with _template_limits():
             usual = {
+                "xml_tools": list(tools) or None,  # as SmolLM3's template calls them
                 "continue_final_message": is_begun,
                 "return_dict": False,
                 "sanitize_control_tokens": True,
@@ -256,7 +260,6 @@ class Tokenizer:
             ids = self._chat.apply_chat_template(
                 [message.to_dict() for message in messages],
                 tools=list(tools) or None,
-                xml_tools=list(tools) or None,  # as SmolLM3's template calls them
                 add_generation_prompt=not is_begun,
                 **usual | how,
             )

@@ -14,13 +14,17 @@ from typing import Any, NamedTuple
 from xla_backend.interface.prompt import Message, ToolCall
 
 _NAME = "probed_function"
-_PROBE = ToolCall("probe0001", _NAME, '{"probe": 1}')  # Mistral's ids have nine characters
+_PROBE = ToolCall("c81fD3k0Q", _NAME, '{"probe": 1}')  # Mistral's ids have nine characters
 _PROBE_TOOL = {
     "type": "function",
     "function": {
         "name": _NAME,
         "description": "a",
-        "parameters": {"type": "object", "properties": {"probe": {"type": "integer"}}},
+        "parameters": {
+            "type": "object",
+            "properties": {"probe": {"type": "integer", "description": "a"}},
+            "required": ["probe"],
+        },
     },
 }
 _CALL = re.compile(rf'(.*?){_NAME}(.*?)\{{\s*"probe"\s*:\s*1\s*\}}(.*)', re.DOTALL)
@@ -91,7 +95,12 @@ def learn(
     start, end = _common(plain, called), _common(plain[::-1], called[::-1])
     if _NAME not in called[:start]:
         return GENERIC
-    call = called[start : len(called) - end]
+    stop = len(called) - end
+    if (begun := called.rfind("<", 0, start)) > called.rfind(">", 0, start):
+        start = begun  # a token as <|this|> is not cut
+    if called.rfind("<", 0, stop) > called.rfind(">", 0, stop):
+        stop = called.find(">", stop) + 1
+    call = called[start:stop]
     if found := _CALL.fullmatch(_ID.sub("", call)):
         opening, middle, closing = found.groups()
         return ToolFormat(opening.lstrip(), middle, closing.rstrip(), True, True)

@@ -158,6 +158,13 @@ def test_tools_are_written_by_the_template_or_as_text(
     assert pickle.loads(pickle.dumps(tokenizer)).tool_format == tokenizer.tool_format
 
 
+@pytest.mark.parametrize("folder", ["chat_template.jinja"], indirect=True)
+def test_a_form_with_tokens_that_no_text_has_is_not_taken(folder: Path) -> None:
+    for marker, is_own in (("<|act|>", True), ("<|turn|>", False)):
+        (folder / "chat_template.jinja").write_text(OWN.replace("<|tool_call|>", marker))
+        assert (Tokenizer.load(folder).tool_format.marker == marker) is is_own
+
+
 def test_tokens_of_calls_are_text(tmp_path: Path) -> None:
     names = ["<|tool_call|>", "[TOOL_CALLS]", "[ARGS]", "</tool_call>", "<|turn|>"]
     tokenizer = Tokenizer.load(checkpoints.rotary(tmp_path / "m", "llama", special=names))

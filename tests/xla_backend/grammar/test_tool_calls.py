@@ -84,6 +84,13 @@ TEMPLATES: dict[str, tuple[str, ToolFormat]] = {
         written("[TOOL_CALLS]{{ c.name }}[ARGS]@A"),
         ToolFormat("[TOOL_CALLS]", "[ARGS]", "", True, True),
     ),
+    "cohere": (
+        TOLD
+        + TURNS.replace(
+            "CALLS", "<|DO|>[" + EACH.replace("CALL", "{{ c | tojson }}") + "]<|DONE|>"
+        ).replace("{{ m.content }}", "<|SAY|>{{ m.content }}<|SAID|>"),
+        ToolFormat('<|DO|>[{"name": "', '", "arguments": ', "}]<|DONE|>", True, True),
+    ),
     "xml": (
         written("<tool_call>\n<function={{ c.name }}>\n<parameter=a>1</parameter>\n</tool_call>"),
         GENERIC,
