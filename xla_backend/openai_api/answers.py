@@ -50,7 +50,7 @@ class Timings(BaseModel):
     `prompt_n` are the tokens that prefill computed, `cache_n` those that it did not; `prompt_ms` is
     prefill, which writes the first token too; `predicted_ms` is decode. `ttft_ms` counts from the
     request's arrival. `cache` says where the compiled function came from. `tokens_per_pass` is
-    there with prompt lookup.
+    there with prompt lookup. The two rates are llama.cpp's again.
     """
 
     prompt_n: int
@@ -67,6 +67,8 @@ class Timings(BaseModel):
     total_ms: float
     ttft_ms: float | None
     tpot_ms: float | None
+    prompt_per_second: float | None
+    predicted_per_second: float | None
     tokens_per_pass: float | None = None
 
 
@@ -301,9 +303,9 @@ def usage(results: Sequence[GenerationResult], times: int) -> Usage:
 
 def timings(result: GenerationResult) -> Timings:
     """Where a run's time went."""
-    timing = result.timing
+    timing, computed = result.timing, result.prompt_tokens - result.cached_tokens
     return Timings(
-        prompt_n=result.prompt_tokens - result.cached_tokens,
+        prompt_n=computed,
         prompt_ms=_ms(timing.prefill_s),
         predicted_n=generated(result),
         predicted_ms=_ms(timing.decode_s),
@@ -317,6 +319,8 @@ def timings(result: GenerationResult) -> Timings:
         total_ms=_ms(timing.total_s),
         ttft_ms=None if result.ttft_s is None else _ms(result.ttft_s),
         tpot_ms=None if result.tpot_s is None else _ms(result.tpot_s),
+        prompt_per_second=computed / timing.prefill_s if timing.prefill_s else None,
+        predicted_per_second=1 / result.tpot_s if result.tpot_s else None,
         tokens_per_pass=result.tokens_per_pass,
     )
 

@@ -79,6 +79,8 @@ def test_timings_are_llama_cpp_s_and_the_engine_s(client: openai.OpenAI) -> None
     assert (first["cache"], again["cache"]) == ("miss", "hit")
     assert (first["trace_ms"], first["compile_ms"]) == (1000.0, 2000.0)
     assert (again["prompt_ms"], again["predicted_n"], again["predicted_ms"]) == (20.0, 3, 80.0)
+    assert again["prompt_per_second"] == pytest.approx(again["prompt_n"] / 0.02)
+    assert again["predicted_per_second"] == pytest.approx(1000 / again["tpot_ms"])
     assert again["cache_n"] == 0
     assert again["key"] == {"padded_length": 16, "num_beams": 1, "max_new_tokens": 16}
     assert again["ttft_ms"] == pytest.approx(again["total_ms"] - 80.0)
