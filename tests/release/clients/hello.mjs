@@ -1,7 +1,7 @@
 // The same of npm's clients: `node --input-type=module - NAME < hello.mjs`, where those are.
 
 import { openai } from '@ai-sdk/openai';
-import { generateText, Output, streamText } from 'ai';
+import { generateText, Output, streamText, tool } from 'ai';
 import OpenAI from 'openai';
 import { zodTextFormat } from 'openai/helpers/zod';
 import process from 'node:process';
@@ -43,6 +43,12 @@ const HELLOS = {
   async npm_ai_stream() {
     const onError = ({ error }) => { throw error; };
     return streamText({ model, prompt: QUESTION, onError }).text;
+  },
+  async npm_ai_tools() {
+    const inputSchema = z.object({ city: z.string() });
+    const weather = tool({ description: 'Get the weather in a city', inputSchema, execute: () => 'sunny' });
+    const asked = { tools: { weather }, toolChoice: 'required', prompt: 'What is the weather in Paris?' };
+    return (await generateText({ model, ...asked })).toolResults[0].output;
   },
   async npm_ai_object() {
     return (await generateText({ model, prompt: PERSON, output: Output.object({ schema: Person }) })).output;

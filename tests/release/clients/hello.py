@@ -32,6 +32,23 @@ def person() -> Any:
     return Person
 
 
+def weather(city: str) -> str:
+    """Get the weather in a city."""
+    return f"It is sunny in {city}."
+
+
+WEATHER: Any = {
+    "name": "weather",
+    "description": weather.__doc__,
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+    },
+}
+ASK_WEATHER = "What is the weather like in Paris today?"
+
+
 # --- openai ---------------------------------------------------------------------------------------
 
 
@@ -113,6 +130,24 @@ def openai_responses_go_on() -> object:
     return by_id.output_text and client.responses.create(model=MODEL, input=whole).output_text
 
 
+def openai_tools() -> object:
+    import openai
+
+    answer = openai.OpenAI().chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": ASK_WEATHER}],
+        tools=[{"type": "function", "function": WEATHER}],
+    )
+    return answer.choices[0].message
+
+
+def openai_responses_tools() -> object:
+    import openai
+
+    tools: Any = [{"type": "function", **WEATHER}]
+    return openai.OpenAI().responses.create(model=MODEL, input=ASK_WEATHER, tools=tools).output
+
+
 # --- litellm --------------------------------------------------------------------------------------
 
 
@@ -154,6 +189,14 @@ def litellm_schema() -> object:
 
     answer = litellm.completion(f"openai/{MODEL}", PERSON_MESSAGES, response_format=person())
     return person().model_validate_json(answer.choices[0].message.content)
+
+
+def litellm_tools() -> object:
+    import litellm
+
+    tools = [{"type": "function", "function": WEATHER}]
+    answer = litellm.completion(f"openai/{MODEL}", MESSAGES, tools=tools, tool_choice="auto")
+    return answer.choices[0].message
 
 
 # --- langchain-openai -----------------------------------------------------------------------------
@@ -204,6 +247,19 @@ def langchain_completions() -> object:
     return "\n".join(OpenAI(model=MODEL).batch(["Once upon a time", "Hello"]))
 
 
+def langchain_function_calling() -> object:
+    from langchain_openai import ChatOpenAI
+
+    chat = ChatOpenAI(model=MODEL)
+    return chat.with_structured_output(person(), method="function_calling").invoke(PERSON)
+
+
+def langchain_bind_tools() -> object:
+    from langchain_openai import ChatOpenAI
+
+    return ChatOpenAI(model=MODEL).bind_tools([weather]).invoke(ASK_WEATHER)
+
+
 # --- instructor -----------------------------------------------------------------------------------
 
 
@@ -219,6 +275,21 @@ def instructor_partial() -> object:
 
     client = instructor.from_provider(f"openai/{MODEL}", mode=instructor.Mode.JSON_SCHEMA)
     return list(client.create_partial(response_model=person(), messages=PERSON_MESSAGES))[-1]
+
+
+def instructor_tools() -> object:
+    import instructor
+
+    client = instructor.from_provider(f"openai/{MODEL}")
+    return client.create(response_model=person(), messages=PERSON_MESSAGES)
+
+
+def instructor_responses_tools() -> object:
+    import instructor
+    import openai
+
+    client = instructor.from_openai(openai.OpenAI(), mode=instructor.Mode.RESPONSES_TOOLS)
+    return client.create(model=MODEL, response_model=person(), messages=PERSON_MESSAGES)
 
 
 # --- pydantic-ai ----------------------------------------------------------------------------------
@@ -256,6 +327,18 @@ def pydantic_ai_native_output() -> object:
     return agent.run_sync(PERSON).output
 
 
+def pydantic_ai_output_type() -> object:
+    from pydantic_ai import Agent
+
+    return Agent(f"openai-chat:{MODEL}", output_type=person()).run_sync(PERSON).output
+
+
+def pydantic_ai_tools() -> object:
+    from pydantic_ai import Agent
+
+    return Agent(f"openai:{MODEL}", tools=[weather]).run_sync(ASK_WEATHER).output
+
+
 # --- openai-agents --------------------------------------------------------------------------------
 
 
@@ -291,6 +374,21 @@ def agents_session() -> object:
     agent, session = Agent(name="Guide", model=MODEL), SQLiteSession("a visitor")
     Runner.run_sync(agent, "What city is the Golden Gate Bridge in?", session=session)
     return Runner.run_sync(agent, "What state is it in?", session=session).final_output
+
+
+def agents_tools() -> object:
+    from agents import Agent, Runner, function_tool
+
+    agent = Agent(name="Weatherman", model=MODEL, tools=[function_tool(weather)])
+    return Runner.run_sync(agent, ASK_WEATHER).final_output
+
+
+def agents_handoff() -> object:
+    from agents import Agent, Runner
+
+    spanish = Agent(name="Spanish agent", instructions="You only speak Spanish.", model=MODEL)
+    triage = Agent(name="Triage agent", model=MODEL, handoffs=[spanish])
+    return Runner.run_sync(triage, "Hola, ¿cómo estás?").final_output
 
 
 # --- anthropic ------------------------------------------------------------------------------------
@@ -333,6 +431,20 @@ def anthropic_models() -> object:
     import anthropic
 
     return [model.id for model in anthropic.Anthropic().models.list()]
+
+
+def anthropic_tools() -> object:
+    import anthropic
+
+    tool = {"name": "weather", "input_schema": WEATHER["parameters"]}
+    answer = anthropic.Anthropic().messages.create(
+        model=MODEL,
+        max_tokens=1024,
+        tools=[tool],
+        tool_choice={"type": "any"},
+        messages=[{"role": "user", "content": ASK_WEATHER}],
+    )
+    return next(block.input for block in answer.content if block.type == "tool_use")
 
 
 # --- programs -------------------------------------------------------------------------------------
