@@ -17,9 +17,10 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from xla_backend import __version__
@@ -98,13 +99,16 @@ def generate(parsed: argparse.Namespace, out: IO[str]) -> int:
     Raises:
         BackendError: the options or the model are wrong, so no prompt can be served.
     """
-    options = _options(parsed)
+    options = _options(parsed)  # what is wrong is said before the engine starts
     if parsed.system and not parsed.chat:
         raise InvalidRequest("--system says how a model answers a message: give --chat too.")
 
     def answer(backend: Backend, text: str) -> GenerationResult:
-        prompt = question(text, parsed.system) if parsed.chat else text
-        return backend.generate(parsed.model, prompt, options, exact_key=parsed.exact_key)
+        if not parsed.chat:
+            return backend.generate(parsed.model, text, options, exact_key=parsed.exact_key)
+        own = _options(parsed, backend.load(parsed.model).sampling)
+        prompt = question(text, parsed.system)
+        return backend.generate(parsed.model, prompt, own, exact_key=parsed.exact_key)
 
     return _answer_all(parsed, out, parsed.prompts, answer)
 
@@ -115,7 +119,7 @@ def chat(parsed: argparse.Namespace, out: IO[str]) -> int:
     Raises:
         BackendError: the options or the model are wrong.
     """
-    options = _options(parsed, max_new_tokens=CHAT_TOKENS)
+    _options(parsed)  # what is wrong is said before the engine starts
     backend = _open_backend(parsed)
     info = backend.load(parsed.model)
     if not info.is_instruct:
@@ -123,6 +127,7 @@ def chat(parsed: argparse.Namespace, out: IO[str]) -> int:
             f"{parsed.model} has no chat template, so it cannot answer messages. Choose an "
             "instruct model; `models` lists them."
         )
+    options = _options(parsed, info.sampling, max_new_tokens=CHAT_TOKENS)
     TerminalChat(backend, info, options, parsed.system, out).run()
     backend.close()
     return OK
@@ -516,8 +521,17 @@ def _expanded(arguments: Sequence[str]) -> list[str]:
     )
 
 
-def _options(parsed: argparse.Namespace, **defaults: int) -> GenerationOptions:
+def _options(
+    parsed: argparse.Namespace,
+    sampling: Mapping[str, float] = MappingProxyType({}),
+    **defaults: int,
+) -> GenerationOptions:
     """The given options; defaults for the others.
+
+    Args:
+        parsed: what was given.
+        sampling: of the model's makers, where nothing is searched with beams.
+        **defaults: instead of the options' own.
 
     Raises:
         InvalidRequest: one has a wrong type or is out of range.
@@ -533,6 +547,8 @@ def _options(parsed: argparse.Namespace, **defaults: int) -> GenerationOptions:
         values["logit_bias"] = {token_id: _number(bias) for token_id, _, bias in split}
     if ids := values.get("stop_token_ids"):
         values["stop_token_ids"] = [*map(_number, ids)]
+    if values.get("num_beams", 1) == 1:
+        values = {**sampling, **values}
     return GenerationOptions.from_dict(values | {"grammar": _grammar(parsed)})
 
 

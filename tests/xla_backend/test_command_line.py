@@ -101,7 +101,7 @@ def test_json_answers_every_prompt_that_can_be_answered(small_gpt2: Path) -> Non
 @pytest.mark.release
 def test_an_instruct_model_answers_messages(run: Run) -> None:
     done = run(
-        *("generate", "--json", "--model", PACKAGED_MODEL, "--chat"),
+        *("generate", "--json", "--model", PACKAGED_MODEL, "--chat", "--temperature", "0"),
         "What is the capital of France?",
     )
     [answer] = json_lines(done.stdout)
@@ -222,6 +222,22 @@ def test_options_that_can_be_repeated() -> None:
     options = _options(_parser().parse_args(["generate", *words, *numbers, "hello"]))
     assert (options.stop, options.logit_bias) == (("\n", "end"), ((7, 0.5), (198, -100.0)))
     assert (options.min_p, options.frequency_penalty) == (0.1, -0.5)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], (0.2, 0.9)),
+        (["--temperature", "1"], (1.0, 0.9)),
+        (["--num-beams", "2", "--temperature", "0"], (0.0, 1.0)),
+    ],
+)
+def test_messages_are_answered_as_the_model_s_makers_sample_it(
+    words: list[str], expected: tuple[float, float]
+) -> None:
+    parsed = _parser().parse_args(["generate", *words, "a"])
+    options = _options(parsed, {"temperature": 0.2, "top_p": 0.9})
+    assert (options.temperature, options.top_p) == expected
 
 
 @pytest.mark.parametrize(
