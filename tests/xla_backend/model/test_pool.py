@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -192,12 +193,23 @@ def test_random_arrivals_get_the_texts_that_each_gets_alone(
         use = backend.kv_memory()
     assert max(result.batch_size for result in together if result) > 2
     assert 0 < use.used_bytes <= use.limit_bytes
-    for result, expected in zip(together, alone, strict=True):
+    at_edge = 0
+    for request, result, expected in zip(requests, together, alone, strict=True):
         assert expected is not None
         if result is None or result.finish == "stopped":
             assert result is None or ids(result) == ids(expected)[: result.new_tokens]
+        elif ids(result) != ids(expected) and request.options.temperature:
+            # XLA multiplies so small matrices itself, and rounds otherwise for other numbers of
+            # rows: a number drawn at the very edge of a token's share falls to its neighbour.
+            at_edge += 1
+            pairs = zip(result.tokens, expected.tokens, strict=False)
+            before = list(itertools.takewhile(lambda pair: pair[0].id == pair[1].id, pairs))
+            assert all(
+                one.logprob == pytest.approx(other.logprob, abs=1e-5) for one, other in before
+            )
         else:
             assert_same(result, expected)
+    assert at_edge <= arrivals // 100
     complete = [result for result in together if result is not None and result.finish != "stopped"]
     assert arrivals * 0.8 < len(complete)
     assert any(result.cached_tokens for result in complete)
