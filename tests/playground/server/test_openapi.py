@@ -69,7 +69,7 @@ def test_the_documents_name_every_field_and_no_other(description: dict[str, Any]
     assert fields_in("\nRequests, all of which") == asked
     assert fields_in("`system_fingerprint` of model") == set(schemas["Timings"]["properties"])
     reported = API_DOC.read_text("utf-8").partition("A transcription has")[2].partition(".\n")[0]
-    assert set(schemas[FORM]["properties"]) <= set(re.findall(r"`(\w+)`", reported))
+    assert set(schemas[FORM]["properties"]) <= set(re.findall(r"`([\w\[\]]+)`", reported))
 
 
 def test_the_documents_name_every_path(description: dict[str, Any]) -> None:
