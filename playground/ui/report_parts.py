@@ -84,7 +84,7 @@ def waiting(
         what = phase("Loading the model", "then compiling")
     else:
         what = phase("Compiling this shape")
-    named: list[tuple[str, str | h.Element]] = [("Since the click", clock(clicked_s))]
+    named: list[tuple[str, str | h.Element]] = [("Elapsed", clock(clicked_s))]
     bar = working_bar()
     if prediction and prediction.expected_s:
         named.append(("Work expected", expected(prediction)))
@@ -151,7 +151,7 @@ def waited(
             waits = f"TTFT {seconds(ttft_s)} includes {seconds(ttft_queue_s)}"
             sentences.append(f"{waits} in the queue.")
     if sentences and awaited_background:
-        sentences.append("Nobody was ahead: this shape was being compiled in the background.")
+        sentences.append("No request was ahead: this shape was being compiled in the background.")
     return sentences and remarks(" ".join(sentences))
 
 

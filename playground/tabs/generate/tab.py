@@ -159,7 +159,7 @@ class PlaygroundTab:
         ui.empty_on_change(self.notice, changes)
         self.model.change(
             self._follow_model,
-            {self.shown, self.link.model, *self.fields.inputs},
+            {self.shown, self.origin, self.link.model, *self.fields.inputs},
             [
                 self.link.model,
                 self.prompt.text,
@@ -285,7 +285,9 @@ class PlaygroundTab:
         if options and is_untouched and not are_example_options(options, limits, own):
             own_options = examples[0].options.replace(seed=options.seed)
             updates |= self.fields.of_options(limits.within(own_options))
-        if values[self.shown] is None and self._page.runs.of(str(request.session_hash)) is None:
+        # Below a text that was cut stands that it was; there is no result of it.
+        is_empty = values[self.shown] is None and not values[self.origin]
+        if is_empty and self._page.runs.of(str(request.session_hash)) is None:
             updates[self.story] = empty_story(family)
             updates[self.tokens] = empty_token_view(family)
             updates[self.report] = empty_report(family)

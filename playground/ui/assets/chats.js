@@ -12,7 +12,8 @@ function noteHere(changes) {
 // What was sent is a draft again where no answer comes before the page is loaded anew.
 const keepDraft = (draft) => noteHere({ draft });
 function sending([text, opened, _, ...settings]) {
-  noteHere({ sent: text });
+  // While an answer is written another question is refused, and stays a draft.
+  if (!document.querySelector("#chat :is(.busy, .caret)")) noteHere({ sent: text });
   // The page's own field of the salt is filled in once it is loaded, and this may be before.
   return [text, opened, visitorSalt, ...settings];
 }
