@@ -109,7 +109,9 @@ class Pattern:
         try:
             tree = list(parser.parse(re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", _SAME.get(text, text))))
             ways = list(itertools.islice(_alternatives(tree), _MAX_WAYS + 1))
-        except (re.error, OverflowError, RecursionError) as error:
+        except RecursionError:
+            raise self._refused("with groups so deep") from None
+        except (re.error, OverflowError) as error:
             raise InvalidRequest(
                 f"the pattern {text[:60]!r} is no regular expression: {error}."
             ) from error
