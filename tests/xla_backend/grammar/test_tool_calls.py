@@ -245,7 +245,7 @@ def test_what_is_wrong_with_tools_is_said(tools: Any, choice: Any, why: str) -> 
 
 def test_schemas_that_are_too_long_together_are_any_object_but_of_strict_tools() -> None:
     names = [f"{n:060}" for n in range(100)]
-    long = {"properties": dict.fromkeys(names, {"type": "null"}), "required": names}
+    long = {"properties": {name: {"type": "null"} for name in names}, "required": names}
     tools = Tools.of([listed(f"f{n}", long) for n in range(9)], None, several=False)
     assert tools is not None
     assert len(grammars.of_tools(GENERIC, tools, None).text) < 2000
