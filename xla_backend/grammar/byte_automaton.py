@@ -12,6 +12,7 @@ the library refuses the expression, the reason is on stderr.
 from __future__ import annotations
 
 import array
+import re
 import resource
 import sys
 
@@ -23,8 +24,33 @@ CPU_S = 4
 MEMORY_BYTES = 3 * 2**29
 MAX_STATES = 120_000
 """More are too many before equal ones are merged, too."""
+MAX_POSITIONS = 250_000
+"""Characters of the expression with its counts written out: more have too many states, which the
+library would take all its time to find."""
 REFUSED, TOO_LARGE = 3, 4
 """Exit statuses; where a limit ends it, it has another one."""
+
+
+_PART = re.compile(r"\\x\{[0-9a-f]+\}|\\.|\[(?:\\.|[^]\\])*\]|\{(\d+),?(\d*)\}|\(\?:|.", re.DOTALL)
+
+
+def positions(regex: str) -> int:
+    """The characters and sets of an expression, each as often as counts repeat it."""
+    inside, last = [0], 0
+    for part in _PART.finditer(regex):
+        if part[0] == "(?:":
+            inside.append(0)
+        elif part[0] == ")":
+            last = inside.pop()
+            inside[-1] += last
+        elif part[1]:
+            more = last * (max(1, int(part[2] or part[1])) - 1)
+            last += more
+            inside[-1] += more
+        elif part[0] not in "?*+|":
+            last = 1
+            inside[-1] += 1
+    return inside[0]
 
 
 def main() -> int:
@@ -32,10 +58,13 @@ def main() -> int:
     for limit, most in ((resource.RLIMIT_CPU, CPU_S), (resource.RLIMIT_AS, MEMORY_BYTES)):
         _, hard = resource.getrlimit(limit)
         resource.setrlimit(limit, (most if hard < 0 else min(most, hard), hard))
+    asked = sys.stdin.buffer.read().decode()
+    if positions(asked) > MAX_POSITIONS:
+        return TOO_LARGE
     bytes_alone = outlines_core.Vocabulary(256, {bytes([byte]): [byte] for byte in range(256)})
     # The library takes the leftmost alternative that matches; where a match must end with the text,
     # every one counts.
-    regex = f"\\x{BEGIN:02x}(?:{sys.stdin.buffer.read().decode()})\\z"
+    regex = f"\\x{BEGIN:02x}(?:{asked})\\z"
     try:
         index = outlines_core.Index(regex, bytes_alone)
     except Exception as error:  # the library raises several types

@@ -19,7 +19,7 @@ from xla_backend.grammar.automaton import Automaton, Vocabulary
 from xla_backend.grammar.pattern import Pattern
 from xla_backend.grammar.tool_format import ToolFormat
 from xla_backend.interface.errors import InvalidRequest
-from xla_backend.interface.grammar import Grammar
+from xla_backend.interface.grammar import MAX_CHARACTERS, Grammar
 from xla_backend.interface.tools import Tools
 
 MAX_TOOL_CHARACTERS = 150_000
@@ -88,17 +88,22 @@ def of_tools(form: ToolFormat, tools: Tools, answer: Grammar | None) -> Grammar:
         "several": tools.several and form.can_repeat,
         "answer": answer.to_dict() if answer else None,
     }
-    return Grammar("tool_calls", json.dumps(asked))
+    text = json.dumps(asked)
+    return Grammar("tool_calls", text if len(text) <= MAX_CHARACTERS else _without_schemas(text))
 
 
 def _smaller(grammar: Grammar) -> Grammar:
     """A grammar without the schemas of tools that are not strict; itself where it has none."""
     if grammar.kind != "tool_calls":
         return grammar
-    asked = json.loads(grammar.text)
+    return Grammar("tool_calls", _without_schemas(grammar.text))
+
+
+def _without_schemas(text: str) -> str:
+    asked = json.loads(text)
     for name in asked["tools"].keys() - set(asked["strict"]):
         asked["tools"][name] = _ANY_OBJECT
-    return Grammar("tool_calls", json.dumps(asked))
+    return json.dumps(asked)
 
 
 class Grammars:

@@ -203,6 +203,8 @@ class _Converter:
             for each in (one, other)
         ]
         values = [_values(each) for each in (one, other)]
+        # A thousand comparisons of values take as long as a schema.
+        self._spend(schemas=len(values[0] or ()) * len(values[1] or ()) // 1000)
         if None not in values and not any(value in (values[1] or []) for value in values[0] or []):
             return True
         if not kinds[0] & kinds[1]:
@@ -365,9 +367,10 @@ class _Converter:
                 )
                 before = "".join(f"(?:{text}{comma})?" for text, _ in members[: first or 0])
                 ways.append(f"{before}{members[place][0]}{after}{rest}")
+                self._spend(characters=len(ways[-1]))  # at once: there may be thousands
             if first is None and extra:
                 ways.append(f"{extra}{rest}")
-            body = self._one_of(ways)
+            body = f"(?:{'|'.join(ways)})"
             if first is None and not fewest:
                 body = f"(?:{body})?"
         return json_text.enclosed("{", body, "}", depth)

@@ -42,6 +42,8 @@ def _in_some_dialect(name: str) -> tuple[tuple[int, int], ...]:
 
 _MAX_REPEATS = 1000
 """Counts above are refused: each is a state of its own."""
+_MAX_CHARACTERS = 2_000_000
+"""Of a pattern as it is written for automata: one set, as \\W, can take thousands."""
 _MAX_WAYS = 1000
 """Alternatives that anchors take apart: groups in a row multiply them."""
 
@@ -107,17 +109,23 @@ class Pattern:
         try:
             tree = list(parser.parse(re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", _SAME.get(text, text))))
             ways = list(itertools.islice(_alternatives(tree), _MAX_WAYS + 1))
-        except (re.error, OverflowError, RecursionError) as error:
+        except RecursionError:
+            raise self._refused("with groups so deep") from None
+        except (re.error, OverflowError) as error:
             raise InvalidRequest(
                 f"the pattern {text[:60]!r} is no regular expression: {error}."
             ) from error
         if len(ways) > _MAX_WAYS:
             raise self._refused("with too many alternatives that have anchors")
         self._ways = [_Way.of(each) for each in ways]
+        self._room = _MAX_CHARACTERS
 
     def whole(self) -> str:
         """Matches a whole text."""
-        return "|".join(self._written(way.tree, json_text.any_of) for way in self._ways)
+        try:
+            return "|".join(self._written(way.tree, json_text.any_of) for way in self._ways)
+        except RecursionError:
+            raise self._refused("with groups so deep") from None
 
     def in_string(self, fewest: int, most: int | None) -> str:
         """Matches a JSON string with its quotes, which holds the pattern somewhere.
@@ -161,7 +169,11 @@ class Pattern:
         if kind in _SETS:
             if not (ranges := self._characters(kind, value)):
                 raise self._refused("with a set of no characters")
-            return one(ranges)
+            written = one(ranges)
+            self._room -= len(written)
+            if self._room < 0:
+                raise self._refused("with so many sets of characters")
+            return written
         if kind is code.BRANCH:
             return f"(?:{'|'.join(self._written(each, one) for each in value[1])})"
         if kind is code.SUBPATTERN:

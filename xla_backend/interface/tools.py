@@ -13,6 +13,8 @@ from typing import Any
 from xla_backend.interface.errors import InvalidRequest
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+MAX_TOOLS = 128
+"""As OpenAI has it."""
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -46,6 +48,8 @@ class Tools:
         """
         if choice == "none" or (not tools and choice in (None, "auto")):
             return None
+        if len(tools) > MAX_TOOLS:
+            raise InvalidRequest(f"a request can have {MAX_TOOLS} tools, not {len(tools)}.")
         listed = tuple(map(_listed, tools))
         by_name = {tool["function"]["name"]: tool for tool in listed}
         if len(by_name) < len(listed):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import ExitStack
 from functools import partial
 from pathlib import PurePath
 from typing import Annotated, Any
@@ -167,7 +168,8 @@ def create_api(host: Host) -> FastAPI:
         options = form.options()
         model = meant(form.model, host.models(), lambda info: info.family == "speech")
         host.check(model, "", options)
-        with kept(form.file) as path:
+        with ExitStack() as stack:  # a long recording takes a while to copy
+            path = await asyncio.to_thread(stack.enter_context, kept(form.file))
             asked = SpeechRequest(
                 model,
                 path,

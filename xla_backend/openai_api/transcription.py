@@ -5,6 +5,7 @@ Knows OpenAI's fields for it. Must not know how it is run.
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -128,7 +129,7 @@ def _clock(seconds: float, mark: str) -> str:
 @contextmanager
 def kept(upload: UploadFile) -> Iterator[str]:
     """The path of a file that holds the upload, which the engine's process reads; then it goes."""
-    suffix = Path(upload.filename or "").suffix[:10]
+    suffix = re.sub(r"[^\w.]", "", Path(upload.filename or "").suffix)[:10]
     with tempfile.NamedTemporaryFile(suffix=suffix) as file:
         shutil.copyfileobj(upload.file, file)
         file.flush()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import io
 import json
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
+from fastapi import UploadFile
 from gradio_client import Client
 
 from playground.context.limits import Limits
@@ -21,6 +24,7 @@ from tests.playground.api_page import ApiPage, api_page
 from tests.playground.fake_backend import MODELS, TOKENS_A_WORD
 from tests.waiting import wait_until
 from xla_backend import EngineStopped, Message, OutOfMemory, TokenIds
+from xla_backend.openai_api.transcription import kept
 from xla_backend.rows.scheduler import MAX_AT_ONCE
 
 MODEL = "gpt2-stories"
@@ -353,6 +357,12 @@ def test_fields_that_ask_for_nothing_are_taken(
     client: openai.OpenAI, changes: dict[str, Any]
 ) -> None:
     assert client.chat.completions.create(**CHAT, extra_body=changes).choices
+
+
+def test_any_name_of_a_recording_is_taken() -> None:
+    for name in ("a.fl\0ac", "a.f/lac", "a." + "é\ud800" * 300, ".", ""):
+        with kept(UploadFile(io.BytesIO(b"sound"), filename=name)) as path:
+            assert Path(path).read_bytes() == b"sound"
 
 
 @pytest.mark.parametrize("form", ["json", "text", "verbose_json", "srt", "vtt"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import string
@@ -340,6 +341,25 @@ def test_parts_that_allow_nothing_are_left_out(
     for text in [*allowed, *refused]:
         is_valid = jsonschema.Draft202012Validator(of).is_valid(json.loads(text))
         assert (refused_at(made, KINDS[1], text) is None) is is_valid is (text in allowed), text
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        Grammar.regex("(" * 280 + "a" + ")" * 280),  # can be parsed, but not written
+        Grammar.regex("(" * 5000 + "a" + ")" * 5000),
+        Grammar.regex(r"\W" * 50_000),
+        Grammar.regex("(a{1,700}){1,700}"),
+        Grammar.json_schema(schema([], **{f"a{n}": WHOLE for n in range(3000)})),
+    ],
+    ids=["deep", "deeper", "sets", "counts", "properties"],
+)
+def test_what_takes_long_to_find_too_large_is_refused_at_once(grammar: Grammar) -> None:
+    tokens = vocabulary(KINDS[1])
+    started = time.process_time() + sum(os.times()[2:4])
+    with pytest.raises(InvalidRequest, match=r"cannot be followed|too large"):
+        automaton.build(grammars.regex(grammar), tokens)
+    assert time.process_time() + sum(os.times()[2:4]) - started < 3.5
 
 
 @pytest.mark.parametrize(

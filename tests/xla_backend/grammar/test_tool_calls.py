@@ -235,11 +235,24 @@ def test_several_calls_are_read_one_after_the_other() -> None:
         ([], "required", "needs tools"),
         ([listed("f", []), 5], None, "type None is not supported"),
         ([listed("f", [5])], None, "JSON schema"),
+        ([listed(f"f{n}") for n in range(129)], None, "128 tools, not 129"),
     ],
 )
 def test_what_is_wrong_with_tools_is_said(tools: Any, choice: Any, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
         Tools.of(tools, choice, several=False)
+
+
+def test_schemas_that_are_too_long_together_are_any_object_but_of_strict_tools() -> None:
+    names = [f"{n:060}" for n in range(100)]
+    long = {"properties": {name: {"type": "null"} for name in names}, "required": names}
+    tools = Tools.of([listed(f"f{n}", long) for n in range(9)], None, several=False)
+    assert tools is not None
+    assert len(grammars.of_tools(GENERIC, tools, None).text) < 2000
+    tools = Tools.of([listed(f"f{n}", long, strict=True) for n in range(9)], None, several=False)
+    assert tools is not None
+    with pytest.raises(InvalidRequest, match="100,000 characters"):
+        grammars.of_tools(GENERIC, tools, None)
 
 
 @pytest.mark.parametrize("limit", ["automaton.MAX_STATES", "grammars.MAX_TOOL_CHARACTERS"])
