@@ -138,6 +138,7 @@ def test_an_answer_that_a_reload_has_cut_stays_and_is_asked_again(
     chat.send(SECOND)
     engine.write(" somewhere")
     expect(chat.at("#chat [data-text]")).to_have_text([ANSWER, "somewhere"])
+    chat.page.evaluate("sending(['Another', '{}', '', 1])")  # is refused meanwhile
     chat.reload()
     engine.release()
     chat.questions_are(FIRST, SECOND)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Request, Route, expect
 
 from tests.browser.visit import Visit
 from tests.playground.fake_backend import FakeBackend
@@ -240,8 +240,15 @@ def test_a_mistake_is_told_in_sight_and_the_result_is_the_earlier_run_s(
 
 def test_a_notice_outlives_what_was_typed_before_the_press(window: Visit) -> None:
     late: list[Route] = []
-    window.page.route("**/run/**", lambda route: late.append(route))
-    with window.page.expect_request("**/run/**"):
+
+    def is_of_the_change(request: Request) -> bool:
+        return '"   "' in (request.post_data or "")
+
+    def hold(route: Route) -> None:
+        late.append(route) if is_of_the_change(route.request) else route.continue_()
+
+    window.page.route("**/run/**", hold)
+    with window.page.expect_request(is_of_the_change):
         window.write("   ")
     window.page.unroute("**/run/**")
     window.page.evaluate("document.getElementById('generate').click()")
@@ -265,3 +272,15 @@ def test_a_notice_outlives_what_was_typed_before_the_press(window: Visit) -> Non
     window.write("The old owl")
     expect(window.at("#notice .problem")).to_have_count(0)
     assert window.page.evaluate(left) == ""
+
+
+def test_a_text_that_was_cut_stays_when_another_model_is_chosen(
+    window: Visit, engine: FakeBackend
+) -> None:
+    write_somewhere(window, engine)
+    window.go()
+    engine.release()
+    window.says("#origin", "Interrupted")
+    window.choose_model("t5-stories")  # which has other examples, and they come with the rest
+    expect(window.at("#examples")).not_to_contain_text("Longer prompt, another shape")
+    assert window.text(NEW).strip() == "somewhere"

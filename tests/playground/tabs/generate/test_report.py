@@ -210,7 +210,7 @@ def test_before_the_first_run_the_page_explains_itself() -> None:
 def test_a_clock_and_what_is_expected_stand_there_from_the_click_on() -> None:
     missing = replace(HIT, outcome=CacheOutcome.MISS, expected_s=6.2, low_s=4.0, high_s=7.1)
     page = waiting_report(missing, ahead=0, clicked_s=3.4)
-    assert "Since the click 3 s Work expected 4 s to 7.1 s" in words(page)
+    assert "Elapsed 3 s Work expected 4 s to 7.1 s" in words(page)
     assert 'data-spent="3.4"' in page
     assert 'data-expected="7.10"' in page, "a bar for compiling, which fills in that time"
     waits = waiting_report(missing, ahead=1)
