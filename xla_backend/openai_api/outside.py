@@ -22,7 +22,7 @@ from xla_backend.interface.request_id import REQUEST_ID
 PATH = "/v1"
 """Where the API is."""
 _WITHOUT_V1 = re.compile(
-    r"/((models|responses)(/.*)?|(chat/)?completions|messages(/count_tokens)?|embeddings|rerank|"
+    r"/((models|responses)(/.*)?|(chat/)?completions(/input_tokens)?|messages(/count_tokens)?|embeddings|rerank|"
     r"tokenize|detokenize|props|slots|health|docs|openapi\.json)"
 )
 """Addresses that clients also ask for without `PATH`, as llama.cpp has them."""

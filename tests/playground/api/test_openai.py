@@ -521,6 +521,7 @@ def test_who_reads_slowly_holds_up_nobody(page: ApiPage, client: openai.OpenAI) 
 # --- forms ----------------------------------------------------------------------------------------
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+RULES = "root ::= [a-z]+"
 NAMED = {"name": "answer", "schema": SCHEMA, "strict": True}
 
 
@@ -540,6 +541,10 @@ NAMED = {"name": "answer", "schema": SCHEMA, "strict": True}
         ({"guided_regex": "[0-9]+"}, {"regex": "[0-9]+"}),
         ({"guided_choice": ["yes", "no"]}, {"choice": ["yes", "no"]}),
         ({"structured_outputs": {"json": SCHEMA}}, {"json_schema": SCHEMA}),
+        ({"structured_outputs": {"grammar": RULES}}, {"gbnf": RULES}),
+        ({"guided_grammar": RULES}, {"gbnf": RULES}),
+        ({"grammar": RULES}, {"gbnf": RULES}),
+        ({"grammar": ""}, None),
         ({"structured_outputs": {"choice": ["a"], "regex": None}}, {"choice": ["a"]}),
         ({"json_schema": SCHEMA}, {"json_schema": SCHEMA}),
         ({"grammar": {"regex": "a|b"}}, {"regex": "a|b"}),
@@ -590,8 +595,8 @@ def test_other_addresses_take_a_form(page: ApiPage, client: openai.OpenAI) -> No
         ({"guided_json": '{"type": "number", "minimum": NaN}'}, "guided_json", "must be a number"),
         ({"guided_regex": "(?=a)b"}, "guided_regex", "look-around"),
         ({"guided_choice": ["a"], "json_schema": {"type": "null"}}, "json_schema", "leave all but"),
-        ({"structured_outputs": {"grammar": "x"}}, "structured_outputs", "is not supported"),
-        ({"grammar": "root ::= [a-z]"}, "grammar", "GBNF"),
+        ({"structured_outputs": {"grammar": "x"}}, "structured_outputs", "consists of rules"),
+        ({"grammar": "root ::= root [a-z]"}, "grammar", "'root' refers to itself"),
         ({"grammar": {"ebnf": "a"}}, "grammar", "one of json_schema"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
