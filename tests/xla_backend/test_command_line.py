@@ -171,7 +171,7 @@ def test_a_model_whose_weights_are_broken(run: Run, small_gpt2: Path, tmp_path: 
         (["--stop", "x" * 101], "a stop string can have 100 characters, not 101."),
         (["--choice", "a", "--regex", "b"], "--regex and --choice each ask for a form"),
         (["--json-schema", "/no/such/file"], "the schema /no/such/file cannot be read"),
-        (["--json-schema", __file__], "the JSON schema is no JSON"),
+        (["--json-schema", __file__], "the JSON schema is not JSON"),
         (["--model", "no-such-model"], "there is no model 'no-such-model'."),
     ],
 )
