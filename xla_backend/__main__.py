@@ -563,7 +563,7 @@ def _grammar(parsed: argparse.Namespace) -> Grammar | None:
     }
     if len(asked) > 1:
         names = " and ".join(f"--{name.replace('_', '-')}" for name in asked)
-        raise InvalidRequest(f"{names} each ask for a form: leave all but one out.")
+        raise InvalidRequest(f"{names} each set a grammar: leave out all but one.")
     if (file := asked.get("json_schema")) is not None:
         try:
             asked["json_schema"] = Path(file).read_text("utf-8")

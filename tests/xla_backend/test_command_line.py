@@ -169,7 +169,7 @@ def test_a_model_whose_weights_are_broken(run: Run, small_gpt2: Path, tmp_path: 
         (["--presence-penalty", "-3"], "presence_penalty must be from -2 to 2, not -3."),
         (["--logit-bias", "198"], "logit_bias of token 198 must be a number from -100 to 100"),
         (["--stop", "x" * 101], "a stop string can have 100 characters, not 101."),
-        (["--choice", "a", "--regex", "b"], "--regex and --choice each ask for a form"),
+        (["--choice", "a", "--regex", "b"], "--regex and --choice each set a grammar"),
         (["--json-schema", "/no/such/file"], "the schema /no/such/file cannot be read"),
         (["--json-schema", __file__], "the JSON schema is not JSON"),
         (["--model", "no-such-model"], "there is no model 'no-such-model'."),

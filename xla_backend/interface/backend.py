@@ -74,7 +74,7 @@ class AnyStream(Protocol[Chunk, Result]):
             self.close()
             raise
         if self.result is None:
-            raise EngineStopped("The request was stopped before it started.")
+            raise EngineStopped("The request was stopped before it began.")
         return self.result
 
 
