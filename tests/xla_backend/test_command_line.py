@@ -112,7 +112,7 @@ def test_an_instruct_model_answers_messages(run: Run) -> None:
 def test_a_system_prompt_is_for_messages(run: Run) -> None:
     done = run("generate", "--system", "Answer briefly.", "What is the capital of France?")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.strip().endswith("says how a model answers a message: give --chat too.")
+    assert done.stderr.strip().endswith("--system is for messages: add --chat.")
 
 
 def test_weights_are_rounded_where_that_is_asked_for(run: Run, tmp_path: Path) -> None:

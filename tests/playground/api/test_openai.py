@@ -589,7 +589,11 @@ def test_other_addresses_take_a_form(page: ApiPage, client: openai.OpenAI) -> No
         ({"guided_json": {"enum": ["a"], "pattern": "("}}, "guided_json", "beside other keywords"),
         ({"guided_json": '{"type": "number", "minimum": NaN}'}, "guided_json", "must be a number"),
         ({"guided_regex": "(?=a)b"}, "guided_regex", "look-around"),
-        ({"guided_choice": ["a"], "json_schema": {"type": "null"}}, "json_schema", "leave out all but"),
+        (
+            {"guided_choice": ["a"], "json_schema": {"type": "null"}},
+            "json_schema",
+            "leave out all but",
+        ),
         ({"structured_outputs": {"grammar": "x"}}, "structured_outputs", "is not supported"),
         ({"grammar": "root ::= [a-z]"}, "grammar", "GBNF"),
         ({"grammar": {"ebnf": "a"}}, "grammar", "one of json_schema"),
