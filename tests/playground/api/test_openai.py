@@ -825,12 +825,12 @@ def test_limits_hold_here_too() -> None:
         client = openai.OpenAI(base_url=page.api, api_key="none", max_retries=0)
         client.completions.create(model=MODEL, prompt="Once", max_tokens=21)
         assert page.backend.asked[-1][2].max_new_tokens == 20
-        with pytest.raises(openai.BadRequestError, match="at most 40 are taken"):
+        with pytest.raises(openai.BadRequestError, match="at most 40 are allowed"):
             client.completions.create(model=MODEL, prompt="Once" * 11)
         long = [{"role": "user", "content": "Once" * 11}]
         for path in ("messages/count_tokens", "tokenize"):
             refused = httpx.post(f"{page.api}/{path}", json={"model": MODEL, "messages": long})
-            assert "at most 40 are taken" in refused.json()["error"]["message"]
+            assert "at most 40 are allowed" in refused.json()["error"]["message"]
         client.chat.completions.create(model=MODEL, messages=HELLO)
         assert page.backend.asked[-1][2].max_new_tokens == 20
         page.backend.hold("end")
