@@ -179,7 +179,7 @@ def ask(form: str) -> dict[str, Any]:
         for answer in asked.answers:
             ids = encode(f"{asked.asked(DECIDED)}\nAnswer: {answer}")
             assert ids[: len(before)] == before
-            found.append(sum(each[0] for each in logprobs(before, ids[len(before) :])))
+            found.append(round(sum(each[0] for each in logprobs(before, ids[len(before) :])), 6))
         return found
 
     # Texts of the first and the last prompt end at a token that they like, that of the other not.
