@@ -38,7 +38,7 @@ class Deciding:
 
     Attributes:
         most_tokens: of the longest question with its longest answer.
-        computed: tokens that were read so far. rows_at_most: the most rows side by side.
+        computed: tokens that were read so far. rows_at_once: the most rows side by side.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Deciding:
         self._rests: list[list[Row | None]] = []
         self._read_at: dict[Row, float] = {}
         self.computed = 0
-        self.rows_at_most = 1
+        self.rows_at_once = 1
 
     @property
     def prompt_tokens(self) -> int:
@@ -128,7 +128,7 @@ class Deciding:
                     pool.admit(waiting[0])
                     reading.append(waiting.popleft())
                 unread = [each for each in reading if each.unread]
-                self.rows_at_most = max(self.rows_at_most, len(unread))
+                self.rows_at_once = max(self.rows_at_once, len(unread))
                 before = sum(each.unread for each in unread)
                 try:
                     if unread:

@@ -233,13 +233,14 @@ class Text:
                 yield Turn()
                 self._loop.tell(EngineStatus("generating", str(wanted)))
                 watch.enter("prefill")
-        result = self._result(engine, wanted, served, [], (), True, deciding.rows_at_most)
+        result = self._result(engine, wanted, served, [], (), True)
         fields = vars(result) | {
             "finish": "eos",
             "prompt_tokens": deciding.prompt_tokens,
             "cached_tokens": max(0, deciding.prompt_tokens - deciding.computed),
         }
-        self._stream.finish(Decisions(**fields, decisions=deciding.decisions(started)))
+        found = {"decisions": deciding.decisions(started), "rows_at_once": deciding.rows_at_once}
+        self._stream.finish(Decisions(**fields | found))
 
     # --- a padded key ---------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ class Question:
 
     Example:
         >>> Question("tone", "choice", "Which tone?", ("calm", "angry")).asked("Hello!")
-        'Hello!\\n\\nWhich tone?\\nAnswer with one of: calm, angry.'
+        'Hello!\\n\\nAnswer with one of: calm, angry.\\nWhich tone?'
 
     Attributes:
         name: of its answer.
@@ -134,14 +134,14 @@ class Question:
         return ("Yes", "No") if self.is_yes_no else self.options
 
     def asked(self, text: str) -> str:
-        """The words in which a model is asked. The text comes first, so that questions share it."""
+        """The words in which a model is asked; what questions share comes first."""
         told = zip(self.answers, self.meanings, strict=False)
         lines = [f"{answer}: {meaning}" for answer, meaning in told if meaning]
-        closing = {
+        how = {
             "choice": f"Answer with one of: {', '.join(self.options)}.",
             "score": f"Answer with a number from 0 to {len(self.options) - 1}.",
         }.get(self.kind, "Answer Yes or No.")
-        return "\n".join([text, "", *filter(None, [self.instructions]), *lines, closing])
+        return "\n".join([text, "", how, *filter(None, [self.instructions]), *lines])
 
 
 @dataclass(frozen=True)
@@ -220,13 +220,15 @@ class Decisions(GenerationResult):
     """The answers to all questions of a request, which generate nothing.
 
     The inherited fields are about the whole request: `prompt_tokens` counts what questions share
-    once, `batch_size` is the most rows that were read at once.
+    once.
 
     Attributes:
         decisions: in the order of the questions.
+        rows_at_once: the most questions, or answers, that were read side by side.
     """
 
     decisions: tuple[Decision, ...] = ()
+    rows_at_once: int = 1
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of the command line; answers by the names of their questions."""

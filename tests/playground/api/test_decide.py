@@ -41,9 +41,9 @@ def test_every_question_is_answered_by_its_name(page: ApiPage) -> None:
     assert (asked.prompt, asked.in_chunks) == ("WIN a FREE phone", False)
     assert asked.cache_salt
     assert [each.asked("T") for each in asked.questions] == [
-        "T\n\nIs it spam?\nYes: An advertisement\nAnswer Yes or No.",
-        "T\n\ncalm: Polite\nAnswer with one of: calm, pushy.",
-        "T\n\n0: Can wait\n1: This week\n2: Today\nAnswer with a number from 0 to 2.",
+        "T\n\nAnswer Yes or No.\nIs it spam?\nYes: An advertisement",
+        "T\n\nAnswer with one of: calm, pushy.\ncalm: Polite",
+        "T\n\nAnswer with a number from 0 to 2.\n0: Can wait\n1: This week\n2: Today",
     ]
 
 

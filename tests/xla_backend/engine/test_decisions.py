@@ -65,7 +65,7 @@ def test_the_text_is_read_once_and_questions_side_by_side(steps: Steps) -> None:
         first = backend.decide("any", TEXT, MANY)
         alone = sum(len(q.asked(TEXT)) + len("\nAnswer:") for q in Question.all_of(MANY))
         assert first.prompt_tokens < len(TEXT) + 40 * 50 < alone
-        assert first.batch_size == 16
+        assert (first.rows_at_once, first.batch_size) == (16, 1)
         again = backend.decide("any", TEXT, MANY)
         # Only that is read again behind which a logprob is wanted: ":", " Ye" and " N".
         assert again.cached_tokens == again.prompt_tokens - 40 * 6
