@@ -1,5 +1,5 @@
-"""The command line: `python -m xla_backend generate PROMPT ...`, `chat`, `transcribe FILE ...`,
-`warm`, `inspect`, `models`, `baseline`.
+"""The command line: `python -m xla_backend generate PROMPT ...`, `chat`, `decide TEXT`,
+`transcribe FILE ...`, `warm`, `inspect`, `models`, `baseline`.
 
 Knows arguments, output and exit statuses. Must not know how text is generated. Results go to
 stdout, everything else to stderr. Exit status: 0 if all requests succeeded, 2 if a request was
@@ -42,6 +42,7 @@ from xla_backend.engine.importing import import_engine
 from xla_backend.inspection import table
 from xla_backend.inspection.inspector import Inspector
 from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.decisions import Decisions, Question
 from xla_backend.interface.errors import BackendError, InvalidRequest
 from xla_backend.interface.grammar import KINDS, Grammar
 from xla_backend.interface.options import (
@@ -131,6 +132,31 @@ def chat(parsed: argparse.Namespace, out: IO[str]) -> int:
     TerminalChat(backend, info, options, parsed.system, out).run()
     backend.close()
     return OK
+
+
+def decide(parsed: argparse.Namespace, out: IO[str]) -> int:
+    """Answers questions about a text with probabilities.
+
+    Raises:
+        BackendError: a question or the model is wrong.
+    """
+    asked: dict[str, Any] = {}
+    if parsed.questions is not None:
+        try:
+            asked = json.loads(_read("questions", parsed.questions))
+        except (ValueError, RecursionError) as error:
+            raise InvalidRequest(
+                f"the questions {parsed.questions} are no JSON: {error}."
+            ) from error
+    if isinstance(asked, dict):
+        asked |= {each: {"type": "yes_no", "instructions": each} for each in parsed.yes_no or ()}
+    questions = Question.all_of(asked)
+    return _answer_all(
+        parsed,
+        out,
+        [parsed.text],
+        lambda backend, text: backend.decide(parsed.model, text, questions),
+    )
 
 
 def transcribe(parsed: argparse.Namespace, out: IO[str]) -> int:
@@ -445,6 +471,21 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
         | _ANY_STORE
         | {"--verbose": _OUTPUT["--verbose"]},
     ),
+    "decide": (
+        decide,
+        "answer questions about a text with probabilities; generate nothing",
+        {
+            "text": _takes("TEXT"),
+            "--model": _MODEL | {"default": PACKAGED_MODEL},
+            "--yes-no": _takes("QUESTION", "a question; can be given again", action="append"),
+            "--questions": _takes(
+                "FILE", 'questions as JSON: {"tone": {"type": "choice", "criteria": ["calm", "x"]}}'
+            ),
+        }
+        | _WEIGHTS
+        | _ANY_STORE
+        | _OUTPUT,
+    ),
     "transcribe": (
         transcribe,
         "transcribe recordings, one after the other",
@@ -563,11 +604,20 @@ def _grammar(parsed: argparse.Namespace) -> Grammar | None:
         names = " and ".join(f"--{name.replace('_', '-')}" for name in asked)
         raise InvalidRequest(f"{names} each set a grammar: leave out all but one.")
     if (file := asked.get("json_schema")) is not None:
-        try:
-            asked["json_schema"] = Path(file).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidRequest(f"the schema {file} cannot be read: {error}.") from error
+        asked["json_schema"] = _read("schema", file)
     return Grammar.of(asked or None)
+
+
+def _read(what: str, file: str) -> str:
+    """A file's text.
+
+    Raises:
+        InvalidRequest: it cannot be read.
+    """
+    try:
+        return Path(file).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"the {what} {file} cannot be read: {error}.") from error
 
 
 def _number(text: str) -> int | float | str:
@@ -623,7 +673,17 @@ def _describe_result(result: GenerationResult) -> str:
         parts.append(f"weights rounded to {result.rounded_bits} bits")
     if result.speedup is not None:
         parts.append(f"{result.speedup:.0f} times faster than its first call")
-    return f"{result.text}\n[{' · '.join(parts)}]"
+    text = _describe_decisions(result) if isinstance(result, Decisions) else result.text
+    return f"{text}\n[{' · '.join(parts)}]"
+
+
+def _describe_decisions(result: Decisions) -> str:
+    lines = []
+    for decision in result.decisions:
+        ranked = sorted(decision.probabilities.items(), key=lambda each: -each[1])
+        found = ", ".join(f"{option} {probability:.3f}" for option, probability in ranked)
+        lines.append(f"{decision.question.name}: {found}")
+    return "\n".join(lines)
 
 
 def _describe_sizes(result: GenerationResult) -> str:

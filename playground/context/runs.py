@@ -27,6 +27,7 @@ from xla_backend import (
     Prompt,
 )
 from xla_backend.interface.backend import Chunk, Result
+from xla_backend.interface.decisions import Question
 from xla_backend.interface.timing import Span
 
 if TYPE_CHECKING:
@@ -233,12 +234,14 @@ class TextRun(VisitorRun[str, GenerationResult]):
         options: GenerationOptions,
         exact_key: bool = False,
         cache_salt: str = "",
+        questions: tuple[Question, ...] = (),
     ) -> None:
         super().__init__(model)
         self.prompt = prompt
         self.options = options
         self.exact_key = exact_key
         self.cache_salt = cache_salt
+        self.questions = questions
         self.text = ""
         self._text: AnyTextStream | None = None
 
@@ -249,6 +252,7 @@ class TextRun(VisitorRun[str, GenerationResult]):
             self.options,
             exact_key=self.exact_key,
             cache_salt=self.cache_salt,
+            questions=self.questions,
         )
         return self._text
 

@@ -6,6 +6,7 @@ know what is done with the options.
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 from typing import Any
@@ -13,7 +14,8 @@ from typing import Any
 import gradio as gr
 
 from playground.ui.components import LATEST, Field, without_validation
-from xla_backend import GenerationOptions
+from xla_backend import GenerationOptions, Grammar
+from xla_backend.interface.grammar import KINDS
 from xla_backend.interface.options import MAX_STOPS, OPTIONS
 
 LABELS = {name: option.label for name, option in OPTIONS.items() if option.label}
@@ -32,9 +34,9 @@ _NEEDS = {
     "beams": " Needs 2 beams or more.",
 }
 _IDS = {"stop": "stop_strings"}  # the button has the other name
-_IN_SIGHT = ("max_new_tokens", "num_beams", "temperature")
-"""Options that are not folded up."""
-_TOLD = (*_IN_SIGHT, "top_k", "top_p", "seed", "length_penalty")
+IN_SIGHT = ("max_new_tokens", "num_beams", "temperature")
+"""Options that are not folded up on every tab."""
+_TOLD = (*IN_SIGHT, "top_k", "top_p", "seed", "length_penalty")
 """Options that are told beside a text even where they have their defaults."""
 # A radio button carries text; these are the three values that Hugging Face defines.
 EARLY_STOPPING = {"unlikely": False, "enough": True, "impossible": "never"}
@@ -62,6 +64,16 @@ _OTHERS: dict[str, tuple[type[Field], dict[str, Any]]] = {
             "\\n is a line break.",
         },
     ),
+    "grammar": (
+        gr.Textbox,
+        {
+            "lines": 2,
+            "max_lines": 12,
+            "placeholder": '{"type": "object", "properties": {"name": {"type": "string"}}}',
+            "info": 'A JSON schema, or {"regex": "[0-9]+"}; empty for any text. Needs one beam and '
+            "a decoder-only model.",
+        },
+    ),
 }
 """Controls that are no sliders, and what is particular about them."""
 _SEEDS = 1_000_000
@@ -81,6 +93,7 @@ class OptionControls:
         defaults: GenerationOptions,
         prefix: str = "",
         most_new_tokens: int = MAX_NEW_TOKENS,
+        in_sight: tuple[str, ...] = IN_SIGHT,
     ) -> None:
         """Builds them.
 
@@ -88,16 +101,17 @@ class OptionControls:
             defaults: the values to begin with.
             prefix: what the elements' ids begin with.
             most_new_tokens: what a visitor may ask for at most.
+            in_sight: options that are not folded up.
         """
         self._defaults = defaults
         self._prefix = prefix
         self._most_new_tokens = slider_end(most_new_tokens)
         self._by_name: dict[str, Field] = {}
-        for name in _IN_SIGHT:
+        for name in in_sight:
             self._build(name)
         with gr.Accordion("More options", open=False, elem_classes="more-options"):
             for name in NAMES:
-                if name not in _IN_SIGHT:
+                if name not in in_sight:
                     self._build(name)
         for control in self._by_name.values():
             if isinstance(control, gr.Slider | gr.Number):
@@ -107,6 +121,11 @@ class OptionControls:
     def seed(self) -> Field:
         """The component that shows which seed the last run had."""
         return self._by_name["seed"]
+
+    @property
+    def grammar(self) -> Field:
+        """The component that holds the form of the text."""
+        return self._by_name["grammar"]
 
     @property
     def inputs(self) -> list[Field]:
@@ -182,6 +201,8 @@ def options_from(values: tuple[Any, ...]) -> GenerationOptions:
         named["early_stopping"] = EARLY_STOPPING.get(word, word)
     if isinstance(text := named["stop"], str):
         named["stop"] = stops_from(text)
+    if isinstance(text := named["grammar"], str):
+        named["grammar"] = grammar_from(text)
     return GenerationOptions.from_dict(named)
 
 
@@ -194,13 +215,15 @@ def relevant(options: GenerationOptions) -> dict[str, str]:
     """The options with a number that had an effect, and stop strings, as text."""
     values, defaults = options.to_dict(), GenerationOptions().to_dict()
     idle = (
-        *("early_stopping", "stop"),
+        *("early_stopping", "stop", "grammar"),
         *(() if options.do_sample else SAMPLING_ONLY),
         *(() if options.num_beams > 1 else BEAMS_ONLY),
         *(name for name in NAMES if name not in _TOLD and values[name] == defaults[name]),
     )
     numbers = {name: f"{values[name]:.9g}" for name in NAMES if name not in idle}
-    return numbers | ({"stop": ", ".join(map(repr, options.stop))} if options.stop else {})
+    stops = {"stop": ", ".join(map(repr, options.stop))} if options.stop else {}
+    grammar = options.grammar
+    return numbers | stops | ({"grammar": grammar.kind.replace("_", " ")} if grammar else {})
 
 
 def with_seed(options: GenerationOptions, is_held: bool) -> GenerationOptions:
@@ -220,7 +243,30 @@ def _values(options: GenerationOptions) -> dict[str, Any]:
     values = options.to_dict()
     values["early_stopping"] = _word_of(options.early_stopping)
     values["stop"] = stop_text(options)
+    values["grammar"] = _grammar_text(options.grammar)
     return values
+
+
+def grammar_from(text: str) -> Grammar | None:
+    """The form that the field stands for: a schema, or a grammar by its kind as the API has it.
+
+    Raises:
+        InvalidRequest: it is none.
+    """
+    if not text.strip():
+        return None
+    schema = Grammar.json_schema(text)
+    value = json.loads(schema.text)
+    is_named = isinstance(value, dict) and len(value) == 1 and next(iter(value)) in KINDS
+    return Grammar.of(value) if is_named else schema
+
+
+def _grammar_text(grammar: Grammar | None) -> str:
+    """The inverse of `grammar_from`."""
+    if grammar is None:
+        return ""
+    value = grammar.to_dict()
+    return json.dumps(value.get("json_schema", value), indent=2, ensure_ascii=False)
 
 
 def stops_from(text: str) -> list[str]:

@@ -7,6 +7,7 @@ hold every step of a request: see `Script`. Must not know the page.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -52,6 +53,7 @@ from xla_backend.checkpoints.tokenization import Tokenizer
 from xla_backend.grammar.tool_format import GENERIC
 from xla_backend.interface.backend import Chunk, Result
 from xla_backend.interface.buckets import pool_key
+from xla_backend.interface.decisions import Decision, Decisions
 from xla_backend.interface.function_comparison import DEFAULT_CALLS
 from xla_backend.interface.options import MAX_NEW_TOKENS, AudioInput
 from xla_backend.interface.prompt import Prompt, TokenIds
@@ -201,6 +203,8 @@ class FakeTextStream(FakeStream[str, GenerationResult], AnyTextStream):
             chunk = TextChunk()
             chunk.progress = PromptProgress(9, 2, 5, 0.25)
             yield chunk
+        if self.request.questions:
+            return
         yield from (self._heard(text, number) for number, text in enumerate(self.backend.words))
 
     def _heard(self, text: str, number: int) -> str:
@@ -211,7 +215,7 @@ class FakeTextStream(FakeStream[str, GenerationResult], AnyTextStream):
         assert self.met is not None
         is_first = self.met.outcome in (CacheOutcome.MISS, CacheOutcome.DISK)
         made_up = (miss if is_first else result)()
-        return replace(
+        ended = replace(
             made_up,
             model=self.model,
             text="".join(said),
@@ -227,6 +231,14 @@ class FakeTextStream(FakeStream[str, GenerationResult], AnyTextStream):
             since_first_token_s=made_up.since_first_token_s + self.passed_s["text"],
             load_s=self.passed_s["load"],
         )
+        if not self.request.questions:
+            return ended
+        decisions = tuple(
+            # The first option is three times as likely as the next, and so on.
+            Decision(each, tuple(-math.log(3) * place for place in range(len(each.options))), 0.25)
+            for each in self.request.questions
+        )
+        return Decisions(**vars(ended), decisions=decisions)
 
 
 @dataclass
@@ -434,6 +446,8 @@ class FakeBackend(Script, ServedBackend):
         tokens = TOKENS_A_WORD * sum(len(text.split()) for text in said)
         if tokens == 0:
             raise InvalidRequest("The prompt is empty.")
+        if request.questions:
+            return self._predict(model, pool_key(CONTEXT_LENGTH), tokens)
         room, new_tokens = CONTEXT_LENGTH - tokens, options.max_new_tokens
         if new_tokens == MAX_NEW_TOKENS:  # as many as there is room for
             new_tokens = max(1, room)

@@ -107,7 +107,12 @@ def _empty(do: str) -> InvalidRequest:
 def is_pooled(info: ModelInfo, request: TextRequest) -> bool:
     """Whether a request runs as a row of the model's pool."""
     options = request.options
-    asks = bool(request.cache_salt or options.prompt_lookup_num_tokens or options.grammar)
+    asks = bool(
+        request.cache_salt
+        or options.prompt_lookup_num_tokens
+        or options.grammar
+        or request.questions
+    )
     is_possible = info.family == "decoder-only" and info.context_length is not None
     return asks and is_possible and options.num_beams == 1 and not request.exact_key
 
@@ -138,10 +143,12 @@ def key_for(
     if is_pooled(info, request):
         assert info.context_length is not None, "is_pooled"
         return pool_key(info.context_length, options.prompt_lookup_num_tokens)
-    if options.grammar:
+    if options.grammar or request.questions:
+        what = "answer questions" if request.questions else "follow a grammar"
         raise InvalidRequest(
-            f"{info.name} cannot follow a grammar here: that needs a decoder-only model, one beam, "
-            "no exact_key, and a processor that converts float16. Leave the grammar out."
+            f"{info.name} cannot {what} here: that needs a decoder-only model, one beam, no "
+            "exact_key, and a processor that converts float16. Choose another model, or leave "
+            f"the {'questions' if request.questions else 'grammar'} out."
         )
     return rules.key_for(
         prompt_tokens, options.num_beams, options.max_new_tokens, info.context_length

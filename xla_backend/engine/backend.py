@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from xla_backend.checkpoints.models import Registry
 from xla_backend.checkpoints.prompts import encode_prompt, with_room
 from xla_backend.checkpoints.speech_input import fitting_options, works_on_text
+from xla_backend.compilation.example_functions import ExampleFunctions
 from xla_backend.compilation.function_cache import FunctionCache
 from xla_backend.compilation.store import open_store
-from xla_backend.engine.example_functions import ExampleFunctions
 from xla_backend.engine.function_maker import FunctionMaker
 from xla_backend.engine.function_resolver import FunctionResolver
 from xla_backend.engine.loaded_models import LoadedModels

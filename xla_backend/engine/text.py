@@ -6,18 +6,23 @@ know TensorFlow, who asks, nor which rows run beside it: `rows.scheduler` does.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import secrets
 import time
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
 from xla_backend.checkpoints.prompts import encode_prompt, with_room
 from xla_backend.checkpoints.tokenization import IncrementalDecoder
+from xla_backend.engine.decisions import Deciding
 from xla_backend.engine.function_resolver import FunctionResolver, Served
 from xla_backend.engine.loop import Join, Loop, Stopped, Turn, Wait, Wish
 from xla_backend.engine.stop_strings import StopStrings
 from xla_backend.engine.streams import Stream
 from xla_backend.interface.buckets import CacheKey, positions
+from xla_backend.interface.decisions import Decisions
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import (
     EngineStatus,
@@ -37,7 +42,7 @@ if TYPE_CHECKING:
     from xla_backend.engine.pools import Pools
     from xla_backend.grammar.automaton import Automaton
     from xla_backend.model.engine import Engine
-    from xla_backend.model.functions import PaddedFunctions
+    from xla_backend.model.functions import PaddedFunctions, PoolFunctions
     from xla_backend.model.output import Output
 
 TextStream = Stream[str, GenerationResult]
@@ -98,12 +103,17 @@ class Text:
             engine, self._load_s = yield Wait(self._models.load_beside(request.model))
             watch.pause_for("load", self._load_s)  # not part of the phases
         watch.enter("tokenize")
-        prompt_ids = list(request.token_ids)
-        if not prompt_ids:
+        prompt_ids, deciding = list(request.token_ids), None
+        if request.questions:
+            with ThreadPoolExecutor(1) as beside:  # the text is tokenized with each question
+                asked = (engine.tokenizer, engine.info, request.prompt, request.questions)
+                deciding = yield Wait(beside.submit(Deciding, *asked))
+        elif not prompt_ids:
             prompt_ids = encode_prompt(engine.tokenizer, request.prompt, engine.info)
+        length = deciding.most_tokens if deciding else len(prompt_ids)
         engine.check(request.options)
-        self._request = request = with_room(request, len(prompt_ids), engine.info)
-        wanted = self._functions.key(engine, len(prompt_ids), request)
+        self._request = request = with_room(request, length, engine.info)
+        wanted = self._functions.key(engine, length, request)
         if (grammar := request.options.grammar) is not None:
             # Its tables are computed beside the loop.
             self._grammar = yield Wait(engine.grammars.get(grammar))
@@ -120,7 +130,9 @@ class Text:
             yield from self._served(engine, plain, self._functions.choose(engine, plain))
         served = yield from self._served(engine, wanted, choice)
         self._compiling_s = self._loop.compiling.read()
-        if wanted.is_pooled:
+        if deciding is not None:
+            yield from self._decide(engine, wanted, served, deciding)
+        elif wanted.is_pooled:
             yield from self._run_row(engine, wanted, served, prompt_ids)
         else:
             yield from self._run_padded(engine, wanted, served, prompt_ids)
@@ -179,7 +191,7 @@ class Text:
         if not row.generated:
             raise Stopped
         passes = row.passes_of_tokens()
-        self._finish(
+        result = self._result(
             engine,
             wanted,
             served,
@@ -190,6 +202,37 @@ class Text:
             cached_tokens=row.reused,
             cached_from_disk=row.is_restored,
         )
+        self._stream.finish(result)
+
+    def _decide(
+        self, engine: Engine, wanted: CacheKey, served: Served, deciding: Deciding
+    ) -> Generator[Wish, Any, None]:
+        """Reads the rows of all questions, a chunk a turn."""
+        yield Turn()
+        if not self._begins():
+            raise Stopped
+        watch, started = self._watch, time.perf_counter()
+        salt = self._request.cache_salt or secrets.token_hex(16)
+        functions = cast("PoolFunctions", served.functions)
+        steps = deciding.steps(self._pools.of(engine).pool, functions, salt)
+        with contextlib.closing(steps):
+            watch.enter("prefill")
+            for _ in steps:
+                watch.lap()
+                if self._stream.is_stopped:
+                    raise Stopped
+                watch.enter("queue")
+                yield Turn()
+                self._loop.tell(EngineStatus("generating", str(wanted)))
+                watch.enter("prefill")
+        result = self._result(engine, wanted, served, [], (), True)
+        fields = vars(result) | {
+            "finish": "eos",
+            "prompt_tokens": deciding.prompt_tokens,
+            "cached_tokens": max(0, deciding.prompt_tokens - deciding.computed),
+        }
+        found = {"decisions": deciding.decisions(started), "rows_at_once": deciding.rows_at_once}
+        self._stream.finish(Decisions(**fields | found))
 
     # --- a padded key ---------------------------------------------------------------------------
 
@@ -225,7 +268,8 @@ class Text:
             self._loop.tell(EngineStatus("generating", str(key)))
             watch.enter("decode")
         tokens = engine.tokens(generation.output())
-        self._finish(engine, wanted, served, prompt_ids, tokens, generation.is_done)
+        result = self._result(engine, wanted, served, prompt_ids, tokens, generation.is_done)
+        self._stream.finish(result)
 
     # --- the text -------------------------------------------------------------------------------
 
@@ -245,7 +289,7 @@ class Text:
             self._stream.put(chunk)
         return not self._stops.found
 
-    def _finish(
+    def _result(
         self,
         engine: Engine,
         wanted: CacheKey,
@@ -256,7 +300,7 @@ class Text:
         batch_size: int = 1,
         cached_tokens: int = 0,
         cached_from_disk: bool = False,
-    ) -> None:
+    ) -> GenerationResult:
         request, watch, stops = self._request, self._watch, self._stops
         watch.enter("detokenize")
         ids = [token.id for token in tokens]
@@ -272,8 +316,8 @@ class Text:
             tokens = _tokens_of(text, tokens, engine)
         reason = _reason(is_complete, bool(ids) and engine.is_end(ids[-1], request.options))
         timing, spans = watch.read(), watch.spans()
-        is_over, row = is_complete or bool(stops.found), None
-        if wanted.is_pooled:
+        is_over, row = generated > 0 and (is_complete or bool(stops.found)), None
+        if wanted.is_pooled and generated:
             row = RowRun(
                 len(prompt_ids),
                 positions(len(prompt_ids) - cached_tokens),
@@ -285,32 +329,30 @@ class Text:
         first_call = self._functions.record(
             engine, served, wanted, timing, is_over, batch_size, row
         )
-        self._stream.finish(
-            GenerationResult(
-                model=request.model,
-                text=text,
-                tokens=tokens,
-                prompt_tokens=len(prompt_ids),
-                prompt_texts=tuple(map(engine.tokenizer.token_text, prompt_ids)),
-                key=served.choice.key,
-                requested_key=wanted,
-                cache=served.choice.outcome,
-                stop_string=stops.found,
-                finish="stop" if stops.found else reason,
-                timing=timing,
-                since_first_token_s=watch.since_first_token_s(),
-                first_call=first_call,
-                options=self._asked,
-                load_s=self._load_s,
-                batch_size=batch_size,
-                cut_tokens=generated - len(tokens),
-                spans=spans,
-                cached_tokens=cached_tokens,
-                cached_from_disk=cached_from_disk,
-                passes=passes,
-                rounded_bits=engine.info.rounded_bits,
-                compile_beside_s=self._loop.compiling.read() - self._compiling_s,
-            )
+        return GenerationResult(
+            model=request.model,
+            text=text,
+            tokens=tokens,
+            prompt_tokens=len(prompt_ids),
+            prompt_texts=tuple(map(engine.tokenizer.token_text, prompt_ids)),
+            key=served.choice.key,
+            requested_key=wanted,
+            cache=served.choice.outcome,
+            stop_string=stops.found,
+            finish="stop" if stops.found else reason,
+            timing=timing,
+            since_first_token_s=watch.since_first_token_s(),
+            first_call=first_call,
+            options=self._asked,
+            load_s=self._load_s,
+            batch_size=batch_size,
+            cut_tokens=generated - len(tokens),
+            spans=spans,
+            cached_tokens=cached_tokens,
+            cached_from_disk=cached_from_disk,
+            passes=passes,
+            rounded_bits=engine.info.rounded_bits,
+            compile_beside_s=self._loop.compiling.read() - self._compiling_s,
         )
 
 

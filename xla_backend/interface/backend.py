@@ -7,10 +7,11 @@ only how they differ. Must not know either of them.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from xla_backend.interface.buckets import CacheKey
+from xla_backend.interface.decisions import Decisions, Question
 from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.function_comparison import (
     DEFAULT_CALLS,
@@ -161,6 +162,32 @@ class AnyBackend(Protocol):
         """The whole text; otherwise as `stream`."""
         request = TextRequest(model, prompt, options, **{"in_chunks": False, **fields})
         return self.submit(request).read_all()
+
+    def decide(
+        self,
+        model: str,
+        text: str,
+        questions: Sequence[Question] | Mapping[str, Any],
+        **fields: Any,
+    ) -> Decisions:
+        """A probability for every allowed answer to some questions about a text.
+
+        Args:
+            model: as for a text; decoder-only.
+            text: what the questions are about. It is read once for all of them.
+            questions: as they are, or by their names as JSON has them, see `Question.of`.
+            **fields: of the `TextRequest`.
+
+        Raises:
+            InvalidRequest: a question cannot be read, text and question are too long, or the model
+                is not decoder-only.
+            ModelUnavailable: as `generate`.
+        """
+        asked = {"cache_salt": "decide", "in_chunks": False, **fields}
+        request = TextRequest(model, text, questions=Question.all_of(questions), **asked)
+        result = self.submit(request).read_all()
+        assert isinstance(result, Decisions), "questions were asked"
+        return result
 
     def predict(
         self,

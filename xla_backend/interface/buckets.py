@@ -16,6 +16,8 @@ from xla_backend.interface.errors import InvalidRequest
 CHUNK_SIZES = (32, 128)
 """Tokens of a prompt that are read at a time. A turn of a conversation mostly fits into the smaller
 one. With 256, a token would take a tenth less, but others would wait twice as long."""
+CHUNK_ROWS = 16
+"""Rows of which the larger chunk can hold tokens, and positions for which it returns logits."""
 
 
 def chunk_size(tokens: int, sizes: Sequence[int] = CHUNK_SIZES) -> int:
@@ -25,6 +27,11 @@ def chunk_size(tokens: int, sizes: Sequence[int] = CHUNK_SIZES) -> int:
     """
     small, large = min(sizes), max(sizes)
     return large if tokens > large - small else small
+
+
+def chunk_rows(size: int, sizes: Sequence[int] = CHUNK_SIZES) -> int:
+    """Of how many rows a chunk can hold tokens; the smaller one of a single one."""
+    return CHUNK_ROWS if size == max(sizes) else 1
 
 
 def positions(tokens: int) -> int:

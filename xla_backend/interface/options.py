@@ -243,6 +243,7 @@ class GenerationOptions:
         None,
         "the form that the text must have: a JSON schema, any JSON object, a regular expression or "
         "choices; needs one beam and a decoder-only model",
+        label="Form of the text",
     )
 
     def __post_init__(self) -> None:

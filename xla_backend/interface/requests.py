@@ -1,12 +1,15 @@
-"""`TextRequest` and `SpeechRequest`: requests on their way from the caller to the engine.
+"""`TextRequest` and `SpeechRequest`: requests on their way from the caller to the engine;
+`REQUEST_ID`: the server's id of the current HTTP request, for logs.
 
 Knows their fields and what they mean. Must not know models, tokens or TensorFlow.
 """
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass
 
+from xla_backend.interface.decisions import Question
 from xla_backend.interface.options import (
     DEFAULT_MAX_SECONDS,
     DEFAULT_OPTIONS,
@@ -14,6 +17,9 @@ from xla_backend.interface.options import (
     GenerationOptions,
 )
 from xla_backend.interface.prompt import Prompt
+
+REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
+"""For logs; empty where nobody has named it."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,8 @@ class TextRequest:
             since then counts as queue. None for now.
         token_ids: of the prompt, if it has been tokenized already.
         tokenize_s: seconds that this took, before the arrival.
+        questions: about the prompt, which is a text. With them nothing is generated: the result is
+            `Decisions`, and rows of the pool read the prompt once for all of them.
     """
 
     model: str
@@ -50,6 +58,7 @@ class TextRequest:
     arrival_time: float | None = None
     token_ids: tuple[int, ...] = ()
     tokenize_s: float = 0.0
+    questions: tuple[Question, ...] = ()
 
 
 @dataclass(frozen=True)

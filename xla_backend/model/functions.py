@@ -21,7 +21,7 @@ from xla_backend.compilation.compiler import Compiler
 from xla_backend.compilation.function_cache import Built
 from xla_backend.compilation.traced_function import TracedFunction
 from xla_backend.grammar import calls
-from xla_backend.interface.buckets import CHUNK_SIZES, CacheKey
+from xla_backend.interface.buckets import CHUNK_SIZES, CacheKey, chunk_rows
 from xla_backend.interface.options import MAX_DRAFTS, GenerationOptions
 from xla_backend.interface.results import CacheOutcome
 from xla_backend.matmul.tiles import BLOCK
@@ -57,7 +57,7 @@ class PoolFunctions:
     """The functions for so many rows of the pool, whatever their lengths.
 
     Attributes:
-        read: reads a chunk of a prompt; compiled for each of `CHUNK_SIZES`.
+        read: reads a chunk of prompts; compiled for each of `CHUNK_SIZES`, with `chunk_rows`.
         decode: compiled for the rows. state: of empty rows.
         drafts: how many decode verifies at a time.
     """
@@ -108,9 +108,9 @@ class FunctionBuilder:
                 specs=[
                     tf.TensorSpec([], tf.bool),
                     tf.TensorSpec([None], tf.int32),
+                    tf.TensorSpec([None], tf.int32),
                     tf.TensorSpec([None, 2], tf.int32),
-                    tf.TensorSpec([1, self.blocks_of_row], tf.int64),
-                    tf.TensorSpec([], tf.int32),
+                    tf.TensorSpec([None, self.blocks_of_row], tf.int64),
                 ],
                 variables=decoder.model.variables,
                 structure=0,
@@ -301,12 +301,13 @@ class FunctionBuilder:
 
     def _read_example(self, run: bool, size: int) -> list:
         """Arguments of `read` of the right sizes, of tokens that belong to no row."""
+        rows = chunk_rows(size)
         return [
             tf.constant(run),
+            tf.zeros([rows], tf.int32),
             tf.zeros([size], tf.int32),
             tf.fill([size, 2], -1),
-            tf.zeros([1, self.blocks_of_row], tf.int64),
-            tf.constant(0),
+            tf.zeros([rows, self.blocks_of_row], tf.int64),
         ]
 
     def _compile_prefill(self, key: CacheKey) -> tuple[Callable[..., Prefilled], bool]:

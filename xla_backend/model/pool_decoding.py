@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from xla_backend.grammar import calls
+from xla_backend.matmul.attention import only_tokens
 from xla_backend.model import output, prompt_lookup, sampling
 from xla_backend.model.families.blocks import dynamic_update_slice, row
 from xla_backend.model.families.model import PooledModel
@@ -90,21 +91,22 @@ class PoolDecoder:
 
     def read(
         self,
+        wanted: tf.Tensor,
         token_ids: tf.Tensor,
         places: tf.Tensor,
         blocks: tf.Tensor,
-        last: tf.Tensor,
     ) -> tf.Tensor:
-        """Reads a chunk of a prompt.
+        """Reads a chunk of prompts.
 
         Args:
+            wanted: `[K]` int32, the places of the tokens behind which logits are wanted; then -1.
             token_ids, places, blocks: see `PooledModel.run`.
-            last: scalar int32, the place of the last token of the chunk.
 
         Returns:
-            The logits of the token after it, `[1, V]`.
+            The logits of the tokens after them, `[K, V]`.
         """
-        return self.model.logits(row(self.model.run(token_ids, places, blocks), last))
+        read = tf.gather(self.model.run(token_ids, places, blocks), tf.maximum(wanted, 0))
+        return self.model.logits(only_tokens(read, wanted[:, None]))
 
     def initial_state(self, rows: int) -> PoolState:
         """Empty rows."""

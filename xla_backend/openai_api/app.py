@@ -18,13 +18,19 @@ from fastapi import FastAPI, Form, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from xla_backend import __version__
 from xla_backend.checkpoints.prompts import check_prompt
+from xla_backend.interface.decisions import Question
 from xla_backend.interface.errors import BackendError
-from xla_backend.interface.requests import SpeechRequest
-from xla_backend.interface.results import ModelInfo, TranscribedWindow, Transcription
+from xla_backend.interface.requests import SpeechRequest, TextRequest
+from xla_backend.interface.results import (
+    GenerationResult,
+    ModelInfo,
+    TranscribedWindow,
+    Transcription,
+)
 from xla_backend.openai_api.answers import (
     ChatCompletion,
     Completion,
@@ -39,7 +45,7 @@ from xla_backend.openai_api.host import Host, meant
 from xla_backend.openai_api.llama_cpp import add_llama_cpp
 from xla_backend.openai_api.messages import MessagesRequest, MessageWriter
 from xla_backend.openai_api.outside import PATH
-from xla_backend.openai_api.requests import ChatRequest, CompletionRequest
+from xla_backend.openai_api.requests import ChatRequest, CompletionRequest, DecideRequest
 from xla_backend.openai_api.responses import ResponseRequest, ResponseStore, ResponseWriter
 from xla_backend.openai_api.running import Runs
 from xla_backend.openai_api.transcription import TranscriptionForm, kept
@@ -79,6 +85,10 @@ _NOT_OFFERED = {
     "generations": "Images are not offered: the models here write text.",
 }
 """OpenAI's endpoints that are not offered, by the end of the address."""
+_NO_DECISION_MODEL = (
+    "No model here was made for decisions. /v1/decide takes the same state and questions, and "
+    "answers them with any decoder-only model."
+)
 
 logger = logging.getLogger(__name__)
 
@@ -173,6 +183,33 @@ def create_api(host: Host) -> FastAPI:
         template = chat.chat_template_kwargs or {}
         encode = partial(tokenizer.encode, tools=chat.listed_tools, template=template)
         return {"input_tokens": len(await asyncio.to_thread(encode, prompt))}
+
+    @api.post("/decide")
+    async def decide(body: DecideRequest, request: Request) -> Response:
+        """Tell how likely each allowed answer to some questions about a text is."""
+        model = completer.model(body.model, is_chat=True)
+        host.check(model, body.text)
+        asked = TextRequest(
+            model,
+            body.text,
+            cache_salt=salt(host, request, body.cache_salt),
+            in_chunks=False,
+            questions=Question.all_of(body.questions),
+        )
+        opened = partial(host.backend.submit, asked)
+        runs: Runs[str, GenerationResult] = Runs(
+            completer.threads, host.enter(request, 1), [opened]
+        )
+        try:
+            [result] = await while_there(request, runs.results())
+        finally:
+            runs.leave()
+        return JSONResponse(result.to_json())
+
+    @api.post("/systemone")
+    async def system_one() -> Response:
+        """Say that no model here was made for decisions."""
+        return error_response(501, _NO_DECISION_MODEL)
 
     @api.post("/audio/transcriptions", response_model=Transcript, responses=_TEXT)
     async def transcriptions(

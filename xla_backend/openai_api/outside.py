@@ -16,7 +16,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from xla_backend.interface.request_id import REQUEST_ID
+from xla_backend.interface.requests import REQUEST_ID
 
 PATH = "/v1"
 """The path of the API."""

@@ -113,6 +113,21 @@ class CalledTool(Fields):
         return ToolCall(self.id, self.function.name, json.dumps(read, ensure_ascii=False))
 
 
+class DecideRequest(Fields):
+    """Questions about a text or any JSON, in the form of Transformers' `/v1/systemone`."""
+
+    model: str | None = None
+    state: str | dict[str, Any] | list[Any]
+    questions: dict[str, Any]
+    cache_salt: Annotated[str, Field(max_length=MAX_SALT)] | None = None
+
+    @property
+    def text(self) -> str:
+        """What the questions are about."""
+        is_text = isinstance(self.state, str)
+        return self.state if is_text else json.dumps(self.state, ensure_ascii=False)
+
+
 class ChatMessage(Fields):
     """A message.
 

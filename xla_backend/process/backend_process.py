@@ -288,7 +288,8 @@ class BackendProcess(ServedBackend):
         This saves time of the engine's thread, and a prompt that was predicted is tokenized once.
         """
         vocabulary = self._predictor.known(request.model)
-        if vocabulary is None or request.token_ids or isinstance(request.prompt, TokenIds):
+        is_tokenized = request.token_ids or isinstance(request.prompt, TokenIds)
+        if vocabulary is None or is_tokenized or request.questions:
             return request
         started = time.perf_counter()
         try:

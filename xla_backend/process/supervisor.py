@@ -19,7 +19,7 @@ from xla_backend.child_process.parent_side import CLOSE_S
 from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.forks import Origin
 from xla_backend.interface.options import GenerationOptions
-from xla_backend.interface.request_id import REQUEST_ID
+from xla_backend.interface.requests import REQUEST_ID
 from xla_backend.interface.results import EngineStatus, KVMemoryUse
 from xla_backend.process import memory
 from xla_backend.process.child import Call, Child, Warming

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from xla_backend.grammar import calls
 from xla_backend.grammar.automaton import START, Automaton
-from xla_backend.interface.buckets import chunk_size
+from xla_backend.interface.buckets import chunk_rows, chunk_size
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.matmul.tiles import BLOCK
 from xla_backend.model import output, sampling
@@ -43,6 +43,9 @@ class Row:
         grammar: restricts the text; None for any text. grammar_state: the automaton's state.
         is_done: whether the text has ended.
         is_restored: whether some reused tokens came from disk.
+        targets: of a row that is only read: for each of its last tokens, the tokens whose
+            log-probability behind it is wanted; None for a row that generates.
+        logprobs: these, float64, as far as they are known.
     """
 
     token_ids: list[int]
@@ -55,6 +58,8 @@ class Row:
     reused: int = 0
     is_done: bool = False
     is_restored: bool = False
+    targets: tuple[tuple[int, ...], ...] | None = None
+    logprobs: list[np.ndarray] = field(default_factory=list)
     addresses: list[int] = field(default_factory=list)
     path: list[Node] = field(default_factory=list)
     records: list[np.ndarray] = field(default_factory=list)
@@ -67,6 +72,16 @@ class Row:
     def generated(self) -> int:
         """Number of generated tokens."""
         return len(self.token_ids) - self.prompt_tokens
+
+    @property
+    def unread(self) -> int:
+        """How many tokens are not in memory yet."""
+        return len(self.token_ids) - self.in_memory
+
+    @property
+    def tail(self) -> int:
+        """Behind how many of its last tokens logits are wanted."""
+        return 1 if self.targets is None else len(self.targets)
 
     @property
     def is_read(self) -> bool:
@@ -115,7 +130,7 @@ class Pool:
         self._no_logits: dict[int, tf.Tensor] = {}
 
     def admit(self, row: Row) -> None:
-        """Gives a row its cached prefix, at most all but its last token.
+        """Gives a row its cached prefix, at most up to where logits are wanted.
 
         Raises:
             OutOfBlocks: there is no room for a copy; nothing has changed.
@@ -124,7 +139,8 @@ class Pool:
         partial: Node | None = None
         count = 0
         if row.salt:
-            path, partial, count = self.prefixes.match(row.salt, row.token_ids[:-1])
+            silent = len(row.token_ids) - row.tail
+            path, partial, count = self.prefixes.match(row.salt, row.token_ids[:silent])
         for node in path:
             node.users += 1
         row.path, row.addresses = path, [node.address for node in path]
@@ -143,33 +159,52 @@ class Pool:
             used = path if partial is None else [*path, partial]
             row.is_restored = any(node.is_restored for node in used)
 
-    def read(self, row: Row, functions: PoolFunctions) -> int:
-        """Reads the next chunk that is not in memory; returns its number of tokens.
+    def read(self, rows: Sequence[Row], functions: PoolFunctions) -> None:
+        """Reads the next chunk of what is not in memory yet; of several rows, side by side.
+
+        Args:
+            rows: at most `CHUNK_ROWS`; those for which the chunk has no room are left.
+            functions: what reads.
 
         Raises:
-            OutOfBlocks: there is no room.
+            OutOfBlocks: there is no room; nothing was read.
         """
-        rest = len(row.token_ids) - row.in_memory
-        size = chunk_size(rest, tuple(functions.read))
-        count = min(rest, size)
-        self._reserve(row, row.in_memory + count)
-        places = np.full([size, 2], -1, np.int32)
-        places[:count, 0] = 0
-        places[:count, 1] = np.arange(row.in_memory, row.in_memory + count)
-        tokens = np.zeros([size], np.int32)
-        tokens[:count] = row.token_ids[row.in_memory : row.in_memory + count]
+        sizes = tuple(functions.read)
+        is_one = len(rows) == 1 and rows[0].tail <= 1
+        size = chunk_size(rows[0].unread, sizes) if is_one else max(sizes)
+        most = chunk_rows(size, sizes)
+        tokens, places = np.zeros([size], np.int32), np.full([size, 2], -1, np.int32)
+        wanted, behind = np.full([most], -1, np.int32), list[Row]()
+        at, ends = 0, []
+        for number, row in enumerate(rows):
+            first, silent = row.in_memory, len(row.token_ids) - row.tail
+            most_wanted = max(first, silent) + most - len(behind)
+            end = min(len(row.token_ids), first + size - at, most_wanted)
+            self._reserve(row, end)
+            tokens[at : at + end - first] = row.token_ids[first:end]
+            places[at : at + end - first, 0] = number
+            places[at : at + end - first, 1] = np.arange(first, end)
+            for position in range(max(first, silent), end):
+                wanted[len(behind)] = at + position - first
+                behind.append(row)
+            at += end - first
+            ends.append(end)
         logits = functions.read[size](
             tf.constant(True),
+            tf.constant(wanted),
             tf.constant(tokens),
             tf.constant(places),
-            tf.constant(self._blocks([row], 1)),
-            tf.constant(count - 1),
-        ).numpy()
-        row.in_memory += count
-        if row.in_memory == len(row.token_ids):
-            row.logits = logits[0]
-            self._share(row)
-        return count
+            tf.constant(self._blocks(rows, most)),
+        )
+        for row, end in zip(rows, ends, strict=True):
+            row.in_memory = end
+            if not row.unread:
+                self._share(row)
+        for row, given in zip(behind, logits.numpy() if behind else (), strict=False):
+            if row.targets is None:
+                row.logits = given
+            else:
+                row.logprobs.append(_logprobs(given, row.targets[len(row.logprobs)]))
 
     def decode(self, rows: Sequence[Row], functions: PoolFunctions, steps: int) -> None:
         """Adds up to `steps` tokens to each row; all must have been read.
@@ -224,6 +259,7 @@ class Pool:
         """Removes a row for now; it must be admitted and read again to go on."""
         self.leave(row)
         row.logits = None
+        row.logprobs.clear()
 
     def _share(self, row: Row) -> None:
         """Makes the full blocks of a prompt that was just read available to other rows."""
@@ -316,6 +352,13 @@ class Pool:
             if is_counted(row.options):
                 row.counts = self._state.counts.numpy()[place]
             row.lookup = self._state.lookup or None
+
+
+def _logprobs(logits: np.ndarray, token_ids: Sequence[int]) -> np.ndarray:
+    """The log-probabilities of some tokens, from logits `[V]`."""
+    scores = logits.astype(np.float64)
+    scores -= scores.max()
+    return scores[list(token_ids)] - np.log(np.exp(scores).sum())
 
 
 def is_counted(options: GenerationOptions) -> bool:

@@ -95,7 +95,7 @@ class PrefixTree:
                 continue
             if self._restore(node, rest):
                 continue
-            alike = [(_common(child.tokens, rest), child) for child in node.children.values()]
+            alike = [(common(child.tokens, rest), child) for child in node.children.values()]
             count, best = max(alike, key=lambda pair: pair[0], default=(0, None))
             self._use(path if best is None else [*path, best])
             return path, best if count else None, count
@@ -178,10 +178,10 @@ class PrefixTree:
         """Restores a block that has more of the tokens than those in memory; whether it did."""
         if self._store is None or not tokens:
             return False
-        best = max((_common(child, tokens) for child in parent.children), default=0)
+        best = max((common(child, tokens) for child in parent.children), default=0)
         in_memory = {child.name for child in parent.children.values()}
         found = [
-            (_common(held, tokens), name, held)
+            (common(held, tokens), name, held)
             for name in self._store.children(parent.name)
             if name not in in_memory and (held := self._store.tokens(name))
         ]
@@ -235,7 +235,7 @@ class PrefixTree:
             waiting.extend(node.children.values())
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
+def common(one: Sequence[int], other: Sequence[int]) -> int:
     """Length of the common prefix of two texts."""
     for place, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -47,7 +47,7 @@ class AnyPool(Protocol):
 
     def admit(self, row: Row) -> None: ...
 
-    def read(self, row: Row, functions: PoolFunctions) -> int: ...
+    def read(self, rows: Sequence[Row], functions: PoolFunctions) -> None: ...
 
     def decode(self, rows: list[Row], functions: PoolFunctions, steps: int) -> None: ...
 
@@ -194,7 +194,7 @@ class RowScheduler:
         assert functions is not None, "rows join only when there are functions for one row"
         self._enter([seat], "prefill")
         try:
-            self._pool.read(seat.row, functions)
+            self._pool.read([seat.row], functions)
         except OutOfBlocks:
             self._reading.appendleft(seat)
             self._make_room()

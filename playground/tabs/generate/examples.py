@@ -20,11 +20,13 @@ INSTRUCT_DEFAULTS = GenerationOptions(max_new_tokens=128)
 
 @dataclass(frozen=True)
 class Example:
-    """A request, and a name that says what it shows."""
+    """A request, and a name that says what it shows; `questions` are to be answered with yes or no
+    about the prompt."""
 
     name: str
     prompt: str
     options: GenerationOptions
+    questions: tuple[str, ...] = ()
 
 
 EXAMPLES = (
@@ -152,6 +154,30 @@ INSTRUCT_EXAMPLES = (
     ),
     Example(
         "Four beams, another shape", "Why is the sky blue?", INSTRUCT_DEFAULTS.replace(num_beams=4)
+    ),
+    Example(
+        "Decide: ten questions at once",
+        "Hello, I ordered the blue kettle on the second of May, order 4417. It arrived this "
+        "morning, three weeks late, and the box was open. The lid is cracked, so hot water runs "
+        "over my hand when I pour. My daughter burned a finger, not badly, but she cried for an "
+        "hour. I have written twice to your shop and called once; nobody has answered. I do not "
+        "want another kettle. I want my 39 euros back, to the card I paid with, before Friday. "
+        "Otherwise I will tell my bank to take the money back, and I will write about it on every "
+        "page that I can find. Your shop in Lyon was always friendly, and I am sorry that it has "
+        "come to this. Please call me in the evening, I work until six. Martine Blanchet",
+        INSTRUCT_DEFAULTS,
+        (
+            "Is the writer angry?",
+            "Is the product broken?",
+            "Was anybody hurt?",
+            "Does the writer want a new kettle?",
+            "Does the writer want money back?",
+            "Did the parcel arrive on time?",
+            "Has the shop answered?",
+            "Is a date named by which to act?",
+            "Does the writer threaten to do something?",
+            "Should a person read this today?",
+        ),
     ),
 )
 """For instruct models: of 22 prompts, those that SmolLM2-135M-Instruct answers best."""

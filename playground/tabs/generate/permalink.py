@@ -17,7 +17,7 @@ from typing import Any
 
 from playground.ui.components import notice
 from playground.ui.markup import clean, quoted
-from playground.ui.option_controls import EARLY_STOPPING, NAMES, stops_from
+from playground.ui.option_controls import EARLY_STOPPING, NAMES, grammar_from, stops_from
 from xla_backend import GenerationOptions, InvalidRequest
 
 CHAT = "chat"
@@ -130,7 +130,7 @@ _COPY = """async (...values) => {
   NAMES.forEach((name, i) => {
     const value = values[i];
     if (value === null || value === undefined) return;
-    if (["system", "raw", "run"].includes(name) && !value) return;
+    if (["system", "raw", "grammar", "run"].includes(name) && !value) return;
     query.set(name, name === "early_stopping" ? words[value] : String(value));
   });
   // It is percent-encoded, so nothing in it can become markup.
@@ -165,6 +165,8 @@ def _option(name: str, text: str, bounds: tuple[float, float] | None) -> Any:
         value = {"true": True, "false": False}.get(text.lower(), text)
     elif name == "stop":
         value = tuple(stops_from(text))
+    elif name == "grammar":
+        value = grammar_from(text)
     elif name in _WHOLE_NUMBERS and re.fullmatch(r"[+-]?[0-9]{1,12}", text, re.ASCII):
         value = int(text)
     elif name not in _WHOLE_NUMBERS and re.fullmatch(

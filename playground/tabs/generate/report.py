@@ -18,6 +18,7 @@ from playground.ui.option_controls import LABELS, relevant
 from playground.ui.outcomes import MEANING, badge, ended_by
 from playground.ui.report_parts import PHASE_NAMES, QUEUE_HINT, trace_link
 from xla_backend import CacheKey, GenerationResult, Prediction, Prompt
+from xla_backend.interface.decisions import Decisions
 from xla_backend.interface.prompt import last_text, system_text
 from xla_backend.interface.trace import TracedRequest
 
@@ -53,14 +54,16 @@ def story(prompt: Prompt, text: str, writing: bool = False, family: Family = CON
 @rendered
 def origin(shown: Shown) -> h.Node:
     """Whose text it is and what ended it: the model, the options that had an effect, the time."""
-    ended = ended_by(shown.result.finish, shown.result.new_tokens)
-    options = relevant(shown.result.options)
+    if isinstance(result := shown.result, Decisions):
+        ended, options = quantities.count(len(result.decisions), "question"), {}
+    else:
+        ended, options = ended_by(result.finish, result.new_tokens), relevant(result.options)
     parts = [f"{LABELS[name]} {value}" for name, value in options.items()]
     if system := system_text(shown.prompt):
         parts.append(f"System prompt {quoted(system)}")
     parts.append(f"{datetime.fromtimestamp(shown.ended_s, UTC):%H:%M:%S} UTC")
     return h.p(".origin-earlier")["From the earlier run"], h.ul(".origin")[
-        h.li(translate="no")[model_name(shown.result.model)],
+        h.li(translate="no")[model_name(result.model)],
         h.li(".origin-ended")[ended[0].upper() + ended[1:]],
         [h.li[part] for part in parts],
     ]
@@ -138,12 +141,18 @@ def report(shown: Shown, family: Family = CONTINUING) -> h.Node:
     figures = report_parts.work_and_waiting(timing)
     ttft_s, ttft_queue_s = result.ttft_s, result.ttft_queue_s
     ttft_waits = ttft_s is not None and report_parts.has_waited(ttft_queue_s, ttft_s)
-    if not ttft_waits:  # else it stands below, with what it waited
-        figures.append(("TTFT", quantities.seconds_or_dash(ttft_s)))
-    figures += [
-        ("TPOT", quantities.seconds_or_dash(result.tpot_s)),
-        ("Decode tokens/s", quantities.rate(result.tokens_per_second)),
-    ]
+    if isinstance(result, Decisions):
+        figures += [
+            ("Tokens read", f"{result.prompt_tokens - result.cached_tokens:,}"),
+            ("Read side by side", str(result.rows_at_once)),
+        ]
+    else:
+        if not ttft_waits:  # else it stands below, with what it waited
+            figures.append(("TTFT", quantities.seconds_or_dash(ttft_s)))
+        figures += [
+            ("TPOT", quantities.seconds_or_dash(result.tpot_s)),
+            ("Decode tokens/s", quantities.rate(result.tokens_per_second)),
+        ]
     if result.tokens_per_pass is not None:
         figures.append(("Tokens a pass", f"{result.tokens_per_pass:.1f}"))
     return report_parts.frame(

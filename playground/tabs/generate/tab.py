@@ -16,6 +16,8 @@ from playground.context.request_fields import RequestFields
 from playground.context.runs import Run, Shown
 from playground.history import records
 from playground.history.panel import HistoryPanel
+from playground.tabs.generate.answer_as import AnswerAs
+from playground.tabs.generate.answers import decisions_view, form_view
 from playground.tabs.generate.examples import are_example_options, examples_for, is_example_prompt
 from playground.tabs.generate.linked_request import LinkedRequest
 from playground.tabs.generate.preset_buttons import PresetButtons
@@ -34,7 +36,7 @@ from playground.tabs.generate.token_view import empty_token_view, token_view
 from playground.tabs.generate.view_code import ViewCode
 from playground.ui import components as ui
 from playground.ui.families import Family, family_of
-from playground.ui.option_controls import OptionControls, labelled, with_seed
+from playground.ui.option_controls import IN_SIGHT, OptionControls, labelled, with_seed
 from playground.ui.prediction_line import (
     awaited_prediction_line,
     no_prediction_line,
@@ -42,7 +44,8 @@ from playground.ui.prediction_line import (
 )
 from playground.ui.tables import cached_functions_table
 from playground.walkthrough.panel import WalkthroughPanel
-from xla_backend import BackendError, ModelUnavailable, Prediction, Prompt
+from xla_backend import BackendError, GenerationOptions, ModelUnavailable, Prediction, Prompt
+from xla_backend.interface.decisions import Decisions
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
@@ -71,10 +74,13 @@ class PlaygroundTab:
                 self._build_result()
             with gr.Column(elem_classes="card area-options"):
                 self.presets = PresetButtons(page)
+                self.answer = AnswerAs()
                 self.controls = OptionControls(
                     page.limits.within(examples_for(self._first)[0].options),
                     most_new_tokens=page.limits.new_tokens,
+                    in_sight=("grammar", *IN_SIGHT),
                 )
+                self.controls.grammar.visible = False
                 self.exact_key = gr.Checkbox(
                     label="Exact shape only",
                     info="Do not reuse a larger compiled function.",
@@ -100,6 +106,7 @@ class PlaygroundTab:
         )
         self._connect_request()
         self.controls.connect()
+        self.answer.connect(self.controls)
         self.view_code.connect(self.fields)
         self._connect_run()
         self._connect_tables()
@@ -154,7 +161,9 @@ class PlaygroundTab:
             self.history = HistoryPanel(self._page)
 
     def _connect_request(self) -> None:
-        changes = [field.change for field in self.fields.inputs]
+        inputs = sorted([*self.fields.inputs, *self.answer.inputs], key=lambda field: field._id)
+        kept = [inputs.index(field) for field in self.fields.inputs]
+        changes = [field.change for field in inputs]
         ui.await_prediction(self.prediction, self.model)
         ui.empty_on_change(self.notice, changes)
         self.model.change(
@@ -176,22 +185,22 @@ class PlaygroundTab:
         self.examples.click(
             self._fill_in,
             [self.examples, self.model],
-            [self.prompt.text, *self.controls.inputs],
+            [self.prompt.text, *self.answer.inputs, *self.controls.inputs],
             **ui.QUIET,
         )
         gr.on(
             [self._page.load, self.entries.change, *changes],
             self._predict,
-            {*self.fields.inputs},
+            {*inputs},
             self.prediction,
-            js="(...values) => keepRequest(values)",
+            js=f"(...values) => (keepRequest({kept}.map((place) => values[place])), values)",
             **ui.LATEST,
         )
 
     def _connect_run(self) -> None:
         self.generate.click(
             self._begin,
-            {*self.fields.inputs},
+            {*self.fields.inputs, *self.answer.inputs},
             [
                 *(self.notice, self.story, self.report, self.generate, self.stop),
                 *(self.walkthrough.button, self.controls.seed),
@@ -297,7 +306,8 @@ class PlaygroundTab:
         example = examples_for(self._page.info(model))[index]
         options = self.fields.of_options(self._page.limits.within(example.options))
         del options[self.controls.seed]  # An example names none.
-        return {self.prompt.text: example.prompt, **options}
+        form = self.answer.asking(example.questions)
+        return {self.prompt.text: example.prompt, **form, **options}
 
     def _look_at_status(self, request: gr.Request) -> str:
         return self._page.engine_line(str(request.session_hash))
@@ -316,44 +326,61 @@ class PlaygroundTab:
 
     def _predict(self, values: dict[Any, Any]) -> str:
         try:
-            asked = self.fields.asked(values)
-            self._page.check_request(asked.model, asked.prompt, asked.options)
-            prediction = self._backend.predict(
-                asked.model, asked.prompt, asked.options, exact_key=asked.exact_key
-            )
-            return prediction_line(prediction, self._family(asked.model, asked.prompt))
+            run = self._asked(values)[0]
+            self._page.check_request(run.model, run.prompt, run.options)
+            family = self._family(run.model, run.prompt)
+            return prediction_line(self._predicted(run), family)
         except BackendError as error:
             return no_prediction_line(labelled(str(error)))
 
     def _begin(self, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
         """Checks the request at once, so that mistakes are reported without waiting in line."""
         try:
-            asked = self.fields.asked(values)
-            model, prompt = asked.model, asked.prompt
-            options = with_seed(asked.options, asked.holds_seed)
-            run = Run(model, prompt, options, asked.exact_key)
-            self._page.check_request(model, prompt, options)
+            run, holds_seed = self._asked(values)
+            run.options = with_seed(run.options, holds_seed)
+            self._page.check_request(run.model, run.prompt, run.options)
             run.prediction = prediction = self._prediction_of(run)
             ahead = self._page.begin(str(request.session_hash), run)
         except BackendError as error:
             return {self.notice: ui.notice(labelled(str(error)))}
-        family = self._family(model, prompt)
+        family = self._family(run.model, run.prompt)
         return {
             self.notice: "",
-            self.story: story(prompt, "", writing=True, family=family),
+            self.story: story(run.prompt, "", writing=True, family=family),
             self.report: waiting_report(prediction, ahead, family),
             self.generate: gr.update(value="Generating", interactive=False),
             self.stop: gr.update(interactive=True),
             self.walkthrough.button: gr.update(interactive=False),
-            self.controls.seed: options.seed,
+            self.controls.seed: run.options.seed,
         }
+
+    def _asked(self, values: dict[Any, Any]) -> tuple[Run, bool]:
+        """What is asked, and whether its seed stays.
+
+        Raises:
+            InvalidRequest: a field is empty or out of range.
+        """
+        asked, questions = self.fields.asked(values), self.answer.asked(values)
+        if not questions:
+            run = Run(asked.model, asked.prompt, asked.options, asked.exact_key)
+            return run, asked.holds_seed
+        options = GenerationOptions(max_new_tokens=1, seed=asked.options.seed)
+        text = values[self.prompt.text]
+        return Run(asked.model, text, options, questions=questions), asked.holds_seed
+
+    def _predicted(self, run: Run) -> Prediction:
+        """What the engine says before a run; of questions, that they are read with the text."""
+        prompt, salt = run.prompt, ""
+        if run.questions:
+            prompt, salt = "\n".join([str(prompt), *(q.asked("") for q in run.questions)]), "any"
+        return self._backend.predict(
+            run.model, prompt, run.options, exact_key=run.exact_key, cache_salt=salt
+        )
 
     def _prediction_of(self, run: Run) -> Prediction | None:
         """None while the tokenizer is not downloaded: the run itself will fetch it."""
         try:
-            return self._backend.predict(
-                run.model, run.prompt, run.options, exact_key=run.exact_key
-            )
+            return self._predicted(run)
         except ModelUnavailable:
             return None
 
@@ -388,6 +415,8 @@ class PlaygroundTab:
                 cut = self._interrupted(run.prompt, run.text, family)
                 return {**self._at_rest(None, family), **cut, self.notice: notice}
             return {**self._at_rest(before, family), self.notice: notice}
+        if isinstance(shown.result, Decisions):  # a record is of a text
+            return self._at_rest(shown, family)
         runs = records.add(runs, shown, family)
         return {**self._at_rest(shown, family), **self.history.updates(runs)}
 
@@ -402,9 +431,12 @@ class PlaygroundTab:
     def _at_rest(self, shown: Shown | None, empty: Family) -> ui.Updates:
         """A result (or the page before the first one) with the buttons in their initial state."""
         family = self._family(shown.result.model, shown.prompt) if shown else empty
+        is_text = shown is not None and not isinstance(shown.result, Decisions)
         if shown:
             texts = (
-                story(shown.prompt, shown.result.text, family=family),
+                decisions_view(shown.result)
+                if isinstance(shown.result, Decisions)
+                else story(shown.prompt, shown.result.text, family=family) + form_view(shown),
                 token_view(shown, family),
                 report(shown, family),
             )
@@ -416,7 +448,7 @@ class PlaygroundTab:
             self.tokens: texts[1],
             self.origin: origin(shown) if shown else "",
             self.continue_text: gr.update(visible=_can_go_on(shown, family)),
-            self.copy_text: gr.update(value="Copy text", visible=bool(shown)),
+            self.copy_text: gr.update(value="Copy text", visible=is_text),
             self.retry: gr.update(visible=False),
             self.report: texts[2],
             self.generate: gr.update(value="Generate", interactive=True),

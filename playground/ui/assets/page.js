@@ -1,6 +1,6 @@
 // The button that each tab is for, the notice beside it, and the result that it brings.
 const RESULTS = {
-  generate: ["#notice", "#story .story"],
+  generate: ["#notice", "#story :is(.story, .decisions)"],
   chat_send: ["#chat_notice", "#chat_text"],
   walkthrough_show: ["#notice", "#walkthrough"],
   batch_run: ["#batch_notice", "#batch_report"],

@@ -26,6 +26,9 @@ from xla_backend import GenerationOptions, InvalidRequest
         GenerationOptions(num_beams=2, early_stopping="never"),
         GenerationOptions(temperature=1, min_p=0.05, presence_penalty=-1, frequency_penalty=2),
         GenerationOptions(stop=["\n\n", "The end", "a\\n", " b "]),
+        GenerationOptions(grammar={"json_schema": {"type": "string", "pattern": "é"}}),
+        GenerationOptions(grammar={"regex": "[0-9]+"}),
+        GenerationOptions(grammar={"json_object": True}),
         *(example.options for example in EXAMPLES),
     ],
 )
@@ -49,6 +52,14 @@ def test_each_line_is_a_stop_string(text: str, strings: tuple[str, ...]) -> None
     assert options_from(tuple(values)).stop == strings
 
 
+@pytest.mark.parametrize("text", ["{", "[1]", '{"regex": ""}'])
+def test_what_is_no_form_is_refused(text: str) -> None:
+    values = values_for(GenerationOptions())
+    values[NAMES.index("grammar")] = text
+    with pytest.raises(InvalidRequest, match=r"schema|regular expression"):
+        options_from(tuple(values))
+
+
 def test_an_empty_number_is_refused_in_words() -> None:
     values = values_for(GenerationOptions())
     values[NAMES.index("seed")] = None
@@ -60,8 +71,8 @@ def test_there_is_a_control_for_every_option_and_idle_ones_are_off() -> None:
     with gr.Blocks():
         controls = OptionControls(GenerationOptions())
     by_id = {component.elem_id: component for component in controls.inputs}
-    # Token ids and schemas are nothing to type in; the button has the other name already.
-    without = {"logit_bias", "grammar", "stop", "stop_token_ids"}
+    # Token ids are nothing to type in; the button has the other name already.
+    without = {"logit_bias", "stop", "stop_token_ids"}
     without |= {"include_stop_str_in_output", "min_new_tokens", "ignore_eos"}  # for programs
     assert set(by_id) == {*GenerationOptions().to_dict(), "stop_strings"} - without
     off = {name for name, component in by_id.items() if component.interactive is False}
@@ -86,6 +97,7 @@ def test_only_options_that_had_an_effect_are_told() -> None:
     sampled = relevant(GenerationOptions(temperature=0.7, seed=123456, num_beams=2))
     assert (sampled["seed"], sampled["length_penalty"]) == ("123456", "1")
     assert "min_p" not in sampled
+    assert relevant(GenerationOptions(grammar={"regex": "a"}))["grammar"] == "regex"
     others = relevant(GenerationOptions(min_p=0.1, presence_penalty=-0.5, stop=["\n", "end"]))
     assert (others["presence_penalty"], others["stop"]) == ("-0.5", "'\\n', 'end'")
     assert not {"min_p", "frequency_penalty"} & set(others)

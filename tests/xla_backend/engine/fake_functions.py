@@ -88,15 +88,18 @@ class FakeFunctions:
         )
         return PoolFunctions(dict.fromkeys(CHUNKS, self._read), self._decode, state, 0)
 
-    def _read(self, run: Any, token_ids: Any, places: Any, blocks: Any, last: Any) -> tf.Tensor:
-        self.on_call("read", 1)
-        addresses = blocks.numpy()[0]
-        end = 0
-        for token, (row, position) in zip(token_ids.numpy(), places.numpy(), strict=True):
+    def _read(self, run: Any, wanted: Any, token_ids: Any, places: Any, blocks: Any) -> tf.Tensor:
+        of_rows, places = blocks.numpy(), places.numpy()
+        self.on_call("read", len({row for row, _ in places if row >= 0}))
+        for token, (row, position) in zip(token_ids.numpy(), places, strict=True):
             if row >= 0:
-                _slot(addresses, position).value = token
-                end = position + 1
-        return tf.constant(_logits(_tokens(addresses, end))[None])
+                _slot(of_rows[row], position).value = token
+        logits = np.full([len(wanted), VOCABULARY], np.nan, np.float32)
+        for number, place in enumerate(wanted.numpy()):
+            if place >= 0:
+                row, position = places[place]
+                logits[number] = _logits(_tokens(of_rows[row], position + 1))
+        return tf.constant(logits)
 
     def _decode(
         self,

@@ -91,7 +91,7 @@ def test_all_ways_give_the_same_output(engine: Backend, name: str, pad: bool) ->
 
 
 def test_the_check_of_outputs_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    from xla_backend.engine import example_functions
+    from xla_backend.compilation import example_functions
 
     right = example_functions.jit
     monkeypatch.setattr(example_functions, "jit", lambda model: right(lambda x: model(x) + 0.25))
@@ -101,7 +101,7 @@ def test_the_check_of_outputs_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_weights_and_input_are_the_same_in_every_engine() -> None:
-    from xla_backend.engine.example_functions import _Example
+    from xla_backend.compilation.example_functions import _Example
 
     one, other = (_Example.build("dense") for _ in range(2))
     assert (one.rows == other.rows).all()
@@ -116,7 +116,7 @@ def test_starting_afresh_shows_the_first_call_again(engine: Backend) -> None:
 
 
 def test_a_slow_function_gets_fewer_calls(engine: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xla_backend.engine.example_functions.BUDGET_S", 0.0)
+    monkeypatch.setattr("xla_backend.compilation.example_functions.BUDGET_S", 0.0)
     assert {r.cached.n for r in engine.compare_function("dense", 1, calls=30).results} == {3}
 
 

@@ -17,7 +17,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tests import checkpoints
+from xla_backend.interface.decisions import Question
 
 EXPECTED = Path(__file__).with_suffix(".json")
 NEW_TOKENS = 12
@@ -30,6 +33,16 @@ SEARCHES: tuple[dict[str, Any], ...] = (
     {"num_beams": 1, "repetition_penalty": 1.3},
     {"num_beams": 4, "repetition_penalty": 0.8, "length_penalty": 2.0},
 )
+DECIDED = checkpoints.TEXT[:150]
+QUESTIONS = Question.all_of(
+    {
+        "fox": {"type": "yes_no", "instructions": "Is there a fox?"},
+        "owl": {"type": "yes_no", "instructions": "Is the owl young?"},
+        "where": {"type": "choice", "criteria": ["the river", "the hill", "a red kite", "r"]},
+        "happy": {"type": "score", "instructions": "Happy?", "criteria": ["no", "so so", "yes"]},
+    }
+)
+"""About that text; answers are of one token and of several."""
 LARGEST_DIFFERENCE = 1e-4
 """Of log-probabilities: sums in another order move logits within ±40 by some 1e-5."""
 
@@ -159,6 +172,16 @@ def ask(form: str) -> dict[str, Any]:
         best = torch.topk(all_logprobs, 5).values
         return torch.cat([of_written[:, None], best], dim=1).numpy().round(6).tolist()
 
+    def decisions(asked: Question) -> list[float]:
+        """Of each answer to a question, the log-probability of all its tokens."""
+        before = encode(f"{asked.asked(DECIDED)}\nAnswer:")
+        found = []
+        for answer in asked.answers:
+            ids = encode(f"{asked.asked(DECIDED)}\nAnswer: {answer}")
+            assert ids[: len(before)] == before
+            found.append(round(sum(each[0] for each in logprobs(before, ids[len(before) :])), 6))
+        return found
+
     # Texts of the first and the last prompt end at a token that they like, that of the other not.
     texts = [generate(ids, [0]) for ids in given.values()]
     fitting = (
@@ -179,7 +202,7 @@ def ask(form: str) -> dict[str, Any]:
                 "logprobs": logprobs(ids, written),
             }
         )
-    return {"eos_token_id": ends, "cases": cases}
+    return {"eos_token_id": ends, "cases": cases, "decisions": [*map(decisions, QUESTIONS)]}
 
 
 def main() -> None:
@@ -203,6 +226,8 @@ def main() -> None:
             found["forms"][form]["cases"], expected["forms"][form]["cases"], strict=True
         ):
             assert case["ids"] == kept["ids"], (form, case["options"])
+        pairs = zip(*(x["forms"][form]["decisions"] for x in (found, expected)), strict=True)
+        assert all(np.allclose(*pair, atol=LARGEST_DIFFERENCE) for pair in pairs), form
         print(f"{form}: the same tokens as in {EXPECTED.name}")
 
 

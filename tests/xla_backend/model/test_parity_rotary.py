@@ -1,4 +1,5 @@
-"""Token for token: every architecture with rotary positions against PyTorch's own `generate`.
+"""Token for token: every architecture with rotary positions against PyTorch's own `generate`, and
+how likely PyTorch says that answers to questions are.
 
 What PyTorch writes stands in rotary_parity.json; `rotary_parity` says how it came there.
 """
@@ -16,11 +17,13 @@ import numpy as np
 import pytest
 
 from tests.xla_backend.model.rotary_parity import (
+    DECIDED,
     EXPECTED,
     FORMS,
     LARGEST_DIFFERENCE,
     NEW_TOKENS,
     PROMPT_TOKENS,
+    QUESTIONS,
     prompt,
     write_ending,
 )
@@ -77,6 +80,9 @@ def _compare(
         written.append(tuple(case["ids"]))
     assert max(differences) < LARGEST_DIFFERENCE
     assert len({*written}) > 1, "searches would not matter"
+    decided = backend.decide(str(folder), DECIDED, QUESTIONS).decisions
+    for decision, logprobs in zip(decided, expected["decisions"], strict=True):
+        assert decision.logprobs == pytest.approx(logprobs, abs=1e-3)
 
 
 def _difference(result: GenerationResult, case: dict[str, Any]) -> float:

@@ -109,7 +109,7 @@ def test_the_table_tells_which_batches_shared_a_shape() -> None:
 @pytest.mark.parametrize("name", EXAMPLE_FUNCTIONS)
 @pytest.mark.parametrize("pad", [False, True])
 def test_the_code_runs_and_builds_what_the_engine_measures(name: str, pad: bool) -> None:
-    from xla_backend.engine.example_functions import _Example
+    from xla_backend.compilation.example_functions import _Example
 
     program = code(FunctionRequest(name, 3, pad))
     values: dict[str, object] = {}

@@ -78,6 +78,8 @@ def test_a_name_that_speaks_of_the_shape_is_right() -> None:
             )
 
         for example in others:
+            if example.questions:  # read by rows of all lengths
+                continue
             says_same = "same shape" in example.name.lower()
             assert says_same != ("another shape" in example.name.lower())
             assert (key_of(example) == key_of(first)) == says_same, (info.name, example.name)

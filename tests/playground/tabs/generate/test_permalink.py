@@ -8,6 +8,7 @@ from playground.tabs.generate.permalink import Link, copy_script, problem, read
 from playground.ui.components import notice
 from playground.ui.option_controls import NAMES
 from tests.playground.samples import INJECTIONS
+from xla_backend import Grammar
 
 MODELS = ["gpt2-stories", "t5-stories"]
 RANGES = {"max_new_tokens": (1, 256), "temperature": (0, 2), "num_beams": (1, 8)}
@@ -38,6 +39,7 @@ def test_every_setting_is_read() -> None:
         seed="7",
         stop="The end\n\\n",
         prompt_lookup_num_tokens="3",
+        grammar='{"type": "string"}',
         run="1",
     )
     assert link.problems == ()
@@ -59,6 +61,7 @@ def test_every_setting_is_read() -> None:
         "seed": 7,
         "stop": ("The end", "\n"),
         "prompt_lookup_num_tokens": 3,
+        "grammar": Grammar.json_schema({"type": "string"}),
     }
     assert set(link.options) == set(NAMES)
     assert problem(link) == ""

@@ -1,0 +1,149 @@
+"""What the answer is to be: a text, JSON of a schema, a choice, or yes or no.
+
+Knows the components and five schemas to begin with. Must not know what is done with an answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from playground.ui.components import LATEST, QUIET, Field, Updates, name_buttons
+from xla_backend import InvalidRequest
+from xla_backend.interface.decisions import Question
+
+if TYPE_CHECKING:
+    from playground.ui.option_controls import OptionControls
+
+TEXT, JSON, CHOICE, YES_NO = KINDS = ("Text", "JSON", "Choice", "Yes or no")
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+_SHORT = {"type": "string", "maxLength": 60}
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "A person": _object(
+        name=_SHORT, age={"type": "integer", "minimum": 0, "maximum": 120}, city=_SHORT
+    ),
+    "An event": _object(
+        title=_SHORT,
+        date={"type": "string", "format": "date"},
+        time={"type": "string", "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$"},
+        place=_SHORT,
+    ),
+    "A review": _object(
+        sentiment={"enum": ["positive", "neutral", "negative"]},
+        stars={"type": "integer", "minimum": 1, "maximum": 5},
+        summary=_SHORT,
+    ),
+    "A recipe": _object(
+        dish=_SHORT,
+        minutes={"type": "integer", "minimum": 1, "maximum": 240},
+        ingredients={"type": "array", "items": _SHORT, "minItems": 2, "maxItems": 6},
+    ),
+    "An order": _object(
+        customer=_SHORT,
+        items={
+            "type": "array",
+            "items": _object(article=_SHORT, number={"type": "integer", "minimum": 1}),
+            "minItems": 1,
+            "maxItems": 3,
+        },
+        is_gift={"type": "boolean"},
+    ),
+}
+
+
+class AnswerAs:
+    """Builds the fields where it is created; that of the schema is an option's, see `connect`."""
+
+    def __init__(self) -> None:
+        self.kind = gr.Radio(
+            list(KINDS),
+            value=TEXT,
+            label="Answer as",
+            info="JSON follows a schema. Choice and Yes or no tell how likely each answer is, and "
+            "write nothing.",
+            elem_id="answer_as",
+        )
+        self._schemas = name_buttons([*SCHEMAS], "Schemas", "answer_schemas")
+        self._schemas.visible = False
+        self.choices = gr.Textbox(
+            "positive\nneutral\nnegative",
+            label="Choices",
+            info="One a line.",
+            lines=3,
+            max_lines=12,
+            visible=False,
+            elem_id="answer_choices",
+        )
+        self.questions = gr.Textbox(
+            label="Questions about the prompt",
+            info="One a line; without any, the prompt is the question.",
+            lines=3,
+            max_lines=12,
+            visible=False,
+            elem_id="answer_questions",
+        )
+
+    @property
+    def inputs(self) -> list[Field]:
+        """What `asked` reads."""
+        return [self.kind, self.choices, self.questions]
+
+    def connect(self, controls: OptionControls) -> None:
+        """Shows the fields of the chosen kind. A form that a link or an earlier run has is JSON."""
+        self._schema = controls.grammar
+        parts = [self._schema, self._schemas, self.choices, self.questions]
+        self.kind.change(self._show, [self.kind, self._schema], parts, **LATEST)
+        self._schema.change(
+            lambda kind, schema: JSON if schema.strip() else kind,
+            [self.kind, self._schema],
+            self.kind,
+            **LATEST,
+        )
+        texts = [json.dumps(schema, indent=2) for schema in SCHEMAS.values()]
+        self._schemas.click(lambda place: texts[place], self._schemas, self._schema, **QUIET)
+
+    def _show(self, kind: str, schema: str) -> list[Any]:
+        first = json.dumps(next(iter(SCHEMAS.values())), indent=2)
+        return [
+            gr.update(visible=kind == JSON, value=(schema or first) if kind == JSON else ""),
+            gr.update(visible=kind == JSON),
+            gr.update(visible=kind == CHOICE),
+            gr.update(visible=kind == YES_NO),
+        ]
+
+    def asking(self, questions: tuple[str, ...]) -> Updates:
+        """The fields for these questions, each with yes or no; for a text where there are none."""
+        return {
+            self.kind: YES_NO if questions else TEXT,
+            self.questions: "\n".join(questions),
+        }
+
+    def asked(self, values: Mapping[Any, Any]) -> tuple[Question, ...]:
+        """The questions that are asked about the prompt; none where it is to be answered.
+
+        Raises:
+            InvalidRequest: there is nothing to choose from, or it is too much.
+        """
+        kind = values[self.kind]
+        if kind == CHOICE:
+            if not (choices := _lines(values[self.choices])):
+                raise InvalidRequest("There is nothing to choose from: write one choice a line.")
+            return Question.all_of({CHOICE: {"type": "choice", "criteria": choices}})
+        if kind == YES_NO:
+            lines = _lines(values[self.questions])
+            asked = {line: {"type": "yes_no", "instructions": line} for line in lines}
+            return Question.all_of(asked or {YES_NO: {"type": "yes_no"}})
+        return ()
+
+
+def _lines(text: str | None) -> list[str]:
+    """The different lines of a field, which has none where it was never in sight."""
+    return list(dict.fromkeys(filter(None, map(str.strip, (text or "").splitlines()))))
