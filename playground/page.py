@@ -1,7 +1,7 @@
-"""The page: header, tabs and what they share.
+"""The page: header, links to its places, their modes, and what they share.
 
-Knows which tabs there are and what `launch()` needs. A new tab is a folder with one class and a
-line in `TABS`. Must not know what is on a tab.
+Knows how modes are built and what `launch()` needs. Must not know which there are (`places.py`),
+nor what is in one.
 """
 
 from __future__ import annotations
@@ -15,35 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 import htpy as h
+from gradio.blocks import Block
 from starlette.applications import Starlette
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount
 
+from playground import places
 from playground.api.endpoints import add_endpoints
 from playground.api.openai_host import OpenAiHost
 from playground.context.limits import Limits
 from playground.context.page_context import ENGINE_QUEUE, PageContext
-from playground.context.status_line import status_line
 from playground.context.waiting_line import WaitingLine
 from playground.server.changes import changes_route
 from playground.server.gate import Gate
 from playground.server.health import health
 from playground.server.metrics import Metrics
 from playground.server.openapi import WholeDescription
-from playground.tabs.about.tab import AboutTab
-from playground.tabs.batch.tab import BatchTab
 from playground.tabs.chat.tab import ChatTab
-from playground.tabs.compare.tab import CompareTab
-from playground.tabs.functions.tab import FunctionsTab
-from playground.tabs.generate.tab import PlaygroundTab
-from playground.tabs.inside.tab import InsideTab
 from playground.tabs.inside.texts_route import texts_route
-from playground.tabs.models.tab import ModelsTab
-from playground.tabs.shapes.tab import ShapesTab
-from playground.tabs.speech.tab import SpeechTab
-from playground.tabs.statistics.tab import StatisticsTab
 from playground.ui import header
-from playground.ui.components import QUIET, html
+from playground.ui.components import LATEST, QUIET, html
 from playground.ui.theme import css_variables, theme
 from xla_backend.openai_api.app import create_api
 from xla_backend.openai_api.outside import PATH, Outside
@@ -53,22 +44,6 @@ if TYPE_CHECKING:
     from xla_backend.checkpoints.added_models import AddedModels
     from xla_backend.inspection.inspector import Inspector
 
-TABS = {
-    "playground": PlaygroundTab,
-    "chat": ChatTab,
-    "speech": SpeechTab,
-    "functions": FunctionsTab,
-    "batch": BatchTab,
-    "shapes": ShapesTab,
-    "compare": CompareTab,
-    "inside": InsideTab,
-    "models": ModelsTab,
-    "statistics": StatisticsTab,
-    "about": AboutTab,
-}
-"""The tabs by their names in addresses; the first is the default."""
-ADMIN_TABS = (ShapesTab, ModelsTab)
-"""Tabs that change the engine for everybody; only on private pages."""
 TITLE = "XLA Playground"
 FILES_KEPT_S = (3600, 24 * 3600)
 """How often uploaded recordings are checked, and after how long they are deleted."""
@@ -78,19 +53,15 @@ SESSIONS_KEPT = 500
 """Open pages whose state the server keeps. Gradio copies the page's settings for each."""
 _ASSETS = Path(__file__).parent / "ui" / "assets"
 _SCRIPTS = ("views.js", "kept.js", "page.js", "chats.js")
-_INTRODUCTION = (
-    "Text generation with TensorFlow and XLA. The first call of a shape must be compiled and is "
-    "slow; every later one is fast. This page shows both, and says beforehand which it will be."
-)
-# An update in Gradio's own form; a tab that is not there leaves the page as it is.
-_SHOW_TAB = "() => ({__type__: 'update', selected: tabOfAddress()})"
+# An update in Gradio's own form.
+_SHOW_MODE = "() => ({__type__: 'update', selected: showPlace()})"
 
 
 class Page(gr.Blocks):
     """The page.
 
     Attributes:
-        context: what its tabs share.
+        context: what its modes share.
     """
 
     context: PageContext
@@ -124,16 +95,16 @@ def create_app(
         with gr.Column(elem_id="page"):
             with gr.Row(elem_id="top"):
                 html(h.h1[TITLE], scale=0, min_width=200)
-                status = html(status_line(backend.status), "status")
+                status = html("", "status")
                 html(header.controls(), "help", scale=0, min_width=40)
-            html(h.p[_INTRODUCTION], "introduction")
+            html(places.links(admin), "places")
             page = app.context = PageContext(
                 backend=backend,
                 status=status,
                 status_is_new=gr.Button(visible="hidden", elem_id="status_is_new"),
                 in_sight={
                     address: gr.Button(visible="hidden", elem_id=f"{address}_is_new")
-                    for address in tabs(admin)
+                    for address in places.modes(admin)
                 },
                 line=line,
                 # Both keys are set: with random ones, a restart would lose every visitor's runs.
@@ -141,6 +112,8 @@ def create_app(
                 runs_of_visitor=gr.BrowserState(
                     [], storage_key="xla-playground-runs", secret="xla-playground"
                 ),
+                runs_are_new=gr.Button(visible="hidden", elem_id="runs_are_new"),
+                runs_are_lost=gr.Button(visible="hidden", elem_id="runs_are_lost"),
                 load=app.load,
                 offered=tuple(models),
                 admin=admin,
@@ -150,36 +123,71 @@ def create_app(
             )
             address_is_new = gr.Button(visible="hidden", elem_id="address_is_new")
             built: dict[str, Any] = {}
-            with gr.Tabs(elem_id="tabs") as shown:
-                gr.on([app.load, address_is_new.click], None, None, shown, js=_SHOW_TAB, **QUIET)
-                for address, tab in tabs(admin).items():
-                    with gr.Tab(tab.name, id=address) as item:
-                        built[address] = tab(page)
-                    tell = f"() => tellAddress({json.dumps(address)})"
-                    item.select(None, None, None, js=tell, **QUIET)
+            # The style sheet hides its bar: the links above take its place.
+            with gr.Tabs(elem_id="modes", overflow_behavior="wrap") as shown:
+                gr.on([app.load, address_is_new.click], None, None, shown, js=_SHOW_MODE, **QUIET)
+                for address, mode in places.modes(admin).items():
+                    with gr.Tab(mode.name, id=address) as item:
+                        built[address] = mode(page)
+                    parts = _left_out(item) if len(built) > 1 else {}
+                    shown_as = json.dumps([*parts.values()])
+                    tell = f"() => cameInSight({json.dumps(address)}, {shown_as})"
+                    item.select(None, None, [*parts], js=tell, **QUIET)
                     if isinstance(built[address], ChatTab):
                         item.select(built[address].prepare, None, None, **QUIET)
-        built["chat"].open_in(built["playground"].fields)
+        request = built["playground"].fields
+        for mode in ("start", "chat"):
+            built[mode].open_in(request)
+        built["runs"].connect(request)
+        pickers = [
+            block
+            for block in app.blocks.values()
+            if isinstance(block, gr.Dropdown) and "model-choice" in block.elem_classes
+        ]
+        _share_model(page, pickers)
         if admin:
-            built["models"].offer_added(
-                [
-                    block
-                    for block in app.blocks.values()
-                    if isinstance(block, gr.Dropdown) and "model-choice" in block.elem_classes
-                ]
-            )
+            built["models"].offer_added(pickers)
         add_endpoints(page)
+        built["api"].list_endpoints(app)
+
+        def told(request: gr.Request) -> str:
+            return page.engine_line(str(request.session_hash))
 
         def leave(request: gr.Request) -> None:
             page.runs.leave(str(request.session_hash))
 
+        page.status_is_new.click(told, None, status, **LATEST)
         app.unload(leave)
     return app
 
 
-def tabs(admin: bool) -> dict[str, Any]:
-    """The tabs of the page. Tabs that are not built have no events that could be called."""
-    return {name: tab for name, tab in TABS.items() if admin or tab not in ADMIN_TABS}
+def _left_out(item: gr.Tab) -> dict[Block, bool | str]:
+    """What a mode is made of, and how it is visible: not at all, until the mode is opened.
+
+    Gradio fetches the scripts of all that is not invisible, of modes out of sight too: 0.4 MB more
+    in 40 requests more.
+    """
+    inside: dict[Block, bool | str] = {}
+    unseen = [*item.children]
+    while unseen:
+        block = unseen.pop()
+        unseen += getattr(block, "children", [])
+        if block.visible:
+            inside[block], block.visible = block.visible, False
+    return inside
+
+
+def _share_model(page: PageContext, pickers: Sequence[gr.Dropdown]) -> None:
+    """Has a model that a visitor chooses in one mode be chosen in all that offer it."""
+    singles = [picker for picker in pickers if not picker.multiselect]
+
+    def follow(others: Sequence[gr.Dropdown], name: str) -> list[Any]:
+        offered = ([model.name for model in page.models_in(str(each.elem_id))] for each in others)
+        return [name if name in names else gr.skip() for names in offered]
+
+    for chosen in singles:
+        others = [each for each in singles if each is not chosen]
+        chosen.input(partial(follow, others), chosen, others, **LATEST)
 
 
 @asynccontextmanager
@@ -209,13 +217,14 @@ def launch_options(
     context = page.context
     api = create_api(OpenAiHost(context, partial(health, context.backend, context.line)))
     scripts = [(_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
-    # page.css is for all tabs; a tab with its own styles has its own file.
+    # page.css is for all modes; a mode with its own styles has its own file.
     sheets = [path.read_text(encoding="utf-8") for path in sorted(_ASSETS.glob("*.css"))]
     # Gradio sets the title by a script, which sometimes fails.
+    scripts.insert(0, places.script(context.admin))
     head = f"<title>{TITLE}</title>" + "".join(f"<script>{script}</script>" for script in scripts)
     return {
         "theme": theme(),
-        "css": css_variables() + "\n".join(sheets),
+        "css": css_variables() + places.style() + "\n".join(sheets),
         "head": head,
         "favicon_path": _ASSETS / "favicon.svg",
         "footer_links": ["api"],  # not Gradio's settings, which the header has

@@ -46,6 +46,8 @@ class PageContext:
         watched: further values whose change refreshes tabs; see `server.changes`.
         line: the queue of requests for the engine.
         runs_of_visitor: this visitor's runs, kept in the browser.
+        runs_are_new, runs_are_lost: hidden buttons that the page's script presses when another
+            window has changed them, and when the browser has no room for them.
         load: the page's own load event.
         runs: the current runs of all visitors.
         beside_others: settings of an event that generates text: the engine decides how many run at
@@ -64,6 +66,8 @@ class PageContext:
     in_sight: Mapping[str, gr.Button]
     line: WaitingLine
     runs_of_visitor: gr.BrowserState
+    runs_are_new: gr.Button
+    runs_are_lost: gr.Button
     load: Any
     offered: tuple[str, ...] = ()
     runs: Runs = field(default_factory=Runs)
@@ -149,6 +153,18 @@ class PageContext:
     def speech_models(self) -> list[ModelInfo]:
         """The offered speech models."""
         return [model for model in self._all_models() if model.family == "speech"]
+
+    def models_in(self, picker: str) -> list[ModelInfo]:
+        """The models that one of the page's lists offers.
+
+        Args:
+            picker: the list's element id.
+        """
+        if picker == "speech_model":
+            return self.speech_models()
+        if picker == "inside_model":
+            return [*self.models(), *self.speech_models()]
+        return [model for model in self.models() if model.is_instruct or picker != "chat_model"]
 
     def _all_models(self) -> list[ModelInfo]:
         known = {model.name: model for model in self.backend.models()}

@@ -1,4 +1,4 @@
-"""The card with this visitor's runs: what can be done with them.
+"""*Your runs*: what can be done with this visitor's runs.
 
 Knows the components and what each event does to the records. Must not know how records look.
 """
@@ -33,83 +33,73 @@ _FULL = (
 
 
 class HistoryPanel:
-    """Builds the card's content where it is created."""
+    """Builds the mode inside the current `gr.Tab`."""
+
+    name = "Your runs"
 
     def __init__(self, page: PageContext) -> None:
         self._page = page
-        with gr.Row(elem_classes="card-head history-head"):
-            ui.heading(
-                "Your runs",
-                "Shape is prompt or input slots · beams · new slots. Kept in this browser only.",
-            )
-            with gr.Row(elem_classes="history-actions"):
-                self.csv = ui.small_button("Export CSV", "export_csv")
-                self.json = ui.small_button("Export JSON", "export_json")
-                self.upload = ui.import_button("import_json", min_width=100)
-                self.clear = ui.small_button("Clear", "clear")
-                self.undo = ui.small_button("Undo clear", "undo_clear", visible=False)
-        self.notice = ui.html("", "history_notice")
-        self.timeline = ui.html("", "timeline")
-        self.pinned = ui.html("", "pinned", js_on_load=SCRIPT)
-        self.table = ui.html(history_table([]), "history", js_on_load=SCRIPT)
+        with gr.Column(elem_classes="card"):
+            with gr.Row(elem_classes="card-head history-head"):
+                ui.heading(
+                    "Your runs",
+                    "Kept in this browser. Shape is prompt or input slots · beams · new slots.",
+                )
+                with gr.Row(elem_classes="history-actions"):
+                    self.csv = ui.small_button("Export CSV", "export_csv")
+                    self.json = ui.small_button("Export JSON", "export_json")
+                    self.upload = ui.import_button("import_json", min_width=100)
+                    self.clear = ui.small_button("Clear", "clear")
+                    self.undo = ui.small_button("Undo clear", "undo_clear", visible=False)
+            self.notice = ui.html("", "history_notice")
+            self.timeline = ui.html("", "timeline")
+            self.pinned = ui.html("", "pinned", js_on_load=SCRIPT)
+            self.table = ui.html(history_table([]), "history", js_on_load=SCRIPT)
         self._cleared = gr.State([])
         self._made = gr.Textbox(visible=False)
-        self._arrived = gr.Button(visible="hidden", elem_id="runs_are_new")
-        self._lost = gr.Button(visible="hidden", elem_id="runs_are_lost")
         self._news = gr.Textbox(visible=False)
         self._press = gr.Checkbox(visible=False)
-
-    @property
-    def outputs(self) -> list[gr.components.Component]:
-        """The components that `updates` sets."""
-        return [self._page.runs_of_visitor, self.notice, self.timeline, self.pinned, self.table]
-
-    def updates(self, runs: list[Record], message: str = "") -> ui.Updates:
-        """Updates of the records and their display; `message` is a notice in HTML."""
-        return {
-            self._page.runs_of_visitor: runs,
-            self.notice: message,
-            self.timeline: timeline(runs),
-            self.pinned: side_by_side(runs),
-            self.table: history_table(runs),
-        }
 
     def connect(self, request: RequestFields) -> None:
         """Connects the buttons; a rerun sets the request's fields."""
         self._request = request
-        runs = self._page.runs_of_visitor
-        self._page.load(self._show, runs, self.outputs, **ui.QUIET)
+        page, runs = self._page, self._page.runs_of_visitor
         runs.change(None, runs, None, js="(runs) => tellRuns(runs)", **ui.QUIET)
+        page.in_sight["runs"].click(
+            _shown, runs, [self.timeline, self.pinned, self.table], **ui.LATEST
+        )
         full = json.dumps(str(ui.notice(_FULL)))
-        self._lost.click(None, None, self.notice, js=f"() => {full}", **ui.QUIET)
-        self._arrived.click(
+        page.runs_are_lost.click(None, None, self.notice, js=f"() => {full}", **ui.QUIET)
+        changed = [runs, self.notice]
+        page.runs_are_new.click(
             self._take_over,
             [runs, self._news],
-            self.outputs,
+            changed,
             js="(runs) => [runs, runsOfOthers()]",
             queue=False,
             **ui.FOLLOWING,
         )
-        cleared = [*self.outputs, self._cleared, self.undo]
+        cleared = [*changed, self._cleared, self.undo]
         self.clear.click(self._clear_runs, [runs, self._cleared], cleared, **ui.QUIET)
         self.undo.click(self._undo, [runs, self._cleared], cleared, **ui.QUIET)
-        self.table.delete(self._delete, runs, self.outputs, **ui.QUIET)
+        self.table.delete(self._delete, runs, changed, **ui.QUIET)
         for shown in (self.table, self.pinned):
-            shown.select(self._pin, runs, self.outputs, **ui.QUIET)
+            shown.select(self._pin, runs, changed, **ui.QUIET)
         self.table.retry(
             self._rerun,
             runs,
             [self.notice, self._press, request.linked_model, *request.inputs],
             **ui.QUIET,
         ).then(None, self._press, None, js=ui.PRESS, **ui.QUIET)
-        self.upload.upload(self._import, [self.upload, runs], self.outputs, **ui.QUIET)
+        self.upload.upload(self._import, [self.upload, runs], changed, **ui.QUIET)
         for button, export in ((self.csv, _csv), (self.json, _json)):
             button.click(_exporting(export), runs, [self._made, self.notice], **ui.QUIET).then(
                 None, self._made, None, js=ui.SAVE, **ui.QUIET
             )
 
-    def _show(self, runs: Any) -> ui.Updates:
-        return self.updates(records.readable(runs))
+    def _changed(self, runs: list[Record], message: str = "") -> ui.Updates:
+        """The records; `message` is a notice in HTML."""
+        return {self._page.runs_of_visitor: runs, self.notice: message}
 
     def _take_over(self, runs: Any, news: str) -> ui.Updates:
         """Takes over changes from other windows of this browser."""
@@ -118,25 +108,25 @@ class HistoryPanel:
             for change in json.loads(news):
                 before, after = (records.readable(change[when]) for when in ("before", "after"))
                 mine = records.taken_over(mine, before, after)
-        return self.updates(mine)
+        return self._changed(mine)
 
     def _clear_runs(self, runs: Any, cleared: list[Record]) -> ui.Updates:
         kept = records.readable(runs) or cleared  # a second press clears nothing
-        return {**self.updates([]), self._cleared: kept, self.undo: gr.update(visible=bool(kept))}
+        return {**self._changed([]), self._cleared: kept, self.undo: gr.update(visible=bool(kept))}
 
     def _undo(self, runs: Any, cleared: list[Record]) -> ui.Updates:
         """Restores the cleared runs below those that came since."""
         return {
-            **self.updates(records.under(records.readable(runs), cleared)),
+            **self._changed(records.under(records.readable(runs), cleared)),
             self._cleared: [],
             self.undo: gr.update(visible=False),
         }
 
     def _delete(self, runs: Any, event: gr.EventData) -> ui.Updates:
-        return self.updates(records.without(records.readable(runs), _number(event)))
+        return self._changed(records.without(records.readable(runs), _number(event)))
 
     def _pin(self, runs: Any, event: gr.EventData) -> ui.Updates:
-        return self.updates(records.pin(records.readable(runs), _number(event)))
+        return self._changed(records.pin(records.readable(runs), _number(event)))
 
     def _import(self, path: str, runs: Any) -> ui.Updates:
         own = records.readable(runs)
@@ -145,7 +135,7 @@ class HistoryPanel:
         except BackendError as error:
             return {self.notice: ui.notice(str(error))}
         merged, added = records.merge(own, others)
-        return self.updates(merged, ui.notice(_imported(added, len(others), unreadable), "calm"))
+        return self._changed(merged, ui.notice(_imported(added, len(others), unreadable), "calm"))
 
     def _rerun(self, runs: Any, event: gr.EventData, request: gr.Request) -> ui.Updates:
         """Sets the request's fields; the browser then presses the button."""
@@ -199,6 +189,11 @@ class HistoryPanel:
             self._request.controls.hold: options.do_sample or gr.skip(),
             **self._request.of_options(options),
         }
+
+
+def _shown(runs: Any) -> tuple[str, str, str]:
+    kept = records.readable(runs)
+    return timeline(kept), side_by_side(kept), history_table(kept)
 
 
 def _number(event: gr.EventData) -> object:

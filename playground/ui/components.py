@@ -46,7 +46,7 @@ BESIDE_THE_ENGINE: dict[str, Any] = {"concurrency_id": "beside", "concurrency_li
 line, and one at a time."""
 
 # The button itself, so that there is one way to start a run.
-PRESS = "(run) => { if (run) setTimeout(() => document.getElementById('generate').click(), 0); }"
+PRESS = "(run) => { if (run) generateInPlayground(); }"
 
 # Said by the browser, at once: the server's answer could come after the one that says that the run
 # is over, and the button would stay switched off.

@@ -12,10 +12,10 @@ from markupsafe import Markup
 from playground.ui.markup import rendered
 
 _KEYS = (
-    (("Ctrl", "Enter"), "run what the tab in sight is for; on a Mac, Cmd and Enter"),
+    (("Ctrl", "Enter"), "run what is in sight; on a Mac, Cmd and Enter"),
     (("Esc",), "stop what is running"),
     (("Tab",), "go to the next control, with Shift to the one before"),
-    (("←", "→"), "change a slider, or the tab when a tab has the focus"),
+    (("←", "→"), "change a slider"),
     (("?",), "open this panel, outside of text fields"),
 )
 _TERMS = {

@@ -83,11 +83,16 @@ def answer(text: str) -> h.Node:
     return h.details[summary, markdown(thought)], said
 
 
+def copied_code(code: str) -> h.Element:
+    """A block of code, with a button to copy it."""
+    return h.div(".copied-code", dir="ltr")[
+        h.button(type="button")["Copy"], h.pre(translate="no")[h.code[code]]
+    ]
+
+
 @rendered
 def _code(self: RendererHTML, tokens: Sequence[Token], place: int, *_: object) -> h.Node:
-    return h.div(".copied-code", dir="ltr")[
-        h.button(type="button")["Copy"], h.pre(translate="no")[h.code[tokens[place].content]]
-    ]
+    return copied_code(tokens[place].content)
 
 
 _MARKDOWN.add_render_rule("fence", _code)

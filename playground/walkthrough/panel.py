@@ -1,4 +1,4 @@
-"""The walkthrough on the Playground tab: its button, and the panel in place of the result.
+"""A walkthrough where it is shown: its button, and its panel.
 
 Knows the components and what each event does to them. Must not know how anything looks, nor how it
 is measured.
@@ -6,13 +6,14 @@ is measured.
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from playground.ui.components import FOLLOWING, QUIET, Updates, html, notice
+from playground.ui.components import FOLLOWING, QUIET, Field, Updates, html, notice
 from playground.ui.option_controls import labelled
 from playground.ui.report_parts import queued
 from playground.walkthrough.report import walkthrough_report
@@ -21,11 +22,11 @@ from xla_backend import BackendError
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
-    from playground.context.request_fields import RequestFields
+    from playground.context.request_fields import Asked
 
 
 class WalkthroughPanel:
-    """The tab builds the parts, each in its place, and connects them last.
+    """The parts are built by the mode, each in its place, and connected last.
 
     Attributes:
         button: starts a walkthrough.
@@ -33,44 +34,58 @@ class WalkthroughPanel:
 
     button: gr.Button
 
-    def __init__(self, page: PageContext) -> None:
-        self._page = page
-        self._took_s: dict[str, float] = {}  # of each model's last walkthrough
+    def __init__(self, page: PageContext, prefix: str = "", at_rest: str = "") -> None:
+        """Builds nothing yet.
 
-    def build_button(self) -> None:
+        Args:
+            prefix: of the elements' ids.
+            at_rest: the panel's HTML before a walkthrough and after it was closed.
+        """
+        self._page, self._prefix, self._at_rest = page, prefix, at_rest
+        self._took_s: dict[str, float] = {}  # the last one of each model
+
+    def build_button(self, label: str = "Show what XLA does") -> None:
         """Builds the button where it is called."""
-        self.button = gr.Button("Show what XLA does", elem_id="walkthrough_show")
+        self.button = gr.Button(label, elem_id=f"{self._prefix}walkthrough_show")
 
-    def build_panel(self) -> None:
-        """Builds the panel where it is called; the style sheet shows it in place of the result."""
-        self._panel = html("", "walkthrough")
+    def build_panel(self, close: str = "Back to the result") -> None:
+        """Builds the panel where it is called, and the button that closes it."""
+        self._panel = html(self._at_rest, f"{self._prefix}walkthrough")
         self._close = gr.Button(
-            "Back to the result", size="sm", elem_id="walkthrough_close", scale=0
+            close, size="sm", elem_id=f"{self._prefix}walkthrough_close", scale=0
         )
 
     def connect(
-        self, request: RequestFields, generate: gr.Button, stop: gr.Button, notice: gr.HTML
+        self,
+        inputs: set[Field],
+        asked: Callable[[Mapping[Any, Any]], Asked],
+        stop: gr.Button,
+        notice: gr.HTML,
+        beside: gr.Button | None = None,
     ) -> None:
-        """Connects the parts to those of the tab.
+        """Connects the parts to those of the mode.
 
         Args:
-            request: the fields of the request.
-            generate: disabled meanwhile; it brings the result back.
+            inputs: the fields of the request.
+            asked: the request that they have.
             stop: also ends a walkthrough.
             notice: shows problems.
+            beside: disabled meanwhile; pressed, it brings the result back.
         """
-        self._request = request
-        self._generate, self._stop, self._notice = generate, stop, notice
-        buttons = [self._notice, self.button, self._generate, self._stop]
-        self.button.click(self._begin, {*request.inputs}, [self._panel, *buttons], **QUIET).then(
+        self._asked, self._stop, self._notice = asked, stop, notice
+        self._others = [beside] if beside else []
+        buttons = [self._notice, self.button, self._stop, *self._others]
+        self.button.click(self._begin, inputs, [self._panel, *buttons], **QUIET).then(
             self._run, None, [self._panel, *buttons], **FOLLOWING, **self._page.alone
         )
-        gr.on([self._close.click, generate.click], None, None, self._panel, js="() => ''", **QUIET)
+        closing = [self._close.click, *(each.click for each in self._others)]
+        at_rest = json.dumps(self._at_rest)
+        gr.on(closing, None, None, self._panel, js=f"() => {at_rest}", **QUIET)
 
     def _begin(self, request: gr.Request, values: dict[Any, Any]) -> Updates:
         """Checks the request at once, so that errors show without queueing."""
         try:
-            asked = self._request.asked(values)
+            asked = self._asked(values)
             run = walkthrough_of(self._page, asked.model, asked.prompt, asked.options)
             ahead = self._page.begin(str(request.session_hash), run)
         except BackendError as error:
@@ -79,7 +94,7 @@ class WalkthroughPanel:
             self._panel: walkthrough_report(run, is_busy=True),
             self._notice: notice(queued(ahead), "calm") if ahead else "",
             self.button: gr.update(interactive=False),
-            self._generate: gr.update(interactive=False),
+            **{each: gr.update(interactive=False) for each in self._others},
             self._stop: gr.update(interactive=True),
         }
 
@@ -102,11 +117,13 @@ class WalkthroughPanel:
             if not stopped:
                 self._took_s[run.model] = time.perf_counter() - began
         remark = "Stopped. What was measured stays." if stopped else ""
-        is_empty = not run.results  # then the result comes back
+        is_empty = not run.results  # then what was there comes back
         yield {
-            self._panel: "" if is_empty else walkthrough_report(run, is_busy=False, remark=remark),
+            self._panel: self._at_rest
+            if is_empty
+            else walkthrough_report(run, is_busy=False, remark=remark),
             self._notice: notice(labelled(ending.problem)),
             self.button: gr.update(interactive=True),
-            self._generate: gr.update(interactive=True),
+            **{each: gr.update(interactive=True) for each in self._others},
             self._stop: gr.update(value="Stop", interactive=False),
         }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import htpy as h
 
@@ -22,6 +23,9 @@ from playground.walkthrough.runs import Step, Walkthrough
 from xla_backend import CacheOutcome, GenerationResult
 from xla_backend.interface.prompt import last_text
 from xla_backend.interface.timing import PHASES
+
+if TYPE_CHECKING:
+    from playground.walkthrough.stored import Stored
 
 NAMES = {
     Step.FIRST: "First call",
@@ -66,6 +70,13 @@ def walkthrough_report(run: Walkthrough, is_busy: bool, remark: str = "") -> h.N
         h.ol(".walkthrough-calls")[columns],
         _remarks(run),
     ]
+
+
+@rendered
+def stored_report(stored: Stored) -> h.Node:
+    """The panel of a walkthrough that was measured elsewhere, and where."""
+    measured = f"Measured on {stored.machine}, {stored.day}."
+    return h.div(".stored")[walkthrough_report(stored.run, is_busy=False, remark=measured)]
 
 
 def _typical(results: Sequence[GenerationResult]) -> GenerationResult:

@@ -120,9 +120,10 @@ class Walkthrough(MeasuringRun):
             InvalidRequest, ModelUnavailable: the request cannot be served.
             EngineStopped: a process ended unexpectedly.
         """
-        return self.beside_idle_engine(backend, self._walk())
+        return self.beside_idle_engine(backend, self.walk())
 
-    def _walk(self) -> Iterator[None]:
+    def walk(self) -> Iterator[None]:
+        """Goes through the steps now; raises as `steps` does."""
         with tempfile.TemporaryDirectory(prefix="xla-backend-walkthrough-") as store:
             try:
                 self.has_begun = True

@@ -256,14 +256,6 @@ class ChatTab:
                 **ui.FOLLOWING,
             )
             self.shelf.keep_after(ended)
-            # The history shows what this has added.
-            ended.then(
-                None,
-                None,
-                None,
-                js="() => document.getElementById('runs_are_new').click()",
-                **ui.QUIET,
-            )
         undone = self.chatbot.undo(
             self._undo,
             [self.shelf.opened, self.text],

@@ -21,12 +21,13 @@ from playground.ui.option_controls import EARLY_STOPPING, NAMES, grammar_from, s
 from xla_backend import GenerationOptions, InvalidRequest
 
 CHAT = "chat"
-"""The tab that a link to a chat names: what else it says is not for the Playground tab."""
+"""The mode that a link to a chat names: what else it says is not for the Playground."""
 LONGEST = 8000
 """Longest link, in characters, that every server and proxy accepts."""
 _WHOLE_NUMBERS = ("max_new_tokens", "num_beams", "top_k", "seed", "prompt_lookup_num_tokens")
 _SWITCHES = {"1": True, "true": True, "0": False, "false": False}
-_SETTINGS = ("model", "prompt", "system", "raw", "exact_key", *NAMES, "run")
+SETTINGS = ("model", "prompt", "system", "raw", "exact_key", *NAMES, "run")
+"""The names of all that a link can set."""
 # Gradio, Hugging Face and the page itself add these.
 _OF_OTHERS = re.compile(r"_|utm_|(view|deep_link|session_hash|logs|embed|theme|tab|present)$")
 _COPIED = {
@@ -106,8 +107,8 @@ def problem(link: Link) -> str:
     return f"This link was not understood in full. {' '.join(link.problems)}{rest}{not_run}"
 
 
-def copy_script(tab: str = "") -> str:
-    """JavaScript for the button of a tab, the Playground by default.
+def copy_script(tab: str = "playground") -> str:
+    """JavaScript for the button of a mode.
 
     It takes the settings in the order of `read`'s names, then whether the link runs them, copies
     the link to the clipboard and returns the notice. It runs in the browser because the clipboard
@@ -115,7 +116,7 @@ def copy_script(tab: str = "") -> str:
     """
     early_stopping = {word: str(value).lower() for word, value in EARLY_STOPPING.items()}
     return (
-        _COPY.replace("NAMES", json.dumps(_SETTINGS))
+        _COPY.replace("NAMES", json.dumps(SETTINGS))
         .replace("TAB", json.dumps(tab))
         .replace("EARLY_STOPPING", json.dumps(early_stopping))
         .replace("LONGEST", str(LONGEST))
@@ -126,7 +127,7 @@ def copy_script(tab: str = "") -> str:
 _COPY = """async (...values) => {
   const problem = (html) => `<div class="notice problem" role="alert">${html}</div>`;
   const words = EARLY_STOPPING;
-  const query = new URLSearchParams(TAB ? { tab: TAB } : {});
+  const query = new URLSearchParams({ tab: TAB });
   NAMES.forEach((name, i) => {
     const value = values[i];
     if (value === null || value === undefined) return;

@@ -15,7 +15,6 @@ import htpy as h
 from playground.context.request_fields import RequestFields
 from playground.context.runs import Run, Shown
 from playground.history import records
-from playground.history.panel import HistoryPanel
 from playground.tabs.generate.answer_as import AnswerAs
 from playground.tabs.generate.answers import decisions_view, form_view
 from playground.tabs.generate.examples import are_example_options, examples_for, is_example_prompt
@@ -88,7 +87,13 @@ class PlaygroundTab:
                 )
         with gr.Column(elem_classes="card"):
             self.view_code = ViewCode(page)
-        self._build_tables()
+        with gr.Column(elem_classes="card"):
+            ui.heading(
+                "Compiled functions",
+                "What the engine holds in memory, for everybody who uses this page.",
+            )
+            self.entries = ui.html(cached_functions_table([]), "entries")
+            self.entries_sent = gr.State(None)
         self.fields = RequestFields(
             page,
             self.model,
@@ -100,7 +105,9 @@ class PlaygroundTab:
             self.link.model,
         )
         self.presets.connect(self.fields)
-        self.walkthrough.connect(self.fields, self.generate, self.stop, self.notice)
+        self.walkthrough.connect(
+            {*self.fields.inputs}, self.fields.asked, self.stop, self.notice, self.generate
+        )
         self.link.connect(
             self.fields, self.generate, self._interrupted, [self.story, self.origin, self.retry]
         )
@@ -109,7 +116,7 @@ class PlaygroundTab:
         self.answer.connect(self.controls)
         self.view_code.connect(self.fields)
         self._connect_run()
-        self._connect_tables()
+        self._connect_entries()
 
     def _build_request(self) -> None:
         examples = examples_for(self._first)
@@ -149,17 +156,6 @@ class PlaygroundTab:
         self.report = ui.html(empty_report(family), "report")
         self.shown = gr.State(None)
 
-    def _build_tables(self) -> None:
-        with gr.Column(elem_classes="card"):
-            ui.heading(
-                "Compiled functions",
-                "What the engine holds in memory, for everybody who uses this page.",
-            )
-            self.entries = ui.html(cached_functions_table([]), "entries")
-            self.entries_sent = gr.State(None)
-        with gr.Column(elem_classes="card"):
-            self.history = HistoryPanel(self._page)
-
     def _connect_request(self) -> None:
         inputs = sorted([*self.fields.inputs, *self.answer.inputs], key=lambda field: field._id)
         kept = [inputs.index(field) for field in self.fields.inputs]
@@ -189,7 +185,7 @@ class PlaygroundTab:
             **ui.QUIET,
         )
         gr.on(
-            [self._page.load, self.entries.change, *changes],
+            [self._page.in_sight["playground"].click, self.entries.change, *changes],
             self._predict,
             {*inputs},
             self.prediction,
@@ -229,7 +225,7 @@ class PlaygroundTab:
                 self.shown,
                 self.entries,
                 self._page.status,
-                *self.history.outputs,
+                self._page.runs_of_visitor,
                 self.generate,
                 self.walkthrough.button,
                 self.stop,
@@ -245,22 +241,10 @@ class PlaygroundTab:
             lambda shown: shown.prompt + shown.result.text, self.shown, self.prompt.text, **ui.QUIET
         ).then(None, None, None, js=f"() => ({ui.PRESS})(true)", **ui.QUIET)
 
-    def _connect_tables(self) -> None:
-        gr.on(
-            [self._page.load, self._page.status_is_new.click],
-            self._look_at_status,
-            None,
-            self._page.status,
-            **ui.LATEST,
+    def _connect_entries(self) -> None:
+        self._page.in_sight["playground"].click(
+            self._look_at_engine, self.entries_sent, [self.entries, self.entries_sent], **ui.LATEST
         )
-        gr.on(
-            [self._page.load, self._page.in_sight["playground"].click],
-            self._look_at_engine,
-            self.entries_sent,
-            [self.entries, self.entries_sent],
-            **ui.LATEST,
-        )
-        self.history.connect(self.fields)
 
     def _family(self, name: str, prompt: Prompt = ()) -> Family:
         return family_of(self._page.info(name), is_raw=isinstance(prompt, str))
@@ -308,9 +292,6 @@ class PlaygroundTab:
         del options[self.controls.seed]  # An example names none.
         form = self.answer.asking(example.questions)
         return {self.prompt.text: example.prompt, **form, **options}
-
-    def _look_at_status(self, request: gr.Request) -> str:
-        return self._page.engine_line(str(request.session_hash))
 
     def _look_at_engine(self, sent: int | None) -> tuple[Any, int]:
         """The table, if it differs from the one that was sent last."""
@@ -418,7 +399,7 @@ class PlaygroundTab:
         if isinstance(shown.result, Decisions):  # a record is of a text
             return self._at_rest(shown, family)
         runs = records.add(runs, shown, family)
-        return {**self._at_rest(shown, family), **self.history.updates(runs)}
+        return {**self._at_rest(shown, family), self._page.runs_of_visitor: runs}
 
     def _interrupted(self, prompt: Prompt, text: str, family: Family) -> ui.Updates:
         """A text that an error or a reload has cut, with a button to ask again."""

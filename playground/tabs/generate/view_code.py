@@ -65,7 +65,7 @@ class ViewCode:
         self._request = request
         changes = [component.change for component in request.inputs]
         gr.on(
-            [self._page.load, self.form.change, *changes],
+            [self._page.in_sight["playground"].click, self.form.change, *changes],
             self._write,
             {self.form, *request.inputs},
             self.code,

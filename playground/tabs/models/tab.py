@@ -71,7 +71,7 @@ class ModelsTab:
             self.found = ui.html("", "add_found")
             self.progress = ui.html("", "adding")
             self.candidate = gr.State(None)
-            self.names = gr.State(tuple(added.read()))  # that are in the lists of the other tabs
+            self.names = gr.State(tuple(added.read()))  # that are in the lists of the other modes
 
     def _connect_adding(self) -> None:
         found = [self.found, self.candidate, self.add]
@@ -90,7 +90,7 @@ class ModelsTab:
         self.cancel.click(self._adding.cancel, None, None, **ui.QUIET)
 
     def offer_added(self, pickers: Sequence[gr.Dropdown]) -> None:
-        """Has the other tabs' lists of models follow what is added here."""
+        """Has the lists of models of the other modes follow what is added here."""
         if self._page.added is None:
             return
         added = self._page.added
@@ -99,16 +99,10 @@ class ModelsTab:
             names = tuple(added.read())
             if names == offered:
                 return [names, *(gr.skip() for _ in pickers)]
-            text, speech = self._page.models(), self._page.speech_models()
-            special = {
-                "speech_model": speech,
-                "inside_model": [*text, *speech],
-                "chat_model": [model for model in text if model.is_instruct],
-            }
             return [
                 names,
                 *(
-                    gr.update(choices=ui.model_choices(special.get(str(each.elem_id), text)))
+                    gr.update(choices=ui.model_choices(self._page.models_in(str(each.elem_id))))
                     for each in pickers
                 ),
             ]

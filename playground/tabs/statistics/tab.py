@@ -11,7 +11,7 @@ import gradio as gr
 
 from playground.history import records
 from playground.tabs.statistics.report import engine_statistics, visitor_statistics
-from playground.ui.components import LATEST, QUIET, heading, html
+from playground.ui.components import LATEST, heading, html
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
@@ -46,12 +46,11 @@ class StatisticsTab:
             [self.engine, self.sent],
             **LATEST,
         )
-        gr.on(
-            [page.in_sight["statistics"].click, page.runs_of_visitor.change],
+        page.in_sight["statistics"].click(
             lambda runs: visitor_statistics(records.readable(runs)),
             page.runs_of_visitor,
             self.runs,
-            **QUIET,
+            **LATEST,
         )
 
     def _look(self, sent: int | None) -> tuple[Any, Any]:

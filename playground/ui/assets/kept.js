@@ -34,6 +34,8 @@ function tellRuns(runs) {
   ownRuns = runs;
   const isNew = before && JSON.stringify(before) !== JSON.stringify(runs);
   if (isNew) otherWindows?.postMessage({ before, after: runs });
+  for (const mode of ["runs", "statistics"]) delete seen[mode];
+  showNews();
 }
 // Gradio keeps the runs, and tells only the console where the browser has no room for them.
 const setItem = Storage.prototype.setItem;

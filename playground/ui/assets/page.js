@@ -1,8 +1,9 @@
-// The button that each tab is for, the notice beside it, and the result that it brings.
+// The button that each mode is for, the notice beside it, and the result that it brings.
 const RESULTS = {
   generate: ["#notice", "#story :is(.story, .decisions)"],
   chat_send: ["#chat_notice", "#chat_text"],
   walkthrough_show: ["#notice", "#walkthrough"],
+  start_walkthrough_show: ["#start_notice", "#start_walkthrough"],
   batch_run: ["#batch_notice", "#batch_report"],
   transcribe: ["#speech_notice", "#heard .story"],
   functions_run: ["#functions_notice", "#functions_report .verdict"],
@@ -11,10 +12,9 @@ const RESULTS = {
 // A script that does not arrive, or stumbles while it builds the page, leaves a page without some of
 // its parts, or one that hears no answer. Then it is loaded anew: once, so that what is broken for
 // good does not turn in circles.
-const PARTS = ["#model input", "#prompt textarea", "#generate", "#prediction", "#story", "#report"];
-const isBuilt = () => PARTS.every((part) => document.querySelector(part));
-// Every page asks at its start what its request would meet, and something is always answered.
-const isAnswered = () => document.querySelector("#prediction .prediction:not(.awaited)") !== null;
+const isBuilt = () => document.querySelector("#modes .tabitem .card") !== null;
+// Every page asks at its start what the engine does.
+const isAnswered = () => document.querySelector("#status .status") !== null;
 const wasLoadedAnew = performance.getEntriesByType("navigation")[0]?.type === "reload";
 let stands = false;
 function loadAnew() {
@@ -25,37 +25,66 @@ function loadAnew() {
 window.addEventListener("error", loadAnew);
 window.addEventListener("unhandledrejection", loadAnew);
 
-// Each tab has an address. A tab that the visitor turns to is added to the browser's history; Back and
-// Forward turn to the tab of the address that they bring, and add nothing.
-let isTurned = false;
-const tabOfAddress = () => new URLSearchParams(location.search).get("tab") ?? "playground";
-let tabInSight = tabOfAddress();
-document.addEventListener("click", (event) => {
-  if (event.target.closest("#tabs > .tab-wrapper")) isTurned = true;
-}, true);
-function addToHistory(tab) {
-  const address = new URL(location.href);
-  address.searchParams.set("tab", tab);
-  history.pushState(null, "", address);
+// Each mode of a place has an address. One that the visitor turns to is added to the browser's history;
+// Back and Forward turn to the mode of the address that they bring, and add nothing.
+function modeOfAddress() {
+  const address = new URLSearchParams(location.search);
+  const isRequest = SETTINGS.some((name) => address.has(name));
+  return MODES.get(address.get("tab")) ?? (isRequest ? "playground" : "start");
 }
-function tellAddress(tab) {
-  if (isTurned && tab !== tabOfAddress()) addToHistory(tab);
-  isTurned = false;
-  tabInSight = tab;
+let modeInSight = "";
+// Returns the mode that the address names, marked in the links.
+function showPlace() {
+  const mode = modeOfAddress();
+  const place = PLACES[mode];
+  document.documentElement.dataset.place = place;
+  const here = `?tab=${mode}`;
+  for (const link of document.querySelectorAll("#places a")) {
+    if (link.dataset.place === place) link.setAttribute("href", here); // It leads back to where one was.
+    if (link.getAttribute("href") === here) link.ariaCurrent = link.dataset.place ? "true" : "page";
+    else link.ariaCurrent = null;
+  }
+  return mode;
+}
+showPlace();
+const opened = new Set();
+// Returns an update in Gradio's own form for each part of the mode: none is visible until it is opened
+// for the first time.
+function cameInSight(mode, visible) {
+  modeInSight = mode;
+  const updates = visible.map((how) => (opened.has(mode) ? {} : { visible: how }));
+  opened.add(mode);
   if (marks.engine) showNews();
-  else look(); // The page has come up with this tab: it need not wait for the next second.
+  else look(); // The page has come up with this mode: it need not wait for the next second.
+  return updates.map((update) => ({ __type__: "update", ...update }));
 }
-window.addEventListener("popstate", () => {
-  isTurned = false;
-  document.getElementById("address_is_new")?.click();
+const show = () => document.getElementById("address_is_new")?.click();
+addEventListener("popstate", show);
+function turnTo(mode) {
+  if (mode === modeOfAddress()) return;
+  const address = new URL(location.href);
+  address.searchParams.set("tab", mode);
+  history.pushState(null, "", address);
+  show();
+}
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.('a[href^="?tab="]');
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return; // into another window
+  event.preventDefault();
+  turnTo(new URLSearchParams(link.search).get("tab"));
 });
-
-function turnTo(tab) {
-  addToHistory(tab);
-  document.getElementById("address_is_new").click();
+// Runs the request of the Playground, which may have to be built first.
+function generateInPlayground() {
+  turnTo("playground");
+  const press = () => {
+    const button = document.getElementById("generate");
+    if (button) button.click();
+    else setTimeout(press, 50);
+  };
+  setTimeout(press, 0);
 }
 
-// Keyboard: Ctrl/Cmd+Enter runs what the tab in sight is for, Esc stops it. Buttons keep their own
+// Keyboard: Ctrl/Cmd+Enter runs what the mode in sight is for, Esc stops it. Buttons keep their own
 // rules: a disabled one ignores it.
 document.addEventListener("keydown", (event) => {
   const press = (...ids) => {
@@ -66,9 +95,9 @@ document.addEventListener("keydown", (event) => {
       button.click();
     }
   };
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) press(...Object.keys(RESULTS));
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) press("start_generate", ...Object.keys(RESULTS));
   const panel = document.getElementById("shortcuts");
-  if (event.key === "Escape" && !panel?.open) press("stop", "chat_stop", "stop_speech", "stop_batch");
+  if (event.key === "Escape" && !panel?.open) press("stop", "start_stop", "chat_stop", "stop_speech", "stop_batch");
   const writes = event.target.closest?.("input, textarea, select, [contenteditable=true]");
   if (event.key === "?" && !writes && panel && !panel.open) {
     event.preventDefault();
@@ -148,16 +177,13 @@ function showProblem() {
   told = problem;
 }
 
-// Gradio leaves a button without a name, a box of code that scrolls out of the keyboard's reach, and
-// buttons in what it calls a list. It says that the page is in the browser's language, which is that
+// Gradio leaves a box of code that scrolls out of the keyboard's reach, and buttons in what it calls a
+// list. It says that the page is in the browser's language, which is that
 // of its own few words: a browser would then not offer to translate all the others.
 new MutationObserver(() => {
   showProblem();
   tellPhase();
   if (document.documentElement.lang !== "en") document.documentElement.lang = "en";
-  for (const button of document.querySelectorAll(".overflow-menu > button:not([aria-label])")) {
-    button.setAttribute("aria-label", "More tabs");
-  }
   for (const box of document.querySelectorAll('.cm-scroller[tabindex="-1"]')) box.tabIndex = 0;
   document.querySelector("#chat .examples[role=list]")?.removeAttribute("role");
 }).observe(document.documentElement, { childList: true, subtree: true, attributeFilter: ["lang"] });
@@ -198,14 +224,14 @@ function tellPhase() {
 }
 
 // Looks once a second, while the page is in sight, whether there is anything new to show; only then
-// do Gradio's events ask for it, and of the tab in sight alone: each costs the browser a tenth of a
+// do Gradio's events ask for it, and of the mode in sight alone: each costs the browser a tenth of a
 // second.
 const seen = {};
 let marks = {};
 function showNews() {
-  for (const [what, mark] of [["status", marks.status], [tabInSight, marks.engine]]) {
+  for (const [what, mark] of [["status", marks.status], [modeInSight, marks.engine]]) {
     const button = document.getElementById(`${what}_is_new`);
-    // Where the server cannot be asked for marks, a tab is filled once.
+    // Where the server cannot be asked for marks, a mode is filled once.
     const isKnown = what in seen && (mark === undefined || seen[what] === mark);
     if (!button || isKnown) continue;
     seen[what] = mark;

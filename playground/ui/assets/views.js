@@ -39,7 +39,6 @@ function allowed(what, otherwise) {
     if (event.target.closest?.("#present_switch")) {
       tell("present", isPresented() ? null : "1");
       present();
-      dispatchEvent(new Event("resize")); // Gradio decides anew which tabs have room.
     }
   });
 }

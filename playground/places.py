@@ -1,0 +1,130 @@
+"""The page's places and their modes: the one table that addresses, links, tests and docs follow.
+
+Knows which there are and where each stands. Must not know what is in them. A further mode is one
+folder in `tabs/` and one line here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import htpy as h
+
+from playground.history.panel import HistoryPanel
+from playground.tabs.api.tab import ApiTab
+from playground.tabs.batch.tab import BatchTab
+from playground.tabs.chat.tab import ChatTab
+from playground.tabs.compare.tab import CompareTab
+from playground.tabs.functions.tab import FunctionsTab
+from playground.tabs.generate import permalink
+from playground.tabs.generate.tab import PlaygroundTab
+from playground.tabs.inside.tab import InsideTab
+from playground.tabs.models.tab import ModelsTab
+from playground.tabs.shapes.tab import ShapesTab
+from playground.tabs.speech.tab import SpeechTab
+from playground.tabs.start.tab import StartTab
+from playground.tabs.statistics.tab import StatisticsTab
+from playground.ui.markup import rendered
+
+
+@dataclass(frozen=True)
+class Place:
+    """Modes that belong together.
+
+    Attributes:
+        modes: by their names in addresses; the first is shown where an address names the place.
+    """
+
+    name: str
+    modes: Mapping[str, Any]
+
+
+PLACES = {
+    "start": Place("Start", {"start": StartTab}),
+    "try": Place(
+        "Try",
+        {"playground": PlaygroundTab, "chat": ChatTab, "speech": SpeechTab, "batch": BatchTab},
+    ),
+    "compare": Place("Compare", {"compare": CompareTab}),
+    "compiler": Place(
+        "Compiler", {"shapes": ShapesTab, "inside": InsideTab, "functions": FunctionsTab}
+    ),
+    "models": Place(
+        "Models & API",
+        {"models": ModelsTab, "api": ApiTab, "statistics": StatisticsTab, "runs": HistoryPanel},
+    ),
+}
+"""The places by their names in addresses; the first is shown where an address names none."""
+ADMIN_MODES = (ShapesTab, ModelsTab)
+"""Those that change the engine for everybody."""
+_MOVED = {"about": "start"}
+"""Names in addresses of earlier versions."""
+
+
+def places(admin: bool) -> dict[str, Place]:
+    """The page's places. What is not built has no events that could be called either."""
+    return {
+        address: Place(
+            place.name,
+            {name: mode for name, mode in place.modes.items() if admin or mode not in ADMIN_MODES},
+        )
+        for address, place in PLACES.items()
+    }
+
+
+def modes(admin: bool) -> dict[str, Any]:
+    """All modes of the page by their names in addresses, in their order."""
+    return {name: mode for place in places(admin).values() for name, mode in place.modes.items()}
+
+
+def addresses(admin: bool) -> dict[str, str]:
+    """The mode that each name in an address leads to."""
+    of_places = {address: next(iter(place.modes)) for address, place in places(admin).items()}
+    return of_places | {name: name for name in modes(admin)} | _MOVED
+
+
+@rendered
+def links(admin: bool) -> h.Node:
+    """Links to the places, and to the modes of the one in sight, which the style sheet shows."""
+    found = places(admin)
+    return (
+        h.nav("#place_links", aria_label="Places")[
+            [
+                _link(next(iter(place.modes)), place.name, address)
+                for address, place in found.items()
+            ]
+        ],
+        [
+            h.nav(".mode-links", data_place=address, aria_label=place.name)[
+                [_link(name, mode.name) for name, mode in place.modes.items()]
+            ]
+            for address, place in found.items()
+            if len(place.modes) > 1
+        ],
+    )
+
+
+def _link(mode: str, name: str, place: str = "") -> h.Element:
+    return h.a(href=f"?tab={mode}", data_place=place or None)[name]
+
+
+def script(admin: bool) -> str:
+    """What the page's script knows of the table: which mode each name in an address leads to, the
+    place of each mode, and which names make an address a link to a request."""
+    place_of = {name: at for at, place in places(admin).items() for name in place.modes}
+    return (
+        f"const MODES = new Map(Object.entries({json.dumps(addresses(admin))}));"
+        f"const PLACES = {json.dumps(place_of)};"
+        f"const SETTINGS = {json.dumps(permalink.SETTINGS)};"
+    )
+
+
+def style() -> str:
+    """Has the links to a place's modes shown where the place is in sight."""
+    return "".join(
+        f'html[data-place="{at}"] #places .mode-links[data-place="{at}"]{{display:flex}}\n'
+        for at in PLACES
+    )

@@ -1,1 +1,0 @@
-"""The About tab: what the numbers mean."""

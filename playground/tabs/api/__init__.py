@@ -1,0 +1,1 @@
+"""The API mode: what programs send to this page."""

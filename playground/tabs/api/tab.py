@@ -1,0 +1,119 @@
+"""The API mode: `/v1` with snippets that run as they stand, and Gradio's endpoints.
+
+Knows the components and which addresses there are. Must not know how a snippet is written.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+import gradio as gr
+import htpy as h
+
+from playground.tabs.generate.examples import examples_for
+from playground.tabs.generate.request_code import SHORTEST, CodeRequest, curl_code, openai_code
+from playground.tabs.generate.view_code import address
+from playground.ui import components as ui
+from playground.ui.markup import copied_code, rendered
+from playground.ui.tables import sheet
+
+if TYPE_CHECKING:
+    from playground.context.page_context import PageContext
+
+_PATHS = {
+    "chat/completions": "OpenAI’s chats: streamed or whole, with tools and structured answers",
+    "completions": "OpenAI’s completions: a text to continue",
+    "responses": "OpenAI’s newer clients",
+    "messages": "Anthropic’s clients",
+    "audio/transcriptions": "OpenAI’s transcriptions",
+    "models": "the models that can be named",
+}
+"""Below `/v1`, and what each takes."""
+
+
+class ApiTab:
+    """Builds the mode inside the current `gr.Tab` and connects it."""
+
+    name = "API"
+
+    def __init__(self, page: PageContext) -> None:
+        self._page = page
+        with gr.Column(elem_classes="card"):
+            ui.heading(
+                "OpenAI’s API at /v1",
+                "Any client of OpenAI’s protocol works with this address. The key is the page’s "
+                "password, if it has one.",
+            )
+            self.model = ui.model_dropdown(page.models(), "api_model")
+            self.snippets = ui.html("", "api_snippets")
+            ui.html(_addresses())
+        with gr.Column(elem_classes="card"):
+            with gr.Row(elem_classes="card-head"):
+                ui.heading(
+                    "Gradio’s endpoints",
+                    "For gradio_client and curl; “All parameters” shows code for each.",
+                )
+                panel = gr.Button(
+                    "All parameters", size="sm", elem_id="api_panel", scale=0, min_width=130
+                )
+            self.endpoints = ui.html("", "api_endpoints")
+        panel.click(
+            None, None, None, js="() => document.querySelector('.show-api').click()", **ui.QUIET
+        )
+        gr.on(
+            [page.in_sight["api"].click, self.model.change],
+            self._write,
+            self.model,
+            self.snippets,
+            **ui.LATEST,
+        )
+
+    def list_endpoints(self, page: gr.Blocks) -> None:
+        """Lists the endpoints that were added to the page."""
+        self.endpoints.value = _endpoints(page)
+
+    def _write(self, model: str, request: gr.Request) -> str:
+        info = self._page.info(model)
+        if info is None:
+            return ""
+        example = examples_for(info)[0]
+        prompt = self._page.prompt(model, example.prompt)
+        options = self._page.limits.within(example.options)
+        code = CodeRequest(info, prompt, options, False, SHORTEST, address(request))
+        return _snippets(code)
+
+
+@rendered
+def _snippets(code: CodeRequest) -> h.Node:
+    return [
+        h.section(".snippet")[h.h3[title], copied_code(write(code))]
+        for title, write in (("curl", curl_code), ("Python", openai_code))
+    ]
+
+
+@rendered
+def _addresses() -> h.Node:
+    said = [(h.code[f"/v1/{path}"], what) for path, what in _PATHS.items()]
+    more = h.p(".caption")[
+        "Every address with its fields: ",
+        h.a(href="v1/docs", target="_blank")["/v1/docs"],
+        " and ",
+        h.a(href="v1/openapi.json", target="_blank")["/v1/openapi.json"],
+        ". The engine’s state: ",
+        h.a(href="health", target="_blank")["/health"],
+        ".",
+    ]
+    return sheet(("Address", "Takes"), said), more
+
+
+@rendered
+def _endpoints(page: gr.Blocks) -> h.Node:
+    public = [fn for fn in page.fns.values() if fn.api_visibility == "public"]
+    return sheet(
+        ("Endpoint", "Does"),
+        [
+            (h.code[f"/{fn.api_name}"], str(inspect.getdoc(fn.fn)).partition("\n\n")[0])
+            for fn in public
+        ],
+    )

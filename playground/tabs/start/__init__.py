@@ -1,0 +1,1 @@
+"""The Start place: what the page shows, at once, and what its numbers mean."""
