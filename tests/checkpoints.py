@@ -405,12 +405,11 @@ def rotary(
     special: Sequence[str] = (),
     **config: Any,
 ) -> Path:
-    """Writes a decoder with rotary positions: Llama, Mistral, Qwen, Gemma, SmolLM3 or Granite.
+    """Writes a decoder with rotary positions, as Llama and those after it are.
 
     Args:
         folder: where the files go; made if missing.
-        model_type: as in config.json: "llama", "mistral", "qwen2", "qwen3", "gemma2",
-            "gemma3_text", "smollm3" or "granite".
+        model_type: as in config.json.
         seed: of the random weights.
         dtype: in which the file has them: "float32", "float16" or "bfloat16".
         shards: the number of files that share them.
@@ -441,9 +440,6 @@ def rotary(
         },
     )
     width, size = settings.hidden_size, settings.head_dim
-    queries, keys = (
-        heads * size for heads in (settings.num_attention_heads, settings.num_key_value_heads)
-    )
     is_gemma = model_type.startswith("gemma")
     draw = _Draw(seed)
 
@@ -460,29 +456,52 @@ def rotary(
     tensors["model.norm.weight"] = norm(width)
     norms = ["input_layernorm", "post_attention_layernorm"]
     norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"] * is_gemma
-    attention_bias = getattr(settings, "attention_bias", False)
+    if model_type in ("olmo2", "olmo3"):
+        norms = ["post_attention_layernorm", "post_feedforward_layernorm"]
     for layer in range(settings.num_hidden_layers):
         block = f"model.layers.{layer}."
         for name in norms:
             tensors[f"{block}{name}.weight"] = norm(width)
-        for name, into, out, has_bias in (
-            ("self_attn.q_proj", width, queries, attention_bias or model_type == "qwen2"),
-            ("self_attn.k_proj", width, keys, attention_bias or model_type == "qwen2"),
-            ("self_attn.v_proj", width, keys, attention_bias or model_type == "qwen2"),
-            ("self_attn.o_proj", queries, width, attention_bias),
-            ("mlp.gate_proj", width, settings.intermediate_size, False),
-            ("mlp.up_proj", width, settings.intermediate_size, False),
-            ("mlp.down_proj", settings.intermediate_size, width, False),
-        ):
+        for name, into, out, has_bias in _linears(settings):
             tensors[f"{block}{name}.weight"] = draw.linear(out, into)
-            if has_bias or (name.startswith("mlp") and getattr(settings, "mlp_bias", False)):
+            if has_bias:
                 tensors[f"{block}{name}.bias"] = draw.bias(out)
+        heads = settings.num_attention_heads, settings.num_key_value_heads
         if model_type in ("qwen3", "gemma3_text"):
-            for name in ("q_norm", "k_norm"):
-                tensors[f"{block}self_attn.{name}.weight"] = norm(size)
+            heads = 1, 1
+        elif not model_type.startswith("olmo"):
+            continue
+        for name, count in zip(("q_norm", "k_norm"), heads, strict=True):
+            tensors[f"{block}self_attn.{name}.weight"] = norm(count * size)
     _save(folder, settings, tensors)
     _save_as(folder, tensors, dtype, shards)
     return folder
+
+
+def _linears(settings: Any) -> list[tuple[str, int, int, bool]]:
+    """Of a layer's projections the names, the widths before and after, and whether there is a
+    bias."""
+    kind, width, inner = settings.model_type, settings.hidden_size, settings.intermediate_size
+    heads = settings.num_attention_heads, settings.num_key_value_heads
+    queries, keys = (count * settings.head_dim for count in heads)
+    out_bias = getattr(settings, "attention_bias", False)
+    bias, inner_bias = out_bias or kind == "qwen2", getattr(settings, "mlp_bias", False)
+    if kind == "phi3":
+        return [
+            ("self_attn.qkv_proj", width, queries + 2 * keys, False),
+            ("self_attn.o_proj", queries, width, False),
+            ("mlp.gate_up_proj", width, 2 * inner, False),
+            ("mlp.down_proj", inner, width, False),
+        ]
+    return [
+        ("self_attn.q_proj", width, queries, bias),
+        ("self_attn.k_proj", width, keys, bias),
+        ("self_attn.v_proj", width, keys, bias),
+        ("self_attn.o_proj", queries, width, out_bias),
+        ("mlp.gate_proj", width, inner, inner_bias),
+        ("mlp.up_proj", width, inner, inner_bias),
+        ("mlp.down_proj", inner, width, inner_bias),
+    ]
 
 
 def growing(context: int) -> dict[str, Callable[[Path], Path]]:

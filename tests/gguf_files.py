@@ -15,7 +15,10 @@ import gguf
 import numpy as np
 from tokenizers import Tokenizer
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "granite", "smollm3")
+ARCHITECTURES = (
+    *("llama", "qwen2", "qwen3", "gemma2", "gemma3", "granite", "smollm3"),
+    *("mistral3", "phi3", "olmo2"),
+)
 LAYERS, WIDTH, INNER, HEADS, KV_HEADS, HEAD_SIZE, VOCABULARY = 3, 64, 96, 4, 2, 32, 300
 
 # What the converter of each architecture writes beside what all have.
@@ -60,17 +63,26 @@ def weights(architecture: str, tied: bool = True, seed: int = 0) -> dict[str, np
         norms = ["input_layernorm", "post_attention_layernorm"]
         if architecture.startswith("gemma"):
             norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
+        if architecture == "olmo2":
+            norms = ["post_attention_layernorm", "post_feedforward_layernorm"]
+            for name, heads in (("q_norm", HEADS), ("k_norm", KV_HEADS)):
+                shapes[f"{block}.self_attn.{name}.weight"] = (heads * HEAD_SIZE,)
         shapes |= {f"{block}.{norm}.weight": (WIDTH,) for norm in norms}
+        shapes[f"{block}.self_attn.o_proj.weight"] = (WIDTH, HEADS * HEAD_SIZE)
+        shapes[f"{block}.mlp.down_proj.weight"] = (WIDTH, INNER)
+        if architecture == "phi3":
+            rows = (HEADS + 2 * KV_HEADS) * HEAD_SIZE
+            shapes[f"{block}.self_attn.qkv_proj.weight"] = (rows, WIDTH)
+            shapes[f"{block}.mlp.gate_up_proj.weight"] = (2 * INNER, WIDTH)
+            continue
         for name, rows in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS)):
             shapes[f"{block}.self_attn.{name}_proj.weight"] = (rows * HEAD_SIZE, WIDTH)
             if architecture == "qwen2":
                 shapes[f"{block}.self_attn.{name}_proj.bias"] = (rows * HEAD_SIZE,)
-        shapes[f"{block}.self_attn.o_proj.weight"] = (WIDTH, HEADS * HEAD_SIZE)
         for name in ("q_norm", "k_norm") if architecture in ("qwen3", "gemma3") else ():
             shapes[f"{block}.self_attn.{name}.weight"] = (HEAD_SIZE,)
         shapes[f"{block}.mlp.gate_proj.weight"] = (INNER, WIDTH)
         shapes[f"{block}.mlp.up_proj.weight"] = (INNER, WIDTH)
-        shapes[f"{block}.mlp.down_proj.weight"] = (WIDTH, INNER)
     return {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
 
 
@@ -82,7 +94,7 @@ def permuted(tensor: np.ndarray, heads: int) -> np.ndarray:
 
 def converted(architecture: str, name: str, tensor: np.ndarray) -> np.ndarray:
     """A tensor as the converter of an architecture stores it."""
-    if architecture in ("llama", "granite", "smollm3"):
+    if architecture in ("llama", "granite", "smollm3", "mistral3"):
         if ".q_proj." in name:
             return permuted(tensor, HEADS)
         if ".k_proj." in name:

@@ -81,6 +81,10 @@ _ARCHITECTURES = {
     "gemma3_text": "Gemma 3",
     "smollm3": "SmolLM3",
     "granite": "Granite",
+    "ministral3": "Ministral 3",
+    "phi3": "Phi",
+    "olmo2": "OLMo 2",
+    "olmo3": "OLMo 3",
 }
 
 

@@ -168,6 +168,10 @@ class GGUFFile:
             )
         return found
 
+    def is_array(self, key: str) -> bool:
+        """Whether the file sets a key to an array."""
+        return isinstance(self._metadata.get(key), _Array)
+
     def texts(self, key: str) -> list[str]:
         """The entries of an array of texts; empty if the file does not set it.
 

@@ -28,14 +28,17 @@ MODEL_TYPES = {
     "gemma3": "gemma3_text",
     "granite": "granite",
     "smollm3": "smollm3",
+    "mistral3": "ministral3",
+    "phi3": "phi3",
+    "olmo2": "olmo2",  # and OLMo 3, whose layers have windows
 }
 """Hugging Face's names of the architectures, by llama.cpp's."""
 
 # llama.cpp rotates neighbouring pairs where these rotate a head's halves, so it reorders q and k.
-_PERMUTED = ("llama", "granite", "smollm3")
+_PERMUTED = ("llama", "granite", "smollm3", "mistral3")
 
 _GEMMAS = ("gemma2", "gemma3")
-_SLIDING_PATTERN = {"gemma2": 2, "gemma3": 6}
+_SLIDING_PATTERN = {"gemma2": 2, "gemma3": 6, "olmo2": 4}
 """One layer in this many has full attention; the others have a sliding window."""
 
 _NAMES = {
@@ -56,12 +59,17 @@ _BLOCK_NAMES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-_GEMMA_BLOCK_NAMES = _BLOCK_NAMES | {
+_POST_NORM_NAMES = _BLOCK_NAMES | {
     "post_attention_norm": "post_attention_layernorm",
     "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
+_BLOCK_NAMES_OF = {
+    "phi3": _BLOCK_NAMES | {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
+    **dict.fromkeys((*_GEMMAS, "olmo2"), _POST_NORM_NAMES),
+}
 _ROPE_FACTORS = "rope_freqs.weight"
+_SHORT_FACTORS, _LONG_FACTORS = "rope_factors_short.weight", "rope_factors_long.weight"
 
 
 def read_config_values(path: Path) -> dict[str, Any]:
@@ -98,7 +106,7 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
     for key, default in (("attention.value_length", width // heads), ("rope.dimension_count", 0)):
         # Both default to the head's size in llama.cpp.
         value = file.value(f"{architecture}.{key}", int, default or head_size)
-        if value != head_size:
+        if value != head_size and not (architecture == "phi3" and key.startswith("rope")):
             raise ModelUnavailable(
                 f"{path} sets {architecture}.{key} to {value} and its heads have the size "
                 f"{head_size}; only equal sizes are supported. Choose another model."
@@ -124,14 +132,22 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
         values["attention_bias"] = "blk.0.attn_q.bias" in file.tensors
     if architecture in _PERMUTED:
         values["mlp_bias"] = "blk.0.ffn_up.bias" in file.tensors
-    if architecture in _GEMMAS:
-        pattern = size("attention.sliding_window_pattern", _SLIDING_PATTERN[architecture])
+    window = file.value(f"{architecture}.attention.sliding_window", int, 0)
+    if architecture in _GEMMAS or (architecture == "olmo2" and window):
         values |= {
             "sliding_window": size("attention.sliding_window"),
-            "layer_types": [
-                "sliding_attention" if layer % pattern else "full_attention"
-                for layer in range(1, min(layers, 1000) + 1)
-            ],
+            "layer_types": _layer_types(file, architecture, min(layers, 1000)),
+        }
+    if architecture == "olmo2" and window:
+        values["model_type"] = "olmo3"
+    if architecture == "phi3":
+        turned = file.value("phi3.rope.dimension_count", int, head_size)
+        values["rope_parameters"]["partial_rotary_factor"] = turned / head_size
+        values["sliding_window"] = window or None
+        if original := file.optional("phi3.rope.scaling.original_context_length", int):
+            values["original_max_position_embeddings"] = original
+    if architecture in _GEMMAS:
+        values |= {
             "attn_logit_softcapping": file.optional(
                 f"{architecture}.attn_logit_softcapping", float
             ),
@@ -156,6 +172,20 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
 _LARGEST_GEMMAS = {("gemma2", 46), ("gemma3", 62)}
 
 
+def _layer_types(file: GGUFFile, architecture: str, layers: int) -> list[str]:
+    """Which layers look through a window: all but one of so many, or each as the file says."""
+    key = f"{architecture}.attention.sliding_window_pattern"
+    default = _SLIDING_PATTERN[architecture]
+    if file.is_array(key):
+        slide = file.numbers(key)[:layers]
+        if len(slide) != layers:
+            raise file.damaged(f"{key} has {len(slide)} entries for {layers} layers")
+    else:
+        pattern = max(1, file.value(key, int, default))
+        slide = [layer % pattern != 0 for layer in range(1, layers + 1)]
+    return ["sliding_attention" if slides else "full_attention" for slides in slide]
+
+
 def read_tensors(path: Path, *, as_stored: bool = False) -> Iterator[tuple[str, Weights]]:
     """Yields the weights, one at a time, by the names that they have in a Hugging Face folder.
 
@@ -172,7 +202,7 @@ def read_tensors(path: Path, *, as_stored: bool = False) -> Iterator[tuple[str, 
         "attn_q": heads,
         "attn_k": file.value(f"{architecture}.attention.head_count_kv", int, heads),
     }
-    for name in sorted(file.tensors - {_ROPE_FACTORS}):
+    for name in sorted(file.tensors - {_ROPE_FACTORS, _SHORT_FACTORS, _LONG_FACTORS}):
         stem, _, leaf = name.rpartition(".")
         part = stem.rpartition(".")[2]
         tensor = file.read_stored(name) if as_stored else file.read(name)
@@ -214,7 +244,7 @@ def _name(file: GGUFFile, architecture: str, stem: str) -> str:
     if stem in _NAMES:
         return _NAMES[stem]
     parts = stem.split(".")
-    names = _GEMMA_BLOCK_NAMES if architecture in _GEMMAS else _BLOCK_NAMES
+    names = _BLOCK_NAMES_OF.get(architecture, _BLOCK_NAMES)
     if len(parts) == 3 and parts[0] == "blk" and parts[1].isdecimal() and parts[2] in names:
         return f"model.layers.{int(parts[1])}.{names[parts[2]]}"
     raise ModelUnavailable(
@@ -249,7 +279,7 @@ def _ends(file: GGUFFile) -> int | list[int] | None:
 
 
 def _rope(file: GGUFFile, architecture: str, head_size: int) -> dict[str, Any]:
-    """`rope_parameters`; Gemma 3 has two sets, by the kind of attention."""
+    """`rope_parameters`; Gemma 3 and OLMo 3 have two sets, by the kind of attention."""
 
     def number(key: str, default: float | None = None) -> float:
         return file.value(f"{architecture}.rope.{key}", float, default)
@@ -264,6 +294,7 @@ def _rope(file: GGUFFile, architecture: str, head_size: int) -> dict[str, Any]:
             rope |= {"rope_type": "linear", "factor": factor}
     elif scaling == "yarn":
         length = file.value(f"{architecture}.rope.scaling.original_context_length", int)
+        stretch, less = math.log(max(factor, 1.0)), number("scaling.yarn_log_multiplier", 0.0)
         rope |= {
             "rope_type": "yarn",
             "factor": factor,
@@ -271,18 +302,35 @@ def _rope(file: GGUFFile, architecture: str, head_size: int) -> dict[str, Any]:
             "beta_fast": number("scaling.yarn_beta_fast", 32.0),
             "beta_slow": number("scaling.yarn_beta_slow", 1.0),
             "attention_factor": number("scaling.attn_factor", 1.0)
-            * (1.0 + 0.1 * math.log(max(factor, 1.0))),
+            * ((1.0 + 0.1 * stretch) / (1.0 + 0.1 * less * stretch)),
+            "llama_4_scaling_beta": file.optional(
+                f"{architecture}.attention.temperature_scale", float
+            ),
         }
-    elif scaling != "none":
+    elif scaling not in ("none", "longrope"):
         raise ModelUnavailable(
             f"{file.path} scales its positions by {shown(scaling, 60)}, which is not supported. "
             "Choose another model."
         )
     if _ROPE_FACTORS in file.tensors:
         rope = _llama3_rope(file, theta, head_size)
-    if architecture != "gemma3":
+    if {_SHORT_FACTORS, _LONG_FACTORS} <= file.tensors:
+        rope |= {
+            "rope_type": "longrope",
+            "short_factor": file.read(_SHORT_FACTORS).ravel().tolist(),
+            "long_factor": file.read(_LONG_FACTORS).ravel().tolist(),
+            "original_max_position_embeddings": file.value(
+                f"{architecture}.rope.scaling.original_context_length", int
+            ),
+            "attention_factor": number("scaling.attn_factor", 1.0),
+        }
+    elif scaling == "longrope":
+        raise file.damaged(f"it scales its positions by {scaling} and has no factors for it")
+    has_windows = file.value(f"{architecture}.attention.sliding_window", int, 0) > 0
+    if architecture != "gemma3" and not (architecture == "olmo2" and has_windows):
         return rope
-    near = {"rope_type": "default", "rope_theta": number("freq_base_swa", 10_000.0)}
+    base = number("freq_base_swa", 10_000.0 if architecture == "gemma3" else theta)
+    near = {"rope_type": "default", "rope_theta": base}
     return {"full_attention": rope, "sliding_attention": near}
 
 

@@ -31,7 +31,11 @@ _LONGEST_TOKEN = 1000
 
 # Names in `tokenizer.ggml.pre` for GPT-2's splitting of text with each digit separate.
 _DIGITS_APART = ("smollm", "refact", "starcoder", "command-r")
-_AS_LLAMA3 = ("llama3", "llama-v3", "llama-bpe", "smaug-bpe")
+_AS_LLAMA3 = ("llama3", "llama-v3", "llama-bpe", "smaug-bpe", "falcon3", "pixtral", "lfm2")
+_AS_GPT2 = ("gpt-2", "olmo")
+
+_NOT_STRIPPING = ("<unk>", "<s>", "<|endoftext|>")
+"""The special tokens of Phi-3 that leave what stands behind them; no file says so."""
 
 
 def has_chat_template(path: Path) -> bool:
@@ -96,7 +100,8 @@ def load(path: Path) -> PreTrainedTokenizerFast:
             if (token_id := file.optional(f"tokenizer.ggml.{name}_token_id", int)) is not None
             and 0 <= token_id < len(tokens)
         }
-        _add_tokens(tokenizer, tokens, kinds)
+        is_phi = file.value("general.architecture", str) == "phi3" and model == "llama"
+        _add_tokens(tokenizer, tokens, kinds, _NOT_STRIPPING if is_phi else tokens)
         _surround(file, tokenizer, names, starts=model == "llama" or pre in (*_AS_LLAMA3, "tekken"))
         with locked_transformers() as transformers:
             made = transformers.PreTrainedTokenizerFast(
@@ -150,8 +155,8 @@ def _byte_level(file: GGUFFile, tokens: list[str], pre: str) -> tokenizers.Token
     steps: list[Any]
     if pre in splits:
         steps = [pre_tokenizers.Split(Regex(splits[pre]), "isolated")]
-    elif pre in (*_DIGITS_APART, "gpt-2"):
-        steps = [pre_tokenizers.Digits(individual_digits=True)] if pre != "gpt-2" else []
+    elif pre in (*_DIGITS_APART, *_AS_GPT2):
+        steps = [pre_tokenizers.Digits(individual_digits=True)] if pre in _DIGITS_APART else []
     else:
         raise ModelUnavailable(
             f"{file.path} splits text in a way that is not supported: {shown(pre, 60)}. Convert "
@@ -218,13 +223,24 @@ def _sentencepiece(
     return tokenizer, tokens
 
 
-def _add_tokens(tokenizer: tokenizers.Tokenizer, tokens: list[str], kinds: list[int]) -> None:
-    """Marks the tokens that are found in a text before it is split."""
+def _add_tokens(
+    tokenizer: tokenizers.Tokenizer, tokens: list[str], kinds: list[int], plain: Collection[str]
+) -> None:
+    """Marks the tokens that are found in a text before it is split.
+
+    All but the plain ones also take the spaces and line ends behind them.
+    """
     from tokenizers import AddedToken
 
+    plain = frozenset(plain)
     tokenizer.add_tokens(
         [
-            AddedToken(token, normalized=False, special=kind != _USER_DEFINED)
+            AddedToken(
+                token,
+                normalized=False,
+                special=kind != _USER_DEFINED,
+                rstrip=token not in plain,
+            )
             for token, kind in zip(tokens, kinds, strict=False)
             # Runs of ▁ are in the text only after normalisation.
             if kind in (_UNKNOWN, _CONTROL) or (kind == _USER_DEFINED and token.strip("▁"))

@@ -453,7 +453,7 @@ def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> Model
     return dataclasses.replace(
         info,
         family=_FAMILIES[config["model_type"]],
-        context_length=(usable := _usable(config["model_type"], context_length)),
+        context_length=(usable := _usable(config["model_type"], context_length, config)),
         own_context=context_length if usable != context_length else None,
         on_disk=True,
         is_multilingual=_is_multilingual(folder),
@@ -472,12 +472,12 @@ def _stored_bytes(folder: Path) -> int | None:
         return None
 
 
-def _usable(model_type: str, context_length: object) -> int | None:
+def _usable(model_type: str, context_length: object, config: dict[str, Any]) -> int | None:
     """The context length that this engine supports."""
     if not isinstance(context_length, int):
         return None
     is_bounded = model_type in rotary_form.MODEL_TYPES
-    return min(context_length, rotary_form.most_context()) if is_bounded else context_length
+    return rotary_form.context_length(context_length, config) if is_bounded else context_length
 
 
 def _hub_info(name: str) -> ModelInfo:
@@ -490,7 +490,7 @@ def _hub_info(name: str) -> ModelInfo:
         family=_FAMILIES.get(known.model_type, "decoder-only"),
         source="hub",
         description=known.description,
-        context_length=(usable := _usable(known.model_type, known.context_length)),
+        context_length=(usable := _usable(known.model_type, known.context_length, {})),
         own_context=known.context_length if usable != known.context_length else None,
         is_multilingual=known.model_type == "whisper" and not name.endswith(".en"),
         model_type=known.model_type,

@@ -1,17 +1,17 @@
 """`RotaryForm`: the differences between modern decoders (Llama and later ones).
 
-Knows how a Hugging Face configuration of each architecture becomes one description, and which
-tensors its checkpoints have. Must not know TensorFlow or weights: `families.rotary` runs the
-models.
+Knows how a Hugging Face configuration of each architecture becomes one description, of which parts
+each layer is made, and which tensors its checkpoints have. Must not know TensorFlow or weights:
+`families.rotary` runs the models.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
 
@@ -21,32 +21,61 @@ LONGEST_CONTEXT = 8192
 
 
 @dataclass(frozen=True)
-class LayerForm:
-    """What may differ between the layers of one model.
+class Positions:
+    """Rotary positions.
 
     Attributes:
-        inverse_frequencies: of the rotary positions, in radians per position, for each pair of a
-            head's numbers; zeros in a layer without positions.
-        window: how many positions a position attends to, itself included; None: all before it.
-        amplitude: factor of the rotated queries and keys.
+        inverse_frequencies: radians a position, for each pair of a head's numbers; zeros in a layer
+            without positions. Numbers of a head that are in no pair, its last ones, are not turned.
+        amplitude: the factor of what is turned.
+        query_growth: b and n: queries are multiplied by 1 + b * log(1 + floor(position / n)).
     """
 
     inverse_frequencies: tuple[float, ...]
-    window: int | None
     amplitude: float = 1.0
+    query_growth: tuple[float, int] | None = None
+
+
+@dataclass(frozen=True)
+class Attention:
+    """A mixer: causal softmax attention.
+
+    Attributes:
+        window: a position looks at so many, itself included; None: at all before it.
+    """
+
+    positions: Positions
+    window: int | None = None
+
+
+@dataclass(frozen=True)
+class Gated:
+    """A feed-forward network with a gate. `inner` is the width inside it."""
+
+    inner: int
+
+
+@dataclass(frozen=True)
+class LayerForm:
+    """The parts of a layer: what mixes positions, and what follows for each of them."""
+
+    mixer: Attention
+    feed_forward: Gated
 
 
 @dataclass(frozen=True)
 class RotaryForm:
-    """A decoder with rotary positions, RMS norms and a gated feed-forward network.
+    """A decoder with rotary positions, RMS norms and gated feed-forward networks.
 
     Attributes:
+        layers: what may differ between them.
         heads, kv_heads: of queries, and of keys and values; the second divides the first.
         head_size: D, which need not be width / heads.
-        inner: the width inside the feed-forward network.
+        is_fused: whether a checkpoint has queries, keys and values as one matrix, and gate and up.
         norm_offset: added to the stored scales of norms, 1 in Gemma.
-        has_qk_norm: whether queries and keys of each head are normalised.
-        has_post_norms: whether the outputs of attention and feed-forward are, too.
+        qk_norm: whether queries and keys are normalised: each head's, or all heads' as one.
+        has_pre_norms, has_post_norms: whether inputs of mixers and feed-forward networks are
+            normalised, and whether outputs are.
         score_scale: factor of queries.
         score_cap, logit_cap: c in c * tanh(x / c), the soft cap of scores and of logits.
         embedding_scale, residual_scale, logit_scale: factors of embeddings, of a layer's outputs,
@@ -60,16 +89,17 @@ class RotaryForm:
     heads: int
     kv_heads: int
     head_size: int
-    inner: int
     activation: str
     epsilon: float
     context_length: int
     is_tied: bool
+    is_fused: bool = False
     qkv_bias: bool = False
     out_bias: bool = False
     feed_forward_bias: bool = False
     norm_offset: float = 0.0
-    has_qk_norm: bool = False
+    qk_norm: Literal["head", "all", None] = None
+    has_pre_norms: bool = True
     has_post_norms: bool = False
     score_scale: float = 1.0
     score_cap: float | None = None
@@ -77,6 +107,9 @@ class RotaryForm:
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
     logit_scale: float = 1.0
+
+
+# Architectures
 
 
 def _llama(config: Any) -> dict[str, Any]:
@@ -88,7 +121,7 @@ def _qwen2(config: Any) -> dict[str, Any]:
 
 
 def _qwen3(config: Any) -> dict[str, Any]:
-    return _attention_bias(config) | {"has_qk_norm": True}
+    return _attention_bias(config) | {"qk_norm": "head"}
 
 
 def _gemma(config: Any) -> dict[str, Any]:
@@ -107,7 +140,12 @@ def _gemma2(config: Any) -> dict[str, Any]:
 
 
 def _gemma3(config: Any) -> dict[str, Any]:
-    return _gemma(config) | {"has_qk_norm": True}
+    return _gemma(config) | {"qk_norm": "head"}
+
+
+def _olmo2(config: Any) -> dict[str, Any]:
+    own = {"qk_norm": "all", "has_pre_norms": False, "has_post_norms": True}
+    return _attention_bias(config) | own
 
 
 def _granite(config: Any) -> dict[str, Any]:
@@ -126,17 +164,24 @@ def _attention_bias(config: Any) -> dict[str, Any]:
 _ARCHITECTURES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "llama": _llama,
     "mistral": lambda config: {},
+    "ministral3": lambda config: {},
     "qwen2": _qwen2,
     "qwen3": _qwen3,
     "gemma2": _gemma2,
     "gemma3_text": _gemma3,
     "smollm3": _llama,
     "granite": _granite,
+    "phi3": lambda config: {"is_fused": True},
+    "olmo2": _olmo2,
+    "olmo3": _olmo2,
 }
 """The fields that each architecture sets beyond `describe`."""
 
 MODEL_TYPES = tuple(_ARCHITECTURES)
 """The values of `model_type` in a config.json that are described here."""
+
+_PARTLY_TURNED = ("phi3",)
+"""Those in which `partial_rotary_factor` means something."""
 
 
 def describe(config: Any) -> RotaryForm:
@@ -162,11 +207,10 @@ def describe(config: Any) -> RotaryForm:
         "heads": heads,
         "kv_heads": kv_heads,
         "head_size": head_size,
-        "inner": config.intermediate_size,
         "activation": getattr(config, "hidden_act", ""),
         "epsilon": config.rms_norm_eps,
         "score_scale": head_size**-0.5,
-        "context_length": min(config.max_position_embeddings, most_context()),
+        "context_length": context_length(config.max_position_embeddings, config.to_dict()),
         "is_tied": config.tie_word_embeddings,
     }
     layers = tuple(_layer(config, place, head_size) for place in range(config.num_hidden_layers))
@@ -185,12 +229,38 @@ def _layer(config: Any, place: int, head_size: int) -> LayerForm:
         )
     # The baseline's Transformers is older and has another name; it has no scaling.
     rope = getattr(config, "rope_parameters", None) or {"rope_theta": config.rope_theta}
-    rope = rope.get(kind, rope)
-    frequencies = inverse_frequencies(rope, head_size)
-    rotated = getattr(config, "no_rope_layers", None)  # 1: with positions, 0: without
+    rotated = getattr(config, "no_rope_layers", None)  # 1 where positions count, 0 where not
     if rotated and not rotated[place]:
-        frequencies = (0.0,) * len(frequencies)
-    return LayerForm(frequencies, window if kind == "sliding_attention" else None, _amplitude(rope))
+        positions = Positions((0.0,) * (head_size // 2))
+    else:
+        positions = _positions(config, rope.get(kind, rope), head_size)
+    mixer = Attention(positions, window if kind == "sliding_attention" else None)
+    return LayerForm(mixer, Gated(config.intermediate_size))
+
+
+# Contexts
+
+
+def context_length(longest: int, config: Mapping[str, Any]) -> int:
+    """The most tokens of prompt and output of a model.
+
+    LongRoPE has two sets of frequencies. Transformers changes from one to the other in the middle
+    of a text that becomes longer than those that the model was first trained with, and computes all
+    of it anew. Here a model is served up to that length, or, where a longer context is asked for,
+    with the set for long texts throughout, as llama.cpp and vLLM serve it.
+
+    Args:
+        longest: what it has room for, `max_position_embeddings`.
+        config: its configuration, or config.json by the names of any version.
+
+    Raises:
+        InvalidRequest: see `most_context`.
+    """
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if "long_factor" in rope and not os.environ.get(CONTEXT_VARIABLE):
+        name = "original_max_position_embeddings"
+        longest = min(longest, rope.get(name) or config.get(name) or longest)
+    return min(longest, most_context())
 
 
 def most_context() -> int:
@@ -208,43 +278,56 @@ def most_context() -> int:
     return int(given)
 
 
-def inverse_frequencies(rope: dict[str, Any], head_size: int) -> tuple[float, ...]:
-    """Radians per position, for each pair of a head's numbers (RoFormer, arXiv:2104.09864).
+# Positions
+
+
+def _positions(config: Any, rope: dict[str, Any], head_size: int) -> Positions:
+    """The rotary positions of a layer.
 
     Args:
+        config: of the model.
         rope: Hugging Face's `rope_parameters`. `linear` stretches all positions (arXiv:2306.15595);
             `llama3` only the slow ones, and those between in part (Llama 3.1's release); `yarn`
-            likewise by the index of the pair (arXiv:2309.00071). `dynamic` changes only positions
-            beyond `max_position_embeddings`, which are never reached here.
+            likewise by the place of the pair (arXiv:2309.00071); `longrope` each pair by a factor
+            of its own (arXiv:2402.13753), see `context_length`. `dynamic` stretches only what is
+            beyond `max_position_embeddings`, which is never reached here.
         head_size: D.
 
     Raises:
         ModelUnavailable: `rope_type` is of another kind, or a value is missing.
     """
     kind = rope.get("rope_type", "default")
-    try:
-        base = [rope["rope_theta"] ** (-i / head_size) for i in range(0, head_size, 2)]
-        if rope.get("partial_rotary_factor", 1.0) != 1.0:
+    turned = head_size
+    if (part := rope.get("partial_rotary_factor", 1.0)) != 1.0:
+        if config.model_type not in _PARTLY_TURNED:
             raise ModelUnavailable(
                 "the model's config.json rotates only a part of each head "
-                "(partial_rotary_factor), which is not supported."
+                f"(partial_rotary_factor), which is not supported for {config.model_type}."
             )
-        if kind in ("default", "dynamic"):
-            return tuple(base)
+        turned = int(head_size * part)
+    growth = rope.get("llama_4_scaling_beta") if config.model_type == "ministral3" else None
+    try:
+        base = [rope["rope_theta"] ** (-i / turned) for i in range(0, turned, 2)]
+        amplitude = 1.0
         if kind == "yarn":
-            return tuple(_yarn(base, rope, head_size))
-        if kind == "linear":
-            return tuple(x / rope["factor"] for x in base)
-        if kind == "llama3":
-            return tuple(_llama3(x, rope) for x in base)
+            base, amplitude = list(_yarn(base, rope, turned)), _yarn_amplitude(rope)
+        elif kind == "longrope":
+            base, amplitude = _longrope(config, base, rope)
+        elif kind == "linear":
+            base = [x / rope["factor"] for x in base]
+        elif kind == "llama3":
+            base = [_llama3(x, rope) for x in base]
+        elif kind not in ("default", "dynamic"):
+            raise ModelUnavailable(
+                f"the model's config.json asks for rotary positions of the kind {kind!r}; known "
+                "are default, linear, dynamic, yarn, longrope and llama3."
+            )
+        queries = (growth, rope["original_max_position_embeddings"]) if growth else None
     except KeyError as error:
         raise ModelUnavailable(
             f"the model's config.json does not set {error.args[0]} of its rotary positions."
         ) from error
-    raise ModelUnavailable(
-        f"the model's config.json asks for rotary positions of the kind {kind!r}; known are "
-        "default, linear, dynamic, yarn and llama3."
-    )
+    return Positions(tuple(base), amplitude, queries)
 
 
 def _llama3(frequency: float, rope: dict[str, Any]) -> float:
@@ -253,6 +336,23 @@ def _llama3(frequency: float, rope: dict[str, Any]) -> float:
     waves = rope["original_max_position_embeddings"] * frequency / (2 * math.pi)
     kept = min(max((waves - low) / (high - low), 0.0), 1.0)
     return frequency * (kept + (1.0 - kept) / factor)
+
+
+def _longrope(config: Any, base: list[float], rope: dict[str, Any]) -> tuple[list[float], float]:
+    """Frequencies, of the set that `context_length` decides on, and amplitude."""
+    original = rope["original_max_position_embeddings"]
+    is_long = context_length(config.max_position_embeddings, config.to_dict()) > original
+    factors = rope["long_factor" if is_long else "short_factor"]
+    if len(factors) != len(base):
+        raise ModelUnavailable(
+            f"the model's config.json sets {len(factors)} factors of its rotary positions for "
+            f"{len(base)} pairs of numbers."
+        )
+    amplitude = rope.get("attention_factor")
+    if amplitude is None:
+        factor = rope.get("factor") or config.max_position_embeddings / original
+        amplitude = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+    return [x / factor for x, factor in zip(base, factors, strict=True)], float(amplitude)
 
 
 def _yarn(base: list[float], rope: dict[str, Any], head_size: int) -> Iterator[float]:
@@ -271,10 +371,8 @@ def _yarn(base: list[float], rope: dict[str, Any], head_size: int) -> Iterator[f
         yield frequency * (1.0 - stretched + stretched / rope["factor"])
 
 
-def _amplitude(rope: dict[str, Any]) -> float:
-    """`attention_factor`, or its default from the other parameters: 1 except for `yarn`."""
-    if rope.get("rope_type") != "yarn":
-        return 1.0
+def _yarn_amplitude(rope: dict[str, Any]) -> float:
+    """`attention_factor`, or what follows from the other parameters."""
     if (given := rope.get("attention_factor")) is not None:
         return float(given)
 
@@ -285,33 +383,61 @@ def _amplitude(rope: dict[str, Any]) -> float:
     return scale(over) / scale(under) if over and under else scale(1.0)
 
 
+# Tensors
+
+
 def shapes(config: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Name and shape of all tensors of a checkpoint, matrices as `[out, in]`."""
     form = describe(config)
-    queries, keys = form.heads * form.head_size, form.kv_heads * form.head_size
-    norms = ["input_layernorm", "post_attention_layernorm"]
-    if form.has_post_norms:
-        norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
-    linears = [
-        ("self_attn.q_proj", queries, form.width, form.qkv_bias),
-        ("self_attn.k_proj", keys, form.width, form.qkv_bias),
-        ("self_attn.v_proj", keys, form.width, form.qkv_bias),
-        ("self_attn.o_proj", form.width, queries, form.out_bias),
-        ("mlp.gate_proj", form.inner, form.width, form.feed_forward_bias),
-        ("mlp.up_proj", form.inner, form.width, form.feed_forward_bias),
-        ("mlp.down_proj", form.width, form.inner, form.feed_forward_bias),
-    ]
     yield "model.embed_tokens.weight", (form.vocabulary_size, form.width)
-    for layer in range(len(form.layers)):
-        at = f"model.layers.{layer}"
-        for name in norms:
-            yield f"{at}.{name}.weight", (form.width,)
-        for name, out, into, has_bias in linears:
-            yield f"{at}.{name}.weight", (out, into)
-            if has_bias:
-                yield f"{at}.{name}.bias", (out,)
-        for name in ("q_norm", "k_norm") if form.has_qk_norm else ():
-            yield f"{at}.self_attn.{name}.weight", (form.head_size,)
+    for place, layer in enumerate(form.layers):
+        for name, shape in _layer_shapes(form, layer):
+            yield f"model.layers.{place}.{name}", shape
     yield "model.norm.weight", (form.width,)
     if not form.is_tied:
         yield "lm_head.weight", (form.vocabulary_size, form.width)
+
+
+def norms(form: RotaryForm) -> tuple[str | None, str | None, str | None, str | None]:
+    """The names of a layer's norms: before and after the mixer, before and after the feed-forward
+    network.
+
+    Where outputs are normalised, the second has the name that the third has elsewhere.
+    """
+    before, after = "input_layernorm", "post_attention_layernorm"
+    if not form.has_post_norms:
+        return before, None, after, None
+    both = (before, after, "pre_feedforward_layernorm", "post_feedforward_layernorm")
+    return both if form.has_pre_norms else (None, both[1], None, both[3])
+
+
+def _layer_shapes(form: RotaryForm, layer: LayerForm) -> Iterator[tuple[str, tuple[int, ...]]]:
+    for norm in filter(None, norms(form)):
+        yield f"{norm}.weight", (form.width,)
+    queries, keys = form.heads * form.head_size, form.kv_heads * form.head_size
+    inner = layer.feed_forward.inner
+    linears = [
+        ("self_attn.o_proj", form.width, queries, form.out_bias),
+        ("mlp.down_proj", form.width, inner, form.feed_forward_bias),
+    ]
+    if form.is_fused:
+        linears += [
+            ("self_attn.qkv_proj", queries + 2 * keys, form.width, form.qkv_bias),
+            ("mlp.gate_up_proj", 2 * inner, form.width, form.feed_forward_bias),
+        ]
+    else:
+        linears += [
+            ("self_attn.q_proj", queries, form.width, form.qkv_bias),
+            ("self_attn.k_proj", keys, form.width, form.qkv_bias),
+            ("self_attn.v_proj", keys, form.width, form.qkv_bias),
+            ("mlp.gate_proj", inner, form.width, form.feed_forward_bias),
+            ("mlp.up_proj", inner, form.width, form.feed_forward_bias),
+        ]
+    for name, out, into, has_bias in linears:
+        yield f"{name}.weight", (out, into)
+        if has_bias:
+            yield f"{name}.bias", (out,)
+    if form.qk_norm:
+        heads = (form.heads, form.kv_heads) if form.qk_norm == "all" else (1, 1)
+        for name, count in zip(("q_norm", "k_norm"), heads, strict=True):
+            yield f"self_attn.{name}.weight", (count * form.head_size,)

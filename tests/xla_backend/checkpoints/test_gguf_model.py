@@ -42,7 +42,9 @@ def test_the_config_values_are_those_of_the_hugging_face_folder(
     values = read_config_values(gguf_files.write(tmp_path / "model.gguf", architecture))
     config = AutoConfig.for_model(**values)
     expected: dict[str, Any] = {
-        "model_type": {"gemma3": "gemma3_text"}.get(architecture, architecture),
+        "model_type": {"gemma3": "gemma3_text", "mistral3": "ministral3"}.get(
+            architecture, architecture
+        ),
         "hidden_size": gguf_files.WIDTH,
         "intermediate_size": gguf_files.INNER,
         "num_hidden_layers": LAYERS,
@@ -73,6 +75,8 @@ def test_the_config_values_are_those_of_the_hugging_face_folder(
                 "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
             },
         }
+    if architecture == "phi3":
+        expected["rope_parameters"] |= {"partial_rotary_factor": 1.0}
     if architecture == "granite":
         expected |= {
             "embedding_multiplier": 12.0,
@@ -147,27 +151,85 @@ def test_a_linear_factor_counts_under_its_old_name_and_without_a_type(
     assert read_config_values(path)["rope_parameters"].get("factor") == factor
 
 
-@pytest.mark.parametrize("factor", [1.0, 2.0])
-def test_yarn_is_that_of_a_folder(factor: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("architecture", "factor", "own"),
+    [
+        ("llama", 1.0, {}),
+        ("llama", 2.0, {}),
+        ("mistral3", 1.0, {"mscale": 1.0, "mscale_all_dim": 0.5, "llama_4_scaling_beta": 0.1}),
+    ],
+)
+def test_yarn_is_that_of_a_folder(
+    architecture: str, factor: float, own: dict[str, float], tmp_path: Path
+) -> None:
     path = tmp_path / "model.gguf"
-    writer = gguf_files.begin(path, "llama")
-    gguf_files.add_tensors(writer, "llama", gguf_files.weights("llama"))
+    writer = gguf_files.begin(path, architecture)
+    gguf_files.add_tensors(writer, architecture, gguf_files.weights(architecture))
     writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
     writer.add_rope_scaling_factor(4.0)
     writer.add_rope_scaling_orig_ctx_len(16)
     writer.add_rope_scaling_attn_factors(factor)
+    if own:
+        writer.add_rope_scaling_yarn_log_mul(own["mscale_all_dim"])
+        writer.add_attn_temperature_scale(own["llama_4_scaling_beta"])
     gguf_files.finish(writer)
     config = read_config(path)
-    found = describe(config).layers[0]
+    found = describe(config).layers[0].mixer.positions
     config.rope_parameters = {
         "rope_type": "yarn",
         "rope_theta": config.rope_parameters["rope_theta"],
         "factor": 4.0,
         "original_max_position_embeddings": 16,
+        **own,
     }
-    expected = describe(config).layers[0]
+    expected = describe(config).layers[0].mixer.positions
     assert found.inverse_frequencies == expected.inverse_frequencies
     assert found.amplitude == pytest.approx(expected.amplitude * factor)
+    assert found.query_growth == pytest.approx(expected.query_growth)
+
+
+def test_longrope_and_partly_turned_heads_are_those_of_a_folder(tmp_path: Path) -> None:
+    """As llama.cpp's converter has Phi-4-mini: factors without a type, half of each head turned."""
+    path, short, long = tmp_path / "model.gguf", np.linspace(1, 2, 8), np.linspace(2, 9, 8)
+    writer = gguf_files.begin(path, "phi3")
+    gguf_files.add_tensors(writer, "phi3", gguf_files.weights("phi3"))
+    writer.add_rope_scaling_orig_ctx_len(32)
+    writer.add_rope_scaling_attn_factors(1.2)
+    writer.add_rope_dimension_count(16)
+    writer.add_head_count(2)  # the converter's heads are width / heads wide
+    writer.add_sliding_window(40)
+    writer.add_tensor("rope_factors_short.weight", short.astype(np.float32))
+    writer.add_tensor("rope_factors_long.weight", long.astype(np.float32))
+    gguf_files.finish(writer)
+    form = describe(read_config(path))
+    [mixer] = {layer.mixer for layer in form.layers}
+    assert (mixer.window, mixer.positions.amplitude) == (40, pytest.approx(1.2))
+    base = 500_000.0 ** -(np.arange(0, 16, 2) / 16)
+    np.testing.assert_allclose(mixer.positions.inverse_frequencies, base / short, rtol=1e-6)
+    assert form.context_length == folder_info(str(path)).context_length == 32
+
+
+@pytest.mark.parametrize(("pattern", "kinds"), [(None, "sss"), (2, "sfs"), ([0, 1, 0], "fsf")])
+def test_olmo_3_is_olmo_2_with_windows(
+    pattern: int | list[int] | None, kinds: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.gguf"
+    writer = gguf_files.begin(path, "olmo2")
+    gguf_files.add_tensors(writer, "olmo2", gguf_files.weights("olmo2"))
+    writer.add_sliding_window(16)
+    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(4.0)
+    writer.add_rope_scaling_orig_ctx_len(16)
+    if pattern is not None:
+        as_flags = pattern if isinstance(pattern, int) else [bool(flag) for flag in pattern]
+        writer.add_sliding_window_pattern(as_flags)
+    gguf_files.finish(writer)
+    config = read_config(path)
+    mixers = [layer.mixer for layer in describe(config).layers]
+    assert config.model_type == "olmo3"
+    assert [mixer.window for mixer in mixers] == [16 if kind == "s" else None for kind in kinds]
+    # Only layers that attend to everything have scaled positions.
+    assert [mixer.positions.amplitude > 1 for mixer in mixers] == [kind == "f" for kind in kinds]
 
 
 def test_a_text_ends_at_the_ends_that_the_file_names(tmp_path: Path) -> None:
@@ -190,7 +252,7 @@ def test_a_text_ends_at_the_ends_that_the_file_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE), "longrope"),
+        (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE), "longrope and has no"),
         (lambda w: w.add_rope_dimension_count(HEAD_SIZE // 2), "rope.dimension_count"),
         (lambda w: w.add_uint16("split.count", 3), "gguf-split --merge"),
         (lambda w: w.add_type("adapter"), "is a LoRA adapter"),

@@ -33,6 +33,7 @@ TEXTS = (
     " a space first, and lines\r\n\r\nof others",
     "<|im_start|>user\nWhat is it?<|im_end|>\n<think>no <|im_start|",
     "<s>[INST] hi [/INST]</s><0x41><unk>",
+    "</s> \n after it, and <s> after that",
     "",
 )
 
@@ -95,7 +96,7 @@ def test_byte_level_tokenizers_are_those_of_tokenizer_json(pre: str, tmp_path: P
     assert found.decode(every) == expected.decode(every)
 
 
-def sentencepiece(prepend: bool) -> tuple[Tokenizer, list[str], list[int]]:
+def sentencepiece(prepend: bool, strips: str = "") -> tuple[Tokenizer, list[str], list[int]]:
     """A trained tokenizer of the kind of Llama 2 or Gemma, its tokens and llama.cpp's kinds."""
     special = ["<unk>", "<s>", "</s>"]
     runs = [] if prepend else ["▁▁", "▁▁▁"]
@@ -123,7 +124,10 @@ def sentencepiece(prepend: bool) -> tuple[Tokenizer, list[str], list[int]]:
         vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True
     )
     tokenizer.add_special_tokens(
-        [AddedToken(token, normalized=False, special=True) for token in special]
+        [
+            AddedToken(token, normalized=False, special=True, rstrip=token == strips)
+            for token in special
+        ]
     )
     kinds = [
         gguf.TokenType.UNKNOWN
@@ -140,12 +144,13 @@ def sentencepiece(prepend: bool) -> tuple[Tokenizer, list[str], list[int]]:
     return tokenizer, tokens, [int(kind) for kind in kinds]
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gemma2"])
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "phi3"])
 def test_sentencepiece_tokenizers_are_those_of_tokenizer_json(
     architecture: str, tmp_path: Path
 ) -> None:
     is_gemma = architecture == "gemma2"
-    expected, tokens, kinds = sentencepiece(prepend=not is_gemma)
+    strips = "</s>" if architecture == "phi3" else ""
+    expected, tokens, kinds = sentencepiece(not is_gemma, strips)
     expected.post_processor = processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", 1)]
     )

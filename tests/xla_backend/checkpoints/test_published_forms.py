@@ -154,8 +154,8 @@ def test_rotary_positions_of_every_form(
     """What PyTorch makes of some of them: `test_parity_rotary`."""
     folder = made(tmp_path)
     edit(folder / "config.json", **{"rope_parameters": None, **config})
-    layer = describe(read_config(folder)).layers[0]
-    found = layer.inverse_frequencies
+    positions = describe(read_config(folder)).layers[0].mixer.positions
+    found = positions.inverse_frequencies
     assert (found[0], found[-1]) == pytest.approx((first, last))
     is_yarn = config.get("rope_scaling", {}).get("type") == "yarn"
-    assert layer.amplitude == pytest.approx(1 + 0.1 * np.log(4) if is_yarn else 1)
+    assert positions.amplitude == pytest.approx(1 + 0.1 * np.log(4) if is_yarn else 1)

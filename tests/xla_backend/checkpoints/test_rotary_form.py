@@ -24,7 +24,7 @@ from xla_backend.checkpoints.weights import read_config, read_weights
 def test_a_checkpoint_of_each_architecture_is_read_whole(tmp_path: Path, model_type: str) -> None:
     folder = checkpoints.rotary(tmp_path, model_type, dtype="bfloat16", shards=2)
     arrays = read_weights(folder)
-    assert arrays["model.layers.1.self_attn.k_proj.weight"].shape == (24, 48)
+    assert arrays["model.layers.1.self_attn.o_proj.weight"].shape == (48, 48)
     assert {array.dtype.name for array in arrays.values()} == {"float32"}
     assert folder_info(str(folder)).family == "decoder-only"
 
@@ -33,16 +33,8 @@ def test_a_checkpoint_of_each_architecture_is_read_whole(tmp_path: Path, model_t
     ("config", "message"),
     [
         (
-            {
-                "rope_parameters": {
-                    "rope_type": "longrope",
-                    "rope_theta": 1e4,
-                    "short_factor": [1.0] * 6,
-                    "long_factor": [2.0] * 6,
-                    "original_max_position_embeddings": 64,
-                }
-            },
-            "kind 'longrope'; known are default, linear, dynamic, yarn and llama3",
+            {"rope_parameters": {"rope_type": "proportional", "rope_theta": 1e4}},
+            "kind 'proportional'; known are default, linear, dynamic, yarn, longrope and llama3",
         ),
         ({"num_key_value_heads": 3}, "num_key_value_heads to 3, which does not divide"),
         ({"head_dim": 11}, "even rotary dimension, but got `head_dim`=11"),
@@ -82,3 +74,36 @@ def test_a_long_context_is_cut_where_a_page_can_hold_it_and_a_flag_moves_that(
         monkeypatch.setenv(CONTEXT_VARIABLE, given)
         with pytest.raises(InvalidRequest, match=f"from 1 to {LONGEST_CONTEXT}, not '{given}'"):
             describe(read_config(folder))
+
+
+@pytest.mark.parametrize("model_type", ["llama", "phi3"])
+@pytest.mark.parametrize(
+    ("given", "context", "factor"), [("", 64, 2.0), ("64", 64, 2.0), ("100", 100, 5.0)]
+)
+def test_a_context_beyond_that_of_longrope_s_short_factors_is_to_be_asked_for(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    model_type: str,
+    given: str,
+    context: int,
+    factor: float,
+) -> None:
+    """The list of models reads config.json itself, in the words of any version."""
+    folder = checkpoints.rotary(tmp_path, model_type)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    del config["rope_parameters"]
+    config["rope_scaling"] = {
+        "type": "longrope",
+        "short_factor": [2.0] * 6,
+        "long_factor": [5.0] * 6,
+    }
+    holder = config if model_type == "phi3" else config["rope_scaling"]
+    holder["original_max_position_embeddings"] = 64
+    path.write_text(json.dumps(config))
+    monkeypatch.setenv(CONTEXT_VARIABLE, given)
+    form = describe(read_config(folder))
+    assert form.context_length == folder_info(str(folder)).context_length == context
+    positions = form.layers[0].mixer.positions
+    assert positions.inverse_frequencies[0] == pytest.approx(1 / factor)
+    assert positions.amplitude == pytest.approx((1 + 1 / 6) ** 0.5)  # 128 positions of 64

@@ -46,6 +46,8 @@ QUESTIONS = Question.all_of(
 LARGEST_DIFFERENCE = 1e-4
 """Of log-probabilities: sums in another order move logits within ±40 by some 1e-5."""
 
+LONG_FORM = "Phi-3 beyond its first context"
+"""Which is served only where a longer context is asked for."""
 _LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 10_000.0,
@@ -53,6 +55,19 @@ _LLAMA3 = {
     "low_freq_factor": 1.0,
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,  # the longest prompt goes far beyond
+}
+_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 10_000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+_LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10_000.0,
+    "short_factor": [1.0, 1.1, 1.3, 1.6, 2.0, 2.5],
+    "long_factor": [1.2, 1.7, 2.6, 4.0, 6.0, 9.0],
+    "partial_rotary_factor": 0.75,
 }
 _LOCAL = {
     "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
@@ -67,15 +82,7 @@ FORMS: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "num_attention_heads": 6,
     },
-    "Llama YaRN": {
-        "model_type": "llama",
-        "rope_parameters": {
-            "rope_type": "yarn",
-            "rope_theta": 10_000.0,
-            "factor": 4.0,
-            "original_max_position_embeddings": 16,
-        },
-    },
+    "Llama YaRN": {"model_type": "llama", "rope_parameters": _YARN},
     # All layers slide; the window is shorter than two of the prompts.
     "Mistral": {"model_type": "mistral", "sliding_window": 7, "num_key_value_heads": 1},
     "Qwen2": {"model_type": "qwen2", "dtype": "float16", "tie_word_embeddings": True},
@@ -104,6 +111,37 @@ FORMS: dict[str, dict[str, Any]] = {
         "embedding_multiplier": 3.0,
         "residual_multiplier": 0.7,
         "logits_scaling": 1.7,
+    },
+    "Ministral 3": {
+        "model_type": "ministral3",
+        "rope_parameters": _YARN
+        | {"llama_4_scaling_beta": 0.4, "mscale": 1.0, "mscale_all_dim": 0.5},
+    },
+    "Phi-3": {
+        "model_type": "phi3",
+        "hidden_size": 64,
+        "head_dim": 16,
+        "sliding_window": 20,
+        "rope_parameters": _LONGROPE,
+        "original_max_position_embeddings": 64,
+    },
+    LONG_FORM: {
+        "model_type": "phi3",
+        "hidden_size": 64,
+        "head_dim": 16,
+        "tie_word_embeddings": True,
+        "rope_parameters": _LONGROPE,
+        "original_max_position_embeddings": 4,  # shorter than every prompt
+    },
+    "OLMo 2": {"model_type": "olmo2", "num_key_value_heads": 4},
+    "OLMo 3": {
+        "model_type": "olmo3",
+        "num_hidden_layers": 4,
+        "sliding_window": 6,
+        "rope_parameters": {
+            "full_attention": _YARN,
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
     },
 }
 

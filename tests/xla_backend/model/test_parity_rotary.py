@@ -21,6 +21,7 @@ from tests.xla_backend.model.rotary_parity import (
     EXPECTED,
     FORMS,
     LARGEST_DIFFERENCE,
+    LONG_FORM,
     NEW_TOKENS,
     PROMPT_TOKENS,
     QUESTIONS,
@@ -28,6 +29,7 @@ from tests.xla_backend.model.rotary_parity import (
     write_ending,
 )
 from xla_backend import Backend, BucketRules, GenerationOptions, GenerationResult
+from xla_backend.checkpoints.rotary_form import CONTEXT_VARIABLE
 from xla_backend.checkpoints.tokenization import Tokenizer
 
 FORM_EXPECTED = json.loads(EXPECTED.read_text())["forms"]
@@ -38,6 +40,12 @@ def backend() -> Iterator[Backend]:
     rules = BucketRules(padded_lengths=tuple(PROMPT_TOKENS), max_new_tokens=(NEW_TOKENS,))
     with contextlib.closing(Backend(rules=rules)) as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def _context(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.getfixturevalue("form") == LONG_FORM:
+        monkeypatch.setenv(CONTEXT_VARIABLE, "128")
 
 
 @pytest.mark.parametrize("form", FORMS)

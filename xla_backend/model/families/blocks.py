@@ -356,10 +356,14 @@ def rotate(x: tf.Tensor, cosines: tf.Tensor, sines: tf.Tensor) -> tf.Tensor:
 
     Args:
         x: `[..., D]`.
-        cosines, sines: of each pair's angle, broadcastable to `[..., D / 2]`.
+        cosines, sines: of each pair's angle, broadcastable to `[..., pairs]`. Numbers that are in
+            no pair, the last ones, stay.
     """
-    first, second = tf.split(x, 2, axis=-1)
-    return tf.concat([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
+    pairs = cosines.shape[-1]
+    more = x.shape[-1] - 2 * pairs
+    first, second, *rest = tf.split(x, [pairs, pairs, more] if more else 2, axis=-1)
+    turned = [first * cosines - second * sines, second * cosines + first * sines]
+    return tf.concat([*turned, *rest], axis=-1)
 
 
 def gelu_exact(x: tf.Tensor) -> tf.Tensor:

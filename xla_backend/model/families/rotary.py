@@ -1,4 +1,4 @@
-"""Decoders with rotary positions: Llama, Mistral, Qwen, Gemma, SmolLM and Granite.
+"""Decoders with rotary positions: Llama and those after it, see docs/architectures.md.
 
 Knows the forward pass of what `checkpoints.rotary_form` describes: a padded prompt at once
 (`prefill`), then token by token (`step`); or any tokens over blocks of KV memory (`run`). Must not
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from transformers import PretrainedConfig
 
-from xla_backend.checkpoints.rotary_form import LayerForm, RotaryForm, describe
+from xla_backend.checkpoints.rotary_form import Positions, RotaryForm, describe, norms
 from xla_backend.matmul.attention import attend, in_blocks, only_tokens
 from xla_backend.matmul.matrix import Matrix
 from xla_backend.model.families import blocks
@@ -37,22 +37,27 @@ from xla_backend.model.families.model import Prefilled
 class Layer(NamedTuple):
     """One block: causal self-attention and a gated feed-forward network."""
 
-    attention_norm: Norm
+    attention_norm: Norm | None
     qkv: Linear
     query_norm: Norm | None
     key_norm: Norm | None
     attention_out: Linear
     attention_out_norm: Norm | None
-    feed_forward_norm: Norm
+    feed_forward_norm: Norm | None
     feed_forward: FeedForward
     feed_forward_out_norm: Norm | None
 
 
 class Rotation(NamedTuple):
-    """Cosines and sines of the positions' angles, `[positions, 1, D / 2]`."""
+    """Of the positions: cosines and sines of their angles, `[positions, 1, pairs]`.
+
+    Attributes:
+        query_scale: what queries are multiplied by, `[positions, 1, 1]`; None for nothing.
+    """
 
     cosines: tf.Tensor
     sines: tf.Tensor
+    query_scale: tf.Tensor | None
 
 
 @dataclass(frozen=True)
@@ -84,25 +89,27 @@ class Rotary(PaddedPrompt):
             return Norm(read.variable(f"{name}.weight", form.norm_offset), None, form.epsilon)
 
         def layer(at: str) -> Layer:
-            post = form.has_post_norms
             attention, feed_forward = f"{at}.self_attn", f"{at}.mlp"
-            # With norms of outputs, Gemma calls that of attention as others call the next input's.
-            after, before = "post_attention_layernorm", "pre_feedforward_layernorm"
+            before, after, before_inner, after_inner = (
+                norm(f"{at}.{name}") if name else None for name in norms(form)
+            )
+            qkv = ["qkv"] if form.is_fused else [*"qkv"]
+            up = ["gate_up"] if form.is_fused else ["gate", "up"]
             return Layer(
-                attention_norm=norm(f"{at}.input_layernorm"),
-                qkv=read.linears([f"{attention}.{x}_proj" for x in "qkv"]),
-                query_norm=norm(f"{attention}.q_norm") if form.has_qk_norm else None,
-                key_norm=norm(f"{attention}.k_norm") if form.has_qk_norm else None,
+                attention_norm=before,
+                qkv=read.linears([f"{attention}.{x}_proj" for x in qkv]),
+                query_norm=norm(f"{attention}.q_norm") if form.qk_norm else None,
+                key_norm=norm(f"{attention}.k_norm") if form.qk_norm else None,
                 attention_out=read.linears([f"{attention}.o_proj"]),
-                attention_out_norm=norm(f"{at}.{after}") if post else None,
-                feed_forward_norm=norm(f"{at}.{before if post else after}"),
+                attention_out_norm=after,
+                feed_forward_norm=before_inner,
                 feed_forward=FeedForward(
-                    up=read.linears([f"{feed_forward}.{x}_proj" for x in ("gate", "up")]),
+                    up=read.linears([f"{feed_forward}.{x}_proj" for x in up]),
                     down=read.linears([f"{feed_forward}.down_proj"]),
                     activation=blocks.activation(form.activation),
                     is_gated=True,
                 ),
-                feed_forward_out_norm=norm(f"{at}.post_feedforward_layernorm") if post else None,
+                feed_forward_out_norm=after_inner,
             )
 
         embedding = read.matrix("model.embed_tokens.weight")
@@ -151,12 +158,12 @@ class Rotary(PaddedPrompt):
         each = Repeated(block)
         x, prompt = self._embed(token_ids), []
         for layer, form in zip(self.layers[:-1], self.form.layers, strict=False):
-            rotation = rotations[form.inverse_frequencies]
-            x, kv = each(layer, x, rotation, CausalMask(padding, form.window))
+            rotation = rotations[form.mixer.positions]
+            x, kv = each(layer, x, rotation, CausalMask(padding, form.mixer.window))
             prompt.append(kv)
         # Only the logits of the last position are needed: see `DecoderOnly.prefill`.
-        last = self.form.layers[-1]
-        rotation, mask = rotations[last.inverse_frequencies], CausalMask(padding, last.window)
+        last = self.form.layers[-1].mixer
+        rotation, mask = rotations[last.positions], CausalMask(padding, last.window)
         x, kv = block(self.layers[-1], x, rotation, mask, only_last_position=True)
         prompt.append(kv)
         return Prefilled(
@@ -197,11 +204,11 @@ class Rotary(PaddedPrompt):
 
         each = Repeated(block)
         x = only_tokens(self._embed(token_ids), places)
-        windows = [of_layer.window for of_layer in form.layers]
+        windows = [of_layer.mixer.window for of_layer in form.layers]
         for layer, of_layer, place in zip(
             self.layers, form.layers, in_blocks(self.kv_sizes, windows), strict=True
         ):
-            x = each(layer, x, rotations[of_layer.inverse_frequencies], places, blocks, place)
+            x = each(layer, x, rotations[of_layer.mixer.positions], places, blocks, place)
         return x
 
     def step(
@@ -260,8 +267,8 @@ class Rotary(PaddedPrompt):
         for layer, form, *keys_values in zip(
             self.layers, self.form.layers, prompt, kv_cache, strict=True
         ):
-            rotation = rotations[form.inverse_frequencies]
-            x, current = each(layer, x, rotation, tuple(keys_values), biases[form.window])
+            rotation = rotations[form.mixer.positions]
+            x, current = each(layer, x, rotation, tuple(keys_values), biases[form.mixer.window])
             all_current.append(current)
         return self.logits(blocks.batch_first(x, batch_size)), all_current
 
@@ -273,21 +280,25 @@ class Rotary(PaddedPrompt):
 
     @property
     def _windows(self) -> set[int | None]:
-        return {form.window for form in self.form.layers}
+        return {form.mixer.window for form in self.form.layers}
 
-    def _rotations(self, positions: tf.Tensor) -> dict[tuple[float, ...], Rotation]:
+    def _rotations(self, places: tf.Tensor) -> dict[Positions, Rotation]:
         """For each kind of layer, the angles of positions, `[positions]` int32."""
 
-        def rotation(form: LayerForm) -> Rotation:
-            frequencies = tf.constant(form.inverse_frequencies, tf.float32)
-            angles = tf.cast(positions, tf.float32)[:, None, None] * frequencies
+        def rotation(of: Positions) -> Rotation:
+            position = tf.cast(places, tf.float32)[:, None, None]
+            angles = position * tf.constant(of.inverse_frequencies, tf.float32)
             cos, sin = tf.cos(angles), tf.sin(angles)
-            if form.amplitude != 1.0:
-                cos, sin = cos * form.amplitude, sin * form.amplitude
-            return Rotation(cos, sin)
+            if of.amplitude != 1.0:
+                cos, sin = cos * of.amplitude, sin * of.amplitude
+            if of.query_growth is None:
+                return Rotation(cos, sin, None)
+            weight, length = of.query_growth
+            times = tf.cast(places // length, tf.float32)[:, None, None]
+            return Rotation(cos, sin, 1.0 + weight * tf.math.log(1.0 + times))
 
-        kinds = {form.inverse_frequencies: form for form in self.form.layers}
-        return {frequencies: rotation(form) for frequencies, form in kinds.items()}
+        kinds = dict.fromkeys(layer.mixer.positions for layer in self.form.layers)
+        return {kind: rotation(kind) for kind in kinds}
 
     def _embed(self, token_ids: tf.Tensor) -> tf.Tensor:
         x = self.embedding.columns(token_ids)
@@ -299,22 +310,27 @@ class Rotary(PaddedPrompt):
         """Scaled queries, keys and values, `[positions, heads, D]`, with their positions."""
         form = self.form
         counts = [form.heads, form.kv_heads, form.kv_heads]
-        parts = tf.split(
-            layer.qkv(layer.attention_norm(x)), [n * form.head_size for n in counts], axis=-1
-        )
+        normed = layer.attention_norm(x) if layer.attention_norm else x
+        parts = tf.split(layer.qkv(normed), [n * form.head_size for n in counts], axis=-1)
+        own_norms = (layer.query_norm, layer.key_norm, None)
+        if form.qk_norm == "all":
+            parts = [norm(y) if norm else y for norm, y in zip(own_norms, parts, strict=True)]
         q, k, v = (
             tf.reshape(y, [-1, n, form.head_size]) for y, n in zip(parts, counts, strict=True)
         )
-        q = layer.query_norm(q) if layer.query_norm else q
-        k = layer.key_norm(k) if layer.key_norm else k
-        return blocks.rotate(q * form.score_scale, *rotation), blocks.rotate(k, *rotation), v
+        if layer.query_norm and layer.key_norm and form.qk_norm == "head":
+            q, k = layer.query_norm(q), layer.key_norm(k)
+        q *= form.score_scale
+        if rotation.query_scale is not None:
+            q *= rotation.query_scale
+        angles = rotation.cosines, rotation.sines
+        return blocks.rotate(q, *angles), blocks.rotate(k, *angles), v
 
     def _finish(self, layer: Layer, x: tf.Tensor, attended: tf.Tensor) -> tf.Tensor:
         """What follows attention: `[positions, E]`."""
-        y = layer.attention_out(attended)
-        x += self._added(layer.attention_out_norm, y)
-        y = layer.feed_forward(layer.feed_forward_norm(x))
-        return x + self._added(layer.feed_forward_out_norm, y)
+        x += self._added(layer.attention_out_norm, layer.attention_out(attended))
+        normed = layer.feed_forward_norm(x) if layer.feed_forward_norm else x
+        return x + self._added(layer.feed_forward_out_norm, layer.feed_forward(normed))
 
     def _added(self, norm: Norm | None, y: tf.Tensor) -> tf.Tensor:
         y = norm(y) if norm else y
