@@ -1,7 +1,7 @@
 """`Grammar`: the form that a request demands of its answer.
 
-Knows the kinds: a JSON schema, any JSON object, a regular expression, choices. Must not know how a
-grammar is followed, nor TensorFlow: the page's process imports this module.
+Knows the kinds: a JSON schema, any JSON object, a regular expression, choices, rules. Must not know
+how a grammar is followed, nor TensorFlow: the page's process imports this module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from xla_backend.interface.errors import InvalidRequest
 
-KINDS = ("json_schema", "json_object", "regex", "choice")
+KINDS = ("json_schema", "json_object", "regex", "choice", "gbnf")
 MAX_CHARACTERS = 100_000
 
 
@@ -27,7 +27,7 @@ class Grammar:
 
     Attributes:
         kind: one of `KINDS`, or "tool_calls", which `grammar.tool_calls` makes.
-        text: the schema as JSON, the regular expression, or the list of choices as JSON.
+        text: the schema as JSON, the regular expression, the list of choices as JSON, or the rules.
 
     Raises:
         InvalidRequest: it is too long.
@@ -75,6 +75,13 @@ class Grammar:
         return cls("regex", pattern)
 
     @classmethod
+    def gbnf(cls, rules: str) -> Grammar:
+        """Texts that the rule `root` allows, in llama.cpp's notation; without recursion."""
+        if not isinstance(rules, str) or not rules.strip():
+            raise InvalidRequest("a grammar must be rules as text, as root ::= [0-9]+.")
+        return cls("gbnf", rules)
+
+    @classmethod
     def choice(cls, choices: Iterable[str]) -> Grammar:
         """One of some texts."""
         texts = list(choices) if isinstance(choices, Iterable) else []
@@ -103,7 +110,8 @@ class Grammar:
         """Its JSON form; the inverse of `of`."""
         if self.kind == "json_object":
             return {self.kind: True}
-        return {self.kind: self.text if self.kind == "regex" else json.loads(self.text)}
+        is_text = self.kind in ("regex", "gbnf")
+        return {self.kind: self.text if is_text else json.loads(self.text)}
 
 
 def _as_json(value: Any) -> str:

@@ -119,14 +119,17 @@ def create_api(host: Host) -> FastAPI:
     @api.post("/responses", responses=_streamed("its events"))
     async def responses(body: ResponseRequest, request: Request) -> Response:
         """OpenAI's newer form of a chat; with `stream`, in server-sent events."""
+        chat, owner = full_chat(body, request), salt(host, request, None)
+        return await completer.complete(
+            request, chat, partial(ResponseWriter, body, store=stored, owner=owner)
+        )
+
+    def full_chat(body: ResponseRequest, request: Request) -> ChatRequest:
         owner, previous = salt(host, request, None), body.previous_response_id
         field = "previous_response_id"
         before = stored.get(owner, previous, field).messages if previous else ()
         body.fill_in(partial(stored.item, owner))
-        chat = body.chat(before)
-        return await completer.complete(
-            request, chat, partial(ResponseWriter, body, store=stored, owner=owner)
-        )
+        return body.chat(before)
 
     @api.get("/responses/{id}")
     async def response(id: str, request: Request) -> Response:
@@ -150,7 +153,19 @@ def create_api(host: Host) -> FastAPI:
     @api.post("/messages/count_tokens")
     async def count_tokens(body: MessagesRequest) -> dict[str, int]:
         """Count the tokens of such a request."""
-        chat = body.chat()
+        return await counted(body.chat())
+
+    @api.post("/responses/input_tokens")
+    async def count_response_tokens(body: ResponseRequest, request: Request) -> dict[str, Any]:
+        """Count the tokens of such a request."""
+        return {"object": "response.input_tokens", **await counted(full_chat(body, request))}
+
+    @api.post("/chat/completions/input_tokens")
+    async def count_chat_tokens(body: ChatRequest) -> dict[str, int]:
+        """Count the tokens of such a request."""
+        return await counted(body)
+
+    async def counted(chat: ChatRequest) -> dict[str, int]:
         info, [prompt] = completer.info(chat.model), chat.prompts()
         host.check(info.name, prompt)
         check_prompt(prompt, info)

@@ -21,7 +21,7 @@ from xla_backend.interface.request_id import REQUEST_ID
 PATH = "/v1"
 """The path of the API."""
 _WITHOUT_V1 = re.compile(
-    r"/((models|responses)(/.*)?|(chat/)?completions|messages(/count_tokens)?|embeddings|rerank|"
+    r"/((models|responses)(/.*)?|(chat/)?completions(/input_tokens)?|messages(/count_tokens)?|embeddings|rerank|"
     r"tokenize|detokenize|props|slots|health|docs|openapi\.json)"
 )
 """Addresses that also work without `PATH`, as in llama.cpp."""

@@ -46,7 +46,6 @@ _REFUSED: dict[str, tuple[object, ...]] = {
     "suffix": _NONE,
     "best_of": (None, 1),
     # vLLM's
-    "guided_grammar": _NONE,
     **dict.fromkeys(("bad_words", "allowed_token_ids", "use_beam_search"), _NONE),
     **dict.fromkeys(("chat_template", "documents"), _NONE),
     **dict.fromkeys(("prompt_logprobs", "prompt_embeds", "truncate_prompt_tokens"), _NONE),
@@ -201,8 +200,10 @@ class Generation(OptionFields):
         None, description="of llama.cpp: events while a long prompt is read"
     )
     user: str | None = Field(None, description="ignored")
-    grammar: dict[str, Any] | None = Field(
-        None, description="of this engine: one of json_schema, regex, choice and json_object"
+    grammar: dict[str, Any] | str | None = Field(
+        None,
+        description="of llama.cpp: rules as text (GBNF) without recursion; or one of json_schema, "
+        "regex, choice, gbnf and json_object",
     )
     response_format: dict[str, Any] | None = Field(
         None, description="text, json_object, or json_schema with a schema that is always followed"
@@ -210,6 +211,7 @@ class Generation(OptionFields):
     guided_json: dict[str, Any] | str | None = Field(None, description="of vLLM: a JSON schema")
     guided_regex: str | None = Field(None, description="of vLLM: a regular expression")
     guided_choice: list[str] | None = Field(None, description="of vLLM: the answer is one of these")
+    guided_grammar: str | None = Field(None, description="of vLLM: rules as text, as in grammar")
     structured_outputs: dict[str, Any] | None = Field(
         None, description="of vLLM: one of json, regex, choice and json_object"
     )
@@ -233,14 +235,6 @@ class Generation(OptionFields):
                 if name not in cls.model_fields and values.get(name) not in harmless:
                     instead = _INSTEAD.get(name, "Leave it out.")
                     raise NotSupported(name, f"{name} is not supported. {instead}")
-            if values.get("grammar") == "":
-                values = {**values, "grammar": None}
-            if isinstance(values.get("grammar"), str):
-                raise NotSupported(
-                    "grammar",
-                    "A grammar as text, llama.cpp's GBNF, is not supported: send json_schema, "
-                    "guided_regex or guided_choice.",
-                )
             if values.get("stream_options") and not values.get("stream"):
                 raise NotSupported("stream_options", "stream_options needs stream to be true.")
         return values
@@ -263,21 +257,19 @@ class Generation(OptionFields):
 
     def _forms(self) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
         """The requested grammars by field, in the form of `Grammar.of`."""
-        yield "grammar", self.grammar
+        rules = self.grammar
+        yield "grammar", {"gbnf": rules} if rules and isinstance(rules, str) else rules or None
         yield "response_format", _response_format(self.response_format or {})
         for name, kind, value in (
             ("guided_json", "json_schema", self.guided_json),
             ("guided_regex", "regex", self.guided_regex),
             ("guided_choice", "choice", self.guided_choice),
+            ("guided_grammar", "gbnf", self.guided_grammar),
             ("json_schema", "json_schema", self.json_schema),
         ):
             yield name, {kind: value} if value else None
-        kinds = {"json": "json_schema", "regex": "regex", "choice": "choice"}
+        kinds = {"json": "json_schema", "grammar": "gbnf"}
         for name, value in (self.structured_outputs or {}).items():
-            if name == "grammar" and value:
-                raise NotSupported(
-                    "structured_outputs", "structured_outputs: a grammar as text is not supported."
-                )
             kind = kinds.get(name, name)
             yield "structured_outputs", {kind: value} if value and kind in KINDS else None
 

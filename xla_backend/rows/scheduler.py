@@ -75,7 +75,7 @@ class Seat:
         watch: the request's stopwatch, for the phases.
         drafts: how many a pass may verify while the row is alone.
         begins: called once, before the row starts; if it returns False, the row does not run.
-        on_read: called after each chunk of the prompt.
+        on_read: called before the first chunk of the prompt and after each.
         on_tokens: called after each chunk with new tokens; returns whether more are wanted.
         is_stopped: whether it was stopped.
         error: what ended it.
@@ -169,11 +169,14 @@ class RowScheduler:
                 break
             self._waiting.popleft()
             try:
-                if not seat.has_begun and not seat.begins():
+                is_first = not seat.has_begun
+                if is_first and not seat.begins():
                     refused.append(seat)
                     continue
                 seat.has_begun = True
                 self._pool.admit(seat.row)
+                if is_first:
+                    seat.on_read()
             except Exception as error:
                 refused.append(self._failed(seat, error))
                 continue

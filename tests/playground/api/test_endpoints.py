@@ -140,7 +140,7 @@ def test_the_endpoints_say_what_they_take(client: Client) -> None:
     ]
     assert required == ["prompt"]
     endpoint = described["named_endpoints"]["/transcribe"]
-    assert endpoint["description"].startswith("Write down what is said")
+    assert endpoint["description"].startswith("Transcribe a recording")
     defaults = {
         p["parameter_name"]: p["parameter_default"]
         for p in endpoint["parameters"]

@@ -521,6 +521,7 @@ def test_who_reads_slowly_holds_up_nobody(page: ApiPage, client: openai.OpenAI) 
 # --- forms ----------------------------------------------------------------------------------------
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+RULES = "root ::= [a-z]+"
 NAMED = {"name": "answer", "schema": SCHEMA, "strict": True}
 
 
@@ -540,6 +541,10 @@ NAMED = {"name": "answer", "schema": SCHEMA, "strict": True}
         ({"guided_regex": "[0-9]+"}, {"regex": "[0-9]+"}),
         ({"guided_choice": ["yes", "no"]}, {"choice": ["yes", "no"]}),
         ({"structured_outputs": {"json": SCHEMA}}, {"json_schema": SCHEMA}),
+        ({"structured_outputs": {"grammar": RULES}}, {"gbnf": RULES}),
+        ({"guided_grammar": RULES}, {"gbnf": RULES}),
+        ({"grammar": RULES}, {"gbnf": RULES}),
+        ({"grammar": ""}, None),
         ({"structured_outputs": {"choice": ["a"], "regex": None}}, {"choice": ["a"]}),
         ({"json_schema": SCHEMA}, {"json_schema": SCHEMA}),
         ({"grammar": {"regex": "a|b"}}, {"regex": "a|b"}),
@@ -594,8 +599,8 @@ def test_other_addresses_take_a_form(page: ApiPage, client: openai.OpenAI) -> No
             "json_schema",
             "leave out all but",
         ),
-        ({"structured_outputs": {"grammar": "x"}}, "structured_outputs", "is not supported"),
-        ({"grammar": "root ::= [a-z]"}, "grammar", "GBNF"),
+        ({"structured_outputs": {"grammar": "x"}}, "structured_outputs", "consists of rules"),
+        ({"grammar": "root ::= root [a-z]"}, "grammar", "'root' refers to itself"),
         ({"grammar": {"ebnf": "a"}}, "grammar", "one of json_schema"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
@@ -820,12 +825,12 @@ def test_limits_hold_here_too() -> None:
         client = openai.OpenAI(base_url=page.api, api_key="none", max_retries=0)
         client.completions.create(model=MODEL, prompt="Once", max_tokens=21)
         assert page.backend.asked[-1][2].max_new_tokens == 20
-        with pytest.raises(openai.BadRequestError, match="at most 40 are taken"):
+        with pytest.raises(openai.BadRequestError, match="at most 40 are allowed"):
             client.completions.create(model=MODEL, prompt="Once" * 11)
         long = [{"role": "user", "content": "Once" * 11}]
         for path in ("messages/count_tokens", "tokenize"):
             refused = httpx.post(f"{page.api}/{path}", json={"model": MODEL, "messages": long})
-            assert "at most 40 are taken" in refused.json()["error"]["message"]
+            assert "at most 40 are allowed" in refused.json()["error"]["message"]
         client.chat.completions.create(model=MODEL, messages=HELLO)
         assert page.backend.asked[-1][2].max_new_tokens == 20
         page.backend.hold("end")
