@@ -177,9 +177,9 @@ def test_a_variable_that_is_set_to_nothing_is_not_set(monkeypatch: pytest.Monkey
         (["--max-waiting", "0"], {}, "--max-waiting: '0' is not a whole number of at least 1"),
         (["--memory-limit", "lots"], {}, "'lots'"),
         ([], {"PLAYGROUND_KV_MEMORY": "some"}, "'some'"),
-        (["--weights", "int7"], {}, "are kept as auto, float32, bfloat16 or int8, not as 'int7'"),
-        ([], {"PLAYGROUND_WEIGHTS": "int7"}, "not as 'int7'"),
-        ([], {"XLA_BACKEND_WEIGHTS": "int6"}, "not as 'int6'"),
+        (["--weights", "int7"], {}, "must be auto, float32, bfloat16 or int8, not 'int7'"),
+        ([], {"PLAYGROUND_WEIGHTS": "int7"}, "not 'int7'"),
+        ([], {"XLA_BACKEND_WEIGHTS": "int6"}, "not 'int6'"),
         (["--mcp", "--password", "x"], {}, "--mcp cannot have a --password"),
     ],
 )

@@ -124,8 +124,8 @@ def test_weights_are_rounded_where_that_is_asked_for(run: Run, tmp_path: Path) -
     wrong = run(*command, "int7", "Once upon a time")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr == (
-        "error: Weights (--weights, XLA_BACKEND_WEIGHTS) are kept as auto, float32, bfloat16 or "
-        "int8, not as 'int7'.\n"
+        "error: Weights (--weights, XLA_BACKEND_WEIGHTS) must be auto, float32, bfloat16 or "
+        "int8, not 'int7'.\n"
     )
 
 

@@ -1,6 +1,6 @@
-"""`Inspection`: what is known of the two compiled functions of a cache key, as data.
+"""`Inspection`: the two compiled functions of a cache key, as data.
 
-Knows what the numbers mean, and their sums. Must not know how they are found nor how they look.
+Knows what the numbers mean, and their sums. Must not know how they are found nor displayed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ class KernelInside:
     """One kernel of a compiled function.
 
     Attributes:
-        name, opcode: as XLA calls it and what it does: "fusion", "dot" and others; of a custom
-            call, what it calls.
-        layer: its number; None before the first and after the last.
-        part: of the model, as `hlo.origin` names them.
-        source: the innermost line of the package that it comes from; "" where nobody knows.
+        name, opcode: XLA's name, and its kind: "fusion", "dot" and others; for a custom call, the
+            function that it calls.
+        layer: number of the layer; None before the first and after the last.
+        part: of the model, as in `hlo.origin`.
+        source: the innermost line of the package that it comes from; "" if unknown.
         weights: names of the weights that it reads.
-        instructions: optimised instructions that it is made of.
+        instructions: number of optimised instructions in it.
         calls: how often it runs.
-        flops, transcendentals: operations on numbers, of all calls. bytes: read and written.
+        flops, transcendentals: operations of all calls. bytes: read and written.
     """
 
     name: str
@@ -49,17 +49,16 @@ class FunctionInside:
     """A compiled function: prefill in one call, or decode for one token.
 
     Attributes:
-        operations: that TensorFlow traced.
-        hlo_instructions: that they became; without arguments, constants and tuples.
-        optimized_instructions: that XLA left of them, those within kernels too.
+        operations: number of TensorFlow operations.
+        hlo_instructions: number of HLO instructions, without arguments, constants and tuples.
+        optimized_instructions: their number after XLA's optimisation, including those in kernels.
         flops, transcendentals, bytes: of all kernels.
         weight_bytes: bytes of weights among `bytes`.
-        constants_bytes: numbers that are part of the machine code's module.
+        constants_bytes: constants in the machine code's module.
         code_bytes: XLA's object files.
-        argument_bytes, result_bytes, temporary_bytes: memory while it runs: what is passed in,
-            weights included, what is returned, and what it needs besides. Of decode for all tokens.
-        trace_s, compile_s: how long tracing and compiling took when it was made, in seconds; None
-            where that is not known.
+        argument_bytes, result_bytes, temporary_bytes: memory while it runs: arguments with the
+            weights, results, and the rest. For decode, of all tokens.
+        trace_s, compile_s: seconds of tracing and compiling when it was made; None if unknown.
         kernels: in the order of the program.
     """
 
@@ -81,11 +80,11 @@ class FunctionInside:
 
     @property
     def intensity(self) -> float:
-        """FLOPs a byte."""
+        """FLOPs per byte."""
         return self.flops / max(self.bytes, 1)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values: `kernels` is their number, `kernel_list` they themselves."""
+        """JSON values: `kernels` is their number, `kernel_list` has them."""
         values = dataclasses.asdict(self)
         kernels = values.pop("kernels")
         return {**values, "kernels": len(kernels), "kernel_list": kernels}
@@ -105,8 +104,8 @@ class Inspection:
     """Both functions of a cache key.
 
     Attributes:
-        model, key: whose. prefill, decode: the functions.
-        took_s: how long looking took, in a process of its own, in seconds.
+        model, key: of the functions. prefill, decode: the functions.
+        took_s: seconds that the inspection took, in its own process.
     """
 
     model: str
@@ -139,7 +138,7 @@ class Inspection:
 
 @dataclass(frozen=True)
 class Sums:
-    """Several kernels together; see `KernelInside`."""
+    """Sums over several kernels; see `KernelInside`."""
 
     kernels: int
     flops: int
@@ -149,7 +148,7 @@ class Sums:
 def sums(
     kernels: Iterable[KernelInside], group: Callable[[KernelInside], Group]
 ) -> dict[Group, Sums]:
-    """The kernels together by what `group` says of each, in the order of their first ones."""
+    """The sums by group, in the order of each group's first kernel."""
     found: dict[Group, Sums] = {}
     for kernel in kernels:
         before = found.get(group(kernel), Sums(0, 0, 0))

@@ -1,8 +1,8 @@
-"""The process that looks inside: does one job and ends.
+"""The process of an inspection: does one job and ends.
 
 Knows which module does which job. Must not know who asks. Run by `inspector`: the first message is
-the job, and whether it gives way to all other processes, as beside an engine that serves. Its
-answer is a "result" or an "error". It never touches that engine.
+the job, and whether it has low priority, for use beside a serving engine, which it never touches.
+Its answer is a "result" or an "error".
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from xla_backend.child_process.child_side import connect, end, reporting_errors
 from xla_backend.inspection.jobs import Job, MakeJob, MeasureJob, ReadJob
 
 SHORT_WORK, LONG_WORK = 5, 19
-"""How far a job gives way. Reading takes half a second of one core, and somebody waits for it."""
+"""Niceness of jobs. Reading takes half a second of one core, and somebody waits for it."""
 
 
 def main() -> None:
-    """Does the job that the parent sends."""
+    """Does the parent's job."""
     channel, (job, gives_way) = connect()
     if gives_way:
         os.nice(SHORT_WORK if isinstance(job, ReadJob) else LONG_WORK)

@@ -1,7 +1,7 @@
-"""`Inspector`: looks inside compiled functions from outside the engine, and remembers what it saw.
+"""`Inspector`: inspects compiled functions outside the engine, and caches the results.
 
-Knows the process that does it and the files beside the store that keep its answers. Must not import
-TensorFlow. The engine is never asked: what it has compiled lies in the store.
+Knows the process that does it and the files beside the store that cache its answers. Must not
+import TensorFlow. The engine is not involved: its functions are in the store.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
 
 REMEMBERED = 32
-"""Inspections that are kept in memory; each takes a quarter of a megabyte."""
+"""Inspections cached in memory; each takes a quarter of a megabyte."""
 
 MODULE = "xla_backend.inspection.inspection_process"
 TEXTS = tuple(
@@ -37,20 +37,19 @@ TEXTS = tuple(
 
 
 class Inspector:
-    """Looks inside the functions in a store. Thread-safe; one process at a time.
+    """Inspects the functions in a store. Thread-safe; one process at a time.
 
     Attributes:
-        store: where the functions are.
+        store: has the functions.
     """
 
     def __init__(self, store: Store, registry: Registry, gives_way: bool = True) -> None:
-        """Looks at nothing yet.
+        """A process starts with each question.
 
         Args:
-            store: where the functions are.
+            store: has the functions.
             registry: the models that may be loaded, to measure them.
-            gives_way: whether its processes leave the processor to all others, as beside an engine
-                that serves.
+            gives_way: whether its processes have low priority, for use beside a serving engine.
         """
         self.store = store
         self._registry = registry
@@ -60,7 +59,7 @@ class Inspector:
         self._seen: dict[tuple[str, int], Inspection] = {}
 
     def keys(self, identity: str) -> list[CacheKey]:
-        """The cache keys of a model whose functions the store holds, for single requests."""
+        """The cache keys of a model whose functions for single requests are in the store."""
         found = []
         held = set(self.store.names())
         for name in held:
@@ -74,17 +73,17 @@ class Inspector:
         return sorted(found)
 
     def inspect(self, model: str, identity: str, key: CacheKey) -> Inspection:
-        """What the functions are made of. Takes a second, and none if it was asked before.
+        """Inspects the functions of a key; takes a second, or none if cached.
 
         Raises:
-            InvalidRequest: the store does not hold them.
+            InvalidRequest: they are not in the store.
             EngineStopped: the process failed.
         """
         entry = naming.decode_code_entry(identity, key)
         if not self.store.holds(entry):
             raise InvalidRequest(
-                f"{key} of {model} is not in the store, so there is nothing to look into: generate "
-                "a text with it first."
+                f"{key} of {model} is not in the store, so there is nothing to inspect: generate a "
+                "text with it first."
             )
         made = self.store.inode(entry)
         if (entry, made) not in self._seen:
@@ -95,26 +94,26 @@ class Inspector:
         return self._seen[entry, made]
 
     def make(self, model: str, key: CacheKey) -> None:
-        """Has the store hold the functions of a key; compiles them in a process of its own.
+        """Compiles the functions of a key into the store, in another process.
 
         Raises:
-            InvalidRequest, ModelUnavailable: the model or the key is at fault.
+            InvalidRequest, ModelUnavailable: the model or the key is wrong.
             EngineStopped: the process failed.
         """
         self._ask(MakeJob(self.store.root, model, self._registry, key))
 
     def measured(self, identity: str, key: CacheKey) -> Measurement | None:
-        """What `measure` found before; None where nothing was measured."""
+        """The cached result of `measure`, or None."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             text = self._file(identity, key, "measurement").read_text()
             return Measurement.from_json(json.loads(text))
         return None
 
     def measure(self, model: str, identity: str, key: CacheKey) -> Measurement:
-        """Where a token's time goes, and what this machine can do. Takes about ten seconds.
+        """Measures a token and this machine; takes about ten seconds.
 
         Raises:
-            InvalidRequest, ModelUnavailable: the model or the key is at fault.
+            InvalidRequest, ModelUnavailable: the model or the key is wrong.
             EngineStopped: the process failed.
         """
         job = MeasureJob(self.store.root, model, self._registry, identity, key)
@@ -123,10 +122,10 @@ class Inspector:
         return found
 
     def texts(self, model: str, identity: str, key: CacheKey) -> list[Path]:
-        """The functions as texts, `TEXTS`. Takes some seconds: XLA compiles them once more to tell.
+        """The functions as texts, `TEXTS`; takes some seconds, because XLA compiles them again.
 
         Raises:
-            InvalidRequest, ModelUnavailable: the model or the key is at fault.
+            InvalidRequest, ModelUnavailable: the model or the key is wrong.
             EngineStopped: the process failed.
         """
         if not self.made_texts(identity, key):
@@ -140,7 +139,7 @@ class Inspector:
         return self.made_texts(identity, key)
 
     def made_texts(self, identity: str, key: CacheKey) -> list[Path]:
-        """The files that `texts` has written; none before."""
+        """The files that `texts` has written, if it has."""
         files = [self._texts(identity, key) / name for name in TEXTS]
         return files if all(file.exists() for file in files) else []
 
@@ -155,7 +154,7 @@ class Inspector:
         return self._folder / f"{naming.decode_code_entry(identity, key)}.{what}.json"
 
     def _keep(self, file: Path, values: Any) -> None:
-        """Writes an answer; a store that cannot be written is asked again next time."""
+        """Caches an answer on disk, if the store can be written."""
         with contextlib.suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True)
             aside = file.with_suffix(".writing")

@@ -1,4 +1,4 @@
-"""What the process that looks inside can be asked for.
+"""The jobs of the inspection process.
 
 Knows the messages to it. Must not know how they are answered.
 """
@@ -17,7 +17,7 @@ class ReadJob:
     """Read a key's functions in the store: an `Inspection`.
 
     Attributes:
-        store: the store's folder. model, identity, key: which functions.
+        store: the store's folder. model, identity, key: of the functions.
     """
 
     store: Path
@@ -28,7 +28,7 @@ class ReadJob:
 
 @dataclass(frozen=True)
 class MakeJob:
-    """Have the store hold a key's functions; answers None."""
+    """Compile a key's functions into the store; answers None."""
 
     store: Path
     model: str

@@ -1,7 +1,6 @@
 """One layer called in three ways: operation by operation, as a graph, compiled by XLA.
 
-Knows how operations are counted while TensorFlow traces them one by one. Must not know kernels
-beyond their sums.
+Knows how to count traced operations. Must not know kernels beyond their sums.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from xla_backend.model.engine import Engine
 CALLS = 15
 _NOT_RUN = {"Placeholder", "Const", "NoOp", "Identity", "ReadVariableOp"}
 _VIEWS = {"Reshape", "ExpandDims", "Squeeze", "Shape"}
-"""Operations that move no numbers."""
+"""Operations that move no data."""
 
 
 def compare(
     engine: Engine, key: CacheKey, decode: FunctionInside, kernel_s: Mapping[str, float]
 ) -> dict[str, WayOfALayer]:
-    """The second layer of a step in three ways; empty for a family without layers of its own.
+    """The second layer of a step in three ways; empty for a family whose layers cannot be called.
 
-    The first two are what a step with two layers has more than a step with one. Of XLA, they are
-    the kernels of that layer as they were compiled and measured.
+    For the first two ways, the difference between a step with two layers and one with one; for XLA,
+    the measured kernels of that layer.
     """
     model: Any = engine.functions.model
     if len(getattr(model, "layers", ())) < 2:
@@ -56,7 +55,7 @@ def compare(
 
 
 def _shortened(model: Any, layers: Any) -> Any:
-    """The model with these layers alone, the first of its own."""
+    """The model with only these layers."""
     changes = {"layers": layers}
     if hasattr(model, "form"):
         forms = model.form.layers[: len(layers)]
@@ -65,7 +64,7 @@ def _shortened(model: Any, layers: Any) -> Any:
 
 
 def _plain(part: Any) -> Any:
-    """The part of a model with plain matrices: TensorFlow cannot call what XLA calls."""
+    """A part of a model with plain matrices: TensorFlow cannot call our own products."""
     if isinstance(part, Matrix):
         return part.plain()
     if not isinstance(part, (list, tuple)):
@@ -113,7 +112,7 @@ class _Step:
 
 
 def _operations(function: Callable[..., Any], specs: Any) -> list[Any]:
-    """The operations of a function, those of functions that it calls among them."""
+    """The operations of a function, including those of functions that it calls."""
     tf.config.run_functions_eagerly(True)
     try:
         traced = tf.function(function, autograph=False).get_concrete_function(*specs)
@@ -133,7 +132,7 @@ def _bytes(x: Any) -> int:
 
 
 def _medians(works: list[Callable[[], Any]]) -> list[float]:
-    """Seconds of each, in turn."""
+    """Median seconds of each, alternating."""
     found: list[list[float]] = [[] for _ in works]
     for round_number in range(CALLS + 1):
         for work, seconds in zip(works, found, strict=True):

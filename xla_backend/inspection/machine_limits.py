@@ -1,7 +1,7 @@
-"""What this machine can do at most: bytes a second from memory, operations a second.
+"""The limits of this machine: bytes per second from memory, operations per second.
 
-Knows how the two are measured, and the file beside the store that keeps the best of all times: what
-else ran only ever makes a measurement worse. Must not know functions.
+Knows how the two are measured, and the file beside the store with the best values so far, because
+other load only makes a measurement worse. Must not know functions.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from xla_backend.inspection.measurement import MachineLimits
 
 FILE_NAME = "machine.json"
 READ_BYTES = 256 * 2**20
-"""More than any cache holds."""
+"""Larger than any cache."""
 WIDTH = 1536
 """Rows and columns of the matrices."""
 REPEATS = 5
 
 
 def measure(folder: Path) -> MachineLimits:
-    """The best of now and of before; takes about half a second.
+    """The best values so far, including a new measurement of about half a second.
 
     Args:
-        folder: of the store, where the best is kept.
+        folder: of the store, where the best values are saved.
     """
     now = MachineLimits(_read_bytes_s(), _flops_s())
     best = now
@@ -49,7 +49,7 @@ def measure(folder: Path) -> MachineLimits:
 
 
 def _read_bytes_s() -> float:
-    """Every core adds up its part of a large array: nothing is written."""
+    """Every core sums its part of a large array; nothing is written."""
     cores = len(os.sched_getaffinity(0))
     parts = np.array_split(np.ones(READ_BYTES // 4, np.float32), cores)
 

@@ -1,6 +1,6 @@
-"""`make`: compiles a key's functions into the store, for an inspection of them afterwards.
+"""`make`: compiles a key's functions into the store, for an inspection.
 
-Knows how the engine is asked to. Must not know what is looked for.
+Knows how the engine does it. Must not know what is inspected.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from xla_backend.inspection.jobs import MakeJob
 
 
 def make(job: MakeJob) -> None:
-    """Has the store hold them; does nothing that is done already.
+    """Compiles what is not in the store.
 
     Raises:
-        InvalidRequest, ModelUnavailable: the model or the key is at fault.
+        InvalidRequest, ModelUnavailable: the model or the key is wrong.
     """
     backend = Backend(job.registry, store=job.store)
     try:

@@ -1,6 +1,6 @@
-"""`Measurement`: one token as it was measured, and what the machine can do at most, as data.
+"""`Measurement`: one measured token and the machine's limits, as data.
 
-Knows what the numbers mean and how they agree. Must not know how they are measured.
+Knows what the numbers mean. Must not know how they are measured.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from xla_backend.inspection.inspection import FunctionInside
 
 @dataclass(frozen=True)
 class MachineLimits:
-    """The best that was ever measured on this machine.
+    """The best values measured on this machine.
 
     Attributes:
-        read_bytes_s: bytes that all cores read from memory, a second.
-        flops_s: operations of a large product of matrices, a second.
+        read_bytes_s: bytes per second that all cores read from memory.
+        flops_s: operations per second of a large matrix product.
     """
 
     read_bytes_s: float
     flops_s: float
 
     def shortest_s(self, flops: float, bytes: float) -> float:
-        """The shortest time that so much work can take: what lasts longer, numbers or memory."""
+        """The shortest time for this work: the longer one of computing and reading."""
         return max(flops / self.flops_s, bytes / self.read_bytes_s)
 
     @property
     def ridge(self) -> float:
-        """FLOPs a byte from which on not memory limits, but the processor."""
+        """FLOPs per byte above which the processor is the limit, not memory."""
         return self.flops_s / self.read_bytes_s
 
 
@@ -40,8 +40,8 @@ class WayOfALayer:
     """One layer, called in one way.
 
     Attributes:
-        operations: that TensorFlow carries out. kernels: pieces of machine code that run.
-        bytes: read and written by them. seconds: of a call, the median.
+        operations: number of TensorFlow operations. kernels: that run.
+        bytes: read and written by them. seconds: of the median call.
     """
 
     operations: int
@@ -55,15 +55,15 @@ class Measurement:
     """A token of one function, measured.
 
     Attributes:
-        token_s: a token without the profiler, in seconds: the median before or after, whichever is
-            shorter. profiled_token_s: a token with it, the median.
-        kernel_s: of a token, by the kernel's name; measured by XLA's profiler.
-        prefill_s: a prompt, without the profiler.
+        token_s: seconds of a token without the profiler: the median before or after it, whichever
+            is shorter. profiled_token_s: with the profiler, the median.
+        kernel_s: seconds per token by kernel name, from XLA's profiler.
+        prefill_s: of a prompt, without the profiler.
         limits: of the machine.
-        ways: one layer by way: "eager", "graph", "xla"; empty where the model's family has no
-            layers that can be called alone.
-        load: how many programs wanted a core meanwhile, this one among them.
-        took_s: all of it, with loading the model, in seconds.
+        ways: one layer by way: "eager", "graph", "xla"; empty if the family's layers cannot be
+            called alone.
+        load: CPU load while measuring, including this program.
+        took_s: seconds of the whole measurement, with loading the model.
     """
 
     token_s: float
@@ -77,15 +77,12 @@ class Measurement:
 
     @property
     def kernels_s(self) -> float:
-        """All kernels of a token together."""
+        """Sum over all kernels of a token."""
         return sum(self.kernel_s.values())
 
     @property
     def between_s(self) -> float:
-        """What is left of a token without the profiler: the way from one kernel to the next.
-
-        With the profiler that way is longer: it is where the profiler writes.
-        """
+        """The time between kernels, without the profiler, which writes in this time."""
         return max(0.0, self.token_s - self.kernels_s)
 
     @property
@@ -94,7 +91,7 @@ class Measurement:
         return self.profiled_token_s / self.token_s - 1
 
     def distance(self, function: FunctionInside) -> float:
-        """How many times as long a token took as the machine's limits allow."""
+        """A token's time over the shortest time that the machine's limits allow."""
         return self.token_s / self.limits.shortest_s(function.flops, function.bytes)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""`measure`: runs a function with XLA's profiler and without, to see where a token's time goes.
+"""`measure`: runs a function with and without XLA's profiler, to see where a token's time goes.
 
-Knows TensorFlow's profiler, which XLA tells when each kernel begins and ends. Must not know how
+Knows TensorFlow's profiler, which records the beginning and end of each kernel. Must not know how
 kernels are described (`reading`), nor who asks.
 """
 
@@ -33,10 +33,10 @@ from xla_backend.model.functions import KeyFunctions, PaddedFunctions
 
 
 def measure(job: MeasureJob) -> Measurement:
-    """Measures; takes some seconds, most of them to load the model.
+    """Measures; takes some seconds, mostly to load the model.
 
     Raises:
-        InvalidRequest: the store does not hold the functions.
+        InvalidRequest: the functions are not in the store.
         ModelUnavailable: the model cannot be loaded.
     """
     start = time.perf_counter()
@@ -53,7 +53,7 @@ def measure(job: MeasureJob) -> Measurement:
     with tempfile.TemporaryDirectory() as folder:
         tf.profiler.experimental.start(
             folder,
-            # XLA tells of kernels from level 2 on; Python's own calls only take time.
+            # XLA records kernels from level 2 on; tracing Python calls only takes time.
             tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0),
         )
         try:
@@ -76,10 +76,10 @@ def measure(job: MeasureJob) -> Measurement:
 
 
 class _Run:
-    """A prompt that was run, and the tokens after it, again and again.
+    """A prompt, and the repeated run of the tokens after it.
 
     Attributes:
-        prefill_s: seconds that the prompt took.
+        prefill_s: seconds of the prompt.
     """
 
     def __init__(self, model: Model, functions: KeyFunctions, key: CacheKey) -> None:
@@ -88,7 +88,9 @@ class _Run:
             model.vocabulary_size,
         )
         prompt = [tf.constant(True), *model.example(key.padded_length)]
-        assert isinstance(functions, PaddedFunctions), "only padded prompts are looked into"
+        assert isinstance(functions, PaddedFunctions), (
+            "only functions of padded prompts are inspected"
+        )
         self._decode, self._tokens = functions.decode, key.max_new_tokens - 1
         functions.prefill(*prompt).logits.numpy()  # a first run takes longer
         start = time.perf_counter()
@@ -98,7 +100,7 @@ class _Run:
         self._first = self._advance(functions.state, 1)
 
     def token_s(self) -> float:
-        """Seconds of a token: the median call for one less the median call for none.
+        """Seconds of a token: the median call with one token minus that with none.
 
         Medians of short calls, because other programs interrupt long ones.
         """
@@ -114,7 +116,7 @@ class _Run:
         return max(statistics.median(one) - statistics.median(none), 1e-9)
 
     def all_tokens(self) -> None:
-        """All of them, in as few calls as the texts' ends allow."""
+        """Generates all tokens, in as few calls as the text's ends allow."""
         state = self._first
         while (left := self._tokens + 1 - int(state.count.numpy())) > 0:
             state = self._advance(state, left)
@@ -122,14 +124,14 @@ class _Run:
     def _advance(self, state: State, steps: int) -> State:
         after = self._decode(tf.constant(steps), *self._options, self._prefilled, state)
         after.count.numpy()
-        return after._replace(done=tf.zeros_like(after.done))  # what ends a text goes on here
+        return after._replace(done=tf.zeros_like(after.done))  # the text goes on after its end
 
 
 def _kernels(folder: Path, names: Collection[str], tokens: int) -> tuple[float, dict[str, float]]:
-    """Seconds of a token, and of each kernel of it, as the profiler saw them.
+    """Seconds of a token and of each of its kernels, from the profiler.
 
-    An interruption of one run, by the system or another program, must not count for all: of each
-    kernel, the median of its runs counts.
+    For each kernel the median of its runs counts, because the system or other programs interrupt
+    some.
     """
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
@@ -147,7 +149,7 @@ def _kernels(folder: Path, names: Collection[str], tokens: int) -> tuple[float, 
         * max(1, round(len(found) / tokens))
         for name, found in runs.items()
     }
-    # From one run of the longest kernel to its next one, a token has passed.
+    # From one run of the longest kernel to the next is one token.
     longest = max(kernel_s, key=kernel_s.__getitem__)
     starts = sorted(began for began, _ in runs[longest])
     rounds = [later - earlier for earlier, later in pairwise(starts)]

@@ -12,12 +12,12 @@ from xla_backend.inspection.measurement import Measurement
 
 _PREFIXES = ("k", "M", "G", "T")
 LARGEST = 8
-"""Kernels that are listed of each function."""
+"""How many kernels of each function are listed."""
 
 
 def lines(seen: Inspection, measured: Measurement | None) -> list[str]:
     """The table, line by line."""
-    rows = [f"{seen.model} · {seen.key} · looked into in {seen.took_s:.2f} s"]
+    rows = [f"{seen.model} · {seen.key} · inspected in {seen.took_s:.2f} s"]
     for name, inside in (("Prefill, one call", seen.prefill), ("Decode, one token", seen.decode)):
         rows += ["", name, *_counts(inside), *_parts(inside), *_kernels(inside.kernels)]
     return [*rows, "", *_measured(seen.decode, measured)] if measured else rows

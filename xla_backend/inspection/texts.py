@@ -1,7 +1,7 @@
-"""`write`: a key's functions as texts, in XLA's own words.
+"""`write`: a key's functions as XLA's texts.
 
-Knows TensorFlow's way to ask for them, which traces and compiles once more. Must not know what the
-texts are read for.
+Knows TensorFlow's API for them, which traces and compiles again. Must not know what the texts are
+used for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xla_backend.compilation.compiler import Compiler
 from xla_backend.inspection.jobs import TextsJob
 from xla_backend.model.engine import Engine
 
-# Where each operation comes from. Netron reads StableHLO, but not all forms of these.
+# The origins of operations. Netron reads StableHLO, but not all forms of these.
 _LOCATIONS = re.compile(rb'^#loc.*\n| loc\((?:#loc\d*|fused\[[^\]]*\]|"[^"]*")\)', re.MULTILINE)
 
 STAGES = {
@@ -25,7 +25,7 @@ STAGES = {
     "optimized_hlo": "optimized.hlo.txt",
     "optimized_hlo_dot": "optimized.dot",
 }
-"""What TensorFlow calls each stage, and how the file's name ends."""
+"""TensorFlow's name of each stage, and the end of the file's name."""
 
 
 def write(job: TextsJob) -> None:
@@ -46,7 +46,7 @@ def write(job: TextsJob) -> None:
 
 
 def _teller(function: Callable[..., Any], arguments: list[Any]) -> Callable[[str], str | bytes]:
-    """What tells a function's text at a stage."""
+    """A function that returns the text of a stage."""
     flat = tf.nest.flatten(arguments)
 
     def call(*given: tf.Tensor) -> list[tf.Tensor]:

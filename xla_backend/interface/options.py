@@ -241,8 +241,8 @@ class GenerationOptions:
     )
     grammar: Grammar | None = _option(  # noqa: RUF009
         None,
-        "the form that the text must have: a JSON schema, any JSON object, a regular expression or "
-        "choices; needs one beam and a decoder-only model",
+        "the form that the text must have: a JSON schema, any JSON object, a regular expression, "
+        "choices or rules; needs one beam and a decoder-only model",
         label="Form of the text",
     )
 

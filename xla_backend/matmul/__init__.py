@@ -1,1 +1,1 @@
-"""Products of rows and weights: formats, layout, and machine code of our own in XLA's functions."""
+"""Matmul and attention: formats, layout, and our own machine code that XLA calls."""

@@ -1,15 +1,15 @@
-"""Attention of tokens over a KV memory of our own, as a function that XLA calls.
+"""Attention of tokens over our own KV memory, as a function that XLA calls.
 
 Knows the layout of keys and values in blocks of that memory. Must not know models, nor who owns the
-memory. Which rows there are, how long each is and where its blocks lie are inputs of a call, so one
+memory. The rows, their lengths and the addresses of their blocks are inputs of a call, so one
 compiled function serves every length.
 
 A row's positions are divided into panels of a fixed size. For each panel, scores and weighted sums
-are those of a product (`sums`), and softmax has the panel's own maximum; then panels are added up
-in their order, each scaled to the maximum of all (as in T. Dao et al., "Flash-Decoding", 2023). So
-what a token gets depends on its row alone, bit by bit: not on the tokens computed beside it, nor
-on threads. A unit of work is a head of keys, a panel, and neighbouring tokens of a row; the thread
-that does the last panel of these adds up.
+are products (`sums`), and softmax uses the panel's own maximum; then panels are added up in order,
+each scaled to the overall maximum (as in T. Dao et al., "Flash-Decoding", 2023). So a token's
+result depends only on its row, bit by bit: not on tokens computed beside it, nor on threads. A unit
+of work is a head of keys, a panel, and neighbouring tokens of a row; the thread that does the last
+panel of these adds up.
 
     T  tokens of a call, at least 1  R  rows of the KV memory
     D  numbers of a head             M  blocks that a row has room for
@@ -46,20 +46,20 @@ from xla_backend.matmul.threads import Job
 from xla_backend.matmul.tiles import BLOCK, COLUMNS
 
 NAME = "attention"
-"""The name that XLA knows it by."""
+"""Its name in XLA."""
 
 _PANEL = 512
-"""Positions whose weights are computed at once."""
+"""Positions computed at once."""
 _ROWS = 96
-"""Queries that one thread takes at a time, if they share a head of keys."""
+"""Queries of one head of keys that one thread takes at a time."""
 _ALONE = 2**18
-"""Multiplications that one thread does sooner than it can wake another."""
+"""Number of multiplications below which waking another thread does not pay."""
 _LINE = 4 * COLUMNS
 """Bytes of a line of a tile."""
 _SCORES = _PANEL + LANES
-"""Scores in memory from one query to the next: not a power of two, for the cache's sake."""
+"""Distance between the scores of two queries: not a power of two, because of the cache."""
 _LOWEST = -3e38
-"""Less than every score; finite, so that what sees nothing is not NaN."""
+"""Less than every score; finite, so that a query that sees nothing is not NaN."""
 
 _FOUR = ir.VectorType(FLOAT, 4)
 _WORDS = ir.VectorType(WORD, LANES)
@@ -68,14 +68,13 @@ _JOB = Job(
     "q_at k_at v_at out_at places_at blocks_at groups_at sums_at "
     "tokens row_blocks heads kv_heads size offset window cap groups writes"
 )
-# A group of neighbouring tokens of a row: the last of them, how many there are, the panels of all
-# groups before it, and the same times tokens. The number of panels that are done follows for each
-# head of keys.
+# A group of neighbouring tokens of a row: the last one, their count, the panels of all groups
+# before it, and the same times tokens. Then, for each head of keys, the number of finished panels.
 _GROUP = {"last": 0, "count": 8, "panels_before": 16, "sums_before": 24, "done": 32}
 
 
 def layer_bytes(kv_heads: int, head_size: int) -> int:
-    """Bytes that a layer takes of a block, a multiple of 64.
+    """Bytes of a layer in a block, a multiple of 64.
 
     For each head of keys and values: keys `[D, BLOCK]`, then values
     `[ceil(D / 64), BLOCK, 64]`, float32.
@@ -84,7 +83,7 @@ def layer_bytes(kv_heads: int, head_size: int) -> int:
 
 
 def prepare() -> None:
-    """Begins to make it ready; see `handler.prepare`."""
+    """Starts compiling it; see `handler.prepare`."""
     handler.prepare(NAME, _module)
 
 
@@ -109,18 +108,18 @@ def attend(
         q: `[T, heads * D]` float32, scaled and rotated. D is a multiple of 4.
         k: `[T, kv_heads * D]` float32, rotated; head h of `q` has head h // (heads / kv_heads).
         v: as `k`.
-        places: `[T, 2]` int32, each token's row and position. A row of -1 says that there is no
-            token. Tokens of one row are neighbours, at consecutive positions.
-        blocks: `[R, M]` int64, addresses of each row's blocks, which begin at multiples of 64.
-            Only those are read that hold a position which a token sees.
-        layer: `[3]` int64: where this layer begins in each block, in bytes; how many positions a
-            token sees, itself included, or 0 for all; and 0.
+        places: `[T, 2]` int32, each token's row and position; row -1: no token. Tokens of one row
+            are neighbours, at consecutive positions.
+        blocks: `[R, M]` int64, addresses of each row's blocks, multiples of 64. Only blocks with a
+            position that a token sees are read.
+        layer: `[3]` int64: offset of this layer in each block, in bytes; how many positions a token
+            sees, itself included, or 0 for all; and 0.
         heads: of `q`.
         kv_heads: of `k` and `v`.
         score_cap: scores become `cap * tanh(score / cap)`.
 
     Returns:
-        `[T, heads * D]` float32; NaN where there is no token.
+        `[T, heads * D]` float32; NaN without a token.
     """
     handler.wait_until_ready()
     cap = int(np.float32(score_cap or 0.0).view(np.int32))
@@ -130,7 +129,7 @@ def attend(
 
 
 def only_tokens(x: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Rows `[T, E]`, NaN where there is no token: what products need not multiply."""
+    """Rows `[T, E]`, NaN without a token, so that products skip them."""
     return tf.where(places[:, :1] < 0, np.float32(np.nan), x)
 
 
@@ -151,7 +150,7 @@ class _Attention:
         }
 
     def unit(self) -> ir.Function:
-        """`unit(job, number)`: first keys and values are written, then tokens attend."""
+        """`unit(job, number)`: the first units write keys and values, the others attend."""
         write, attend = self._write(), self._attend()
         builder = Builder(self._module, "unit", [POINTER, LONG])
         job, number = builder.arguments
@@ -163,7 +162,7 @@ class _Attention:
         _JOB.wait(builder, job, writes)
         number = builder.sub(number, writes)
         panel, head = builder.udiv(number, kv_heads), builder.urem(number, kv_heads)
-        # The last group before which there are not more panels.
+        # The last group with no more panels before it.
         loop = Loop(builder, long(0), groups, 1, [long(-1)])
         before = _of_group(builder, _group(builder, job, loop.index), "panels_before")
         is_reached = builder.icmp_unsigned("<=", before, panel)
@@ -202,7 +201,8 @@ class _Attention:
         builder.store(value, _value_at(builder, values, line, column.index), align=4)
         column.close()
         each.close()
-        # Lines are summed by fours: those behind the row's last must be numbers, times zero.
+        # Lines are summed in fours: those after the row's last must be finite, because they are
+        # multiplied by zero.
         following = builder.least(end, builder.sub(tokens, long(1)))
         goes_on = builder.and_(
             builder.icmp_unsigned("<", end, tokens),
@@ -222,7 +222,7 @@ class _Attention:
         return builder.function
 
     def _attend(self) -> ir.Function:
-        """`attend(job, group, head, panel)`: of the panels that the group sees, one."""
+        """`attend(job, group, head, panel)`: one of the panels that the group sees."""
         soften, finish = self._soften(), self._finish()
         builder = Builder(self._module, "attend", [POINTER, POINTER, LONG, LONG])
         job, group, head, panel = builder.arguments
@@ -235,7 +235,7 @@ class _Attention:
         shared = builder.udiv(heads, kv_heads)
         queries = builder.mul(count, shared)
         first = builder.sub(builder.add(last, long(1)), count)
-        # Of a token, the queries that share the head are neighbours.
+        # A token's queries that share the head are neighbours.
         own = builder.mul(builder.mul(head, shared), size)
         width, own_width = builder.mul(heads, size), builder.mul(shared, size)
         begin, first_panel, panels = _span(builder, position, count, window)
@@ -306,7 +306,7 @@ class _Attention:
         _, values = self._tiles(builder, job, row, blocks.index, head)
         following = builder.add(blocks.index, long(BLOCK))
         is_last = builder.icmp_unsigned(">=", following, end)
-        # Behind the last one, the next unit's: the next head's keys.
+        # After the last one, the next unit's: the next head's keys.
         following = builder.select(is_last, begin, following)
         next_head = builder.add(head, builder.zext(is_last, LONG))
         ahead = builder.select(is_last, *self._tiles(builder, job, row, following, next_head))
@@ -340,8 +340,8 @@ class _Attention:
     def _soften(self) -> ir.Function:
         """`soften(scores, begin, end, lowest, highest, cap, found)`: scores become weights.
 
-        Of a query, in a panel. It sees columns above `lowest`, up to `highest`. Their highest
-        score, which weights are relative to, and the sum of weights are written to `found`.
+        For a query in a panel. It sees columns above `lowest`, up to `highest`. Their highest
+        score, to which weights are relative, and the sum of weights are written to `found`.
         """
         builder = Builder(self._module, "soften", [POINTER, LONG, LONG, WORD, WORD, LONG, POINTER])
         scores, begin, end, lowest, highest, cap, found = builder.arguments
@@ -359,9 +359,9 @@ class _Attention:
         def for_vectors(
             initial: Value, change: Callable[[Value, Value, Value], tuple[Value, Value]]
         ) -> list[Value]:
-            """`change(column, score, value)` returns the score and the value that follow.
+            """Calls `change(column, score, value)`, which returns the new score and value.
 
-            By blocks, with a value for each vector, so that one need not wait for another.
+            In blocks, with a value per vector, so that none waits for another.
             """
             vectors = BLOCK // LANES
             each = Loop(builder, begin, end, BLOCK, [initial] * vectors)
@@ -443,7 +443,7 @@ class _Attention:
     def _tiles(
         self, builder: Builder, job: Value, row: Value, position: Value, head: Value
     ) -> tuple[Value, Value]:
-        """The keys and the values of the block that holds a position."""
+        """The keys and the values of a position's block."""
         (blocks_at,) = _JOB.get(builder, job, "blocks_at", POINTER)
         row_blocks, size, offset = _JOB.get(builder, job, "row_blocks size offset")
         block = builder.add(builder.mul(row, row_blocks), builder.udiv(position, long(BLOCK)))
@@ -455,7 +455,7 @@ class _Attention:
         return tile, builder.at(tile, keys)
 
     def _sums_at(self, builder: Builder, job: Value, group: Value, head: Value) -> Value:
-        """Where the sums of a group and a head of keys stand: `[panels, queries, width]`."""
+        """The address of the sums of a group and a head of keys: `[panels, queries, width]`."""
         sums_at, places_at = _JOB.get(builder, job, "sums_at places_at", POINTER)
         heads, kv_heads, size, window = _JOB.get(builder, job, "heads kv_heads size window")
         last, count, before = (
@@ -470,7 +470,7 @@ class _Attention:
 
 
 def _handler(module: ir.Module, name: str, unit: ir.Function) -> None:
-    """What XLA calls. Operands: those of `attend`, then heads, heads of keys, cap as bits."""
+    """XLA's handler. Operands: those of `attend`, then heads, heads of keys, cap as bits."""
     call = Handler(module, name)
     q_at, tokens, width = call.operand(0, 2)
     (k_at,), (v_at,), (places_at,), (layer,), (form,) = map(call.operand, (1, 2, 3, 5, 6))
@@ -482,7 +482,7 @@ def _handler(module: ir.Module, name: str, unit: ir.Function) -> None:
     group_size = _group_size(call, kv_heads)
     groups_at = call.intrinsic("calloc", POINTER, [tokens, group_size])
 
-    # Each token begins a group, or goes on with the last one.
+    # Each token starts a group or continues the last one.
     each = Loop(call, long(0), tokens, 1, [long(-1), long(-2), *[long(0)] * 5])
     number, row_before, count, panels, panels_before, sums_before, work = each.values
     row, position = _place(call, places_at, each.index)
@@ -540,7 +540,7 @@ def _of_group(builder: Builder, group: Value, name: str) -> Value:
 
 
 def _place(builder: Builder, places_at: Value, token: Value) -> tuple[Value, Value]:
-    """A token's row, below 0 if there is no token, and its position, then 0."""
+    """A token's row (negative without a token) and its position (then 0)."""
     place = builder.at(places_at, builder.mul(token, long(8)))
     row, position = (builder.sext(builder.get(place, WORD, at), LONG) for at in (0, 4))
     is_none = builder.icmp_signed("<", row, long(0))
@@ -550,9 +550,9 @@ def _place(builder: Builder, places_at: Value, token: Value) -> tuple[Value, Val
 def _span(
     builder: Builder, position: Value, count: Value, window: Value
 ) -> tuple[Value, Value, Value]:
-    """What so many tokens see, the last of them at a position.
+    """What `count` tokens see, the last of them at `position`.
 
-    Where the first block begins, the first panel, how many panels.
+    The begin of the first block, the first panel, and the number of panels.
     """
     first = builder.sub(builder.add(position, long(1)), builder.add(count, window))
     begin = builder.greatest(builder.add(first, long(1)), long(0))
@@ -605,10 +605,10 @@ def block_bytes(kv_sizes: Sequence[tuple[int, int]]) -> int:
 def in_blocks(
     kv_sizes: Sequence[tuple[int, int]], windows: Sequence[int | None] | None = None
 ) -> list[tf.Tensor]:
-    """Where layers lie in a block, one behind the other: `layer` of `attend` for each.
+    """The offsets of layers in a block, one after the other: `layer` of `attend` for each.
 
     Args:
-        kv_sizes: of each layer, the number of heads of keys and their size.
+        kv_sizes: number of heads of keys and their size, for each layer.
         windows: how many positions a token sees; None for all.
     """
     offsets = np.cumsum([0, *(layer_bytes(*sizes) for sizes in kv_sizes)])

@@ -1,6 +1,6 @@
-"""Matrices of few bits: blocks of numbers that share scales, as GGUF files have them.
+"""Quantized matrices: GGUF's blocks of numbers that share scales.
 
-Knows what lies where in a block of each format, and its arithmetic, in NumPy. Must not know files,
+Knows the layout of a block of each format, and its arithmetic in NumPy. Must not know files,
 TensorFlow, or what a matrix is for. The layouts are those of llama.cpp's ggml-quants.
 """
 
@@ -13,16 +13,15 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 GROUP = 32
-"""Neighbours along `in` of the smallest block."""
+"""Numbers along `in` in the smallest block."""
 
 
 class Plane(NamedTuple):
     """Some bits of every number of a block.
 
     Attributes:
-        bits: of a number.
-        start: the first byte, within the block.
-        run: so many bytes hold numbers `0 .. run - 1` in their lowest bits, the next `run` numbers
+        bits: of a number. start: the first byte in the block. run: this many bytes hold numbers `0
+        .. run - 1` in their lowest bits, the next `run` numbers
             in the next bits, and so on; then the next bytes follow.
     """
 
@@ -35,16 +34,14 @@ class Format(NamedTuple):
     """A format of blocks: a number is `scale * (value - zero)`, or `scale * value + minimum`.
 
     Attributes:
-        block: numbers of a block, neighbours along `in`. size: bytes of a block.
-        planes: whose bits make a value, the lowest first.
-        halves: where the block's float16 are: a scale and, if there are minima, one for these.
-        zero: what is subtracted from a value.
-        group: numbers that share a scale and a minimum.
-        factors: reads a block's `[..., size]` whole numbers of 8 bits, `[..., groups, kinds]`, by
-            which `halves` are multiplied for each group; minima are subtracted then. None: a block
-            is one group.
-        nibbles: whether scale and minimum of a group are the halves of one such number.
-        table: what values stand for, if not for themselves.
+        block: numbers of a block, neighbours along `in`. size: bytes of a block. planes: their bits
+        make a value, the lowest first. halves: offsets of the block's float16: a scale and, if
+        there are minima, a scale of these. zero: subtracted from a value. group: numbers that share
+        a scale and a minimum. factors: reads from a block's `[..., size]` bytes the 8-bit factors
+        `[..., groups, kinds]` of
+            `halves` for each group; minima are then subtracted. None: a block is one group.
+        nibbles: whether scale and minimum of a group are the halves of one byte.
+        table: maps values to numbers, if they are not the numbers themselves.
     """
 
     block: int
@@ -59,17 +56,17 @@ class Format(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """Of a value."""
+        """Bits of a value."""
         return sum(plane.bits for plane in self.planes)
 
     @property
     def has_minima(self) -> bool:
-        """Whether groups have a minimum besides their scale."""
+        """Whether groups have a minimum as well as a scale."""
         return len(self.halves) == 2
 
 
 def _six_bits(blocks: np.ndarray) -> np.ndarray:
-    """Of Q4_K and Q5_K: 8 scales and 8 minima in 12 bytes."""
+    """The factors of Q4_K and Q5_K: 8 scales and 8 minima in 12 bytes."""
     low, middle, high = np.moveaxis(blocks[..., 4:16].reshape(*blocks.shape[:-1], 3, 4), -2, 0)
     scales = [low & 63, high & 15 | low >> 2 & 48]
     minima = [middle & 63, high >> 4 | middle >> 2 & 48]
@@ -77,21 +74,21 @@ def _six_bits(blocks: np.ndarray) -> np.ndarray:
 
 
 def _six_bits_less_32(blocks: np.ndarray) -> np.ndarray:
-    """Of Q3_K: 16 scales in 12 bytes."""
+    """The factors of Q3_K: 16 scales in 12 bytes."""
     low = _fields(blocks[..., 96:104], 4, 8)
     high = _fields(blocks[..., 104:108], 2, 4)
     return (low | high << 4)[..., None] - np.uint8(32)
 
 
 def _four_and_two_bits_less_32(blocks: np.ndarray) -> np.ndarray:
-    """Of IQ4_XS: 8 scales in 6 bytes."""
+    """The factors of IQ4_XS: 8 scales in 6 bytes."""
     return (_fields(blocks[..., 4:8], 4, 1) | _fields(blocks[..., 2:4], 2, 1) << 4)[
         ..., None
     ] - np.uint8(32)
 
 
 _NOT_LINEAR = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-"""Of IQ4_NL and IQ4_XS."""
+"""The table of IQ4_NL and IQ4_XS."""
 
 FORMATS = {
     "Q8_0": Format(32, 34, (Plane(8, 2, 32),)),
@@ -126,11 +123,11 @@ FORMATS = {
         table=_NOT_LINEAR,
     ),
 }
-"""By their names in GGUF files. Values of eight bits have a sign, those of fewer bits have none."""
+"""Formats by their names in GGUF files. Values of eight bits are signed, others are not."""
 
 
 def _fields(bytes_: np.ndarray, bits: int, run: int) -> np.ndarray:
-    """The numbers of some bits in bytes `[..., n]`: see `Plane`. `[..., 8 / bits * n]`."""
+    """The numbers of some bits in bytes `[..., n]`, as `[..., 8 / bits * n]`; see `Plane`."""
     if bits == 8:
         return bytes_
     runs = bytes_.reshape(*bytes_.shape[:-1], -1, 1, run)
@@ -139,7 +136,7 @@ def _fields(bytes_: np.ndarray, bits: int, run: int) -> np.ndarray:
 
 
 class Parts(NamedTuple):
-    """What blocks consist of.
+    """The parts of blocks.
 
     Attributes:
         values: uint8, `[out, blocks, block]`.
@@ -179,7 +176,7 @@ class Blocks:
         return len(self.raw)
 
     def __getitem__(self, rows: np.ndarray | slice) -> Blocks:
-        """Some rows, in the order of their places."""
+        """Some rows."""
         return Blocks(self.name, self.raw[rows])
 
     def halves(self) -> np.ndarray:
@@ -189,7 +186,7 @@ class Blocks:
         return np.ascontiguousarray(blocks[:, :, places]).view(np.float16)
 
     def parts(self) -> Parts:
-        """What the blocks consist of."""
+        """The parts of the blocks."""
         form = self.format
         blocks = self.raw.reshape(len(self), -1, form.size)
         values = np.zeros((*blocks.shape[:2], form.block), np.uint8)
@@ -209,7 +206,7 @@ class Blocks:
         """The numbers in float32."""
         form = self.format
         result = np.empty(self.shape, np.float32)
-        # In parts: on the way, numbers take several times the space.
+        # In parts: intermediate numbers take several times the space.
         step = max(1, 2**20 // self.shape[1])
         for row in range(0, len(self), step):
             values, halves, factors = self[row : row + step].parts()
@@ -235,13 +232,13 @@ Weights: TypeAlias = np.ndarray | Blocks
 
 
 def rounded(matrix: np.ndarray) -> Blocks:
-    """A float matrix `[out, in]` in Q8_0: whole numbers from -127 to 127 times a scale.
+    """A float matrix `[out, in]` rounded to Q8_0: integers from -127 to 127 times a scale.
 
-    The largest number of each block decides its scale.
+    The largest number of each block determines its scale.
     """
     outputs, inputs = matrix.shape
     groups = matrix.astype(np.float32).reshape(outputs, inputs // GROUP, GROUP)
-    # Rounded up, so that no number needs more than 127; and for the scale as it is kept.
+    # Rounded up, so that no number needs more than 127 with the scale as float16.
     scales = (np.abs(groups).max(axis=2) / 127 * (1 + 2**-10)).astype(np.float16)
     divisors = np.where(scales == 0, 1, scales).astype(np.float32)
     values = np.rint(groups / divisors[:, :, None]).clip(-127, 127).astype(np.int8)
@@ -250,7 +247,7 @@ def rounded(matrix: np.ndarray) -> Blocks:
 
 
 def stacked(matrices: Sequence[Weights]) -> list[Weights]:
-    """Matrices of one input, neighbours of the same format one below the other."""
+    """Matrices of one input; neighbours of the same format are concatenated."""
     result: list[Weights] = []
     for matrix in matrices:
         last = result[-1] if result else None

@@ -1,9 +1,9 @@
 """The exponential function of vectors, in machine code.
 
-Knows float32's bits. Must not know what it is needed for. After W. Cody and W. Waite, "Software
+Knows float32's bits. Must not know its use. After W. Cody and W. Waite, "Software
 Manual for the Elementary Functions" (1980): x is n ln 2 + r, with ln 2 in two parts so that r is
-exact; exp(r) is a polynomial, whose coefficients have the least relative error on the range of r
-(Remez); 2^n is made of bits.
+exact; exp(r) is a polynomial with the least relative error on the range of r (Remez); 2^n is made
+from bits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from llvmlite import ir
 from xla_backend.matmul.machine_code import LANES, VECTOR, WORD, ZERO, Builder, Value
 
 LEAST = -87.0
-"""Below it the result is 0: float32's small numbers that have fewer bits never occur."""
+"""Below this the result is 0, so that subnormal numbers never occur."""
 
 _LN2 = (0.693359375, -2.12194440e-4)
 """The first part has 9 bits, so its products with whole numbers are exact."""
@@ -54,7 +54,7 @@ def hyperbolic_tangent(builder: Builder, x: Value) -> Value:
 
 def _parts(builder: Builder, x: Value) -> tuple[Value, Value]:
     """2^n, and exp(r) - 1."""
-    # A comparison that NaN does not pass, so that it stays NaN.
+    # A comparison that is false for NaN, so that it stays NaN.
     x = builder.select(builder.fcmp_ordered("<", x, constant(LEAST)), constant(LEAST), x)
     scaled = builder.fmul(x, constant(1 / math.log(2)))
     n = builder.intrinsic(f"llvm.roundeven.v{LANES}f32", VECTOR, [scaled])

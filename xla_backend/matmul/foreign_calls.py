@@ -1,7 +1,7 @@
-"""Calls of foreign functions in XLA's: how one is registered, and called in a graph.
+"""XLA's foreign functions: how one is registered, and called in a graph.
 
 Knows the C interface of XLA's foreign functions (xla/ffi/api/c_api.h, version 0.2, whose structures
-grow but keep the places of what they have), which TensorFlow's library offers, and StableHLO's form
+grow but keep the offsets of their fields), which TensorFlow's library exports, and StableHLO's form
 of a call. Must not know what such a function computes.
 """
 
@@ -17,16 +17,16 @@ from tensorflow.compiler.mlir.stablehlo import stablehlo
 from tensorflow.compiler.tf2xla.python import xla
 
 VERSION = (0, 2)
-"""Of the interface: what a handler says that it was made for."""
+"""Version of the interface that a handler reports."""
 
-# Places in the interface's structures, in bytes.
+# Offsets in the interface's structures, in bytes.
 FRAME = {"extension": 8, "api": 16, "context": 24, "operands": 72, "results": 112}
-"""Of a call, the handler's one argument. Operands and results are arrays of buffers' addresses."""
+"""In a call, the handler's only argument. Operands and results are arrays of buffers' addresses."""
 BUFFER = {"data": 24, "axes": 40}
 METADATA, METADATA_FIELDS = 24, (24, 28, 32)
-"""In an extension, what a handler says about itself: major and minor version, traits."""
+"""In an extension, a handler's description of itself: major and minor version, traits."""
 API_DESTROY_ERROR, API_SCHEDULE, API_NUM_THREADS = 64, 136, 144
-"""Functions in the table that a handler is given."""
+"""Functions in the table that a handler gets."""
 _API_MESSAGE, _API_REGISTER, _API_VERSION = 56, 72, 32
 
 _TYPES = {
@@ -71,7 +71,7 @@ class _Message(ctypes.Structure):
 
 @functools.cache
 def _api() -> int | None:
-    """The address of the table of functions; None where TensorFlow's library offers none."""
+    """The address of the table of functions; None if TensorFlow's library has none."""
     try:
         library = ctypes.CDLL(str(Path(tf.__file__).parent / "libtensorflow_framework.so.2"))
         library.XLA_FFI_GetApi.restype = ctypes.c_void_p
@@ -83,12 +83,12 @@ def _api() -> int | None:
 
 
 def are_possible() -> bool:
-    """Whether this TensorFlow lets its XLA call foreign functions. Linux's does."""
+    """Whether this TensorFlow lets XLA call foreign functions, as on Linux."""
     return _api() is not None
 
 
 def register(name: str, address: int) -> None:
-    """Makes the handler at an address known to XLA, for functions compiled or restored from now on.
+    """Registers the handler at an address, for functions compiled or restored from now on.
 
     Raises:
         RuntimeError: XLA refuses it; the message says why.
@@ -120,8 +120,8 @@ def call(
         name: of the function.
         operands: the first is `[rows, ...]`, with any number of rows, known when XLA compiles.
         columns: of the result.
-        has_side_effect: whether it writes elsewhere too. XLA then keeps every call, but knows no
-            order of two calls of which neither needs the other's result.
+        has_side_effect: whether it also writes elsewhere. XLA then keeps every call, but orders two
+            calls only if one needs the other's result.
 
     Returns:
         What the function writes, `[rows, columns]` float32.
@@ -149,9 +149,9 @@ def _tensor_type(shape: tf.TensorShape | Sequence[int | None], dtype: tf.DType) 
 def _module(
     name: str, types: tuple[str, ...], result: str, columns: int, has_side_effect: bool
 ) -> bytes:
-    """A StableHLO module of the call alone.
+    """A StableHLO module with only the call.
 
-    Where XLA learns the rows only when it compiles, a further operand says the result's shape.
+    If the number of rows is known only when XLA compiles, another operand has the result's shape.
     """
     arguments = [f"%operand{place}" for place in range(len(types))]
     declared = ", ".join(f"{a}: {t}" for a, t in zip(arguments, types, strict=True))

@@ -1,6 +1,6 @@
-"""What XLA calls: how a handler in machine code reads its call, and is made ready beside others.
+"""Handlers in machine code: how they read XLA's call, and how they are compiled and registered.
 
-Knows where operands and results stand in a call's frame. Must not know what is computed.
+Knows where operands and results are in a call's frame. Must not know what is computed.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from xla_backend.matmul.machine_code import LONG, POINTER, WORD, Builder, Value
 
 
 def is_possible() -> bool:
-    """Whether this TensorFlow and this processor can have machine code of our own."""
+    """Whether this TensorFlow and this processor can run our own machine code."""
     return foreign_calls.are_possible() and machine_code.suits()
 
 
 def prepare(name: str, module: Callable[[str], ir.Module]) -> None:
-    """Begins to make the handler of a name ready, once in a process.
+    """Starts compiling and registering a handler, once per process.
 
-    It is translated and made known to XLA beside what the caller goes on with: reading weights.
+    In another thread, while the caller reads weights.
     """
     with _preparing:
         if name not in _begun:
@@ -31,10 +31,10 @@ def prepare(name: str, module: Callable[[str], ir.Module]) -> None:
 
 
 def wait_until_ready() -> None:
-    """Waits for all that `prepare` began.
+    """Waits for all handlers that `prepare` started.
 
     Raises:
-        RuntimeError: XLA refuses one; the next `prepare` of its name tries anew.
+        RuntimeError: XLA refuses one; the next `prepare` of its name tries again.
     """
     for name, begun in list(_begun.items()):
         if begun.exception() is not None:
@@ -52,21 +52,21 @@ def _register(name: str, module: Callable[[str], ir.Module]) -> None:
 
 
 class Handler(Builder):
-    """The builder of a handler: what it adds is done at each call, up to `close`.
+    """The builder of a handler: adds the code of a call, up to `close`.
 
     Attributes:
         api: XLA's table of functions. context: of the call.
-        result: the address of the result's numbers. result_columns: its second axis.
+        result: address of the result's numbers. result_columns: its second axis.
     """
 
     def __init__(self, module: ir.Module, name: str) -> None:
-        """Begins the function that XLA knows by a name."""
+        """Begins the function with this name in XLA."""
         super().__init__(module, name, [POINTER], POINTER, is_public=True)
         (frame,) = self.arguments
         places = foreign_calls.FRAME
         asked = self.get(frame, POINTER, places["extension"])
         with self.if_then(self.icmp_unsigned("!=", asked, ir.Constant(POINTER, None))):
-            # At registration XLA asks which version of the interface this is made for.
+            # At registration XLA asks for the version of the interface.
             about = self.get(asked, POINTER, foreign_calls.METADATA)
             for place, number in zip(
                 foreign_calls.METADATA_FIELDS, (*foreign_calls.VERSION, 0), strict=True
@@ -82,7 +82,7 @@ class Handler(Builder):
         self.result_columns = self.get(lengths, LONG, 8)
 
     def operand(self, place: int, axes: int = 0) -> tuple[Value, ...]:
-        """The address of an operand's numbers, and the lengths of so many of its axes."""
+        """The address of an operand's numbers, and the lengths of its first axes."""
         buffer = self.get(self._operands, POINTER, 8 * place)
         lengths = self.get(buffer, POINTER, foreign_calls.BUFFER["axes"])
         return self.get(buffer, POINTER, foreign_calls.BUFFER["data"]), *(
@@ -90,5 +90,5 @@ class Handler(Builder):
         )
 
     def close(self) -> None:
-        """Ends the call, without an error."""
+        """Ends the call without an error."""
         self.ret(ir.Constant(POINTER, None))

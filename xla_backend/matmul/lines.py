@@ -1,7 +1,7 @@
-"""The lines of a tile, one after the other, as float32 in registers.
+"""Reads the lines of a tile, one after the other, as float32 in registers.
 
-Knows how the numbers of every format lie in a tile, and become float32. Must not know what is done
-with them.
+Knows the layout of every format in a tile, and its conversion to float32. Must not know what is
+done with the numbers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from xla_backend.matmul.tiles import COLUMNS, header_rows, lines_of_step, rows_o
 
 VECTORS = COLUMNS // LANES
 UNROLLED = 4
-"""Lines of floats in a round of the inner loop; of blocks twice as many, or what a word holds."""
+"""Lines of floats per round of the inner loop; for blocks twice as many, or those in a word."""
 
 _CACHE_LINE = 64
 # llvm.prefetch: read, locality 2, data cache.
@@ -43,7 +43,7 @@ Use = Callable[[Builder, Value, Sequence[Value], list[Value]], None]
 
 
 def size(builder: Builder, lines: Value, number_format: str) -> Value:
-    """Bytes of so many lines of a tile: whole blocks."""
+    """Bytes of `lines` lines of a tile, in whole blocks."""
     if number_format in _FLOAT_BYTES:
         return builder.mul(lines, long(COLUMNS * _FLOAT_BYTES[number_format]))
     form = FORMATS[number_format]
@@ -52,9 +52,9 @@ def size(builder: Builder, lines: Value, number_format: str) -> Value:
 
 
 def vectors_at_once(rows: int, number_format: str) -> int:
-    """Vectors of columns of which sums for so many rows fit in three quarters of the registers.
+    """Vectors of columns whose sums for these rows fit in three quarters of the registers.
 
-    Where these are few, what makes numbers of blocks takes as many as two rows.
+    With few registers, dequantizing blocks takes as many as two rows.
     """
     registers, lanes = machine_code.vector_registers()
     room = registers * 3 // 4 // (LANES // lanes)
@@ -63,12 +63,12 @@ def vectors_at_once(rows: int, number_format: str) -> int:
 
 
 class Tile(NamedTuple):
-    """A part of a tile to be read.
+    """A part of a tile to read.
 
     Attributes:
-        at: its address. lines: how many. column, vectors: the first column, and vectors from there.
-        ahead: with each line, the second cache is asked for what lies as far behind this address as
-            the line lies behind `at`. None: for nothing.
+        at: its address. lines: how many. column, vectors: first column, and number of vectors.
+        ahead: address to prefetch from into the second-level cache: for each line, as far after it
+            as the line is after `at`. None: no prefetch.
     """
 
     at: Value
@@ -78,7 +78,7 @@ class Tile(NamedTuple):
     ahead: Value | None
 
     def read(self, builder: Builder, start: Value, kind: ir.Type, bits: int) -> list[Value]:
-        """The vectors of a line of numbers of so many bits, which begins at a byte."""
+        """The vectors of a line of numbers of `bits` bits that begins at byte `start`."""
         start = builder.add(start, builder.mul(self.column, long(bits // 8)))
         if self.ahead is not None:
             for more in range(0, self.vectors * LANES * bits // 8, _CACHE_LINE):
@@ -94,10 +94,10 @@ class Tile(NamedTuple):
 def for_lines(
     builder: Builder, number_format: str, tile: Tile, use: Use, values: Sequence[Value]
 ) -> list[Value]:
-    """Adds a loop over the lines of a tile, which hands on values.
+    """Adds a loop over the lines of a tile, with loop-carried values.
 
-    `use(builder, line, numbers, values)` adds what is done with a line: with the vectors of its
-    float32 numbers. It may replace the values.
+    `use(builder, line, numbers, values)` adds the code for a line with its float32 vectors. It may
+    replace the values.
     """
     if number_format in FORMATS:
         return for_groups(builder, FORMATS[number_format], tile, _Dequantized(builder, use), values)
@@ -129,9 +129,9 @@ class Group(NamedTuple):
     """Lines of a block that share a scale and a minimum.
 
     Attributes:
-        first, lines: the number of its first line, and how many.
-        factors: adds what reads the scales and the minima (None if there are none), vectors each: a
-            number is `value * scale + minimum`.
+        first, lines: number of its first line, and how many. factors: adds code that reads the
+        scales and the minima (None if there are none), as vectors:
+            a number is `value * scale + minimum`.
     """
 
     first: Value
@@ -140,20 +140,20 @@ class Group(NamedTuple):
 
 
 class ForGroup(Protocol):
-    """What is done with a group of lines. Parts are values that only its lines hand on."""
+    """Adds the code for a group of lines. Parts are values carried only through its lines."""
 
     def begin(self, group: Group, values: list[Value]) -> list[Value]:
-        """Adds what comes first; returns the parts."""
+        """Adds the beginning; returns the parts."""
 
     def use(self, line: Value, numbers: list[Value], parts: list[Value]) -> None:
-        """Adds what is done with a line's values, and may replace the parts."""
+        """Adds the code for a line's values; may replace the parts."""
 
     def end(self, group: Group, parts: list[Value], values: list[Value]) -> list[Value]:
-        """Adds what comes last; returns the values for the next group."""
+        """Adds the end; returns the values for the next group."""
 
 
 class _Dequantized:
-    """Does with the numbers of blocks what is to be done with those of any format."""
+    """Dequantizes the numbers of blocks, for code that takes any format."""
 
     def __init__(self, builder: Builder, use: Use) -> None:
         self._builder, self._use = builder, use
@@ -179,7 +179,7 @@ class _Dequantized:
 def for_groups(
     builder: Builder, form: Format, tile: Tile, do: ForGroup, values: Sequence[Value]
 ) -> list[Value]:
-    """Adds a loop over the groups of lines of a tile of blocks, which hands on values."""
+    """Adds a loop over the groups of lines of a tile of blocks, with loop-carried values."""
     step = lines_of_step(form)
     round_ = max(step, 2 * UNROLLED)
     unit = max(round_, form.group)
@@ -194,7 +194,7 @@ def for_groups(
     first_of_block = builder.mul(blocks.index, long(form.block))
 
     def words(line: Value, lines: int) -> list[list[Value]]:
-        """Of so many lines from one of this block."""
+        """The words of `lines` lines from a line of this block."""
         bytes_ = COLUMNS * form.bits // 8
         start = builder.add(words_at, builder.mul(line, long(bytes_)))
         found = []
@@ -270,7 +270,7 @@ def _factors(
 def _words(
     builder: Builder, form: Format, tile: Tile, start: Value, step: int
 ) -> list[list[Value]]:
-    """The values of a step's lines with their sign, four in a word: `[step / 4][vectors]`."""
+    """The signed values of a step's lines, four in a word: `[step / 4][vectors]`."""
     result: list[list[Value]] = [[] for _ in range(step // 4)]
     shift = 0
     for plane in form.planes:
@@ -303,7 +303,7 @@ def _masked(builder: Builder, word: Value, right: int, mask: int) -> Value:
 
 
 def _signed(builder: Builder, form: Format, words: Value) -> Value:
-    """What the values in every byte stand for."""
+    """The numbers of the values in every byte."""
     if form.table is None and not form.zero:
         return words
     bytes_ = builder.bitcast(words, _BYTES_OF_WORDS)
@@ -316,7 +316,7 @@ def _signed(builder: Builder, form: Format, words: Value) -> Value:
 
 
 def _byte(builder: Builder, word: Value, byte: int) -> Value:
-    """One byte of every word as float32, times 2^24: as the highest, it has its sign."""
+    """One byte of every word as float32 times 2^24: as the highest byte it keeps its sign."""
     if byte == 0:
         word = builder.shl(word, _splat(24))
     elif byte == 3:

@@ -1,7 +1,7 @@
 """Machine code for this processor, from LLVM's intermediate representation.
 
-Knows llvmlite: how a module is translated, and short forms for what its builder says at length.
-Must not know XLA, nor what is computed. One process translates a module once and keeps the code.
+Knows llvmlite: how a module is compiled, and short forms of its builder's calls. Must not know XLA,
+nor what is computed. A process compiles a module once and keeps the code.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ BIT, BYTE, HALF, WORD, LONG = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 
 LANES = 16
 VECTOR = ir.VectorType(FLOAT, LANES)
-"""What all arithmetic is written in; LLVM divides it among smaller registers."""
+"""The vector of all arithmetic; LLVM splits it for smaller registers."""
 ZERO = ir.Constant(VECTOR, [0.0] * LANES)
 
 Value = Any
-"""A value of llvmlite's builder, which has no types of its own."""
+"""A value of llvmlite's builder, which has no type hints."""
 
 
 @functools.cache
@@ -38,14 +38,14 @@ def vector_registers() -> tuple[int, int]:
 
 @functools.cache
 def suits() -> bool:
-    """Whether the processor converts float16 itself; else LLVM would ask for a library."""
+    """Whether the processor converts float16; otherwise LLVM would need a library."""
     features = llvm.get_host_cpu_features()
     return bool(features.get("f16c") or features.get("neon"))
 
 
 @functools.cache
 def _engine() -> Any:
-    """What translates for this very processor, as XLA does."""
+    """LLVM's engine for this very processor, as in XLA."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(
@@ -58,7 +58,7 @@ def _engine() -> Any:
 
 
 def address(module: ir.Module, name: str) -> int:
-    """Translates a module; the address of a function of it. The code stays until the end."""
+    """Compiles a module; the address of one of its functions. The code stays until the end."""
     parsed = llvm.parse_assembly(str(module))
     parsed.verify()
     engine = _engine()
@@ -92,20 +92,20 @@ class Builder(ir.IRBuilder):
         self.arguments = function.args
 
     def at(self, place: Value, distance: Value | int, unit: ir.Type = BYTE) -> Value:
-        """The address so many units behind a place."""
+        """The address `distance` units after a place."""
         distance = long(distance) if isinstance(distance, int) else distance
         return self.gep(place, [distance], source_etype=unit)
 
     def get(self, place: Value, kind: ir.Type, distance: Value | int = 0) -> Value:
-        """What stands so many bytes behind a place."""
+        """The value `distance` bytes after a place."""
         return self.load(self.at(place, distance), typ=kind)
 
     def least(self, a: Value, b: Value) -> Value:
-        """The lesser of two numbers without a sign."""
+        """The smaller of two unsigned numbers."""
         return self.select(self.icmp_unsigned("<", a, b), a, b)
 
     def intrinsic(self, name: str, returns: ir.Type, arguments: Sequence[Value]) -> Value:
-        """Calls a function of LLVM's or of the C library's."""
+        """Calls a function of LLVM or the C library."""
         kind = ir.FunctionType(returns, [argument.type for argument in arguments])
         function = self.module.globals.get(name) or ir.Function(self.module, kind, name)
         return self.call(function, arguments)
@@ -133,7 +133,7 @@ class Builder(ir.IRBuilder):
         )
 
     def greatest(self, a: Value, b: Value) -> Value:
-        """The greater of two numbers with a sign."""
+        """The larger of two signed numbers."""
         return self.select(self.icmp_signed(">", a, b), a, b)
 
     def room(self, kind: ir.Type, count: int) -> Value:
@@ -150,7 +150,7 @@ class Builder(ir.IRBuilder):
 
 
 def look_up(builder: Builder, table: Sequence[int], places: Value) -> Value:
-    """For a vector of `4 * LANES` bytes from 0 to 15, those at these places of a table."""
+    """Table look-up: for a vector of `4 * LANES` bytes from 0 to 15, the table's bytes."""
     features = llvm.get_host_cpu_features()
     if features.get("avx512bw"):
         width, name = 64, "llvm.x86.avx512.pshuf.b.512"
@@ -181,10 +181,10 @@ def look_up(builder: Builder, table: Sequence[int], places: Value) -> Value:
 
 
 class Loop:
-    """A loop over numbers, which runs at least once, with values that each round hands on.
+    """A loop over numbers, which runs at least once, with loop-carried values.
 
     Attributes:
-        index: the number of this round. values: what was handed on.
+        index: the number of this round. values: the carried values.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class Loop:
         step: int,
         values: Sequence[Value] = (),
     ) -> None:
-        """Begins the loop: what the builder adds now is its body, up to `close`."""
+        """Begins the loop: the builder now adds its body, up to `close`."""
         before = builder.block
         self._body = builder.append_basic_block("loop")
         builder.branch(self._body)
@@ -208,7 +208,7 @@ class Loop:
             phi.add_incoming(value, before)
 
     def close(self, values: Sequence[Value] = ()) -> list[Value]:
-        """Ends the body: the values for the next round, and after the last one."""
+        """Ends the body with the values for the next round; returns those after the last one."""
         builder = self._builder
         following = builder.add(self.index, long(self._step))
         self.index.add_incoming(following, builder.block)

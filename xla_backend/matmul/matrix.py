@@ -1,6 +1,6 @@
-"""`Matrix`: weights that rows are multiplied with, in the format and layout that is quick.
+"""`Matrix`: weights in the format and layout of fast products.
 
-Knows when the machine code of our own pays, and what stands in its place. Must not know models.
+Knows when our own machine code pays, and what is used otherwise. Must not know models.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from xla_backend.matmul.blocks import GROUP, Blocks, Weights
 from xla_backend.matmul.tiles import COLUMNS, Tiles
 
 SMALL = 2**18
-"""Numbers of a matrix up to which XLA's own product is as quick: the processor's cache holds it."""
+"""Numbers of a matrix below which XLA's own product is as fast, because it fits in the cache."""
 
 Keep = Callable[[tuple[int, ...], np.dtype, Callable[[np.ndarray], None]], tf.Variable]
-"""Makes a variable of a shape and a type, which a function writes."""
+"""Makes a variable of a shape and a type, and fills it with a function."""
 
 
 class Matrix(NamedTuple):
-    """Weights `[in, out]`, whose products read them in their own format. A nest, as layers are.
+    """Weights `[in, out]`, read in their own format by products. A nest, as layers are.
 
     Attributes:
-        numbers: `[in, out]` float32, or as tiles; see `tiles.Tiles`.
-        number_format: of tiles; None where the matrix is small and XLA multiplies.
-        inputs, outputs: what `in` and `out` are.
+        numbers: `[in, out]` float32, or tiles; see `tiles.Tiles`.
+        number_format: of tiles; None if the matrix is small and XLA multiplies.
+        inputs, outputs: the sizes `in` and `out`.
     """
 
     numbers: tf.Variable
@@ -38,7 +38,7 @@ class Matrix(NamedTuple):
 
     @classmethod
     def of(cls, weights: Weights, keep: Keep) -> Matrix:
-        """Lays weights out: `[out, in]`, as checkpoints have them."""
+        """From a checkpoint's weights `[out, in]`."""
         outputs, inputs = weights.shape
         if not has_product(weights):
             wide = weights.dequantized() if isinstance(weights, Blocks) else weights
@@ -75,7 +75,7 @@ class Matrix(NamedTuple):
         if self.number_format is None:
             return tf.transpose(tf.gather(self.numbers, places, axis=1))
         handler.wait_until_ready()
-        # As XLA's own would be: nothing is read outside of the matrix.
+        # Clipped as in XLA's own gather: nothing outside the matrix is read.
         places = tf.clip_by_value(tf.cast(places, tf.int32), 0, self.outputs - 1)
         operands = [places, tf.convert_to_tensor(self.numbers)]
         name = product.columns_name_of(self.number_format)
@@ -91,7 +91,7 @@ class Matrix(NamedTuple):
 
 
 class Stacked(NamedTuple):
-    """Matrices of one input, in formats of their own, as one `[in, out]`."""
+    """Matrices of one input in different formats, as one `[in, out]`."""
 
     parts: tuple[Matrix, ...]
 
@@ -106,9 +106,9 @@ class Stacked(NamedTuple):
 
 
 def has_product(weights: Weights) -> bool:
-    """Whether a matrix, `[out, in]`, has a product of our own; else it is float32.
+    """Whether a matrix, `[out, in]`, uses our own product; otherwise it is float32.
 
-    Blocks have one sooner: as float32 they would take up to ten times their memory.
+    Blocks use it from a smaller size on: float32 would take up to ten times their memory.
     """
     outputs, inputs = weights.shape
     least = SMALL // 4 if isinstance(weights, Blocks) else SMALL

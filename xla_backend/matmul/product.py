@@ -1,17 +1,17 @@
 """The product of rows and a matrix in tiles, as a function that XLA calls.
 
-Knows how a processor multiplies quickly. Must not know models. XLA's own products read float32
-alone, lay the weights out anew in each call, and of one row or few use a part of the memory's
-speed. Here every number of the matrix is read once for few rows, in its own format, from end to
-end, and becomes float32 in a register; all sums are float32. Scales of blocks multiply the sums of
-their groups, which spares a multiplication of each number.
+Knows how a processor multiplies fast. Must not know models. XLA's own products read only float32,
+rearrange the weights in each call, and with few rows use only a part of the memory's speed. Here,
+with few rows, every number of the matrix is read once, in its own format, from end to end, and
+dequantized in a register; all sums are float32. Scales of blocks multiply the sums of their groups,
+which saves a multiplication per number.
 
-With more rows, a part of a tile becomes float32 in the cache first, and all rows pass over it
-(after K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). The
-threads of XLA's pool take tiles one by one. One function serves matrices and rows of any number.
+With more rows, a part of a tile is dequantized into the cache first, and all rows use it (after
+K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). The threads
+of XLA's pool take tiles one by one. One function serves matrices and rows of any number.
 
-Rows of which nobody wants the product are NaN. Those behind all others are not multiplied: of a row
-whose first number is NaN, every sum is. So a function for many rows costs what its rows cost.
+Unused rows are NaN. Those after all others are not multiplied, because every sum of a row whose
+first number is NaN is NaN. So a function for many rows costs only the rows in use.
 """
 
 from __future__ import annotations
@@ -40,39 +40,40 @@ from xla_backend.matmul.threads import Job
 from xla_backend.matmul.tiles import COLUMNS, PRODUCT, READING
 
 _FEW = {"float32": (1, 2, 3, 4, 5, 6), "bfloat16": (1, 2, 3, 4), "float16": (1, 2, 3, 4)}
-"""Numbers of rows with which numbers become float32 in registers, and never in memory."""
+"""Row counts for which numbers are dequantized in registers, never in memory."""
 _FEW_OF_BLOCKS = 16
-"""The same of blocks: up to so many rows, four or eight at a time. So a row of a decode step has
-the same sums, whatever the number of rows."""
+"""The same for blocks: up to this many rows, four or eight at a time. So a row of a decode step has
+the same sums for any number of rows."""
 _LINES = 96
-"""Lines of a tile that are float32 in the first cache at once, 24 KB; of longer blocks, a block."""
+"""Lines of a tile that are dequantized into the first-level cache at once, 24 KB; for longer
+blocks, one block."""
 _CHUNK = 96
 """Rows that one thread takes at a time."""
 _ALONE = 2**18
-"""Multiplications that one thread does sooner than it can wake another."""
+"""Number of multiplications below which waking another thread does not pay."""
 _AHEAD = 4096
-"""Bytes between what is read and what the second cache is asked for: by itself, a processor asks
-for nothing beyond a page."""
+"""Prefetch distance in bytes, into the second-level cache: by itself, a processor prefetches
+nothing beyond a page."""
 
 NAN_BYTE = ir.Constant(WORD, 0xFF)
-"""Four of them are a float32 that is NaN: what `memset` fills rows with that nobody wants."""
+"""Four of them are a NaN in float32: `memset` fills unused rows with it."""
 
 _JOB = Job("rows_at tiles_at out_at rows wanted lines tiles")
 _COLUMNS_JOB = Job("places_at tiles_at out_at lines")
 
 
 def name_of(number_format: str) -> str:
-    """The name that XLA knows a product by."""
+    """A product's name in XLA."""
     return PRODUCT + number_format
 
 
 def columns_name_of(number_format: str) -> str:
-    """The name that XLA knows by what reads columns of a matrix."""
+    """The name in XLA of the function that reads columns of a matrix."""
     return READING + number_format
 
 
 def prepare(number_format: str) -> None:
-    """Begins to make the product and the columns of a format ready; see `handler.prepare`."""
+    """Starts compiling the product and the columns of a format; see `handler.prepare`."""
     handler.prepare(name_of(number_format), functools.partial(_module, number_format))
     handler.prepare(columns_name_of(number_format), functools.partial(_columns, number_format))
 
@@ -84,9 +85,9 @@ def _module(number_format: str, name: str) -> ir.Module:
 
 
 def _unit(module: ir.Module, number_format: str) -> ir.Function:
-    """`unit(job, number)`: all that a thread does at a time, one tile for a chunk of rows."""
+    """`unit(job, number)`: one tile for a chunk of rows."""
     of_lines = {
-        # One row of float32 waits for memory alone; what became float32 is in the cache.
+        # A single float32 row is limited by memory anyway; dequantized lines are in the cache.
         rows: sums.sums(module, rows, "float32", asks_ahead=number_format == "float32" and rows > 1)
         for rows in range(1, sums.ROWS + 1)
     }
@@ -146,13 +147,13 @@ def _unit(module: ir.Module, number_format: str) -> ir.Function:
 
 
 def _rows_of_blocks() -> tuple[int, ...]:
-    """How many rows are multiplied with blocks at a time, as registers hold their sums."""
+    """Row counts that are multiplied with blocks at a time, limited by the registers."""
     registers, lanes = machine_code.vector_registers()
     return (1, 2, 3, 4, 8) if registers * lanes >= 512 else (1, 2, 3, 4)
 
 
 def _for_some_rows(builder: Builder, rows: Value, multiply: Callable[[Value, Value], None]) -> None:
-    """Adds `multiply(first, number)` for all rows, as many at a time as `_rows_of_blocks` has."""
+    """Adds `multiply(first, number)` for all rows, in groups of `_rows_of_blocks`."""
     most, done = max(_rows_of_blocks()), long(0)
     if most > 4:
         done = builder.and_(rows, long(-most))
@@ -167,7 +168,7 @@ def _for_some_rows(builder: Builder, rows: Value, multiply: Callable[[Value, Val
 
 
 def _is_few(builder: Builder, rows: Value, number_format: str) -> Value:
-    """Whether numbers become float32 in registers with so many rows."""
+    """Whether numbers are dequantized in registers for this many rows."""
     if number_format in FORMATS:
         return builder.icmp_unsigned("<=", rows, long(_FEW_OF_BLOCKS))
     is_one_of = [builder.icmp_unsigned("==", rows, long(few)) for few in _FEW[number_format]]
@@ -175,7 +176,7 @@ def _is_few(builder: Builder, rows: Value, number_format: str) -> Value:
 
 
 def _handler(module: ir.Module, name: str, number_format: str, unit: ir.Function) -> None:
-    """What XLA calls. Operands: rows and tiles."""
+    """XLA's handler. Operands: rows and tiles."""
     call = Handler(module, name)
     rows_at, rows, count = call.operand(0, 2)
     tiles_at, tiles = call.operand(1, 1)
@@ -199,7 +200,7 @@ def _handler(module: ir.Module, name: str, number_format: str, unit: ir.Function
 
 
 def _columns(number_format: str, name: str) -> ir.Module:
-    """What XLA calls for columns. Operands: places, int32, and tiles; `[places, lines]`."""
+    """XLA's handler for columns. Operands: places, int32, and tiles; result `[places, lines]`."""
     module = ir.Module(name)
     read = sums.column(module, number_format)
     builder = Builder(module, "unit", [POINTER, LONG])

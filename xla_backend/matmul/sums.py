@@ -1,8 +1,8 @@
-"""Sums over the lines of a tile, in registers: what products and attention consist of.
+"""Sums over the lines of a tile, in registers: the inner loops of products and attention.
 
 Knows the processor's registers. Must not know what is summed, nor who calls. Every number of a tile
-is read once for all rows of a call and becomes float32 in a register; all sums are float32, line
-after line, of blocks group after group for up to 16 rows, whatever their number.
+is read once for all rows of a call and dequantized in a register; all sums are float32, line after
+line, or for blocks group after group for up to 16 rows, in the same order for any number of rows.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from xla_backend.matmul.machine_code import (
 from xla_backend.matmul.tiles import COLUMNS
 
 ROWS = 6
-"""Rows that share what is read: with 4 vectors of columns, sums fill 24 of 32 registers."""
+"""Rows per call: with 4 vectors of columns, their sums fill 24 of 32 registers."""
 
 
 def sums(module: ir.Module, rows: int, number_format: str, *, asks_ahead: bool) -> ir.Function:
-    """`sums(x, x_width, numbers, lines, out, out_width, begins, ahead)`, for so many rows.
+    """`sums(x, x_width, numbers, lines, out, out_width, begins, ahead)`, for `rows` rows.
 
-    Adds to `out` the product of `x` and a tile; or writes it, if it `begins`. As many columns
-    at a time as registers hold the sums of. `ahead` is what will be read later: with each line, the
-    second cache is asked for as much of it.
+    Adds the product of `x` and a tile to `out`, or writes it if `begins`. As many columns at a time
+    as registers hold sums of. `ahead` is the address of later data, of which each line prefetches
+    as much as it reads.
     """
     builder = Builder(
         module,
@@ -58,7 +58,7 @@ def sums(module: ir.Module, rows: int, number_format: str, *, asks_ahead: bool) 
     x, x_width, numbers, lines, out, out_width, begins, ahead = builder.arguments
     vectors = vectors_at_once(rows, number_format)
     if vectors < VECTORS:
-        # Some lines at a time, so that other columns are read while their lines are in the cache.
+        # Some lines at a time, so that they are in the cache for the other columns.
         some = max(FORMATS[number_format].block, 64) if number_format in FORMATS else 64
         chunks = Loop(builder, long(0), lines, some)
         lines = builder.least(builder.sub(lines, chunks.index), long(some))
@@ -105,7 +105,7 @@ def sums(module: ir.Module, rows: int, number_format: str, *, asks_ahead: bool) 
 
 
 class _Sums:
-    """Sums of a group are multiplied by its scales once, and minima by the sum of its inputs."""
+    """Multiplies the sums of a group by its scales once, and minima by the sum of its inputs."""
 
     def __init__(self, builder: Builder, inputs: Sequence[Value], add: Use) -> None:
         self._builder, self._inputs, self._add = builder, inputs, add

@@ -1,7 +1,7 @@
 """Units of work that the threads of XLA's pool take one by one.
 
-Knows XLA's pool and what threads share. Must not know what a unit computes. No unit belongs to a
-thread, so a thread that is late, or slow, holds up one unit and not its part of the whole.
+Knows XLA's pool and the threads' shared state. Must not know what a unit computes. Units are not
+assigned to threads, so a late or slow thread delays only one unit.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from xla_backend.matmul.machine_code import LONG, POINTER, Builder, Loop, Value,
 
 
 class Job:
-    """What the threads are handed: addresses and numbers of 8 bytes, by name."""
+    """The threads' shared values: addresses and numbers of 8 bytes, by name."""
 
     def __init__(self, names: str) -> None:
-        """`names`: of the values that units need, with spaces between."""
+        """`names`: of the values for units, separated by spaces."""
         every = ["units", "next", "done", "users", *names.split()]
         self._places = {name: 8 * place for place, name in enumerate(every)}
 
@@ -32,9 +32,9 @@ class Job:
         return [builder.load(self.place(builder, job, name), typ=kind) for name in names.split()]
 
     def wait(self, builder: Builder, job: Value, units: Value) -> None:
-        """Waits until so many units are done, which threads must have taken before.
+        """Waits until this many units are done, all of which threads must have taken.
 
-        Not long, while these do their last ones. On a busy machine they may need this processor.
+        Only for the last units, so not long. On a busy machine their threads may need this core.
         """
         wait, ready = builder.append_basic_block("wait"), builder.append_basic_block("ready")
         builder.branch(wait)
@@ -51,14 +51,14 @@ class Job:
         units: Value,
         is_small: Value,
     ) -> None:
-        """Does all units of a call, `unit(job, number)` each; the call's end may follow.
+        """Runs all units of a call, `unit(job, number)` each, and waits for them.
 
         Args:
             handler: of the call.
-            unit: takes units in the order of their numbers.
+            unit: called with unit numbers in ascending order.
             values: by the names of this job.
             units: how many, at least one.
-            is_small: whether one thread does all sooner than it can wake another.
+            is_small: whether waking other threads does not pay.
         """
         builder, module = handler, handler.module
         work, leave = self._work(module, unit), self._leave(module)
@@ -103,7 +103,7 @@ class Job:
         return builder.function
 
     def _leave(self, module: ir.Module) -> ir.Function:
-        """`leave(job)`: the last user frees it. A task may begin only after all work is done."""
+        """`leave(job)`: the last user frees it. A task may start only after all work is done."""
         builder = Builder(module, "leave", [POINTER])
         (job,) = builder.arguments
         users = builder.atomic_rmw("sub", self.place(builder, job, "users"), long(1), "acq_rel")
@@ -114,7 +114,7 @@ class Job:
 
 
 def _threads(handler: Handler) -> Value:
-    """How many threads XLA's pool has; 1 where a call has no pool."""
+    """Number of threads in XLA's pool; 1 if a call has no pool."""
     builder = handler
     count = builder.room(LONG, 1)
     builder.store(long(1), count)
@@ -127,7 +127,7 @@ def _threads(handler: Handler) -> Value:
 
 
 def _structure(builder: Builder, values: Sequence[Value]) -> Value:
-    """The arguments of a function of XLA's table: their size, no extension, the values."""
+    """The argument structure of a function in XLA's table: its size, no extension, the values."""
     place = builder.room(LONG, 2 + len(values))
     fields = [long(8 * (2 + len(values))), long(0), *values]
     for at, value in enumerate(fields):

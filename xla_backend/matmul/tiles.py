@@ -1,13 +1,12 @@
-"""The layout in which products read a matrix: tiles of 64 columns, one whole tile after the other.
+"""The layout of a matrix for products: tiles of 64 columns, one whole tile after the other.
 
-Knows NumPy and the numbers' formats. Must not know TensorFlow, nor how products are computed. So a
-product reads memory from end to end, whatever of it each core takes, and a line of a tile is what
-the vector registers hold of it.
+Knows NumPy and the numbers' formats. Must not know TensorFlow, nor how products are computed. With
+this layout each core reads memory from end to end, and a line of a tile fills vector registers.
 
 A tile of a matrix in blocks has, for each block of lines, in rows of 64 columns: the scale and the
-minimum in float16; the factors of its groups, a byte each; the values. Of four lines, a column has
-its values in the four bytes of a word of 32 bits, of each plane those of as many neighbours as fit
-(`Format.planes`); words of planes that belong to the same lines are neighbours.
+minimum in float16; the factors of its groups, a byte each; the values. The values of a column in
+four lines are the four bytes of a 32-bit word; of each plane a word has those of as many neighbours
+as fit (`Format.planes`); words of planes that belong to the same lines are neighbours.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ import numpy as np
 from xla_backend.matmul.blocks import Blocks, Format, Weights
 
 COLUMNS = 64
-"""Columns of a tile. A matrix with other columns gets zeros behind them."""
+"""Columns of a tile. A matrix with another number of columns is padded with zeros."""
 BLOCK = COLUMNS
-"""Positions in a block of KV memory: a block's keys are a tile, a line for each number of a head.
-Its values are tiles with a line for each position."""
+"""Positions in a block of KV memory: a block's keys are a tile with a line per number of a head;
+its values are tiles with a line per position."""
 
 PRODUCT, READING = "product_", "columns_"
-"""How the names begin that XLA knows products and the reading of columns by; the format follows."""
+"""Prefixes of the names of products and of the reading of columns in XLA; the format follows."""
 
 FLOATS = ("float32", "bfloat16", "float16")
 
 
 def lines_of_step(form: Format) -> int:
-    """The fewest lines of which every plane has whole words."""
+    """The smallest number of lines for which every plane has whole words."""
     return 32 // min(plane.bits for plane in form.planes)
 
 
 def header_rows(form: Format) -> tuple[int, int]:
-    """Rows of 64 bytes in front of the values of a block of lines: of float16, and of factors."""
+    """Rows of 64 bytes before the values of a block of lines: of float16, and of factors."""
     kinds = len(form.halves)
     of_group = 0 if form.factors is None else 1 if form.nibbles else kinds
     return 2 * kinds, form.block // form.group * of_group
@@ -48,7 +47,7 @@ def rows_of_block(form: Format) -> int:
 
 
 class Tiles:
-    """A matrix `[in, out]` as products read it; `out` is divided into tiles of `COLUMNS`.
+    """A matrix `[in, out]` in the layout of products; `out` is divided into tiles of `COLUMNS`.
 
     Attributes:
         format: of the numbers, one of `FLOATS` or of `blocks.FORMATS`.
@@ -57,7 +56,7 @@ class Tiles:
     """
 
     def __init__(self, matrix: Weights) -> None:
-        """`matrix`: `[out, in]`, as checkpoints have it; `in` is a whole number of blocks."""
+        """`matrix`: `[out, in]`, as in checkpoints; `in` is a whole number of blocks."""
         outputs, inputs = matrix.shape
         tiles = -(-outputs // COLUMNS)
         self._matrix = matrix
@@ -70,13 +69,13 @@ class Tiles:
         else:
             self.format, self.dtype = str(matrix.dtype), matrix.dtype
             assert self.format in FLOATS, self.format
-            if self.format == "bfloat16":  # which TensorFlow does not take from NumPy's memory
+            if self.format == "bfloat16":  # which TensorFlow does not accept from NumPy's memory
                 self.dtype = np.dtype(np.uint16)
                 self._matrix = matrix.view(np.uint16)
             self.shape = (tiles, inputs, COLUMNS)
 
     def write(self, to: np.ndarray) -> None:
-        """Writes the numbers into an array of this shape. In parts, which the cache holds."""
+        """Writes the numbers into an array of this shape, in parts that fit in the cache."""
         step = COLUMNS * max(1, 2**18 // (self._matrix.shape[1] * COLUMNS))
         for row in range(0, len(self._matrix), step):
             part = self._matrix[row : row + step]
@@ -112,7 +111,7 @@ def _write_blocks(matrix: Blocks, to: np.ndarray) -> None:
     shift = begin = 0
     for plane in form.planes:
         fields = values >> np.uint8(shift) & np.uint8((1 << plane.bits) - 1)
-        # [..., word, which of the neighbours in it, byte]
+        # [..., word, neighbour in it, byte]
         fields = fields.reshape(tiles, COLUMNS, blocks, -1, 8 // plane.bits, 4)
         packed = fields[..., 0, :].copy()
         for neighbour in range(1, 8 // plane.bits):

@@ -41,7 +41,7 @@ def test_weights_are_those_of_the_variable_if_nothing_else_is_told(
         ({"min_replicas": "two"}, "min_replicas"),
         ({"max_ongoing": "0"}, "greater than or equal to 1"),
         ({"memory_limit": "much"}, "'much'"),
-        ({"weights": "int7"}, "not as 'int7'"),
+        ({"weights": "int7"}, "not 'int7'"),
         ({"min_replicas": 3, "max_replicas": 2}, "max_replicas must be at least min_replicas"),
         ({"model": "gpt2-stories"}, "Extra inputs are not permitted"),
     ],

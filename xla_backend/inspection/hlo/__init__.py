@@ -1,1 +1,1 @@
-"""Reads compiled functions as XLA wrote them: messages, costs, control flow, origin."""
+"""Reads XLA's files of compiled functions: messages, costs, control flow, origin."""

@@ -1,7 +1,7 @@
-"""What instructions cost: operations on numbers, and bytes read and written.
+"""The costs of instructions: operations, and bytes read and written.
 
-Knows the rules by which XLA's own cost analysis counts (xla/service/hlo_cost_analysis.cc), for the
-instructions that text and speech models come to. Must not know models, nor which instructions run.
+Knows the rules of XLA's own cost analysis (xla/service/hlo_cost_analysis.cc) for the instructions
+of text and speech models. Must not know models, nor which instructions run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ARITHMETIC = frozenset(
     "shift-right-logical shift-right-arithmetic is-finite popcnt clz reduce-precision".split()
 )
 _PARTS_READ = frozenset({"slice", "dynamic-slice", "gather"})
-"""Opcodes that read of their first operand only as much as they return."""
+"""Opcodes that read only as much of their first operand as they return."""
 
 
 class Module:
@@ -37,7 +37,7 @@ class Module:
         """Parses it.
 
         Raises:
-            google.protobuf.message.DecodeError: it is no such message.
+            google.protobuf.message.DecodeError: it is another message.
         """
         self.proto = protos.hlo().HloModuleProto.FromString(serialized)
         for computation in self.proto.computations:
@@ -58,8 +58,11 @@ class Module:
 
 
 def _number(computation: Any) -> None:
-    """Gives instructions ids that are unique in the module: in some files they are so only in their
-    computation, which XLA then writes into the upper half."""
+    """Makes instruction ids unique in the module.
+
+    In some files they are unique only in their computation, whose id XLA writes into the upper
+    half.
+    """
 
     def unique(id: int) -> int:
         return (computation.id << 32) | (id & 0xFFFFFFFF)
@@ -71,12 +74,12 @@ def _number(computation: Any) -> None:
 
 
 def is_free(instruction: Any) -> bool:
-    """Whether an instruction is only a name for something."""
+    """Whether an instruction moves and computes nothing."""
     return instruction.opcode in _FREE
 
 
 def elements(shape: Any) -> int:
-    """How many numbers a shape holds; of a tuple, all together."""
+    """Number of elements of a shape, or of all shapes in a tuple."""
     if shape.tuple_shapes:
         return sum(map(elements, shape.tuple_shapes))
     return math.prod(shape.dimensions)
@@ -95,14 +98,14 @@ def _width(element_type: int) -> int:
     if name in _BYTES:
         return _BYTES[name]
     digits = name.lstrip("SUF")
-    return max(1, int(digits) // 8) if digits.isdigit() else 1  # F8E4M3 and its kind: one byte
+    return max(1, int(digits) // 8) if digits.isdigit() else 1  # F8E4M3 and similar types: one byte
 
 
 def flops(module: Module, instruction: Any) -> tuple[int, int]:
-    """Operations on numbers that an instruction takes: plain ones, and transcendental functions.
+    """The operations of an instruction: plain ones, and transcendental functions.
 
-    Of a fusion: those of the instructions in it. Loops, branches and calls count nothing: whoever
-    asks knows what runs how often.
+    For a fusion, those of its instructions. Loops, branches and calls count 0: the caller knows
+    what runs how often.
     """
     opcode, count = instruction.opcode, elements(instruction.shape)
     if opcode == "fusion":
@@ -147,10 +150,10 @@ def _sum(module: Module, computation: Any) -> tuple[int, int]:
 
 
 def traffic(module: Module, instruction: Any) -> tuple[dict[int, int], int]:
-    """Bytes that an instruction reads of each operand, by the operand's number, and that it writes.
+    """The bytes that an instruction reads, by operand number, and the bytes that it writes.
 
-    What a fusion computes on the way is in registers and counts nothing. A slice reads what it
-    returns; an update in place reads and writes what it puts in.
+    Intermediate values of a fusion are in registers and do not count. A slice reads what it
+    returns; an update in place reads and writes the updated part.
     """
     if is_free(instruction):
         return {}, 0
@@ -179,7 +182,7 @@ def _traffic_of_fusion(module: Module, fused: Any) -> tuple[dict[int, int], int]
     roots = [module.root(fused)]
     if roots[0].opcode == "tuple":
         roots = module.operands(roots[0])
-    # Where an update in place is what the fusion returns, nothing else of that buffer is written.
+    # If the fusion returns an update in place, only the updated part of that buffer is written.
     updates = [_beneath_bitcasts(module, root) for root in roots]
     written = sum(
         size(module.operands(update)[1].shape)
@@ -190,7 +193,7 @@ def _traffic_of_fusion(module: Module, fused: Any) -> tuple[dict[int, int], int]
     returned = {update.id for update in updates}
 
     def read(parameter: Any) -> int:
-        """Bytes that are read of a parameter: what its users need, and at most all of it."""
+        """Bytes that are read of a parameter: what its users need, at most all of it."""
         whole, parts = size(parameter.shape), 0
         for place, user in _through_bitcasts(parameter.id, users):
             if place == 0 and user.opcode in _PARTS_READ:

@@ -1,10 +1,10 @@
 """`walk`: the kernels that run when a compiled function is called, or one round of its loop.
 
 Knows control flow in HLO (loops, branches, calls) and follows weights through it, from the
-function's arguments to the kernels that read them. Must not know what weights are called.
+function's arguments to the kernels that read them. Must not know the names of weights.
 
 A kernel is one instruction of the optimised program that computes or copies: a fusion, a product, a
-library call, a copy. XLA on a CPU runs each as a piece of machine code of its own.
+library call, a copy. XLA on a CPU runs each as a separate piece of machine code.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from xla_backend.inspection.hlo.costs import Module
 _VIEWS = frozenset(
     {"bitcast", "copy", "reshape", "transpose", "convert", "copy-start", "copy-done"}
 )
-"""Opcodes whose result is their operand in another form, so a weight stays a weight."""
+"""Opcodes whose result is their operand in another form: a weight stays a weight."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """What is known of a value.
+    """The origin of a value.
 
     Attributes:
-        arguments: numbers of the arguments of the function; empty for a computed value.
-        depth: of the layer that a value comes from; None before the first.
+        arguments: numbers of the function's arguments; empty for a computed value.
+        depth: number of its layer; None before the first.
         parts: of a tuple.
     """
 
@@ -40,15 +40,15 @@ class Value:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel at work.
+    """One kernel.
 
     Attributes:
         instruction: the `HloInstructionProto`.
-        flops, transcendentals: operations on numbers. bytes: read and written.
-        reads: of each argument of the function that it reads, the bytes.
+        flops, transcendentals: operations. bytes: read and written.
+        reads: bytes read of each argument of the function.
         depth: the number of the layer.
         calls: how often it runs: more than once in an inner loop.
-        instructions: the optimised instructions that it is made of.
+        instructions: number of optimised instructions in it.
     """
 
     instruction: Any
@@ -66,10 +66,10 @@ class Walk:
     """A walk through a module.
 
     Attributes:
-        module: whose kernels are listed.
-        depth_of: the layer of an argument of the function, None where it has none.
-        ends_layers: arguments after which a value belongs to no layer any more: the head.
-        body_only: whether one round of the outermost loop is listed, and not what is around it.
+        module: the module.
+        depth_of: the layer of an argument of the function, or None.
+        ends_layers: arguments after which a value belongs to no layer: the head.
+        body_only: whether only one round of the outermost loop is listed.
     """
 
     module: Module
@@ -86,7 +86,7 @@ class Walk:
             return self.kernels
         loops: list[list[Kernel]] = []
         self._computation(self.module.entry, arguments, 1, loops)
-        # The loop that reads most is the one over tokens.
+        # The loop that reads the most is the one over tokens.
         return max(loops, key=lambda found: sum(sum(k.reads.values()) for k in found), default=[])
 
     def _number_of_arguments(self) -> int:
@@ -100,7 +100,7 @@ class Walk:
         loops: list[list[Kernel]] | None = None,
     ) -> Value:
         values: dict[int, Value] = {}
-        # Before optimisation the instructions stand in any order.
+        # Before optimisation the instructions are in any order.
         todo = [each.id for each in reversed(computation.instructions)]
         while todo:
             each = self.module.instructions[todo[-1]]
@@ -142,7 +142,7 @@ class Walk:
     ) -> Value:
         body = self.module.called(each)[0]
         before, self.kernels = self.kernels, []
-        # In a walk along one round of an outermost loop, that loop counts once.
+        # For one round of an outermost loop, that loop counts once.
         times = 1 if loops is not None else _trip_count(each)
         value = self._computation(body, operands, calls * times)
         if loops is not None:
@@ -153,9 +153,9 @@ class Walk:
     def _conditional(
         self, each: Any, operands: list[Value], calls: int, loops: list[list[Kernel]] | None
     ) -> Value:
-        """Of the branches the one that reads weights; where none does, the last.
+        """Walks the branch that reads weights; if none does, the last.
 
-        That is the one of a token that is not the first, and is not sampled: see
+        That is the branch of a token that is not the first and is not sampled: see
         `model.decoding`.
         """
         before = self.kernels
@@ -206,7 +206,7 @@ class Walk:
 
 
 def _trip_count(loop: Any) -> int:
-    """How often a loop goes round, where XLA knows it; else 1."""
+    """Iterations of a loop if XLA knows them, otherwise 1."""
     try:
         return int(json.loads(loop.backend_config)["known_trip_count"]["n"])
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""How many operations TensorFlow traced, for one call or for one round of a loop.
+"""The number of TensorFlow operations, for one call or one round of a loop.
 
 Knows function definitions: calls, branches, loops. Must not know models.
 """
@@ -18,20 +18,20 @@ _LOOPS = {"While", "StatelessWhile"}
 
 
 def count(functions: Sequence[bytes], branch: Branch) -> int:
-    """The operations of a function and of those that it calls, once a call.
+    """The operations of a function and of those that it calls, per call.
 
     A loop counts one round, a choice among lengths (`switch_case`) the shortest.
 
     Args:
         functions: serialized definitions, the function itself first.
-        branch: which one of two counts.
+        branch: which of two branches counts.
     """
     counter = _Counter(functions, branch)
     return counter.of(counter.root.signature.name)
 
 
 def count_of_round(functions: Sequence[bytes], branch: Branch) -> int:
-    """The same of one round of the function's own loop."""
+    """The same for one round of the function's own loop."""
     counter = _Counter(functions, branch)
     bodies = [node.attr["body"].func.name for node in counter.root.node_def if node.op in _LOOPS]
     return max((counter.of(body) for body in bodies), default=0)
@@ -54,7 +54,7 @@ class _Counter:
         return self._counted[name]
 
     def _inside(self, node: Any) -> int:
-        """The operations of what a node calls."""
+        """The operations of the functions that a node calls."""
         if node.op in _CALLS:
             return self.of(node.attr["f"].func.name)
         if node.op in _BRANCHES:

@@ -1,7 +1,7 @@
 """Where a kernel comes from: the layer, the part of the model, the line of Python.
 
 Knows how checkpoints name weights and how this package's models name their functions. Must not know
-costs, nor XLA beyond the names that it keeps of operations.
+costs, nor XLA beyond its names of operations.
 """
 
 from __future__ import annotations
@@ -48,26 +48,26 @@ class Frame(NamedTuple):
 
 
 def layer_of(weight: str) -> int | None:
-    """The number of the layer that a weight belongs to; None for those that no layer has."""
+    """The number of a weight's layer; None if it belongs to none."""
     found = _LAYER.search(weight)
     return int(found[1]) if found else None
 
 
 def is_shared(weight: str) -> bool:
-    """Whether no layer has a weight, so that what follows it belongs to none either: the head."""
+    """Whether a weight belongs to no layer; values after it belong to none, either (the head)."""
     return layer_of(weight) is None
 
 
 def part_of_weight(name: str) -> str:
-    """The part that a weight belongs to."""
+    """The part of the model that a weight belongs to."""
     return next((part for part, pattern in _OF_WEIGHTS if pattern.search(name)), OTHER)
 
 
 def part_of(weights: Sequence[str], reads: Sequence[int], frames: Sequence[Frame]) -> str:
-    """The part that a kernel belongs to.
+    """The part of the model that a kernel belongs to.
 
     Args:
-        weights: those that it reads. reads: the bytes of each.
+        weights: that it reads. reads: the bytes of each.
         frames: from `Sources.of`.
     """
     names = {frame.function for frame in frames}
@@ -76,12 +76,12 @@ def part_of(weights: Sequence[str], reads: Sequence[int], frames: Sequence[Frame
         return CHOICE
     if weights:
         part = part_of_weight(weights[max(range(len(weights)), key=reads.__getitem__)])
-        # A tied head is the embedding: which of the two it is, the line tells.
+        # A tied head is the embedding: the line says which of the two it is.
         return EMBEDDING if part == HEAD and names & {"_embed", "embed"} else part
     if frames and frames[-1].function == "__call__" and "_logits" not in names:
-        return NORM  # a norm without the line that reads its weights
+        return NORM  # a norm, without the line that reads its weights
     if innermost.endswith("decoding.py") and frames[-1].function == "prefill":
-        return CACHE  # keys and values are handed over
+        return CACHE  # keys and values are passed on
     found = (part for part, functions in _OF_FUNCTIONS if names & functions)
     return next(found, CHOICE if innermost.endswith("decoding.py") else OTHER)
 
@@ -90,7 +90,7 @@ class Sources:
     """The lines of this package in which operations were made, by the operations' names."""
 
     def __init__(self, compressed: Iterable[bytes]) -> None:
-        """Reads them; see `traced_function.Definition.sources`."""
+        """See `traced_function.Definition.sources`."""
         _, info_message = protos.graphs()
         self._frames: dict[str, tuple[Frame, ...]] = {}
         for each in compressed:
@@ -111,5 +111,5 @@ class Sources:
                     self._frames.setdefault(name, traces[id])
 
     def of(self, operation: str) -> tuple[Frame, ...]:
-        """The lines that led to an operation, the innermost last; empty where nobody knows."""
+        """The lines that led to an operation, the innermost last; empty if unknown."""
         return self._frames.get(operation, ())

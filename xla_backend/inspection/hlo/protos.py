@@ -1,7 +1,7 @@
 """XLA's and TensorFlow's messages, without TensorFlow.
 
-Knows where TensorFlow's package keeps their Python classes. Must not know what they are read for.
-TensorFlow takes seconds to import; these files of its package need nothing of it.
+Knows where their Python classes are in TensorFlow's package. Must not know what they are used for.
+TensorFlow takes seconds to import; these files of its package do not need it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _EXECUTABLE = {"hlo": (1, _ONE), "buffers": (2, _ONE), "object_files": (8, _MANY
 """The fields of XLA's `CompilationResultProto` (xla/service/cpu/executable.proto) used here;
 TensorFlow's package has no Python class for it."""
 _FIRST = {"value": (1, _ONE)}
-"""Messages of which only the first field is read: a module with its configuration, an object file
-with its name."""
+"""Messages whose first field alone is read: a module with its configuration, an object file with
+its name."""
 
 
 @functools.cache
@@ -54,7 +54,7 @@ def graphs() -> tuple[Any, Any]:
 
 @functools.cache
 def executable() -> tuple[Any, Any]:
-    """Classes for XLA's serialized machine code, and for messages of which the first field counts.
+    """Classes for XLA's serialized machine code, and for messages whose first field is read.
 
     All their fields are bytes.
     """

@@ -1,7 +1,7 @@
-"""`read`: looks into the compiled functions of a cache key, as they lie in the store.
+"""`read`: inspects the compiled functions of a cache key in the store.
 
-Knows what the store's entries hold. Must not import TensorFlow: with it, looking would take ten
-times as long. Nothing is traced, compiled or run.
+Knows the contents of the store's entries. Must not import TensorFlow, with which reading would take
+ten times as long. Nothing is traced, compiled or run.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def read(store: Store, identity: str, key: CacheKey) -> tuple[FunctionInside, Fu
     """Prefill in one call, and decode for one token.
 
     Args:
-        store: where they are.
+        store: has the functions.
         identity: of the model, from `naming.identity`.
-        key: which functions.
+        key: of the functions.
 
     Raises:
-        InvalidRequest: the store does not hold them.
+        InvalidRequest: they are not in the store.
     """
     prefill = naming.prefill_function(identity)
     decode = naming.decode_function(identity, key)
@@ -51,8 +51,8 @@ def _read(store: Store, function: str, code_entry: str, is_decode: bool) -> Func
     before = weights.walk(Module(zlib.decompress(hlo)), is_decode)
     memory = _memory(executable)
     _, first = protos.executable()
-    # Prefill has a branch that runs the prompt. Decode's plain token is not the first, and sampled
-    # only where the options say so: see `model.decoding`.
+    # Prefill has a branch that runs the prompt. Decode's usual token is not the first, and sampled
+    # only if the options say so: see `model.decoding`.
     counted = (
         operations.count_of_round(functions, "else_branch")
         if is_decode
@@ -90,12 +90,11 @@ class _Weights:
         self._names = dict(enumerate(captures, first))
 
     def walk(self, module: Module, body_only: bool) -> list[Kernel]:
-        """The kernels that run."""
         shared = {number for number, name in self._names.items() if origin.is_shared(name)}
         return Walk(module, self._layer, shared, body_only).run()
 
     def read_by(self, kernel: Kernel) -> dict[str, int]:
-        """Bytes that a kernel reads, by the names of weights."""
+        """Bytes that a kernel reads, by weight."""
         return {
             self._names[number]: count
             for number, count in kernel.reads.items()
@@ -115,7 +114,7 @@ def _described(
         frames = sources.of(_operation(module, kernel.instruction))
         part = origin.part_of(list(read), list(read.values()), frames)
         if part == origin.OTHER and described:
-            part = described[-1].part  # it says nothing of itself, so it goes with the one before
+            part = described[-1].part  # without an own origin it counts with the previous kernel
         described.append(
             KernelInside(
                 name=kernel.instruction.name,
@@ -135,7 +134,7 @@ def _described(
 
 
 def _operation(module: Module, instruction: Any) -> str:
-    """TensorFlow's name of what a kernel is for: of a fusion, of its dearest instruction."""
+    """TensorFlow's name of a kernel's operation; of a fusion's most expensive one."""
     if instruction.opcode != "fusion":
         return instruction.metadata.op_name
     named = [one for one in module.called(instruction)[0].instructions if one.metadata.op_name]
@@ -149,7 +148,7 @@ def _operation(module: Module, instruction: Any) -> str:
 
 
 def _memory(executable: Any) -> dict[str, int]:
-    """Bytes of the buffers that XLA has assigned, by what they are for."""
+    """Bytes of the buffers that XLA has assigned, by purpose."""
     found = {"argument": 0, "result": 0, "temporary": 0}
     buffers = protos.hlo().BufferAssignmentProto.FromString(executable.buffers)
     for each in buffers.buffer_allocations:
@@ -166,7 +165,7 @@ def _load(store: Store, name: str) -> Entry:
     found = store.load(name)
     if found is None:
         raise InvalidRequest(
-            "This function is not in the store, so there is nothing to look into: generate a text "
+            "This function is not in the store, so there is nothing to inspect: generate a text "
             "with it first."
         )
     return found
