@@ -12,7 +12,7 @@ from markupsafe import Markup
 from playground.ui.markup import rendered
 
 _KEYS = (
-    (("Ctrl", "Enter"), "run what the tab in sight is for; on a Mac, Cmd and Enter"),
+    (("Ctrl", "Enter"), "start the action of the open tab; on a Mac, Cmd and Enter"),
     (("Esc",), "stop what is running"),
     (("Tab",), "go to the next control, with Shift to the one before"),
     (("←", "→"), "change a slider, or the tab when a tab has the focus"),
