@@ -12,7 +12,7 @@ from markupsafe import Markup
 from playground.ui.markup import rendered
 
 _KEYS = (
-    (("Ctrl", "Enter"), "run what is in sight; on a Mac, Cmd and Enter"),
+    (("Ctrl", "Enter"), "start the action in sight; on a Mac, Cmd and Enter"),
     (("Esc",), "stop what is running"),
     (("Tab",), "go to the next control, with Shift to the one before"),
     (("←", "→"), "change a slider"),

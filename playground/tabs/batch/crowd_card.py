@@ -33,8 +33,8 @@ class CrowdCard:
         self._page = page
         ui.heading(
             "Many visitors at once",
-            "Each sends one of the prompts above and reuses nothing of the others. They run as "
-            "rows of one batch, which join and leave at any time.",
+            "Each sends one of the prompts above, without reusing prefixes of the others. They run "
+            "as rows of one batch, which join and leave at any time.",
         )
         most = most_visitors(page)
         with gr.Row():

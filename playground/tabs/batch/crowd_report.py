@@ -31,9 +31,7 @@ _MIN_ONCE_S = 0.05
 @rendered
 def empty() -> h.Node:
     """Before the first crowd."""
-    return nothing(
-        "A bar for each visitor appears here, and grows: waiting, reading the prompt, writing."
-    )
+    return nothing("A bar for each visitor appears here: waiting, reading the prompt, generating.")
 
 
 @rendered

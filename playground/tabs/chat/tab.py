@@ -118,8 +118,8 @@ class ChatTab:
             latex_delimiters=[],
             allow_tags=False,
             buttons=["copy"],
-            placeholder="Every answer says what it cost, and how much of the conversation was not "
-            "computed again.",
+            placeholder="Every answer shows its times, and how much of the conversation was reused "
+            "from the cache.",
             examples=[{"display_text": name, "text": text} for name, text in EXAMPLES],
         )
         self.notice = ui.html("", "chat_notice")

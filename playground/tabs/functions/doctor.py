@@ -76,7 +76,7 @@ class RetraceDoctor:
             ("generate of Transformers", GENERATE),
         ]
         if page.admin:
-            functions.append(("A file of yours", _FILE))
+            functions.append(("Your own file", _FILE))
         self.function = gr.Radio(
             functions, value=WEIGHTED, label="Function", elem_id="doctor_function"
         )

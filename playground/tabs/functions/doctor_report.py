@@ -119,7 +119,7 @@ def _verdict(attempt: Attempt) -> str:
         return f"The second call was traced{and_compiled} again."
     if attempt.compiled:
         return "The second call was not traced again, but compiled again."
-    return "The second call ran what was there."
+    return "The second call used the existing function."
 
 
 def _row(change: Change) -> tuple[h.Node, ...]:
@@ -136,7 +136,7 @@ def _alone(attempt: Attempt) -> h.Node:
     if attempt.problem:
         return f"Not possible alone: {attempt.problem}"
     made = [name for name in ("traced", "compiled") if getattr(attempt, name)]
-    said = f"{' and '.join(made).capitalize()} again" if made else "Ran what was there"
+    said = f"{' and '.join(made).capitalize()} again" if made else "Used the existing function"
     return said, h.br, h.small[quantities.fine_seconds(attempt.seconds)]
 
 
@@ -146,4 +146,4 @@ def _flags() -> h.Node:
     given = [(" ", h.code[f"{name}={value}"]) for name, value in flags.items() if value]
     if not given:
         return remarks(f"Neither {' nor '.join(flags)} is set here.")
-    return remarks(["In force here:", given])
+    return remarks(["Set here:", given])

@@ -67,8 +67,8 @@ def empty_report() -> h.Node:
         h.div(".explain")[
             report_parts.drawing(),
             h.p[
-                "Compare a second time, and both find what they made. Change the batch size, and "
-                "both make it again: it is another shape. With ",
+                "Compare a second time, and both reuse their function. Change the batch size, and "
+                "both make a new one, for another shape. With ",
                 h.strong["padding"],
                 ", batches of 5, 6, 7 and 8 all run at 8, and only the first of them has to wait.",
             ],
@@ -122,9 +122,9 @@ def finding(comparison: FunctionComparison, way: Way) -> tuple[str, str]:
     length = f"as long as {calls:,.0f} eager calls" if calls >= 1.5 else "no longer than eager’s"
     than = f"than eager with {NAMES[way]}, after a first call {length}."
     if abs(speedup - 1) < _ALIKE:
-        return "No faster", f"{than} It brings nothing here."
+        return "No faster", f"{than} It does not pay here."
     if speedup < 1:
-        return f"{quantities.times(1 / speedup)} slower", f"{than} It does not win here."
+        return f"{quantities.times(1 / speedup)} slower", f"{than} It does not pay here."
     worth = comparison.break_even_calls(way)
     assert worth is not None
     return (

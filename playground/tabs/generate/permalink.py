@@ -104,7 +104,7 @@ def problem(link: Link) -> str:
         return ""
     not_run = " Nothing was run." if link.run else ""
     rest = "" if link.is_empty else " Its other settings are used."
-    return f"This link was not understood in full. {' '.join(link.problems)}{rest}{not_run}"
+    return f"Parts of this link are invalid. {' '.join(link.problems)}{rest}{not_run}"
 
 
 def copy_script(tab: str = "playground") -> str:

@@ -24,10 +24,8 @@ _SHADES = ("90% or more", "from 50%", "from 20%", "from 5%", "below 5%")
 _MAX_CELLS = 256
 _TOP_SHOWN = 5
 _SPECIAL = re.compile(r"<\|[^|>]*\|>|</?[a-z_0-9]+>")
-_SAME_PASS = (
-    "It came of the same pass of the model as the token before it, which was guessed right."
-)
-_HINT = "Point at a token, tap it or use the arrow keys to see what the model found likely there."
+_SAME_PASS = "It came from the same pass of the model as the token before it, by a correct guess."
+_HINT = "Point at a token, tap it or use the arrow keys to see the most likely tokens there."
 
 # The Tab key stops once for all tokens; the arrow keys move between them.
 SCRIPT = """

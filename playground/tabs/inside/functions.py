@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
 NO_STORE = (
-    "Compiled functions are looked at in the store, and this page was started without one: start "
+    "Compiled functions are inspected in the store, and this page was started without one: start "
     "it with one."
 )
 
@@ -44,7 +44,7 @@ def check_own(page: PageContext) -> None:
         InvalidRequest: it is one.
     """
     if not page.admin:
-        raise InvalidRequest("This page measures nothing for strangers. Run one of your own.")
+        raise InvalidRequest("Measuring is only allowed on private pages. Run your own.")
 
 
 def choices(page: PageContext, model: str | None) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_WAIT_S = 60.0
 """How long a measurement waits for an idle engine; then it measures beside it."""
 
-_NOTHING = "Choose a function that was compiled before, and look into it."
+_NOTHING = "Choose a compiled function to inspect."
 
 
 class InsideTab:
@@ -78,7 +78,7 @@ class InsideTab:
         )
         chosen = [self.model, self.function]
         for button, said, work in (
-            (self.look, "Looking into the function.", self._look),
+            (self.look, "Reading the function.", self._look),
             (
                 self.measure,
                 "Measuring once the engine is idle: the model is loaded in a process of its own.",
@@ -86,7 +86,7 @@ class InsideTab:
             ),
             (
                 self.texts,
-                "Writing the files: XLA compiles the function once more, to tell what it does.",
+                "Writing the files: XLA compiles the function once more.",
                 self._texts,
             ),
         ):

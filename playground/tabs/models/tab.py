@@ -35,7 +35,7 @@ class ModelsTab:
         with gr.Column(elem_classes="card"):
             ui.heading(
                 "All models",
-                "What each takes. Weights are counted once they are in memory. The last run is of "
+                "Sizes and times. Weights are counted once they are in memory. The last run is of "
                 "the shape that was used most; engine time, without queueing.",
             )
             self.sheet = ui.html("", "models_sheet")
@@ -80,7 +80,7 @@ class ModelsTab:
         )
         for asks in (self.look_up.click, self.wanted.submit):
             asks(
-                lambda: ui.notice("Asking the Hub what it is.", "calm"),
+                lambda: ui.notice("Asking the Hub.", "calm"),
                 None,
                 self.found,
                 **ui.QUIET,

@@ -59,7 +59,7 @@ class ShapesTab:
         ui.heading(
             "Compile shapes ahead",
             "Every combination is one compiled function. Prepared shapes start at once. "
-            "Requests always go first: this work is done while nobody waits.",
+            "Requests always go first: compiling waits until the engine is idle.",
         )
         self.model = ui.model_dropdown(self._page.models_that_continue_first(), "shapes_model")
         self.padded_lengths = _sizes(
@@ -87,7 +87,7 @@ class ShapesTab:
     def _build_map(self) -> None:
         ui.heading(
             "Where they are now",
-            "What a request of exactly this shape would meet: HIT is in memory, DISK can be "
+            "The outcome of a request of exactly this shape: HIT is in memory, DISK can be "
             "restored, MISS must be compiled.",
         )
         self.map = ui.html("", "shape_map")
@@ -187,7 +187,7 @@ class ShapesTab:
         keys = [s.key for s in shapes if s.key is not None and s.outcome is not CacheOutcome.HIT]
         if not keys:
             there = "All of these are in memory already." if shapes else "No shape is chosen."
-            return ui.notice(f"{there} There is nothing to make.", "calm")
+            return ui.notice(f"{there} There is nothing to compile.", "calm")
         self._order.place(model, keys)
         return ""
 
@@ -229,9 +229,7 @@ class ShapesTab:
         controls.confirm.click(
             lambda: (
                 gr.update(visible=False),
-                ui.notice(
-                    "The engine ends as soon as the runs that are going on are over.", "calm"
-                ),
+                ui.notice("The engine ends as soon as the present runs have ended.", "calm"),
             ),
             None,
             [controls.confirmation, controls.notice],

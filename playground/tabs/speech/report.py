@@ -87,7 +87,7 @@ def heard_transcript(heard: Heard) -> h.Node:
         counted = f"{quantities.count(errors, 'word error')} in {words} words"
         verdict = h.span(".truth-errors")[f"{counted} ({errors / words:.0%})"]
     return _box(h.span(".story-new")[ours]), h.div(
-        ".truth", role="group", aria_label="What is really said"
+        ".truth", role="group", aria_label="What was really said"
     )[
         h.p(".truth-head")[h.strong["Really said:"], " ", verdict],
         h.p(".truth-text", tabindex="0")[theirs],
@@ -112,7 +112,7 @@ def empty_speech_report() -> h.Node:
             h.p[
                 "A speech model hears a ",
                 h.strong["window"],
-                " of fixed length. A shorter recording is filled up with silence, a longer one is "
+                " of fixed length. A shorter recording is padded with silence, a longer one is "
                 "cut where it is quietest. So all recordings have one shape, and one compiled "
                 "function serves them all.",
             ],
@@ -208,7 +208,7 @@ def _remarks(heard: Heard) -> h.Element:
     result = heard.result
     said = []
     if result.finish == "stopped":
-        said.append("You stopped it; what was heard until then is kept.")
+        said.append("You stopped it; the transcript so far stays.")
     if result.finish == "length":
         said.append("A window reached its new tokens before its text had ended.")
     silent = sum(window.cache is None for window in result.windows)

@@ -164,11 +164,11 @@ class SpeechTab:
             )
         )
         self.language = gr.Dropdown(
-            [("Let the model hear it", ""), *_LANGUAGES.items()],
+            [("Detect", ""), *_LANGUAGES.items()],
             value="",
             allow_custom_value=True,
             label="Language",
-            info="What is spoken. Others can be typed in. Never recompiles.",
+            info="Others can be typed in. Never recompiles.",
             visible=model.is_multilingual,
             elem_id="speech_language",
         )
@@ -177,7 +177,7 @@ class SpeechTab:
         with gr.Column(elem_classes="card"):
             ui.heading(
                 "Windows",
-                "A recording that is longer than what the model hears at once is cut into windows,"
+                "A recording that is longer than the model's window is cut into windows,"
                 " where it is quietest.",
             )
             self.windows = ui.html(window_table([]), "windows")

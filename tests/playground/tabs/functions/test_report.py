@@ -22,9 +22,9 @@ MISS, HIT = CacheOutcome.MISS, CacheOutcome.HIT
             "5.0× faster",
             "first call as long as 500 eager calls. Paid back after 625 calls.",
         ),
-        (0.002, "2.0× slower", "first call as long as 500 eager calls. It does not win here."),
-        (0.00102, "No faster", "first call as long as 500 eager calls. It brings nothing here."),
-        (0.00098, "No faster", "first call as long as 500 eager calls. It brings nothing here."),
+        (0.002, "2.0× slower", "first call as long as 500 eager calls. It does not pay here."),
+        (0.00102, "No faster", "first call as long as 500 eager calls. It does not pay here."),
+        (0.00098, "No faster", "first call as long as 500 eager calls. It does not pay here."),
     ],
 )
 def test_the_finding_says_what_was_measured_whichever_way_it_went(

@@ -155,7 +155,7 @@ def test_tokens_of_one_pass_are_underlined() -> None:
     markup = view(Token(1, "a", -0.1), Token(2, "b", -0.1, (), True))
     first, second = re.findall(r"<button[^>]*>", markup)
     assert "same-pass" not in first and "same pass" not in first
-    assert "same-pass" in second and "of the same pass of the model as the token before" in second
+    assert "same-pass" in second and "from the same pass of the model as the token before" in second
     assert "underlined: in one pass with the token before" in markup
     assert "underlined" not in view(Token(1, "a", -0.1))
 

@@ -135,7 +135,7 @@ def test_strangers_have_no_second_copy_of_a_model_loaded(
     visitor.put("inside_model", "gpt2-stories")
     assert not visitor.shown(button, "visible")
     visitor.press(button)
-    assert "nothing for strangers" in visitor.reads("inside_notice")
+    assert "only allowed on private pages" in visitor.reads("inside_notice")
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("Not there."), EngineStopped("Killed.")])

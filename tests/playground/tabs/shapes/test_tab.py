@@ -50,7 +50,7 @@ def test_what_is_asked_for_is_made_one_by_one(visitor: Visitor, engine: FakeBack
     engine.make_ready(MODEL, LARGE)
     assert looks(visitor, "making") == "2 shapes ready. Their next requests are HITs."
     visitor.press("make_ready")
-    assert "nothing to make" in visitor.reads("shapes_notice")
+    assert "nothing to compile" in visitor.reads("shapes_notice")
 
 
 def test_an_order_is_cancelled(visitor: Visitor, engine: FakeBackend) -> None:
