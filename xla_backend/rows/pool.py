@@ -199,7 +199,7 @@ class Pool:
         )
         for row, end in zip(rows, ends, strict=True):
             row.in_memory = end
-            if not row.unread:
+            if row.targets is None and not row.unread:
                 self._share(row)
         for row, given in zip(behind, logits.numpy() if behind else (), strict=False):
             if row.targets is None:
@@ -239,20 +239,18 @@ class Pool:
             row.logits = None
         self._state = decoded.state
 
-    def leave(self, row: Row) -> None:
-        """Takes a row out, and caches what is in memory of it."""
+    def leave(self, row: Row, is_cached: bool = True) -> None:
+        """Takes a row out, and caches what is in memory of it, unless nobody will ask for it."""
         self._keep_state()
         self._batch = ()
-        self._release(row)
-
-    def _release(self, row: Row) -> None:
         known = row.token_ids[: row.in_memory]
+        is_cached = is_cached and bool(row.salt)
         for node in row.path:
             node.users -= 1
-        used = -(-len(known) // BLOCK) if row.salt else 0
+        used = -(-len(known) // BLOCK) if is_cached else len(row.path)
         for address in row.addresses[used:]:
             self.memory.give_back(address)
-        if row.salt:
+        if is_cached:
             self.prefixes.insert(row.salt, known, row.addresses[:used], row.path)
         row.addresses, row.path, row.in_memory = [], [], 0
 
