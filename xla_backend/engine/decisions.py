@@ -11,7 +11,7 @@ import functools
 import itertools
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from xla_backend.checkpoints.prompts import check_length, encode_prompt
@@ -83,7 +83,7 @@ class Deciding:
         answers = (answer for answers in self._answers for answer in answers)
         return len(self._shared) + behind + sum(len(answer) - 1 for answer in answers)
 
-    def steps(self, pool: Pool, functions: PoolFunctions, salt: str) -> Iterator[None]:
+    def steps(self, pool: Pool, functions: PoolFunctions, salt: str) -> Generator[None, None, None]:
         """Reads all rows; yields after each chunk.
 
         Args:
@@ -104,7 +104,10 @@ class Deciding:
         cached = [*itertools.compress(self._firsts, goes_on)]
         yield from self._read(self._firsts, pool, functions, cached)
         self._rests = [
-            [row(ids + answer[:-1], zip(answer[1:])) if answer[1:] else None for answer in said]
+            [
+                row(ids + answer[:-1], [(id,) for id in answer[1:]]) if answer[1:] else None
+                for answer in said
+            ]
             for ids, said in each
         ]
         rests = [rest for of_question in self._rests for rest in of_question if rest is not None]
