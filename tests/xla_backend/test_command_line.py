@@ -255,3 +255,22 @@ def test_early_stopping_takes_no_prompt_for_its_value(
 ) -> None:
     parsed = _parser().parse_args(_expanded(["generate", *words]))
     assert (parsed.early_stopping, parsed.prompts) == (early_stopping, prompts)
+
+
+def test_questions_are_answered_with_probabilities(
+    run: Run, small_gpt2: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "questions.json"
+    file.write_text('{"tone": {"type": "choice", "criteria": ["calm", "very calm"]}}')
+    asked = ("decide", "A fox.", "--model", str(small_gpt2), "--questions", str(file))
+    done = run(*asked, "--json", "--yes-no", "Is it a fox?")
+    [answer] = json_lines(done.stdout)
+    assert [*answer["answers"]] == ["tone", "Is it a fox?"]
+    assert sum(answer["answers"]["tone"]["probabilities"].values()) == pytest.approx(1)
+    assert answer["usage"]["output_tokens"] == 0
+    said = run(*asked).stdout.splitlines()
+    assert said[0].startswith("tone: ")
+    assert "very calm 0." in said[0] or "very calm 1." in said[0]
+    file.write_text("{")
+    assert "are no JSON" in run(*asked).stderr
+    assert "1 to 64 questions" in run("decide", "A fox.").stderr

@@ -8,9 +8,10 @@ know requests or timings: `text` does.
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from xla_backend.checkpoints.prompts import check_length, encode_prompt
@@ -82,7 +83,7 @@ class Deciding:
         answers = (answer for answers in self._answers for answer in answers)
         return len(self._shared) + behind + sum(len(answer) - 1 for answer in answers)
 
-    def steps(self, pool: Pool, functions: PoolFunctions, salt: str) -> Iterator[None]:
+    def steps(self, pool: Pool, functions: PoolFunctions, salt: str) -> Generator[None, None, None]:
         """Reads all rows; yields after each chunk.
 
         Args:
@@ -94,16 +95,23 @@ class Deciding:
             return Row(ids, len(ids), salt, DEFAULT_OPTIONS, targets=tuple(targets))
 
         if self._shared:
-            yield from self._read([row(self._shared)], pool, functions)
+            text = [row(self._shared)]
+            yield from self._read(text, pool, functions, text)
         each = list(zip(self._prompts, self._answers, strict=True))
         self._firsts = [row(ids, [tuple(answer[0] for answer in said)]) for ids, said in each]
-        yield from self._read(self._firsts, pool, functions)
+        # Others are not cached: fresh memory costs more than reading a short question again.
+        goes_on = [not self._shared or any(answer[1:] for answer in said) for _, said in each]
+        cached = [*itertools.compress(self._firsts, goes_on)]
+        yield from self._read(self._firsts, pool, functions, cached)
         self._rests = [
-            [row(ids + answer[:-1], zip(answer[1:])) if answer[1:] else None for answer in said]
+            [
+                row(ids + answer[:-1], [(id,) for id in answer[1:]]) if answer[1:] else None
+                for answer in said
+            ]
             for ids, said in each
         ]
         rests = [rest for of_question in self._rests for rest in of_question if rest is not None]
-        yield from self._read(rests, pool, functions)
+        yield from self._read(rests, pool, functions, ())
 
     def decisions(self, started: float) -> tuple[Decision, ...]:
         """What `steps` has brought, `started` seconds of `time.perf_counter()`."""
@@ -117,8 +125,10 @@ class Deciding:
             found.append(Decision(asked, tuple(logprobs), read_at - started))
         return tuple(found)
 
-    def _read(self, rows: Sequence[Row], pool: Pool, functions: PoolFunctions) -> Iterator[None]:
-        """Reads rows, as many side by side as a chunk takes."""
+    def _read(
+        self, rows: Sequence[Row], pool: Pool, functions: PoolFunctions, cached: Collection[Row]
+    ) -> Iterator[None]:
+        """Reads rows, as many side by side as a chunk takes; some are cached when they are read."""
         waiting, reading = deque(rows), list[Row]()
         try:
             while waiting or reading:
@@ -141,11 +151,11 @@ class Deciding:
                 for each in [each for each in reading if not each.unread]:
                     self._read_at[each] = time.perf_counter()
                     reading.remove(each)
-                    pool.leave(each)
+                    pool.leave(each, each in cached)
                 yield
         finally:
             for each in reading:
-                pool.leave(each)
+                pool.leave(each, False)
 
     def _prompt(self, text: str, answer: str = "") -> Prompt:
         """What a model reads, up to an answer, or to its end."""

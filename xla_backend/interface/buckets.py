@@ -17,7 +17,7 @@ CHUNK_SIZES = (32, 128)
 """Tokens of a prompt that are read at a time. A turn of a conversation mostly fits into the smaller
 one. With 256, a token would take a tenth less, but others would wait twice as long."""
 CHUNK_ROWS = 16
-"""Rows of which the larger chunk can hold tokens, and positions for which it returns logits."""
+"""Rows whose tokens the larger chunk can hold, and logits that it can give."""
 
 
 def chunk_size(tokens: int, sizes: Sequence[int] = CHUNK_SIZES) -> int:

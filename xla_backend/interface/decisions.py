@@ -83,7 +83,7 @@ class Question:
         if value.keys() - {"type", "instructions", "criteria"}:
             raise wrong
         if kind in ("yes_no", "noul"):
-            options = ("true", "false")
+            options: tuple[str, ...] = ("true", "false")
             meant = {} if criteria is None else criteria
             if not isinstance(meant, Mapping) or meant.keys() - set(options):
                 raise wrong

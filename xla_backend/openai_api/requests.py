@@ -124,8 +124,9 @@ class DecideRequest(Fields):
     @property
     def text(self) -> str:
         """What the questions are about."""
-        is_text = isinstance(self.state, str)
-        return self.state if is_text else json.dumps(self.state, ensure_ascii=False)
+        if isinstance(self.state, str):
+            return self.state
+        return json.dumps(self.state, ensure_ascii=False)
 
 
 class ChatMessage(Fields):

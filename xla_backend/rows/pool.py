@@ -43,8 +43,8 @@ class Row:
         grammar: restricts the text; None for any text. grammar_state: the automaton's state.
         is_done: whether the text has ended.
         is_restored: whether some reused tokens came from disk.
-        targets: of a row that is only read: for each of its last tokens, the tokens whose
-            log-probability behind it is wanted; None for a row that generates.
+        targets: of a row that is only read: for each of its last tokens, the following tokens whose
+            log-probability is wanted; None if text is to be generated.
         logprobs: these, float64, as far as they are known.
     """
 
@@ -130,7 +130,7 @@ class Pool:
         self._no_logits: dict[int, tf.Tensor] = {}
 
     def admit(self, row: Row) -> None:
-        """Gives a row its cached prefix, at most up to where logits are wanted.
+        """Gives a row its cached prefix, up to the first token whose logits are wanted.
 
         Raises:
             OutOfBlocks: there is no room for a copy; nothing has changed.
@@ -160,11 +160,11 @@ class Pool:
             row.is_restored = any(node.is_restored for node in used)
 
     def read(self, rows: Sequence[Row], functions: PoolFunctions) -> None:
-        """Reads the next chunk of what is not in memory yet; of several rows, side by side.
+        """Reads the next chunk that is not in memory, of one row or of several rows side by side.
 
         Args:
-            rows: at most `CHUNK_ROWS`; those for which the chunk has no room are left.
-            functions: what reads.
+            rows: at most `CHUNK_ROWS`; those beyond the chunk's end are left for the next.
+            functions: that read.
 
         Raises:
             OutOfBlocks: there is no room; nothing was read.
@@ -198,7 +198,7 @@ class Pool:
         )
         for row, end in zip(rows, ends, strict=True):
             row.in_memory = end
-            if not row.unread:
+            if row.targets is None and not row.unread:
                 self._share(row)
         for row, given in zip(behind, logits.numpy() if behind else (), strict=False):
             if row.targets is None:
@@ -238,20 +238,18 @@ class Pool:
             row.logits = None
         self._state = decoded.state
 
-    def leave(self, row: Row) -> None:
-        """Removes a row and caches its keys and values."""
+    def leave(self, row: Row, is_cached: bool = True) -> None:
+        """Removes a row; caches its keys and values if `is_cached` and it has a salt."""
         self._keep_state()
         self._batch = ()
-        self._release(row)
-
-    def _release(self, row: Row) -> None:
         known = row.token_ids[: row.in_memory]
+        is_cached = is_cached and bool(row.salt)
         for node in row.path:
             node.users -= 1
-        used = -(-len(known) // BLOCK) if row.salt else 0
+        used = -(-len(known) // BLOCK) if is_cached else len(row.path)
         for address in row.addresses[used:]:
             self.memory.give_back(address)
-        if row.salt:
+        if is_cached:
             self.prefixes.insert(row.salt, known, row.addresses[:used], row.path)
         row.addresses, row.path, row.in_memory = [], [], 0
 
