@@ -195,7 +195,8 @@ def _handler(
     tiles_at, tiles = call.operand(1, 1)
     if has_parts:
         tiles = call.udiv(call.result_columns, long(COLUMNS))
-        number = call.zext(call.get(*call.operand(2), WORD), LONG)
+        (number_at,) = call.operand(2)
+        number = call.zext(call.get(number_at, WORD), LONG)
         size = call.mul(tiles, lines.size(call, count, number_format))
         tiles_at = call.at(tiles_at, call.mul(number, size))
     each = Loop(call, long(0), rows, 1, [long(1)])
