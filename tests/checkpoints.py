@@ -436,10 +436,12 @@ def rotary(
             "bos_token_id": end,
             "eos_token_id": end,
             "pad_token_id": end,
+            **_DEFAULTS.get(model_type, {}),
             **config,
         },
     )
     width, size = settings.hidden_size, settings.head_dim
+    names = _LFM2_NAMES if model_type == "lfm2" else {}
     is_gemma = model_type.startswith("gemma")
     draw = _Draw(seed)
 
@@ -453,7 +455,7 @@ def rotary(
     tensors = {"model.embed_tokens.weight": draw.normal(settings.vocab_size, width, std=std)}
     if not is_tied:
         tensors["lm_head.weight"] = draw.normal(settings.vocab_size, width, std=0.4)
-    tensors["model.norm.weight"] = norm(width)
+    tensors[f"model.{names.get('norm', 'norm')}.weight"] = norm(width)
     norms = ["input_layernorm", "post_attention_layernorm"]
     norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"] * is_gemma
     if model_type in ("olmo2", "olmo3"):
@@ -461,24 +463,65 @@ def rotary(
     for layer in range(settings.num_hidden_layers):
         block = f"model.layers.{layer}."
         for name in norms:
-            tensors[f"{block}{name}.weight"] = norm(width)
-        for name, into, out, has_bias in _linears(settings):
+            tensors[f"{block}{names.get(name, name)}.weight"] = norm(width)
+        for name, into, out, has_bias in _linears(settings, layer):
+            name = names.get(name, name)
             tensors[f"{block}{name}.weight"] = draw.linear(out, into)
             if has_bias:
                 tensors[f"{block}{name}.bias"] = draw.bias(out)
+        if model_type.startswith("granitemoe"):
+            _stack_experts(tensors, block, settings.num_local_experts)
         heads = settings.num_attention_heads, settings.num_key_value_heads
-        if model_type in ("qwen3", "gemma3_text"):
+        if model_type in ("qwen3", "gemma3_text", "qwen3_moe", "lfm2"):
             heads = 1, 1
         elif not model_type.startswith("olmo"):
             continue
+        if f"{block}conv.conv.weight" in tensors:
+            tensors[f"{block}conv.conv.weight"] = tensors[f"{block}conv.conv.weight"][:, None]
+            continue
         for name, count in zip(("q_norm", "k_norm"), heads, strict=True):
+            name = names.get(name, name)
             tensors[f"{block}self_attn.{name}.weight"] = norm(count * size)
     _save(folder, settings, tensors)
     _save_as(folder, tensors, dtype, shards)
     return folder
 
 
-def _linears(settings: Any) -> list[tuple[str, int, int, bool]]:
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    **{
+        name: {"num_local_experts": 6, "num_experts_per_tok": 2}
+        for name in ("qwen3_moe", "olmoe", "granitemoe")
+    },
+    "granitemoehybrid": {
+        "layer_types": ["attention", "attention"],
+        "position_embedding_type": "rope",
+        "num_local_experts": 0,
+        "shared_intermediate_size": 80,
+        "mamba_n_heads": 4,
+    },
+    "lfm2": {
+        "layer_types": ["conv", "full_attention"],
+        "block_auto_adjust_ff_dim": False,
+        "tie_word_embeddings": False,
+    },
+}
+"""What small models of an architecture have, where nothing else is said."""
+
+_LFM2_LAYERS = ["conv", "conv", "full_attention"]
+_LFM2_NAMES = {
+    "norm": "embedding_norm",
+    "input_layernorm": "operator_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "q_norm": "q_layernorm",
+    "k_norm": "k_layernorm",
+    "self_attn.o_proj": "self_attn.out_proj",
+    "mlp.gate_proj": "feed_forward.w1",
+    "mlp.up_proj": "feed_forward.w3",
+    "mlp.down_proj": "feed_forward.w2",
+}
+
+
+def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
     """Of a layer's projections the names, the widths before and after, and whether there is a
     bias."""
     kind, width, inner = settings.model_type, settings.hidden_size, settings.intermediate_size
@@ -493,22 +536,61 @@ def _linears(settings: Any) -> list[tuple[str, int, int, bool]]:
             ("mlp.gate_up_proj", width, 2 * inner, False),
             ("mlp.down_proj", inner, width, False),
         ]
-    return [
+    mixer = [
         ("self_attn.q_proj", width, queries, bias),
         ("self_attn.k_proj", width, keys, bias),
         ("self_attn.v_proj", width, keys, bias),
         ("self_attn.o_proj", queries, width, out_bias),
-        ("mlp.gate_proj", width, inner, inner_bias),
-        ("mlp.up_proj", width, inner, inner_bias),
-        ("mlp.down_proj", inner, width, inner_bias),
     ]
+    if kind == "lfm2" and settings.layer_types[layer] == "conv":
+        has_bias = settings.conv_bias
+        mixer = [
+            ("conv.in_proj", width, 3 * width, has_bias),
+            ("conv.conv", settings.conv_L_cache, width, has_bias),
+            ("conv.out_proj", width, width, has_bias),
+        ]
+    if kind == "granitemoehybrid":
+        inner = settings.shared_intermediate_size
+    experts: list[tuple[str, int, int, bool]] = []
+    at = ["mlp"]
+    if kind in ("qwen3_moe", "olmoe", "granitemoe") and layer not in getattr(
+        settings, "mlp_only_layers", ()
+    ):
+        inner = getattr(settings, "moe_intermediate_size", inner)
+        experts = [("mlp.gate", width, settings.num_local_experts, False)]
+        at = [f"mlp.experts.{number}" for number in range(settings.num_local_experts)]
+    for where in at:
+        experts += [
+            (f"{where}.gate_proj", width, inner, inner_bias),
+            (f"{where}.up_proj", width, inner, inner_bias),
+            (f"{where}.down_proj", inner, width, inner_bias),
+        ]
+    return mixer + experts
+
+
+def _stack_experts(tensors: dict[str, np.ndarray], block: str, count: int) -> None:
+    """As Granite has them: gate above up in one matrix, those of all experts in one tensor."""
+    at = [f"{block}mlp.experts.{number}." for number in range(count)] or [f"{block}mlp."]
+    gate, up, down = (
+        [tensors.pop(f"{where}{name}_proj.weight") for where in at]
+        for name in ("gate", "up", "down")
+    )
+    into, out = np.concatenate([np.stack(gate), np.stack(up)], axis=1), np.stack(down)
+    if not count:
+        tensors[f"{block}shared_mlp.input_linear.weight"] = into[0]
+        tensors[f"{block}shared_mlp.output_linear.weight"] = out[0]
+        return
+    tensors[f"{block}block_sparse_moe.input_linear.weight"] = into
+    tensors[f"{block}block_sparse_moe.output_linear.weight"] = out
+    router = tensors.pop(f"{block}mlp.gate.weight")
+    tensors[f"{block}block_sparse_moe.router.layer.weight"] = router
 
 
 def growing(context: int) -> dict[str, Callable[[Path], Path]]:
-    """Makers of models that read a prompt in chunks, one of each kind of attention.
+    """Makers of models that read a prompt in chunks, one of each kind of layer.
 
     All layers slide in Mistral's, some in Gemma 2's; in all rotary ones several heads of queries
-    share keys.
+    share keys. LFM2's has two convolutions behind one another.
     """
 
     def made(model_type: str, **config: Any) -> Callable[[Path], Path]:
@@ -521,6 +603,8 @@ def growing(context: int) -> dict[str, Callable[[Path], Path]]:
         "Mistral": made("mistral", sliding_window=7),
         "Gemma 2": made("gemma2", seed=2, sliding_window=6, attn_logit_softcapping=4.0),
         "Qwen3": made("qwen3", head_dim=16),
+        "LFM2": made("lfm2", seed=4, num_hidden_layers=3, layer_types=_LFM2_LAYERS),
+        "OLMoE": made("olmoe", seed=5, intermediate_size=24),
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ from tokenizers import Tokenizer
 
 ARCHITECTURES = (
     *("llama", "qwen2", "qwen3", "gemma2", "gemma3", "granite", "smollm3"),
-    *("mistral3", "phi3", "olmo2"),
+    *("mistral3", "phi3", "olmo2", "qwen3moe", "olmoe", "granitemoe", "lfm2"),
 )
+EXPERTS = 4
+CONVOLUTIONS = {"lfm2": (0, 2)}
+"""Layers that have no attention."""
 LAYERS, WIDTH, INNER, HEADS, KV_HEADS, HEAD_SIZE, VOCABULARY = 3, 64, 96, 4, 2, 32, 300
 
 # What the converter of each architecture writes beside what all have.
@@ -33,6 +37,14 @@ _SETTINGS: dict[str, list[tuple[str, Any]]] = {
         ("add_rope_scaling_type", gguf.RopeScalingType.LINEAR),
         ("add_rope_scaling_factor", 8.0),
     ],
+    "qwen3moe": [
+        ("add_expert_count", EXPERTS),
+        ("add_expert_used_count", 2),
+        ("add_expert_feed_forward_length", INNER),
+    ],
+    "olmoe": [("add_expert_count", EXPERTS), ("add_expert_used_count", 2)],
+    "granitemoe": [("add_expert_count", EXPERTS), ("add_expert_used_count", 2)],
+    "lfm2": [("add_head_count_kv", [0, KV_HEADS, 0]), ("add_shortconv_l_cache", 3)],
     "granite": [
         ("add_embedding_scale", 12.0),
         ("add_residual_scale", 0.25),
@@ -65,24 +77,37 @@ def weights(architecture: str, tied: bool = True, seed: int = 0) -> dict[str, np
             norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
         if architecture == "olmo2":
             norms = ["post_attention_layernorm", "post_feedforward_layernorm"]
-            for name, heads in (("q_norm", HEADS), ("k_norm", KV_HEADS)):
-                shapes[f"{block}.self_attn.{name}.weight"] = (heads * HEAD_SIZE,)
         shapes |= {f"{block}.{norm}.weight": (WIDTH,) for norm in norms}
-        shapes[f"{block}.self_attn.o_proj.weight"] = (WIDTH, HEADS * HEAD_SIZE)
-        shapes[f"{block}.mlp.down_proj.weight"] = (WIDTH, INNER)
         if architecture == "phi3":
             rows = (HEADS + 2 * KV_HEADS) * HEAD_SIZE
             shapes[f"{block}.self_attn.qkv_proj.weight"] = (rows, WIDTH)
+            shapes[f"{block}.self_attn.o_proj.weight"] = (WIDTH, HEADS * HEAD_SIZE)
             shapes[f"{block}.mlp.gate_up_proj.weight"] = (2 * INNER, WIDTH)
+            shapes[f"{block}.mlp.down_proj.weight"] = (WIDTH, INNER)
+            continue
+        at = [f"{block}.mlp"]
+        if architecture in ("qwen3moe", "olmoe", "granitemoe"):
+            shapes[f"{block}.mlp.gate.weight"] = (EXPERTS, WIDTH)
+            at = [f"{block}.mlp.experts.{number}" for number in range(EXPERTS)]
+        for where in at:
+            shapes[f"{where}.gate_proj.weight"] = (INNER, WIDTH)
+            shapes[f"{where}.up_proj.weight"] = (INNER, WIDTH)
+            shapes[f"{where}.down_proj.weight"] = (WIDTH, INNER)
+        if layer in CONVOLUTIONS.get(architecture, ()):
+            shapes[f"{block}.conv.in_proj.weight"] = (3 * WIDTH, WIDTH)
+            shapes[f"{block}.conv.conv.weight"] = (WIDTH, 3)
+            shapes[f"{block}.conv.out_proj.weight"] = (WIDTH, WIDTH)
             continue
         for name, rows in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS)):
             shapes[f"{block}.self_attn.{name}_proj.weight"] = (rows * HEAD_SIZE, WIDTH)
             if architecture == "qwen2":
                 shapes[f"{block}.self_attn.{name}_proj.bias"] = (rows * HEAD_SIZE,)
-        for name in ("q_norm", "k_norm") if architecture in ("qwen3", "gemma3") else ():
-            shapes[f"{block}.self_attn.{name}.weight"] = (HEAD_SIZE,)
-        shapes[f"{block}.mlp.gate_proj.weight"] = (INNER, WIDTH)
-        shapes[f"{block}.mlp.up_proj.weight"] = (INNER, WIDTH)
+        shapes[f"{block}.self_attn.o_proj.weight"] = (WIDTH, HEADS * HEAD_SIZE)
+        if architecture in ("qwen3", "qwen3moe", "gemma3", "lfm2"):
+            shapes |= {f"{block}.self_attn.{x}_norm.weight": (HEAD_SIZE,) for x in "qk"}
+        if architecture in ("olmo2", "olmoe"):
+            for name, heads in (("q_norm", HEADS), ("k_norm", KV_HEADS)):
+                shapes[f"{block}.self_attn.{name}.weight"] = (heads * HEAD_SIZE,)
     return {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
 
 
@@ -94,7 +119,7 @@ def permuted(tensor: np.ndarray, heads: int) -> np.ndarray:
 
 def converted(architecture: str, name: str, tensor: np.ndarray) -> np.ndarray:
     """A tensor as the converter of an architecture stores it."""
-    if architecture in ("llama", "granite", "smollm3", "mistral3"):
+    if architecture in ("llama", "granite", "smollm3", "mistral3", "granitemoe"):
         if ".q_proj." in name:
             return permuted(tensor, HEADS)
         if ".k_proj." in name:
@@ -139,9 +164,16 @@ def add_tensors(
     """Adds weights as the converter of an architecture does, matrices in `kind`."""
     [arch] = (key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     names = gguf.get_tensor_name_map(arch, LAYERS)
+    stacks: dict[str, list[np.ndarray]] = {}
     for name, tensor in tensors.items():
-        stored = converted(architecture, name, tensor)
-        own = kind if tensor.ndim == 2 else gguf.GGMLQuantizationType.F32
+        of_all = re.sub(r"experts\.\d+", "experts", name)
+        stacks.setdefault(of_all, []).append(converted(architecture, name, tensor))
+    for name, stack in stacks.items():
+        stored = np.stack(stack) if "experts" in name else stack[0]
+        is_matrix = stored.ndim > 1 and "conv.conv" not in name
+        own = kind if is_matrix else gguf.GGMLQuantizationType.F32
+        if architecture == "lfm2" and name == "model.norm.weight":
+            name = "model.embedding_norm.weight"
         its_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert its_name is not None
         if own is gguf.GGMLQuantizationType.F32:

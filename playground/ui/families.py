@@ -85,6 +85,11 @@ _ARCHITECTURES = {
     "phi3": "Phi",
     "olmo2": "OLMo 2",
     "olmo3": "OLMo 3",
+    "qwen3_moe": "Qwen3 MoE",
+    "olmoe": "OLMoE",
+    "granitemoe": "Granite MoE",
+    "granitemoehybrid": "Granite 4",
+    "lfm2": "LFM2",
 }
 
 

@@ -218,15 +218,28 @@ class GGUFFile:
         Raises:
             ModelUnavailable: its quantization is not supported.
         """
-        stored = self._stored[name]
-        if len(stored.shape) == 2:
-            raw = self._raw(stored).reshape(stored.shape[0], -1)
-            kind = _kind_of(stored)
-            if kind in _SIXTEEN_BITS:
-                return raw.view(_SIXTEEN_BITS[kind])
-            if kind in FORMATS:
-                return Blocks(kind, raw)
+        if len(self._stored[name].shape) == 2:
+            [matrix] = self.read_matrices(name)
+            return matrix
         return self.read(name)
+
+    def read_matrices(self, name: str, *, as_stored: bool = True) -> list[Weights]:
+        """The matrices that a tensor is a stack of, each as `read_stored` has it.
+
+        Raises:
+            ModelUnavailable: their quantization cannot be undone, or they are none.
+        """
+        stored = self._stored[name]
+        if len(stored.shape) not in (2, 3):
+            raise self.damaged(f"{shown(name, 60)} holds no matrices")
+        rows, columns = stored.shape[-2:]
+        kind = _kind_of(stored)
+        if not as_stored or kind not in {*FORMATS, *_SIXTEEN_BITS}:
+            return [*self.read(name).reshape(-1, rows, columns)]
+        raw = self._raw(stored).reshape(math.prod(stored.shape[:-2]), rows, -1)
+        if kind in _SIXTEEN_BITS:
+            return [*raw.view(_SIXTEEN_BITS[kind])]
+        return [Blocks(kind, matrix) for matrix in raw]
 
     def read(self, name: str) -> np.ndarray:
         """A tensor as float32; a float32 tensor is a read-only view of the file.

@@ -31,11 +31,15 @@ MODEL_TYPES = {
     "mistral3": "ministral3",
     "phi3": "phi3",
     "olmo2": "olmo2",  # and OLMo 3, whose layers have windows
+    "qwen3moe": "qwen3_moe",
+    "olmoe": "olmoe",
+    "granitemoe": "granitemoe",
+    "lfm2": "lfm2",
 }
 """Hugging Face's names of the architectures, by llama.cpp's."""
 
 # llama.cpp rotates neighbouring pairs where these rotate a head's halves, so it reorders q and k.
-_PERMUTED = ("llama", "granite", "smollm3", "mistral3")
+_PERMUTED = ("llama", "granite", "smollm3", "mistral3", "granitemoe")
 
 _GEMMAS = ("gemma2", "gemma3")
 _SLIDING_PATTERN = {"gemma2": 2, "gemma3": 6, "olmo2": 4}
@@ -44,6 +48,7 @@ _SLIDING_PATTERN = {"gemma2": 2, "gemma3": 6, "olmo2": 4}
 _NAMES = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
+    "token_embd_norm": "model.norm",  # LFM2's
     "output": "lm_head",
 }
 _BLOCK_NAMES = {
@@ -58,7 +63,14 @@ _BLOCK_NAMES = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",
 }
+_EXPERT_NAMES = {
+    "ffn_gate_exps": "gate_proj",
+    "ffn_up_exps": "up_proj",
+    "ffn_down_exps": "down_proj",
+}
+"""Of what lies there as one tensor, with a matrix for each expert."""
 _POST_NORM_NAMES = _BLOCK_NAMES | {
     "post_attention_norm": "post_attention_layernorm",
     "ffn_norm": "pre_feedforward_layernorm",
@@ -67,6 +79,12 @@ _POST_NORM_NAMES = _BLOCK_NAMES | {
 _BLOCK_NAMES_OF = {
     "phi3": _BLOCK_NAMES | {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
     **dict.fromkeys((*_GEMMAS, "olmo2"), _POST_NORM_NAMES),
+    "lfm2": _BLOCK_NAMES
+    | {
+        "shortconv.in_proj": "conv.in_proj",
+        "shortconv.conv": "conv.conv",
+        "shortconv.out_proj": "conv.out_proj",
+    },
 }
 _ROPE_FACTORS = "rope_freqs.weight"
 _SHORT_FACTORS, _LONG_FACTORS = "rope_factors_short.weight", "rope_factors_long.weight"
@@ -115,10 +133,10 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
         "model_type": MODEL_TYPES[architecture],
         "vocab_size": file.shape("token_embd.weight")[0],
         "hidden_size": width,
-        "intermediate_size": size("feed_forward_length"),
+        "intermediate_size": size("feed_forward_length", 1 if architecture == "qwen3moe" else None),
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
-        "num_key_value_heads": size("attention.head_count_kv", heads),
+        "num_key_value_heads": _kv_heads(file, architecture, heads),
         "head_dim": head_size,
         "max_position_embeddings": size("context_length"),
         "rms_norm_eps": number("attention.layer_norm_rms_epsilon"),
@@ -130,7 +148,7 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
     }
     if architecture != "qwen2":  # it always has biases of q, k and v, which the file does not say
         values["attention_bias"] = "blk.0.attn_q.bias" in file.tensors
-    if architecture in _PERMUTED:
+    if architecture in _PERMUTED and architecture != "granitemoe":
         values["mlp_bias"] = "blk.0.ffn_up.bias" in file.tensors
     window = file.value(f"{architecture}.attention.sliding_window", int, 0)
     if architecture in _GEMMAS or (architecture == "olmo2" and window):
@@ -146,6 +164,25 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
         values["sliding_window"] = window or None
         if original := file.optional("phi3.rope.scaling.original_context_length", int):
             values["original_max_position_embeddings"] = original
+    if count := file.optional(f"{architecture}.expert_count", int):
+        inner = size("expert_feed_forward_length", values["intermediate_size"])
+        values |= {
+            "num_local_experts": count,
+            "num_experts_per_tok": size("expert_used_count"),
+            "norm_topk_prob": architecture == "qwen3moe",  # which no file says
+            "moe_intermediate_size" if architecture == "qwen3moe" else "intermediate_size": inner,
+        }
+    if architecture == "lfm2":
+        values |= {
+            "norm_eps": values.pop("rms_norm_eps"),
+            "block_auto_adjust_ff_dim": False,  # the file has the width that comes of it
+            "conv_L_cache": size("shortconv.l_cache"),
+            "conv_bias": "blk.0.shortconv.in_proj.bias" in file.tensors,
+            "layer_types": [
+                "conv" if f"blk.{layer}.shortconv.conv.weight" in file.tensors else "full_attention"
+                for layer in range(min(layers, 1000))
+            ],
+        }
     if architecture in _GEMMAS:
         values |= {
             "attn_logit_softcapping": file.optional(
@@ -170,6 +207,20 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
 
 
 _LARGEST_GEMMAS = {("gemma2", 46), ("gemma3", 62)}
+
+
+def _kv_heads(file: GGUFFile, architecture: str, heads: int) -> int:
+    """Those of layers with attention; LFM2's file has a number for each layer, 0 for the others."""
+    key = f"{architecture}.attention.head_count_kv"
+    if not file.is_array(key):
+        return file.value(key, int, heads)
+    found = {*file.numbers(key)} - {0}
+    if len(found) != 1:
+        raise ModelUnavailable(
+            f"{file.path} has layers with {shown(sorted(found), 60)} heads of keys, and only one "
+            "number is supported. Choose another model."
+        )
+    return found.pop()
 
 
 def _layer_types(file: GGUFFile, architecture: str, layers: int) -> list[str]:
@@ -198,13 +249,15 @@ def read_tensors(path: Path, *, as_stored: bool = False) -> Iterator[tuple[str, 
     file = GGUFFile(path)
     architecture = _architecture(file)
     heads = file.value(f"{architecture}.attention.head_count", int)
-    heads_of = {
-        "attn_q": heads,
-        "attn_k": file.value(f"{architecture}.attention.head_count_kv", int, heads),
-    }
+    heads_of = {"attn_q": heads, "attn_k": _kv_heads(file, architecture, heads)}
     for name in sorted(file.tensors - {_ROPE_FACTORS, _SHORT_FACTORS, _LONG_FACTORS}):
         stem, _, leaf = name.rpartition(".")
-        part = stem.rpartition(".")[2]
+        at, _, part = stem.rpartition(".")
+        if part in _EXPERT_NAMES and at.startswith("blk."):
+            where = f"model.layers.{at.removeprefix('blk.')}.mlp.experts"
+            for number, matrix in enumerate(file.read_matrices(name, as_stored=as_stored)):
+                yield f"{where}.{number}.{_EXPERT_NAMES[part]}.{leaf}", matrix
+            continue
         tensor = file.read_stored(name) if as_stored else file.read(name)
         if architecture in _PERMUTED and part in heads_of:
             tensor = _unpermuted(file, name, tensor, heads_of[part])
@@ -243,13 +296,14 @@ def _name(file: GGUFFile, architecture: str, stem: str) -> str:
     """The name of a tensor in a Hugging Face folder, without `.weight` or `.bias`."""
     if stem in _NAMES:
         return _NAMES[stem]
-    parts = stem.split(".")
+    at, _, rest = stem.partition(".")
+    number, _, part = rest.partition(".")
     names = _BLOCK_NAMES_OF.get(architecture, _BLOCK_NAMES)
-    if len(parts) == 3 and parts[0] == "blk" and parts[1].isdecimal() and parts[2] in names:
-        return f"model.layers.{int(parts[1])}.{names[parts[2]]}"
+    if at == "blk" and number.isdecimal() and part in names:
+        return f"model.layers.{int(number)}.{names[part]}"
     raise ModelUnavailable(
         f"{file.path} has the tensor {shown(stem, 60)}, which {architecture} models here do not "
-        "have: this form (with experts, for example) is not supported. Choose another model."
+        "have: this form (with shared experts, for example) is not supported. Choose another model."
     )
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
 
@@ -49,6 +50,21 @@ class Attention:
 
 
 @dataclass(frozen=True)
+class Convolution:
+    """A mixer: a short convolution between two gates (LFM2).
+
+    Attributes:
+        taps: how many positions it sums, a position itself included.
+        has_bias: whether it and its projections have biases.
+    """
+
+    taps: int
+    has_bias: bool
+    positions: ClassVar[None] = None
+    window: ClassVar[None] = None
+
+
+@dataclass(frozen=True)
 class Gated:
     """A feed-forward network with a gate. `inner` is the width inside it."""
 
@@ -56,11 +72,27 @@ class Gated:
 
 
 @dataclass(frozen=True)
+class Experts:
+    """Networks with a gate, of which a router chooses some for each position.
+
+    Attributes:
+        inner: the width inside one of them.
+        count, chosen: how many there are, and how many a position has.
+        sums_to_one: whether the shares of the chosen ones do, instead of those of all.
+    """
+
+    inner: int
+    count: int
+    chosen: int
+    sums_to_one: bool
+
+
+@dataclass(frozen=True)
 class LayerForm:
     """The parts of a layer: what mixes positions, and what follows for each of them."""
 
-    mixer: Attention
-    feed_forward: Gated
+    mixer: Attention | Convolution
+    feed_forward: Gated | Experts
 
 
 @dataclass(frozen=True)
@@ -71,7 +103,6 @@ class RotaryForm:
         layers: what may differ between them.
         heads, kv_heads: of queries, and of keys and values; the second divides the first.
         head_size: D, which need not be width / heads.
-        is_fused: whether a checkpoint has queries, keys and values as one matrix, and gate and up.
         norm_offset: added to the stored scales of norms, 1 in Gemma.
         qk_norm: whether queries and keys are normalised: each head's, or all heads' as one.
         has_pre_norms, has_post_norms: whether inputs of mixers and feed-forward networks are
@@ -93,7 +124,6 @@ class RotaryForm:
     epsilon: float
     context_length: int
     is_tied: bool
-    is_fused: bool = False
     qkv_bias: bool = False
     out_bias: bool = False
     feed_forward_bias: bool = False
@@ -148,8 +178,17 @@ def _olmo2(config: Any) -> dict[str, Any]:
     return _attention_bias(config) | own
 
 
+def _lfm2(config: Any) -> dict[str, Any]:
+    return {"activation": "silu", "qk_norm": "head"}
+
+
+def _olmoe(config: Any) -> dict[str, Any]:
+    return _attention_bias(config) | {"qk_norm": "all"}
+
+
 def _granite(config: Any) -> dict[str, Any]:
-    return _llama(config) | {
+    return _attention_bias(config) | {
+        "feed_forward_bias": getattr(config, "mlp_bias", False),
         "score_scale": config.attention_multiplier,
         "embedding_scale": config.embedding_multiplier,
         "residual_scale": config.residual_multiplier,
@@ -171,11 +210,54 @@ _ARCHITECTURES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "gemma3_text": _gemma3,
     "smollm3": _llama,
     "granite": _granite,
-    "phi3": lambda config: {"is_fused": True},
+    "phi3": lambda config: {},
     "olmo2": _olmo2,
     "olmo3": _olmo2,
+    "qwen3_moe": _qwen3,
+    "olmoe": _olmoe,
+    "granitemoe": _granite,
+    "granitemoehybrid": _granite,
+    "lfm2": _lfm2,
 }
 """The fields that each architecture sets beyond `describe`."""
+
+
+def _qwen3_experts(config: Any, place: int) -> Gated | Experts:
+    dense = config.mlp_only_layers or ()
+    if place in dense or (place + 1) % config.decoder_sparse_step:
+        return Gated(config.intermediate_size)
+    return _experts(config, config.moe_intermediate_size, config.norm_topk_prob)
+
+
+def _experts(config: Any, inner: int, sums_to_one: bool) -> Experts:
+    count, chosen = config.num_local_experts, config.num_experts_per_tok
+    if not 0 < chosen <= count:
+        raise ModelUnavailable(
+            f"the model's config.json sets num_experts_per_tok to {chosen}; it has {count} experts."
+        )
+    return Experts(inner, count, chosen, sums_to_one)
+
+
+def _lfm2_gated(config: Any, place: int) -> Gated:
+    inner = config.intermediate_size
+    if config.block_auto_adjust_ff_dim:
+        inner = int(2 * inner / 3)
+        if config.block_ffn_dim_multiplier is not None:
+            step = config.block_multiple_of
+            inner = -(-int(config.block_ffn_dim_multiplier * inner) // step) * step
+    return Gated(inner)
+
+
+_FEED_FORWARDS: dict[str, Callable[[Any, int], Gated | Experts]] = {
+    "qwen3_moe": _qwen3_experts,
+    "olmoe": lambda config, place: _experts(
+        config, config.intermediate_size, config.norm_topk_prob
+    ),
+    "granitemoe": lambda config, place: _experts(config, config.intermediate_size, True),
+    "granitemoehybrid": lambda config, place: Gated(config.shared_intermediate_size),
+    "lfm2": _lfm2_gated,
+}
+"""The feed-forward network of a layer, where it is not a gated one of `intermediate_size`."""
 
 MODEL_TYPES = tuple(_ARCHITECTURES)
 """The values of `model_type` in a config.json that are described here."""
@@ -208,7 +290,7 @@ def describe(config: Any) -> RotaryForm:
         "kv_heads": kv_heads,
         "head_size": head_size,
         "activation": getattr(config, "hidden_act", ""),
-        "epsilon": config.rms_norm_eps,
+        "epsilon": getattr(config, "rms_norm_eps", None) or config.norm_eps,
         "score_scale": head_size**-0.5,
         "context_length": context_length(config.max_position_embeddings, config.to_dict()),
         "is_tied": config.tie_word_embeddings,
@@ -218,24 +300,41 @@ def describe(config: Any) -> RotaryForm:
 
 
 def _layer(config: Any, place: int, head_size: int) -> LayerForm:
+    feed_forward = _FEED_FORWARDS.get(config.model_type)
+    return LayerForm(
+        _mixer(config, place, head_size),
+        feed_forward(config, place) if feed_forward else Gated(config.intermediate_size),
+    )
+
+
+def _mixer(config: Any, place: int, head_size: int) -> Attention | Convolution:
     window = getattr(config, "sliding_window", None)
     kind = "sliding_attention" if window else "full_attention"
     if getattr(config, "layer_types", None):
         kind = config.layer_types[place]
+    if kind == "conv" and config.model_type == "lfm2":
+        if config.conv_L_cache < 2:
+            raise ModelUnavailable(
+                f"the model's config.json sets conv_L_cache to {config.conv_L_cache}; it must be 2 "
+                "or more."
+            )
+        return Convolution(config.conv_L_cache, config.conv_bias)
     if kind not in ("sliding_attention", "full_attention"):
         raise ModelUnavailable(
-            f"the model's config.json sets layer_types to {kind}; known are full_attention and "
-            "sliding_attention."
+            f"the model's config.json sets layer_types to {kind}, which is not supported for "
+            f"{config.model_type}: known are full_attention and sliding_attention."
         )
     # The baseline's Transformers is older and has another name; it has no scaling.
     rope = getattr(config, "rope_parameters", None) or {"rope_theta": config.rope_theta}
     rotated = getattr(config, "no_rope_layers", None)  # 1 where positions count, 0 where not
-    if rotated and not rotated[place]:
-        positions = Positions((0.0,) * (head_size // 2))
-    else:
+    is_rotated = rotated[place] if rotated else True
+    if config.model_type == "granitemoehybrid":
+        is_rotated = config.position_embedding_type == "rope"
+    if is_rotated:
         positions = _positions(config, rope.get(kind, rope), head_size)
-    mixer = Attention(positions, window if kind == "sliding_attention" else None)
-    return LayerForm(mixer, Gated(config.intermediate_size))
+    else:
+        positions = Positions((0.0,) * (head_size // 2))
+    return Attention(positions, window if kind == "sliding_attention" else None)
 
 
 # Contexts
@@ -398,6 +497,38 @@ def shapes(config: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield "lm_head.weight", (form.vocabulary_size, form.width)
 
 
+def pieces(config: Any) -> Callable[[str], Iterator[tuple[str, Any]]]:
+    """What each tensor of a checkpoint holds: the names in `shapes`, and the index of each in it.
+
+    What is several matrices here may be one there, each some of its rows, or a stack with one for
+    each expert.
+    """
+    form, own_names = describe(config), _OWN_NAMES.get(config.model_type, {})
+    queries, keys, values = qkv_sizes(form)
+    sizes = {"q_proj": queries, "k_proj": keys, "v_proj": values, "down_proj": form.width}
+
+    def find(name: str) -> Iterator[tuple[str, Any]]:
+        found = re.fullmatch(r"(model\.(?:layers\.(\d+)\.)?)(.+)(\.weight|\.bias)", name)
+        if not found:
+            yield name, slice(None)
+            return
+        at, place, part, leaf = found.groups()
+        if part not in _STACKED or not place or int(place) >= len(form.layers):
+            yield f"{at}{own_names.get(part, part)}{leaf}", slice(None)
+            return
+        feed_forward, (where, names) = form.layers[int(place)].feed_forward, _STACKED[part]
+        end = 0
+        for own in names:
+            begin, end = end, end + sizes.get(own, feed_forward.inner)
+            if isinstance(feed_forward, Experts) and where == "mlp.experts":
+                for number in range(feed_forward.count):
+                    yield f"{at}{where}.{number}.{own}{leaf}", (number, slice(begin, end))
+            else:
+                yield f"{at}{where}.{own}{leaf}", slice(begin, end)
+
+    return find
+
+
 def norms(form: RotaryForm) -> tuple[str | None, str | None, str | None, str | None]:
     """The names of a layer's norms: before and after the mixer, before and after the feed-forward
     network.
@@ -414,30 +545,74 @@ def norms(form: RotaryForm) -> tuple[str | None, str | None, str | None, str | N
 def _layer_shapes(form: RotaryForm, layer: LayerForm) -> Iterator[tuple[str, tuple[int, ...]]]:
     for norm in filter(None, norms(form)):
         yield f"{norm}.weight", (form.width,)
-    queries, keys = form.heads * form.head_size, form.kv_heads * form.head_size
-    inner = layer.feed_forward.inner
-    linears = [
-        ("self_attn.o_proj", form.width, queries, form.out_bias),
-        ("mlp.down_proj", form.width, inner, form.feed_forward_bias),
-    ]
-    if form.is_fused:
-        linears += [
-            ("self_attn.qkv_proj", queries + 2 * keys, form.width, form.qkv_bias),
-            ("mlp.gate_up_proj", 2 * inner, form.width, form.feed_forward_bias),
-        ]
-    else:
-        linears += [
-            ("self_attn.q_proj", queries, form.width, form.qkv_bias),
-            ("self_attn.k_proj", keys, form.width, form.qkv_bias),
-            ("self_attn.v_proj", keys, form.width, form.qkv_bias),
-            ("mlp.gate_proj", inner, form.width, form.feed_forward_bias),
-            ("mlp.up_proj", inner, form.width, form.feed_forward_bias),
-        ]
-    for name, out, into, has_bias in linears:
+    for name, out, into, has_bias in (*_mixer_linears(form, layer), *_inner_linears(form, layer)):
         yield f"{name}.weight", (out, into)
         if has_bias:
             yield f"{name}.bias", (out,)
-    if form.qk_norm:
+    if isinstance(layer.mixer, Attention) and form.qk_norm:
         heads = (form.heads, form.kv_heads) if form.qk_norm == "all" else (1, 1)
         for name, count in zip(("q_norm", "k_norm"), heads, strict=True):
             yield f"self_attn.{name}.weight", (count * form.head_size,)
+
+
+_Linear = tuple[str, int, int, bool]
+"""Of a projection the name, the widths behind it and before it, and whether it has a bias."""
+
+
+def _mixer_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:
+    width, mixer = form.width, layer.mixer
+    if isinstance(mixer, Convolution):
+        yield "conv.in_proj", 3 * width, width, mixer.has_bias
+        yield "conv.conv", width, mixer.taps, mixer.has_bias
+        yield "conv.out_proj", width, width, mixer.has_bias
+        return
+    queries, keys, values = qkv_sizes(form)
+    yield "self_attn.q_proj", queries, width, form.qkv_bias
+    yield "self_attn.k_proj", keys, width, form.qkv_bias
+    yield "self_attn.v_proj", values, width, form.qkv_bias
+    yield "self_attn.o_proj", width, queries, form.out_bias
+
+
+def _inner_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:
+    inner, at = layer.feed_forward.inner, ["mlp"]
+    if isinstance(layer.feed_forward, Experts):
+        yield "mlp.gate", layer.feed_forward.count, form.width, False
+        at = [f"mlp.experts.{number}" for number in range(layer.feed_forward.count)]
+    for of in at:
+        yield f"{of}.gate_proj", inner, form.width, form.feed_forward_bias
+        yield f"{of}.up_proj", inner, form.width, form.feed_forward_bias
+        yield f"{of}.down_proj", form.width, inner, form.feed_forward_bias
+
+
+def qkv_sizes(form: RotaryForm) -> tuple[int, int, int]:
+    """The widths of queries, keys and values."""
+    keys = form.kv_heads * form.head_size
+    return form.heads * form.head_size, keys, keys
+
+
+_OWN_NAMES = {
+    "granitemoe": {"block_sparse_moe.router.layer": "mlp.gate"},
+    "granitemoehybrid": {"shared_mlp.output_linear": "mlp.down_proj"},
+    "lfm2": {
+        "operator_norm": "input_layernorm",
+        "ffn_norm": "post_attention_layernorm",
+        "self_attn.q_layernorm": "self_attn.q_norm",
+        "self_attn.k_layernorm": "self_attn.k_norm",
+        "self_attn.out_proj": "self_attn.o_proj",
+        "feed_forward.w1": "mlp.gate_proj",
+        "feed_forward.w2": "mlp.down_proj",
+        "feed_forward.w3": "mlp.up_proj",
+        "embedding_norm": "norm",
+    },
+}
+"""What a checkpoint calls otherwise than `shapes`, without the layer before it and what follows."""
+
+_STACKED = {
+    "self_attn.qkv_proj": ("self_attn", ("q_proj", "k_proj", "v_proj")),
+    "mlp.gate_up_proj": ("mlp", ("gate_proj", "up_proj")),
+    "shared_mlp.input_linear": ("mlp", ("gate_proj", "up_proj")),
+    "block_sparse_moe.input_linear": ("mlp.experts", ("gate_proj", "up_proj")),
+    "block_sparse_moe.output_linear": ("mlp.experts", ("down_proj",)),
+}
+"""What a checkpoint has as one matrix, or as one for each expert: where its parts belong, and what
+they are, in the order of its rows."""

@@ -55,6 +55,8 @@ _REQUIRED_SETTINGS: dict[str, dict[str, Any]] = {
     "llama": {"pretraining_tp": 1},
     "gemma2": {"use_bidirectional_attention": None},
     "gemma3_text": {"use_bidirectional_attention": False, "attn_logit_softcapping": None},
+    "olmoe": {"clip_qkv": None},
+    "granitemoehybrid": {"num_local_experts": 0},
 }
 
 MODEL_TYPES = ("gpt2", "opt", "t5", "whisper", *rotary_form.MODEL_TYPES)
@@ -101,7 +103,7 @@ def read_config(folder: Path) -> PretrainedConfig:
         if value != required:
             raise ModelUnavailable(
                 f"{folder} is not supported: its config.json sets {name} to {json.dumps(value)}, "
-                f"and the TensorFlow {model_type} model only follows {json.dumps(required)}."
+                f"and the {model_type} model here only follows {json.dumps(required)}."
             )
     _expected_shapes(config, folder)
     return config
@@ -216,18 +218,25 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
     placed = _weight_map(folder) if folder.is_dir() else {}
     if any("/" in name for name in placed):
         placed = {}  # Keras writes other names there than in the files
+    is_rotary = config.model_type in rotary_form.MODEL_TYPES
+    find = rotary_form.pieces(config) if is_rotary else lambda name: [(name, slice(None))]
     for path in weight_files(folder):
         for name, tensor in _read_file(path, as_stored):
             if placed and placed.get(name) != path.name:
                 continue  # a file may have tensors of another version of the model
-            stored[_canonical_name(name, config.model_type)] = tensor
+            for own, index in find(_canonical_name(name, config.model_type)):
+                try:
+                    stored[own] = tensor[index]
+                except IndexError as error:
+                    shape = tensor.shape
+                    raise _damaged(path, f"{name} of the shape {shape} has no {own}") from error
     for alias in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"):
         if config.model_type == "t5" and alias in stored:
             stored.setdefault("shared.weight", stored[alias])
 
     expected = {**_expected_shapes(config, folder)}
     head, embedding = "lm_head.weight", "model.embed_tokens.weight"
-    is_tied = config.model_type in rotary_form.MODEL_TYPES and head not in expected
+    is_tied = is_rotary and head not in expected
     if is_tied and head in stored:  # as in Transformers: a separate head counts
         if embedding not in stored:
             stored[embedding] = stored[head]
@@ -445,7 +454,7 @@ def _read_h5(path: Path) -> dict[str, np.ndarray]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"), object_hook=_with_floats)
     except FileNotFoundError as error:
         raise ModelUnavailable(
             f"{path.parent} is not a model: it has no {path.name}. Give a folder with "
@@ -458,6 +467,11 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise _damaged(path, "it is JSON, but not an object")
     return values
+
+
+def _with_floats(values: dict[str, Any]) -> Any:
+    """An object of JSON; Transformers writes numbers that JSON has not as objects."""
+    return float(str(values["__float__"])) if values.keys() == {"__float__"} else values
 
 
 def _damaged(path: Path, reason: str) -> ModelUnavailable:

@@ -18,6 +18,7 @@ from xla_backend.inspection.measurement import WayOfALayer
 from xla_backend.interface.buckets import CacheKey
 from xla_backend.matmul.matrix import Matrix
 from xla_backend.model.engine import Engine
+from xla_backend.model.families.experts import Experts
 
 CALLS = 15
 _NOT_RUN = {"Placeholder", "Const", "NoOp", "Identity", "ReadVariableOp"}
@@ -28,15 +29,17 @@ _VIEWS = {"Reshape", "ExpandDims", "Squeeze", "Shape"}
 def compare(
     engine: Engine, key: CacheKey, decode: FunctionInside, kernel_s: Mapping[str, float]
 ) -> dict[str, WayOfALayer]:
-    """The second layer of a step in three ways; empty for a family whose layers cannot be called.
+    """The second layer of a step in three ways; empty for a family whose layers cannot be called,
+    or with experts, which are too many to become plain matrices.
 
     For the first two ways, the difference between a step with two layers and one with one; for XLA,
     the measured kernels of that layer.
     """
     model: Any = engine.functions.model
-    if len(getattr(model, "layers", ())) < 2:
+    layers = getattr(model, "layers", ())[:2]
+    if len(layers) < 2 or any(isinstance(part, Experts) for layer in layers for part in layer):
         return {}
-    embedding, head, layers = _plain([model.embedding, model.head, model.layers[:2]])
+    embedding, head, layers = _plain([model.embedding, model.head, layers])
     model = dataclasses.replace(model, embedding=embedding, head=head)
     one, two = (_Step(_shortened(model, layers[:n]), key) for n in (1, 2))
     kernels = [kernel for kernel in decode.kernels if kernel.layer == 1]

@@ -597,22 +597,19 @@ def _splat_four(builder: Builder, number: Value) -> Value:
     return builder.shuffle_vector(vector, vector, lanes)
 
 
-def block_bytes(kv_sizes: Sequence[tuple[int, int]]) -> int:
-    """Bytes of a block, of all layers; see `in_blocks`."""
-    return sum(layer_bytes(*sizes) for sizes in kv_sizes)
-
-
 def in_blocks(
-    kv_sizes: Sequence[tuple[int, int]], windows: Sequence[int | None] | None = None
+    layer_bytes: Sequence[int], windows: Sequence[int | None] | None = None
 ) -> list[tf.Tensor]:
     """The offsets of layers in a block, one after the other: `layer` of `attend` for each.
 
     Args:
-        kv_sizes: number of heads of keys and their size, for each layer.
+        layer_bytes: bytes of a block in each layer.
         windows: how many positions a token sees; None for all.
     """
-    offsets = np.cumsum([0, *(layer_bytes(*sizes) for sizes in kv_sizes)])
+    offsets = np.cumsum([0, *layer_bytes])
     return [
         tf.constant([offset, window or 0, 0], tf.int64)
-        for offset, window in zip(offsets.tolist(), windows or [None] * len(kv_sizes), strict=False)
+        for offset, window in zip(
+            offsets.tolist(), windows or [None] * len(layer_bytes), strict=False
+        )
     ]

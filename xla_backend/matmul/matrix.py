@@ -105,6 +105,45 @@ class Stacked(NamedTuple):
         return tf.concat([part.multiply(x) for part in self.parts], axis=-1)
 
 
+class Parts(NamedTuple):
+    """Matrices of one shape, of which a product takes one by its number, which it alone reads.
+
+    Attributes:
+        numbers: `[count, in, out]` float32, or the tiles of all, one after the other.
+        number_format, inputs, outputs: as in `Matrix`, of each.
+    """
+
+    numbers: tf.Variable
+    number_format: str | None
+    inputs: int
+    outputs: int
+
+    @classmethod
+    def of(cls, weights: Weights, count: int, keep: Keep) -> Parts:
+        """Lays weights out: `[count * out, in]`."""
+        outputs, inputs = weights.shape[0] // count, weights.shape[1]
+        if outputs % COLUMNS or not has_product(weights):
+            wide = weights.dequantized() if isinstance(weights, Blocks) else weights
+
+            def write(to: np.ndarray) -> None:
+                np.copyto(to, wide.reshape(count, outputs, inputs).transpose(0, 2, 1))
+
+            kept = keep((count, inputs, outputs), np.dtype(np.float32), write)
+            return cls(kept, None, inputs, outputs)
+        tiles = Tiles(weights)
+        product.prepare_parts(tiles.format)
+        kept = keep(tiles.shape, tiles.dtype, tiles.write)
+        return cls(kept, tiles.format, inputs, outputs)
+
+    def multiply(self, x: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        """`[rows, in] -> [rows, out]` with the matrix of a number, scalar int32."""
+        if self.number_format is None:
+            return tf.matmul(x, tf.gather(self.numbers, number))
+        handler.wait_until_ready()
+        operands = [x, tf.convert_to_tensor(self.numbers), number]
+        return foreign_calls.call(product.part_name_of(self.number_format), operands, self.outputs)
+
+
 def has_product(weights: Weights) -> bool:
     """Whether a matrix, `[out, in]`, uses our own product; otherwise it is float32.
 

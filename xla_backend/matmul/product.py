@@ -67,6 +67,11 @@ def name_of(number_format: str) -> str:
     return PRODUCT + number_format
 
 
+def part_name_of(number_format: str) -> str:
+    """The name that XLA knows the product with a part of a matrix by."""
+    return f"{PRODUCT}part_{number_format}"
+
+
 def columns_name_of(number_format: str) -> str:
     """The name in XLA of the function that reads columns of a matrix."""
     return READING + number_format
@@ -78,9 +83,15 @@ def prepare(number_format: str) -> None:
     handler.prepare(columns_name_of(number_format), functools.partial(_columns, number_format))
 
 
-def _module(number_format: str, name: str) -> ir.Module:
+def prepare_parts(number_format: str) -> None:
+    """The same for products with parts of matrices."""
+    module = functools.partial(_module, number_format, has_parts=True)
+    handler.prepare(part_name_of(number_format), module)
+
+
+def _module(number_format: str, name: str, has_parts: bool = False) -> ir.Module:
     module = ir.Module(name)
-    _handler(module, name, number_format, _unit(module, number_format))
+    _handler(module, name, number_format, _unit(module, number_format), has_parts)
     return module
 
 
@@ -175,11 +186,21 @@ def _is_few(builder: Builder, rows: Value, number_format: str) -> Value:
     return functools.reduce(builder.or_, is_one_of)
 
 
-def _handler(module: ir.Module, name: str, number_format: str, unit: ir.Function) -> None:
-    """XLA's handler. Operands: rows and tiles."""
+def _handler(
+    module: ir.Module, name: str, number_format: str, unit: ir.Function, has_parts: bool
+) -> None:
+    """XLA's handler. Operands: rows and tiles; with parts, also the number of one, int32, which has
+    as many tiles as the result.
+    """
     call = Handler(module, name)
     rows_at, rows, count = call.operand(0, 2)
     tiles_at, tiles = call.operand(1, 1)
+    if has_parts:
+        tiles = call.udiv(call.result_columns, long(COLUMNS))
+        (number_at,) = call.operand(2)
+        number = call.zext(call.get(number_at, WORD), LONG)
+        size = call.mul(tiles, lines.size(call, count, number_format))
+        tiles_at = call.at(tiles_at, call.mul(number, size))
     each = Loop(call, long(0), rows, 1, [long(1)])
     first = call.get(call.at(rows_at, call.mul(each.index, count), FLOAT), FLOAT)
     is_wanted = call.fcmp_ordered("ord", first, first)

@@ -134,7 +134,7 @@ class Decoder:
         """
         controls = sampling.unpack(reals, integers, logit_bias, is_end)
         batch_size, vocabulary_size = state.counts.shape[0], state.counts.shape[-1]
-        num_beams = state.kv_cache[0].keys.shape[2]
+        num_beams = tf.nest.flatten(state.kv_cache)[0].shape[2]
         # Loops carry flat lists: a NamedTuple with a list inside does not survive them.
         structure = state.kv_cache
 

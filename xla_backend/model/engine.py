@@ -30,8 +30,7 @@ from xla_backend.interface.buckets import CacheKey
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.results import Token, TopLogprob
-from xla_backend.matmul import attention, handler, kinds
-from xla_backend.matmul.attention import block_bytes
+from xla_backend.matmul import attention, earlier, handler, kinds
 from xla_backend.matmul.blocks import Blocks, Weights
 from xla_backend.model import families, sampling
 from xla_backend.model.beam_search import BeamRules
@@ -86,6 +85,7 @@ class Engine:
         model = families.build(files.config, weights, **sizes)
         if isinstance(model, PooledModel) and handler.is_possible():
             attention.prepare()
+            earlier.prepare()
             calls.prepare()
         handler.wait_until_ready()  # for functions from disk, too
         self.info = dataclasses.replace(
@@ -138,7 +138,7 @@ class Engine:
     @property
     def kv_block_bytes(self) -> int:
         """Bytes of a block of KV memory, of all layers."""
-        return block_bytes(cast("PooledModel", self._decoder.model).kv_sizes)
+        return sum(cast("PooledModel", self._decoder.model).layer_bytes)
 
     def start(
         self,

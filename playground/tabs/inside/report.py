@@ -25,6 +25,7 @@ _PARTS = {
     origin.EMBEDDING: "Embedding",
     origin.NORM: "Norm",
     origin.ATTENTION: "Attention",
+    origin.CONVOLUTION: "Convolution",
     origin.FEED_FORWARD: "Feed-forward",
     origin.HEAD: "Head",
     origin.CACHE: "KV cache",

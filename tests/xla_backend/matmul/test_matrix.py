@@ -13,7 +13,7 @@ import tensorflow as tf
 from xla_backend.matmul import foreign_calls, handler, machine_code, product
 from xla_backend.matmul.blocks import FORMATS as BLOCKS
 from xla_backend.matmul.blocks import Blocks, Weights, rounded, stacked
-from xla_backend.matmul.matrix import Matrix
+from xla_backend.matmul.matrix import Matrix, Parts
 from xla_backend.matmul.tiles import FLOATS
 
 GENERATOR = np.random.default_rng(5)
@@ -40,14 +40,15 @@ def weights(number_format: str, outputs: int, inputs: int) -> tuple[Weights, np.
     return narrow, narrow.astype(np.float32)
 
 
-def matrix(own: Weights) -> Matrix:
-    def keep(
-        shape: tuple[int, ...], dtype: np.dtype, write: Callable[[np.ndarray], None]
-    ) -> tf.Variable:
-        array = np.empty(shape, dtype)
-        write(array)
-        return tf.Variable(array, trainable=False)
+def keep(
+    shape: tuple[int, ...], dtype: np.dtype, write: Callable[[np.ndarray], None]
+) -> tf.Variable:
+    array = np.empty(shape, dtype)
+    write(array)
+    return tf.Variable(array, trainable=False)
 
+
+def matrix(own: Weights) -> Matrix:
     return Matrix.of(own, keep)
 
 
@@ -117,6 +118,21 @@ def test_rows_behind_those_wanted_are_not_multiplied(number_format: str, rows: i
         found = multiply(tf.constant(some)).numpy()
         np.testing.assert_array_equal(found[:wanted], every[:wanted])
         assert np.isnan(found[wanted:]).all()
+
+
+@pytest.mark.parametrize("outputs", [128, 96])  # 96 are no whole tiles: float32 then
+@pytest.mark.parametrize("number_format", FORMATS)
+def test_a_part_is_multiplied_as_the_matrix_that_it_is(number_format: str, outputs: int) -> None:
+    inputs = lines_for(number_format)
+    own, numbers = weights(number_format, 5 * outputs, inputs)
+    parts = Parts.of(own, 5, keep)
+    assert (parts.number_format is None) == (outputs == 96)
+    multiply = tf.function(parts.multiply, jit_compile=True, autograph=False)
+    for rows, place in ((1, 0), (1, 4), (7, 2), (130, 3)):
+        x = GENERATOR.standard_normal((rows, inputs), np.float32)
+        expected = x.astype(np.float64) @ numbers.reshape(5, outputs, inputs)[place].T
+        found = multiply(tf.constant(x), tf.constant(place)).numpy()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=3e-5)
 
 
 @pytest.mark.parametrize("number_format", FORMATS)

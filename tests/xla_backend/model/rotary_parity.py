@@ -143,6 +143,45 @@ FORMS: dict[str, dict[str, Any]] = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
         },
     },
+    # Some experts get no token; the layer in the middle has none.
+    "Qwen3 experts": {
+        "model_type": "qwen3_moe",
+        "num_hidden_layers": 3,
+        "mlp_only_layers": [1],
+        "moe_intermediate_size": 24,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "norm_topk_prob": True,
+    },
+    "OLMoE": {
+        "model_type": "olmoe",
+        "intermediate_size": 24,
+        "num_local_experts": 12,
+        "num_experts_per_tok": 3,
+    },
+    "Granite experts": {
+        "model_type": "granitemoe",
+        "intermediate_size": 24,
+        "num_local_experts": 6,
+        "num_experts_per_tok": 2,
+        "attention_multiplier": 0.2,
+        "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.7,
+        "logits_scaling": 1.7,
+        "dtype": "bfloat16",
+    },
+    "Granite 4": {
+        "model_type": "granitemoehybrid",
+        "attention_multiplier": 0.2,
+        "tie_word_embeddings": True,
+    },
+    "LFM2": {
+        "model_type": "lfm2",
+        "num_hidden_layers": 4,
+        "layer_types": ["conv", "full_attention", "conv", "conv"],
+        "conv_L_cache": 4,
+        "conv_bias": True,
+    },
 }
 
 

@@ -23,7 +23,7 @@ from xla_backend.matmul.tiles import BLOCK
 
 CONTEXT, NEW = 300, 6
 MAKERS = checkpoints.growing(CONTEXT)
-SOME = ("GPT-2", "Gemma 2")  # its layers slide, or have soft caps; heads share keys
+SOME = ("GPT-2", "Gemma 2", "LFM2")  # its layers slide, or have soft caps; heads share keys
 EACH = [pytest.param(x, marks=() if x in SOME else pytest.mark.release) for x in MAKERS]
 
 
@@ -213,6 +213,25 @@ def test_random_arrivals_get_the_texts_that_each_gets_alone(
     complete = [result for result in together if result is not None and result.finish != "stopped"]
     assert arrivals * 0.8 < len(complete)
     assert any(result.cached_tokens for result in complete)
+
+
+def test_a_convolution_goes_on_where_an_earlier_process_ended(
+    engine: Backend, made: Callable[[str], str], tmp_path: Path
+) -> None:
+    """In the middle of a block, and at the end of one."""
+    model, options, dice = made("LFM2"), GenerationOptions(max_new_tokens=NEW), random.Random(7)
+
+    def answer(backend: Backend, prompt: list[int], salt: str = "") -> GenerationResult:
+        return backend.generate(model, TokenIds(tuple(prompt)), options, cache_salt=salt)
+
+    for count in (2 * BLOCK + 30, 2 * BLOCK - NEW + 1):
+        prompt = [dice.randrange(3, 250) for _ in range(count)]
+        with contextlib.closing(Backend(store=tmp_path, prefix_store_bytes=10**9)) as backend:
+            prompt += ids(answer(backend, prompt, "a"))
+        with contextlib.closing(Backend(store=tmp_path, prefix_store_bytes=10**9)) as backend:
+            row = answer(backend, [*prompt, 5, 6], "a")
+        assert row.cached_tokens == len(prompt) - 1
+        assert_same(row, answer(engine, [*prompt, 5, 6]))
 
 
 def test_prefixes_are_saved_before_compiling_ends(

@@ -167,6 +167,10 @@ def traffic(module: Module, instruction: Any) -> tuple[dict[int, int], int]:
     elif instruction.custom_call_target.startswith(READING):
         places, tiles = (operand.shape.dimensions[0] for operand in operands)
         read[1] = read[1] * places // (COLUMNS * tiles)
+    elif instruction.custom_call_target.startswith(PRODUCT) and len(operands) == 3:
+        # With a part of a matrix: the third says which.
+        tiles = operands[1].shape.dimensions[0]
+        read[1] = read[1] * instruction.shape.dimensions[-1] // (COLUMNS * tiles)
     elif instruction.opcode == "dynamic-update-slice":
         read[0], written = 0, read[1]
     elif instruction.opcode == "scatter":

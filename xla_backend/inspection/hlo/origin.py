@@ -15,10 +15,12 @@ from xla_backend.inspection.hlo import protos
 
 EMBEDDING, ATTENTION, FEED_FORWARD, NORM = "embedding", "attention", "feed-forward", "norm"
 HEAD, CACHE, CHOICE, OTHER = "head", "KV cache", "token choice", "other"
+CONVOLUTION = "convolution"
 
 _LAYER = re.compile(r"\.(?:h|layers?|blocks?|block)\.(\d+)\.")
 _OF_WEIGHTS = (
     (NORM, re.compile(r"(?:^|[._])(?:ln_\w+|\w*norm\w*|layer_?norm\w*)\.(?:weight|bias)$", re.I)),
+    (CONVOLUTION, re.compile(r"\.conv\.")),
     (ATTENTION, re.compile(r"attn|attention|[qkvo]_proj|relative_attention_bias", re.I)),
     (FEED_FORWARD, re.compile(r"mlp|fc[12]|dense|gate_proj|up_proj|down_proj|w[io]", re.I)),
     (EMBEDDING, re.compile(r"wpe|embed_positions|positions", re.I)),

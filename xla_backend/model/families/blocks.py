@@ -32,7 +32,7 @@ from transformers import PretrainedConfig
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.matmul import kinds
 from xla_backend.matmul.blocks import Blocks, Weights, rounded, stacked
-from xla_backend.matmul.matrix import Matrix, Stacked, has_product
+from xla_backend.matmul.matrix import Matrix, Parts, Stacked, has_product
 from xla_backend.model.large_pages import LargePages
 
 MASKED = -1e9
@@ -436,6 +436,13 @@ class Repeated:
         return self._traced[form](weights, *arguments)
 
 
+def _dequantized(weights: Weights) -> np.ndarray:
+    """The numbers in float32."""
+    if isinstance(weights, Blocks):
+        return weights.dequantized()
+    return weights.astype(np.float32, copy=False)
+
+
 _WEIGHT = object()
 """Marks the places of weights in a layer's form."""
 
@@ -465,12 +472,7 @@ class WeightReader:
 
     def array(self, name: str) -> np.ndarray:
         """The array in float32, once."""
-        found = self._take(name)
-        return (
-            found.dequantized()
-            if isinstance(found, Blocks)
-            else found.astype(np.float32, copy=False)
-        )
+        return _dequantized(self._take(name))
 
     def variable(self, name: str, offset: float = 0.0) -> tf.Variable:
         """The array as a variable, with `offset` added."""
@@ -505,6 +507,16 @@ class WeightReader:
         ]
         return Linear(matrix, self._keep(f"{label}.bias", np.concatenate(biases)))
 
+    def parts(self, names: Sequence[str]) -> Parts:
+        """Matrices of one shape, of which products take one at a time."""
+        stack = stacked([self._take(name) for name in names])
+        whole = stack[0]
+        if len(stack) > 1:  # of several formats
+            whole = np.concatenate([_dequantized(part) for part in stack])
+        return Parts.of(
+            self._in_kind(whole), len(names), functools.partial(self._written, names[0])
+        )
+
     def convolution(self, name: str) -> Linear:
         """A convolution over neighbours as one projection of all of them, concatenated.
 
@@ -535,13 +547,17 @@ class WeightReader:
         return self._arrays.pop(name)
 
     def _matrix(self, name: str, weights: Weights) -> Matrix:
+        return Matrix.of(self._in_kind(weights), functools.partial(self._written, name))
+
+    def _in_kind(self, weights: Weights) -> Weights:
+        """A matrix in the format that matrices become."""
         # Rounding what stays float32 anyway would lose and gain nothing.
         if isinstance(weights, np.ndarray) and has_product(weights):
             if self._kind == kinds.BFLOAT16 and weights.dtype.itemsize > 2:
                 weights, self.rounded_bits = weights.astype(ml_dtypes.bfloat16), 16
             if self._kind == kinds.INT8:
                 weights, self.rounded_bits = rounded(weights), 8
-        return Matrix.of(weights, functools.partial(self._written, name))
+        return weights
 
     def _keep(self, name: str, array: np.ndarray) -> tf.Variable:
         return self._written(name, array.shape, array.dtype, lambda to: np.copyto(to, array))

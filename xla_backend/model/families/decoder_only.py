@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from transformers import GPT2Config, OPTConfig, PretrainedConfig
 
-from xla_backend.matmul.attention import attend, in_blocks, only_tokens
+from xla_backend.matmul.attention import attend, in_blocks, layer_bytes, only_tokens
 from xla_backend.matmul.matrix import Matrix
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import (
@@ -48,22 +48,27 @@ class Context(NamedTuple):
     Attributes:
         first: `[B]` int32, the slot of each prompt's first token.
         length: `[B]` int32, its number of tokens.
-        prompt: keys and values `[G, S, D]` a layer.
+        prompt: keys and values `[G, S, D]` a layer, or what else a layer remembers.
     """
 
     first: tf.Tensor
     length: tf.Tensor
-    prompt: list[KeysValues]
+    prompt: list[Any]
 
     def distances(self, index: tf.Tensor) -> tf.Tensor:
         """How far each slot is before the new token at place `index`: `[B, S]` int32."""
-        slots = tf.range(tf.shape(self.prompt[0].keys)[1])
-        return (self.length + self.first + index)[:, None] - slots
+        return (self.length + self.first + index)[:, None] - self._slots
 
     def bias(self) -> tf.Tensor:
         """Hides what is not the prompt's: `[B, S]`."""
-        slots = tf.range(tf.shape(self.prompt[0].keys)[1]) - self.first[:, None]
+        slots = self._slots - self.first[:, None]
         return tf.where((slots >= 0) & (slots < self.length[:, None]), 0.0, MASKED)
+
+    @property
+    def _slots(self) -> tf.Tensor:
+        """The places of the prompt's slots, `[S]`; some layer has keys for each."""
+        keys = next(each.keys for each in self.prompt if isinstance(each, KeysValues))
+        return tf.range(tf.shape(keys)[1])
 
 
 class PaddedPrompt:
@@ -169,10 +174,10 @@ class DecoderOnly(PaddedPrompt):
         )
 
     @property
-    def kv_sizes(self) -> list[tuple[int, int]]:
-        """See `PooledModel.kv_sizes`."""
+    def layer_bytes(self) -> list[int]:
+        """See `PooledModel.layer_bytes`."""
         size = self.layers[0].qkv.matrix.shape[0] // self.heads
-        return [(self.heads, size) for _ in self.layers]
+        return [layer_bytes(self.heads, size) for _ in self.layers]
 
     def run(self, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
         """Runs tokens over blocks of KV memory; see `PooledModel.run`."""
@@ -189,7 +194,7 @@ class DecoderOnly(PaddedPrompt):
 
         each = Repeated(block)
         x = only_tokens(self._embed(token_ids, tf.maximum(places[:, 1], 0)), places)
-        for layer, of_layer in zip(self.layers, in_blocks(self.kv_sizes), strict=True):
+        for layer, of_layer in zip(self.layers, in_blocks(self.layer_bytes), strict=True):
             x = each(layer, x, places, blocks, of_layer)
         return x
 

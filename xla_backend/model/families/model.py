@@ -93,11 +93,11 @@ class PooledModel(Model, Protocol):
     rows, a chunk of one row's prompt, or a token and drafts behind it.
 
     Attributes:
-        kv_sizes: of each layer, the number of heads of keys and their size.
+        layer_bytes: what each layer takes of a block of KV memory.
     """
 
     @property
-    def kv_sizes(self) -> list[tuple[int, int]]: ...
+    def layer_bytes(self) -> list[int]: ...
 
     def run(self, token_ids: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor) -> tf.Tensor:
         """Runs tokens, and writes their keys and values into their rows' blocks.

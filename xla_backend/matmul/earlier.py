@@ -1,0 +1,104 @@
+"""What stood before a token in its row, in a KV memory of our own, as a function that XLA calls.
+
+Knows the layout of such lines in blocks of that memory. Must not know what they mean. A block has a
+line for each of its positions, as it has keys and values: so a row may be read in chunks, begin
+with another one's blocks, or go back to an earlier position, as it may with attention.
+
+    T  tokens of a call, at least 1  R  rows of the KV memory
+    E  numbers of a line             M  blocks that a row has room for
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+from llvmlite import ir
+
+from xla_backend.matmul import foreign_calls, handler
+from xla_backend.matmul.handler import Handler
+from xla_backend.matmul.machine_code import FLOAT, LONG, POINTER, WORD, Loop, Value, long
+from xla_backend.matmul.product import NAN_BYTE
+from xla_backend.matmul.tiles import BLOCK
+
+NAME = "earlier"
+"""The name that XLA knows it by."""
+
+
+def layer_bytes(width: int) -> int:
+    """Bytes that a layer takes of a block, a multiple of 64: `[BLOCK, E]` float32."""
+    return 4 * BLOCK * width
+
+
+def prepare() -> None:
+    """Begins to make it ready; see `handler.prepare`."""
+    handler.prepare(NAME, _module)
+
+
+def before(
+    lines: tf.Tensor, places: tf.Tensor, blocks: tf.Tensor, layer: tf.Tensor, count: int
+) -> tf.Tensor:
+    """Writes the lines of new tokens, and reads those of the positions before each.
+
+    In a graph that XLA compiles; two calls are ordered as those of `attention.attend`.
+
+    Args:
+        lines: `[T, E]` float32.
+        places, blocks: see `attention.attend`.
+        layer: `[3]` int64: where this layer begins in each block, in bytes; then what is not read.
+        count: how many positions back.
+
+    Returns:
+        `[T, count * E]` float32, the nearest position first; zeros before a row's first position,
+        NaN where there is no token.
+    """
+    handler.wait_until_ready()
+    operands = [lines, places, blocks, layer]
+    return foreign_calls.call(NAME, operands, count * lines.shape[1], has_side_effect=True)
+
+
+def _module(name: str) -> ir.Module:
+    """Copies lines, in one thread: a line is some kilobytes. Operands: those of `before`."""
+    module = ir.Module(name)
+    call = Handler(module, name)
+    lines_at, tokens, width = call.operand(0, 2)
+    (places_at,), (layer,) = call.operand(1), call.operand(3)
+    blocks_at, _, row_blocks = call.operand(2, 2)
+    offset, size = call.get(layer, LONG), call.mul(width, long(4))
+    count = call.udiv(call.result_columns, width)
+
+    def place(token: Value) -> tuple[Value, Value]:
+        """A token's row and position."""
+        at = call.at(places_at, call.mul(token, long(8)))
+        return call.sext(call.get(at, WORD), LONG), call.sext(call.get(at, WORD, 4), LONG)
+
+    def line(row: Value, position: Value) -> Value:
+        """Where the line of a position is."""
+        block = call.add(call.mul(row, row_blocks), call.udiv(position, long(BLOCK)))
+        address = call.load(call.at(blocks_at, block, LONG), typ=LONG)
+        at = call.add(offset, call.mul(call.urem(position, long(BLOCK)), size))
+        return call.at(call.inttoptr(address, POINTER), at)
+
+    each = Loop(call, long(0), tokens, 1)
+    row, position = place(each.index)
+    with call.if_then(call.icmp_signed(">=", row, long(0))):
+        own = call.at(lines_at, call.mul(each.index, width), FLOAT)
+        call.intrinsic("memcpy", POINTER, [line(row, position), own, size])
+    each.close()
+
+    each = Loop(call, long(0), tokens, 1)
+    row, position = place(each.index)
+    back = Loop(call, long(0), count, 1)
+    to = call.mul(call.add(call.mul(each.index, count), back.index), width)
+    to = call.at(call.result, to, FLOAT)
+    earlier = call.sub(position, call.add(back.index, long(1)))
+    is_none = call.icmp_signed("<", row, long(0))
+    is_there = call.icmp_signed(">=", earlier, long(0))
+    with call.if_else(call.and_(call.not_(is_none), is_there)) as (then, otherwise):
+        with then:
+            call.intrinsic("memcpy", POINTER, [to, line(row, earlier), size])
+        with otherwise:
+            byte = call.select(is_none, NAN_BYTE, ir.Constant(WORD, 0))
+            call.intrinsic("memset", POINTER, [to, byte, size])
+    back.close()
+    each.close()
+    call.close()
+    return module

@@ -1,0 +1,82 @@
+"""Routed experts: gated feed-forward networks of which a router chooses some for each token.
+
+Knows how tokens find their experts, so that only those are read that a token chose. Must not know
+architectures or checkpoints. T tokens, E the model's width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from xla_backend.matmul.matrix import Matrix, Parts
+
+_FEW = 16
+"""Up to so many tokens, an expert multiplies all: those that did not choose it cost less than
+setting the others apart."""
+
+
+class Experts(NamedTuple):
+    """The feed-forward network of a layer.
+
+    Attributes:
+        router: `[E, experts]`. gate, up, down: of all experts.
+        chosen: how many experts a token has.
+        sums_to_one: whether the shares of the chosen ones do, instead of those of all.
+    """
+
+    router: Matrix
+    gate: Parts
+    up: Parts
+    down: Parts
+    chosen: int
+    sums_to_one: bool
+    activation: Callable[[tf.Tensor], tf.Tensor]
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        """`[T, E] -> [T, E]`. Rows that are NaN have no expert, and stay NaN."""
+        shares = self._shares(x)
+        is_chosen = shares > 0
+        count = shares.shape[1]
+        # The experts that have tokens, in their order: so a token's sum has the same order always.
+        is_used = tf.cast(tf.reduce_any(is_chosen, axis=0), tf.int32)
+        _, used = tf.math.top_k(is_used * 2 * count - tf.range(count), count)
+
+        def add(step: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            expert = tf.gather(used, step)
+            own = tf.gather(is_chosen, expert, axis=1)
+            share = tf.gather(shares, expert, axis=1)[:, None]
+            found = tf.cond(
+                tf.shape(x)[0] > _FEW,
+                lambda: self._apart(x, own, expert),
+                lambda: self._one(x, expert),
+            )
+            return step + 1, y + tf.where(own[:, None], share * found, 0.0)
+
+        number = tf.reduce_sum(is_used)
+        return tf.while_loop(lambda step, y: step < number, add, (0, x * 0.0))[1]
+
+    def _shares(self, x: tf.Tensor) -> tf.Tensor:
+        """How much of each expert a token has, `[T, experts]`; zeros of those not chosen."""
+        logits = self.router.multiply(x)
+        best, places = tf.math.top_k(logits, self.chosen)
+        of = best if self.sums_to_one else logits
+        shares = tf.exp(best - tf.reduce_logsumexp(of, axis=1, keepdims=True))
+        experts = tf.range(logits.shape[1])
+        is_place = places[:, :, None] == experts
+        return tf.reduce_sum(tf.where(is_place, shares[:, :, None], 0.0), axis=1)
+
+    def _one(self, x: tf.Tensor, expert: tf.Tensor) -> tf.Tensor:
+        """An expert's network for all rows."""
+        gate, up = self.gate.multiply(x, expert), self.up.multiply(x, expert)
+        return self.down.multiply(self.activation(gate) * up, expert)
+
+    def _apart(self, x: tf.Tensor, own: tf.Tensor, expert: tf.Tensor) -> tf.Tensor:
+        """The same for some rows: they go first, and those that follow are not multiplied."""
+        order = tf.argsort(tf.cast(~own, tf.int32), stable=True)
+        rows = tf.where(own[:, None], x, np.float32(np.nan))
+        found = self._one(tf.gather(rows, order), expert)
+        return tf.gather(found, tf.argsort(order))

@@ -1,0 +1,277 @@
+"""What mixes the positions of a layer: attention with rotary positions, or a short convolution.
+
+Knows each in the three ways that a model runs: a padded prompt at once (`prefill`), token by token
+(`step`), any tokens over blocks of memory (`run`), and what it remembers of earlier positions in
+each. Must not know the rest of a layer, nor architectures. Axes: see `blocks`; here H are the heads
+of keys and values, each of which R neighbouring heads of queries share, so that keys and values are
+never repeated in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
+
+import tensorflow as tf
+
+from xla_backend.matmul import attention, earlier
+from xla_backend.model.families import blocks
+from xla_backend.model.families.blocks import CausalMask, KeysValues, Linear, Norm
+
+
+class Rotation(NamedTuple):
+    """Of the positions: cosines and sines of their angles, `[positions, 1, pairs]`.
+
+    Attributes:
+        query_scale: what queries are multiplied by, `[positions, 1, 1]`; None for nothing.
+    """
+
+    cosines: tf.Tensor
+    sines: tf.Tensor
+    query_scale: tf.Tensor | None
+
+
+class Attention(NamedTuple):
+    """Causal self-attention. It remembers keys and values.
+
+    Attributes:
+        norms_all: whether the norms of queries and keys are of all heads as one.
+    """
+
+    qkv: Linear
+    query_norm: Norm | None
+    key_norm: Norm | None
+    out: Linear
+    heads: int
+    kv_heads: int
+    head_size: int
+    norms_all: bool
+    score_scale: float
+    score_cap: float | None
+
+    @property
+    def block_bytes(self) -> int:
+        """Of a block of memory."""
+        return attention.layer_bytes(self.kv_heads, self.head_size)
+
+    def empty(self, batch_size: int, num_beams: int, length: int) -> KeysValues:
+        """Zeros for what `step` gives of so many tokens."""
+        zeros = tf.zeros([batch_size * self.kv_heads, length, num_beams, self.head_size])
+        return KeysValues(zeros, zeros)
+
+    def prefill(
+        self, x: tf.Tensor, rotation: Rotation, mask: CausalMask, only_last: bool
+    ) -> tuple[tf.Tensor, KeysValues]:
+        """A prompt, `[S, E]`, all of it or only its last position; its keys and values."""
+        # Keys and values `[H, S, D]`, queries `[H * R, S, D]`.
+        q, k, v = (_swap(y) for y in self._inputs(x, rotation))
+        kv = KeysValues(k, v)
+        if not only_last:
+            return self.out(blocks.attend_causally(q, kv, mask, self.score_cap)), kv
+        length = tf.shape(x)[0]
+        bias = mask.bias(length[None] - 1, length)
+        return self.out(blocks.attend_all(q[:, -1, None], kv, bias, self.score_cap)), kv
+
+    def run(
+        self,
+        x: tf.Tensor,
+        rotation: Rotation,
+        places: tf.Tensor,
+        memory: tf.Tensor,
+        of_layer: tf.Tensor,
+    ) -> tf.Tensor:
+        """Any tokens, `[T, E]`; see `attention.attend` for the others."""
+        q, k, v = (tf.reshape(y, [-1, y.shape[1] * y.shape[2]]) for y in self._inputs(x, rotation))
+        attended = attention.attend(
+            *(q, k, v, places, memory, of_layer),
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            score_cap=self.score_cap,
+        )
+        return self.out(attended)
+
+    def step(
+        self,
+        x: tf.Tensor,
+        rotation: Rotation,
+        prompt: KeysValues,
+        cached: KeysValues,
+        biases: tuple[tf.Tensor, tf.Tensor],
+    ) -> tuple[tf.Tensor, KeysValues]:
+        """The current tokens, `[K * B, E]`; their keys and values.
+
+        Args:
+            x: tokens. rotation: of their positions.
+            prompt, cached: keys and values of the prompt and of the new tokens.
+            biases: of these, broadcastable to `[K * R, G, ...]`; see `for_queries`.
+        """
+        q, k, v = self._inputs(x, rotation)
+        groups, size = prompt.keys.shape[0], self.head_size
+        shared, num_beams = self.heads // self.kv_heads, cached.keys.shape[2]
+        current = KeysValues(*(tf.reshape(y, [num_beams, groups, size]) for y in (k, v)))
+        # The R queries of a head of keys are like R beams, `[K * R, G, D]`.
+        q = _swap_middle(tf.reshape(q, [num_beams, groups, shared, size]))
+        q = tf.reshape(q, [num_beams * shared, groups, size])
+        repeated = KeysValues(*(tf.repeat(y, shared, axis=0) for y in current))
+        prompt_bias, cache_bias = biases
+        attended = blocks.attend_step(
+            q, prompt, prompt_bias, cached, cache_bias, repeated, 0.0, self.score_cap
+        )
+        attended = _swap_middle(tf.reshape(attended, [num_beams, shared, groups, size]))
+        return self.out(tf.reshape(attended, [x.shape[0], self.heads * size])), current
+
+    def for_queries(self, bias: tf.Tensor) -> tf.Tensor:
+        """`[K, B, ...]` to broadcastable `[K * R, G, ...]`."""
+        bias = blocks.for_each_head(bias, self.kv_heads)
+        shared = self.heads // self.kv_heads
+        return bias if bias.shape[0] == 1 else tf.repeat(bias, shared, axis=0)
+
+    def _inputs(self, x: tf.Tensor, rotation: Rotation) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Scaled queries, keys and values, `[positions, heads, D]`, with their positions."""
+        counts = [self.heads, self.kv_heads, self.kv_heads]
+        parts: Iterable[tf.Tensor]
+        parts = tf.split(self.qkv(x), [n * self.head_size for n in counts], axis=-1)
+        norms = (self.query_norm, self.key_norm, None)
+        if self.norms_all:
+            parts = _normed(parts, norms)
+        parts = [tf.reshape(y, [-1, n, self.head_size]) for y, n in zip(parts, counts, strict=True)]
+        q, k, v = parts if self.norms_all else _normed(parts, norms)
+        q *= self.score_scale
+        if rotation.query_scale is not None:
+            q *= rotation.query_scale
+        angles = rotation.cosines, rotation.sines
+        return blocks.rotate(q, *angles), blocks.rotate(k, *angles), v
+
+
+class Inputs(NamedTuple):
+    """What a convolution remembers: what it was given at earlier positions.
+
+    `[B, taps - 1, E]` of the end of a prompt; `[B, N, K, E]` of new tokens; `[K, B, E]` of the
+    current token of each beam.
+    """
+
+    inputs: tf.Tensor
+
+
+class Convolution(NamedTuple):
+    """A short convolution along positions between two gates (LFM2).
+
+    Attributes:
+        into: yields the first gate, the second gate, and what is convolved.
+        taps: `[taps, E]`, the weight of the position itself last.
+    """
+
+    into: Linear
+    taps: tf.Variable
+    bias: tf.Variable | None
+    out: Linear
+
+    @property
+    def block_bytes(self) -> int:
+        """Of a block of memory."""
+        return earlier.layer_bytes(self.taps.shape[1])
+
+    def empty(self, batch_size: int, num_beams: int, length: int) -> Inputs:
+        """Zeros for what `step` gives of so many tokens."""
+        return Inputs(tf.zeros([batch_size, length, num_beams, self.taps.shape[1]]))
+
+    def prefill(
+        self, x: tf.Tensor, rotation: None, mask: CausalMask, only_last: bool
+    ) -> tuple[tf.Tensor, Inputs]:
+        """A prompt, `[S, E]`, all of it or only its last position; its last inputs."""
+        given, gate = self._inputs(x)
+        length, count = tf.shape(x)[0], self.taps.shape[0] - 1
+        is_token = tf.range(length)[:, None] >= mask.padding
+        # Before the prompt there are zeros, and in place of padding.
+        padded = tf.pad(tf.where(is_token, given, 0.0), [[count, 0], [0, 0]])
+        before = [padded[count - back : count - back + length] for back in range(1, count + 1)]
+        mixed = self._convolved(padded[count:], before)
+        if only_last:
+            mixed, gate = mixed[-1, None], gate[-1, None]
+        last = tf.reshape(padded[length:], [1, count, self.taps.shape[1]])
+        return self.out(gate * mixed), Inputs(last)
+
+    def run(
+        self,
+        x: tf.Tensor,
+        rotation: None,
+        places: tf.Tensor,
+        memory: tf.Tensor,
+        of_layer: tf.Tensor,
+    ) -> tf.Tensor:
+        """Any tokens, `[T, E]`; see `earlier.before` for the others."""
+        given, gate = self._inputs(x)
+        count = self.taps.shape[0] - 1
+        before = tf.split(earlier.before(given, places, memory, of_layer, count), count, axis=1)
+        return self.out(gate * self._convolved(given, before))
+
+    def step(
+        self,
+        x: tf.Tensor,
+        rotation: None,
+        prompt: Inputs,
+        cached: Inputs,
+        place: tuple[tf.Tensor, tf.Tensor],
+    ) -> tuple[tf.Tensor, Inputs]:
+        """The current tokens, `[K * B, E]`; their inputs.
+
+        Args:
+            x: tokens. rotation: of no meaning here.
+            prompt, cached: inputs of the prompt and of the new tokens.
+            place: of these tokens among the new ones; and which of those are a beam's own, as a
+                bias that is 0 there, broadcastable to `[K, B, N * K]`.
+        """
+        given, gate = self._inputs(x)
+        batch_size, _, num_beams, width = cached.inputs.shape
+        index, bias = place
+        count = self.taps.shape[0] - 1
+
+        def before(back: int) -> tf.Tensor:
+            """`[K * B, E]`."""
+            at = index - back
+            of_prompt = tf.gather(prompt.inputs, tf.clip_by_value(at + count, 0, count - 1), axis=1)
+            # The inputs of all beams, `[B, K, E]`, of which one is each beam's own.
+            of_beams = tf.gather(cached.inputs, tf.maximum(at, 0), axis=1)
+            if num_beams == 1:
+                own = tf.transpose(of_beams, [1, 0, 2])
+            else:
+                columns = tf.maximum(at, 0) * num_beams + tf.range(num_beams)
+                is_own = tf.gather(bias, columns, axis=2) == 0.0
+                own = tf.where(is_own[..., None], of_beams[None], 0.0)
+                own = tf.reduce_sum(own, axis=2)
+            found = tf.where(at >= 0, own, of_prompt[None])
+            return tf.reshape(found, [num_beams * batch_size, width])
+
+        mixed = self._convolved(given, [before(back) for back in range(1, count + 1)])
+        return self.out(gate * mixed), Inputs(tf.reshape(given, [num_beams, batch_size, width]))
+
+    def _inputs(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """What is convolved, and the gate for what comes of it."""
+        first, second, given = tf.split(self.into(x), 3, axis=-1)
+        return first * given, second
+
+    def _convolved(self, given: tf.Tensor, before: list[tf.Tensor]) -> tf.Tensor:
+        """Of positions and of those one, two, ... before them."""
+        taps = tf.unstack(tf.convert_to_tensor(self.taps))[::-1]
+        total = given * taps[0]
+        for tap, earlier_one in zip(taps[1:], before, strict=True):
+            total += earlier_one * tap
+        return total if self.bias is None else total + self.bias
+
+
+Mixer: TypeAlias = Attention | Convolution
+Remembered: TypeAlias = KeysValues | Inputs
+
+
+def _normed(parts: Iterable[tf.Tensor], norms: Iterable[Norm | None]) -> list[tf.Tensor]:
+    return [norm(y) if norm else y for norm, y in zip(norms, parts, strict=True)]
+
+
+def _swap(x: tf.Tensor) -> tf.Tensor:
+    """Swaps the first two of three axes."""
+    return tf.transpose(x, [1, 0, 2])
+
+
+def _swap_middle(x: tf.Tensor) -> tf.Tensor:
+    """Swaps the middle two of four axes."""
+    return tf.transpose(x, [0, 2, 1, 3])
