@@ -125,9 +125,9 @@ def create_app(
             built: dict[str, Any] = {}
             # The style sheet hides its bar: the links above take its place.
             with gr.Tabs(elem_id="modes", overflow_behavior="wrap") as shown:
-                gr.on([app.load, address_is_new.click], None, None, shown, js=_SHOW_MODE, **QUIET)
+                gr.on([app.load, address_is_new.click], None, None, shown, js=_SHOW_MODE, **LATEST)
                 for address, mode in places.modes(admin).items():
-                    with gr.Tab(mode.name, id=address) as item:
+                    with gr.Tab(mode.name, id=address, elem_id=f"{address}_mode") as item:
                         built[address] = mode(page)
                     parts = _left_out(item) if len(built) > 1 else {}
                     shown_as = json.dumps([*parts.values()])

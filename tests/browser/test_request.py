@@ -201,6 +201,7 @@ def test_an_instruct_model_is_asked_messages_or_what_stands_there(
     window.at("#raw_prompt input").check()
     window.generate()
     assert engine.asked[-1][1] == "Where is the kite?"
+    window.open_mode("Your runs")
     window.at("#history tbody tr >> nth=1").get_by_role("button", name="Rerun").click()
     window.says("#story .story-prompt", "Where is the kite?")
     expect(system).to_have_value("Answer like a fox.")
