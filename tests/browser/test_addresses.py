@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Request, expect
@@ -92,10 +93,9 @@ def test_an_address_opens_its_mode_and_keeps_what_else_it_says(
 
 
 def test_a_prompt_at_the_start_is_answered_in_the_playground(
-    window: Visit, site: ApiPage, engine: FakeBackend
+    visit: Callable[..., Visit], site: ApiPage, engine: FakeBackend
 ) -> None:
-    window.go(site.url)
-    window.page.wait_for_load_state("networkidle")  # what was written before is in its fields again
+    window = visit(address=site.url)
     window.says("#start_walkthrough", "MISS", "HIT", "REUSED", "DISK", "Measured on")
     window.at("#start_prompt textarea").fill("A tale from the start")
     window.page.keyboard.press("Enter")

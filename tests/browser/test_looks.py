@@ -11,7 +11,7 @@ from playground.places import modes
 from tests.browser.visit import Visit
 
 Open = Callable[..., Visit]
-GROUND = "getComputedStyle(document.querySelector('.area-request')).backgroundColor"
+GROUND = "getComputedStyle(document.querySelector('.card')).backgroundColor"
 LIGHT, DARK = "rgb(255, 255, 255)", "rgb(22, 26, 35)"
 
 # The package brings axe-core 4.11.0; what it adds to it is not needed.
