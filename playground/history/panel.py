@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
 _FULL = (
-    "This browser has no room for more runs, or keeps nothing for this page: they are gone when it "
-    "is closed. Export what you want to keep; clear the others."
+    "This browser has no room for more runs, or stores nothing for this page: they are lost when "
+    "it is closed. Export what you want to keep; clear the others."
 )
 
 
@@ -61,7 +61,7 @@ class HistoryPanel:
         self._press = gr.Checkbox(visible=False)
 
     def connect(self, request: RequestFields) -> None:
-        """Has the buttons do what they say; a rerun fills the request in."""
+        """Connects the buttons; a rerun sets the request's fields."""
         self._request = request
         page, runs = self._page, self._page.runs_of_visitor
         runs.change(None, runs, None, js="(runs) => tellRuns(runs)", **ui.QUIET)
@@ -102,9 +102,9 @@ class HistoryPanel:
         return {self._page.runs_of_visitor: runs, self.notice: message}
 
     def _take_over(self, runs: Any, news: str) -> ui.Updates:
-        """What other windows of this browser have changed."""
+        """Takes over changes from other windows of this browser."""
         mine = records.readable(runs)
-        with contextlib.suppress(ValueError, TypeError, KeyError):  # no browser's script wrote it
+        with contextlib.suppress(ValueError, TypeError, KeyError):  # not from the page's script
             for change in json.loads(news):
                 before, after = (records.readable(change[when]) for when in ("before", "after"))
                 mine = records.taken_over(mine, before, after)
@@ -115,7 +115,7 @@ class HistoryPanel:
         return {**self._changed([]), self._cleared: kept, self.undo: gr.update(visible=bool(kept))}
 
     def _undo(self, runs: Any, cleared: list[Record]) -> ui.Updates:
-        """The cleared runs again, below those that came since."""
+        """Restores the cleared runs below those that came since."""
         return {
             **self._changed(records.under(records.readable(runs), cleared)),
             self._cleared: [],
@@ -138,7 +138,7 @@ class HistoryPanel:
         return self._changed(merged, ui.notice(_imported(added, len(others), unreadable), "calm"))
 
     def _rerun(self, runs: Any, event: gr.EventData, request: gr.Request) -> ui.Updates:
-        """Fills the request in; the browser then presses the button."""
+        """Sets the request's fields; the browser then presses the button."""
         run = records.find(records.readable(runs), _number(event))
         try:
             if self._page.runs.of(str(request.session_hash)) is not None:
@@ -148,10 +148,10 @@ class HistoryPanel:
             return {self.notice: ui.notice(str(error)), self._press: False}
 
     def _filled_in(self, run: Record | None) -> ui.Updates:
-        """The request of a run in its components.
+        """Updates that set the fields to a run's request.
 
         Raises:
-            InvalidRequest: it cannot be asked here exactly as it was.
+            InvalidRequest: the request cannot be repeated exactly.
         """
         if run is None:
             raise InvalidRequest("That run is no longer kept. Reload the page to see which are.")
@@ -169,7 +169,7 @@ class HistoryPanel:
                 f"{name} used {model_name(run['model'])}, which this page does not offer."
             )
         options = GenerationOptions.from_dict(run["options"])
-        for option, said in OPTIONS.items():  # of a file that was imported
+        for option, said in OPTIONS.items():  # from an imported file
             if getattr(options, option) and not said.label:
                 raise InvalidRequest(f"{name} had {option}, which the page has no control for.")
         for option, (low, high) in self._request.controls.ranges.items():
@@ -201,7 +201,7 @@ def _number(event: gr.EventData) -> object:
 
 
 def _imported(added: int, readable: int, unreadable: int) -> str:
-    """What came of an import, in a sentence or two."""
+    """The result of an import, in a sentence or two."""
     sentence = f"{quantities.count(added, 'run')} imported."
     if left := readable - added:
         sentence += (
@@ -226,7 +226,7 @@ def _exporting(
 
 
 def _csv(runs: list[Record]) -> dict[str, str]:
-    # Without the mark in front, Excel takes UTF-8 for something else.
+    # Without the byte order mark, Excel does not recognise UTF-8.
     text = "\ufeff" + records_file.to_csv(runs)
     return {"name": "xla-playground-runs.csv", "type": "text/csv;charset=utf-8", "text": text}
 

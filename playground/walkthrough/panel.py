@@ -1,7 +1,7 @@
 """A walkthrough where it is shown: its button, and its panel.
 
-Knows the components and what each event does to them. Must not know how anything looks, nor how
-anything is measured.
+Knows the components and what each event does to them. Must not know how anything looks, nor how it
+is measured.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class WalkthroughPanel:
-    """The parts are built by the mode, each in its place, and connected last.
+    """The mode builds the parts, each in its place, and connects them last.
 
     Attributes:
         button: starts a walkthrough.
@@ -38,11 +38,11 @@ class WalkthroughPanel:
         """Builds nothing yet.
 
         Args:
-            prefix: of the elements' ids.
-            at_rest: the panel's HTML before a walkthrough and after it was closed.
+            prefix: of the element ids.
+            at_rest: the panel's HTML while no walkthrough is shown.
         """
         self._page, self._prefix, self._at_rest = page, prefix, at_rest
-        self._took_s: dict[str, float] = {}  # the last one of each model
+        self._took_s: dict[str, float] = {}  # of each model's last walkthrough
 
     def build_button(self, label: str = "Show what XLA does") -> None:
         """Builds the button where it is called."""
@@ -68,9 +68,9 @@ class WalkthroughPanel:
         Args:
             inputs: the fields of the request.
             asked: the request that they have.
-            stop: ends a walkthrough too.
-            notice: where problems are told.
-            beside: cannot be pressed meanwhile; pressed, it brings the result back.
+            stop: also ends a walkthrough.
+            notice: shows problems.
+            beside: disabled meanwhile; it brings the result back.
         """
         self._asked, self._stop, self._notice = asked, stop, notice
         self._others = [beside] if beside else []
@@ -83,7 +83,7 @@ class WalkthroughPanel:
         gr.on(closing, None, None, self._panel, js=f"() => {at_rest}", **QUIET)
 
     def _begin(self, request: gr.Request, values: dict[Any, Any]) -> Updates:
-        """Checks the request at once, so that mistakes are reported without waiting in line."""
+        """Checks the request at once, so that errors show without queueing."""
         try:
             asked = self._asked(values)
             run = walkthrough_of(self._page, asked.model, asked.prompt, asked.options)
@@ -99,10 +99,10 @@ class WalkthroughPanel:
         }
 
     def _run(self, request: gr.Request) -> Iterator[Updates]:
-        """Goes through the visitor's walkthrough. After an error, what was measured stays."""
+        """Runs the visitor's walkthrough; after an error, finished measurements stay."""
         session = str(request.session_hash)
         run = self._page.runs.take(session, Walkthrough)
-        if run is None:  # `_begin` refused. A generator without a yield empties its outputs.
+        if run is None:  # `_begin` refused; a generator without a yield would empty its outputs
             yield {self._notice: gr.skip()}
             return
         stopped = False
@@ -113,7 +113,7 @@ class WalkthroughPanel:
             yield {self._notice: ""}
             for _ in run.steps(self._page.backend):
                 yield {self._panel: walkthrough_report(run, is_busy=True)}
-            stopped = run.stopped  # before the turn ends, since that stops the run
+            stopped = run.stopped  # before the end of the block, which stops the run
             if not stopped:
                 self._took_s[run.model] = time.perf_counter() - began
         remark = "Stopped. What was measured stays." if stopped else ""

@@ -1,8 +1,8 @@
-"""`RotaryForm`: what tells the modern decoders (Llama and those after it) apart.
+"""`RotaryForm`: the differences between modern decoders (Llama and later ones).
 
 Knows how a Hugging Face configuration of each architecture becomes one description, and which
-tensors a checkpoint of it holds. Must not know TensorFlow or weights: `families.rotary` runs what
-is described here.
+tensors its checkpoints have. Must not know TensorFlow or weights: `families.rotary` runs the
+models.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
 
 CONTEXT_VARIABLE = "XLA_BACKEND_MAX_CONTEXT"
 LONGEST_CONTEXT = 8192
-"""What a model has room for is served up to so many tokens: length costs no compile, but memory."""
+"""Longest served context in tokens: length costs no compile, but memory."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class LayerForm:
     """What may differ between the layers of one model.
 
     Attributes:
-        inverse_frequencies: of the rotary positions, radians a position for each pair of a head's
-            numbers; zeros in a layer without positions.
-        window: a position looks at so many, itself included; None: at all before it.
-        amplitude: the factor of what is turned.
+        inverse_frequencies: of the rotary positions, in radians per position, for each pair of a
+            head's numbers; zeros in a layer without positions.
+        window: how many positions a position attends to, itself included; None: all before it.
+        amplitude: factor of the rotated queries and keys.
     """
 
     inverse_frequencies: tuple[float, ...]
@@ -47,9 +47,9 @@ class RotaryForm:
         norm_offset: added to the stored scales of norms, 1 in Gemma.
         has_qk_norm: whether queries and keys of each head are normalised.
         has_post_norms: whether the outputs of attention and feed-forward are, too.
-        score_scale: the factor of queries.
+        score_scale: factor of queries.
         score_cap, logit_cap: c in c * tanh(x / c), the soft cap of scores and of logits.
-        embedding_scale, residual_scale, logit_scale: factors of embeddings, of what a layer adds,
+        embedding_scale, residual_scale, logit_scale: factors of embeddings, of a layer's outputs,
             and of logits.
         is_tied: whether the embedding is the head.
     """
@@ -133,7 +133,7 @@ _ARCHITECTURES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "smollm3": _llama,
     "granite": _granite,
 }
-"""What a configuration of each architecture sets beyond `describe`."""
+"""The fields that each architecture sets beyond `describe`."""
 
 MODEL_TYPES = tuple(_ARCHITECTURES)
 """The values of `model_type` in a config.json that are described here."""
@@ -146,7 +146,7 @@ def describe(config: Any) -> RotaryForm:
         config: a Hugging Face configuration of one of `MODEL_TYPES`.
 
     Raises:
-        ModelUnavailable: the rotary positions are of a kind that is not here, or heads do not fit.
+        ModelUnavailable: the kind of rotary positions is not supported, or heads do not fit.
     """
     heads = config.num_attention_heads
     kv_heads = config.num_key_value_heads
@@ -183,21 +183,21 @@ def _layer(config: Any, place: int, head_size: int) -> LayerForm:
             f"the model's config.json sets layer_types to {kind}; known are full_attention and "
             "sliding_attention."
         )
-    # The baseline's Transformers is older and names it otherwise; there is no scaling there.
+    # The baseline's Transformers is older and has another name; it has no scaling.
     rope = getattr(config, "rope_parameters", None) or {"rope_theta": config.rope_theta}
     rope = rope.get(kind, rope)
     frequencies = inverse_frequencies(rope, head_size)
-    rotated = getattr(config, "no_rope_layers", None)  # 1 where positions count, 0 where not
+    rotated = getattr(config, "no_rope_layers", None)  # 1: with positions, 0: without
     if rotated and not rotated[place]:
         frequencies = (0.0,) * len(frequencies)
     return LayerForm(frequencies, window if kind == "sliding_attention" else None, _amplitude(rope))
 
 
 def most_context() -> int:
-    """The most tokens of prompt and output, where a configuration has room for more.
+    """The bound on tokens of prompt and output for models with longer contexts.
 
     Raises:
-        InvalidRequest: `CONTEXT_VARIABLE` is no such number.
+        InvalidRequest: `CONTEXT_VARIABLE` is not a valid number.
     """
     given = os.environ.get(CONTEXT_VARIABLE) or str(LONGEST_CONTEXT)
     if not given.isdecimal() or not 1 <= int(given) <= LONGEST_CONTEXT:
@@ -209,13 +209,13 @@ def most_context() -> int:
 
 
 def inverse_frequencies(rope: dict[str, Any], head_size: int) -> tuple[float, ...]:
-    """Radians a position, for each pair of a head's numbers (RoFormer, arXiv:2104.09864).
+    """Radians per position, for each pair of a head's numbers (RoFormer, arXiv:2104.09864).
 
     Args:
         rope: Hugging Face's `rope_parameters`. `linear` stretches all positions (arXiv:2306.15595);
             `llama3` only the slow ones, and those between in part (Llama 3.1's release); `yarn`
-            likewise by the place of the pair (arXiv:2309.00071). `dynamic` stretches only what is
-            beyond `max_position_embeddings`, which is never reached here.
+            likewise by the index of the pair (arXiv:2309.00071). `dynamic` changes only positions
+            beyond `max_position_embeddings`, which are never reached here.
         head_size: D.
 
     Raises:
@@ -248,7 +248,7 @@ def inverse_frequencies(rope: dict[str, Any], head_size: int) -> tuple[float, ..
 
 
 def _llama3(frequency: float, rope: dict[str, Any]) -> float:
-    """Waves shorter than a part of the original context stay, longer ones are stretched."""
+    """Wavelengths shorter than a part of the original context stay, longer ones are stretched."""
     factor, low, high = (rope[x] for x in ("factor", "low_freq_factor", "high_freq_factor"))
     waves = rope["original_max_position_embeddings"] * frequency / (2 * math.pi)
     kept = min(max((waves - low) / (high - low), 0.0), 1.0)
@@ -256,7 +256,7 @@ def _llama3(frequency: float, rope: dict[str, Any]) -> float:
 
 
 def _yarn(base: list[float], rope: dict[str, Any], head_size: int) -> Iterator[float]:
-    """Pairs that turn often in the original context stay, those that turn seldom are stretched."""
+    """Pairs that rotate often in the original context stay, those that rotate seldom stretch."""
     length, theta = rope["original_max_position_embeddings"], rope["rope_theta"]
 
     def place(turns: float) -> float:
@@ -272,7 +272,7 @@ def _yarn(base: list[float], rope: dict[str, Any], head_size: int) -> Iterator[f
 
 
 def _amplitude(rope: dict[str, Any]) -> float:
-    """`attention_factor`, or what follows from the other parameters: 1 but for `yarn`."""
+    """`attention_factor`, or its default from the other parameters: 1 except for `yarn`."""
     if rope.get("rope_type") != "yarn":
         return 1.0
     if (given := rope.get("attention_factor")) is not None:
