@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from gradio.blocks import Block
 
-from playground.ui.components import FOLLOWING, QUIET, Field, Updates, html, notice
+from playground.ui.components import FOLLOWING, QUIET, Updates, html, notice
 from playground.ui.option_controls import labelled
 from playground.ui.report_parts import queued
 from playground.walkthrough.report import walkthrough_report
@@ -57,7 +58,7 @@ class WalkthroughPanel:
 
     def connect(
         self,
-        inputs: set[Field],
+        inputs: set[Block],
         asked: Callable[[Mapping[Any, Any]], Asked],
         stop: gr.Button,
         notice: gr.HTML,

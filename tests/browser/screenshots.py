@@ -45,7 +45,7 @@ def main() -> int:
             browser = playwright.chromium.launch(
                 executable_path=executable, args=CHROMIUM_ARGUMENTS
             )
-            take_pictures(browser, served.url, flags.folder)
+            take_pictures(browser, f"{served.url}/?tab=playground", flags.folder)
         finally:
             served.end()
     return 0
