@@ -41,11 +41,12 @@ def test_no_mode_has_a_serious_finding_of_axe_and_each_fits_a_phone(window: Visi
     findings["Keys"] = window.page.evaluate(_FINDINGS)
     window.page.keyboard.press("Escape")
     window.resize(390, 844)
-    links = "[...document.querySelectorAll('#place_links a')].map((link) => link.offsetTop)"
+    lines = """[...document.querySelectorAll("#places nav")].filter((nav) => nav.offsetParent)
+      .map((nav) => new Set([...nav.children].map((link) => link.offsetTop)).size)"""
     for name in names:
         window.open_mode(name)
         assert window.overflow() == 0, name
-        assert len(set(window.page.evaluate(links))) == 1, "the places stand in one line"
+        assert set(window.page.evaluate(lines)) == {1}, "places and modes stand in a line each"
     findings["On a phone"] = window.page.evaluate(_FINDINGS)
     assert {name: found for name, found in findings.items() if found} == {}
 
