@@ -35,8 +35,8 @@ QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 # Timed in the browser, so the driver's time is not included.
 _USABLE = """() => new Promise((resolve) => {
   const look = () => {
-    const button = document.getElementById("generate");
-    const isThere = document.querySelector("#prediction .prediction-key");
+    const button = document.querySelector("#start_generate, #generate");
+    const isThere = document.querySelector(".walkthrough, #prediction .prediction-key");
     if (button && !button.disabled && isThere) resolve(performance.now() / 1000);
     else requestAnimationFrame(look);
   };
@@ -79,11 +79,12 @@ def measure(options: Namespace) -> Iterator[Row]:
             raise MeasureFailed(
                 "no browser: install Chromium (apt-get install chromium)"
             ) from error
-        visits = [_visit(browser, url) for _ in range(options.rounds + 1)][1:]
-        requests, megabytes, usable = zip(*visits, strict=True)
-        yield _row("requests of a visit", requests)
-        yield _row("bytes of a visit, MB", megabytes)
-        yield _row("visit to usable, s", usable)
+        for place, address in (("Start", url), ("the Playground", f"{url}/?tab=playground")):
+            visits = [_visit(browser, address) for _ in range(options.rounds + 1)][1:]
+            requests, megabytes, usable = zip(*visits, strict=True)
+            yield _row(f"requests of a visit of {place}", requests)
+            yield _row(f"bytes of a visit of {place}, MB", megabytes)
+            yield _row(f"visit of {place} to usable, s", usable)
         yield _row("click to first text, ms", _clicks(browser, url, options.rounds))
         client = Client(url, DEFAULT_MODEL)
         asked = [client.complete(PROMPT, max_tokens=96, temperature=0.0) for _ in range(7)][2:]
@@ -129,7 +130,7 @@ def _visit(browser: Browser, url: str) -> tuple[int, float, float]:
 
 def _clicks(browser: Browser, url: str, count: int) -> list[float]:
     """Milliseconds of clicks on a compiled shape."""
-    page, _, _ = _opened(browser, url)
+    page, _, _ = _opened(browser, f"{url}/?tab=playground")
     page.locator("#prompt textarea").fill(PROMPT)
     times = []
     for _ in range(2 + count):

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field, PlainValidator, TypeAdapter
 
 from playground.context import json_values as kinds
+from playground.context import machine
 from playground.context.runs import Shown
-from playground.history import machine
 from playground.ui.families import CONTINUING, Family
 from playground.ui.markup import clean
 from xla_backend import CacheKey, CacheOutcome, GenerationOptions, Timing

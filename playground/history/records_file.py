@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from playground.context import machine
 from playground.context.json_file import JsonFile
-from playground.history import machine, records
+from playground.history import records
 from playground.history.records import Record
 from playground.ui.csv_cells import csv_table
 from playground.ui.families import model_name

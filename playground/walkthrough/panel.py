@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from gradio.blocks import Block
 
-from playground.ui.components import FOLLOWING, QUIET, Field, Updates, html, notice
+from playground.ui.components import FOLLOWING, QUIET, Updates, html, notice
 from playground.ui.option_controls import labelled
 from playground.ui.report_parts import queued
 from playground.walkthrough.report import walkthrough_report
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class WalkthroughPanel:
-    """The parts are built by the mode, each in its place, and connected last.
+    """The mode builds the parts, each in its place, and connects them last.
 
     Attributes:
         button: starts a walkthrough.
@@ -38,11 +39,11 @@ class WalkthroughPanel:
         """Builds nothing yet.
 
         Args:
-            prefix: of the elements' ids.
-            at_rest: the panel's HTML before a walkthrough and after it was closed.
+            prefix: of the element ids.
+            at_rest: the panel's HTML while no walkthrough is shown.
         """
         self._page, self._prefix, self._at_rest = page, prefix, at_rest
-        self._took_s: dict[str, float] = {}  # the last one of each model
+        self._took_s: dict[str, float] = {}  # of each model's last walkthrough
 
     def build_button(self, label: str = "Show what XLA does") -> None:
         """Builds the button where it is called."""
@@ -57,7 +58,7 @@ class WalkthroughPanel:
 
     def connect(
         self,
-        inputs: set[Field],
+        inputs: set[Block],
         asked: Callable[[Mapping[Any, Any]], Asked],
         stop: gr.Button,
         notice: gr.HTML,
@@ -70,7 +71,7 @@ class WalkthroughPanel:
             asked: the request that they have.
             stop: also ends a walkthrough.
             notice: shows problems.
-            beside: disabled meanwhile; pressed, it brings the result back.
+            beside: disabled meanwhile; it brings the result back.
         """
         self._asked, self._stop, self._notice = asked, stop, notice
         self._others = [beside] if beside else []

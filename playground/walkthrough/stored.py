@@ -13,7 +13,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from playground.history import machine
+from playground.context import machine
 from playground.walkthrough.runs import Step, Walkthrough, requests_for
 from xla_backend import CacheKey, CacheOutcome, GenerationOptions, GenerationResult
 from xla_backend.checkpoints.models import DEFAULT_MODEL, Registry

@@ -1,6 +1,6 @@
-"""One visitor's window on the Chat tab, and what a visitor does there.
+"""One visitor's window on Chat, and what a visitor does there.
 
-Knows the tab's element ids. Must not know what any test expects.
+Knows its element ids. Must not know what any test expects.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ TEXT = "#chat_text textarea"
 
 
 class ChatWindow(Visit):
-    """A page that was opened on the Chat tab."""
+    """A page that was opened on Chat."""
 
     def settle(self) -> None:
-        """Waits until the tab is built, and the page's first questions are answered."""
+        """Waits until the mode is built, and the page's first questions are answered."""
         self.at(TEXT).wait_for()
-        self.at("#prediction .prediction:not(.awaited)").wait_for(state="attached")
         self.at("#chat_list button, #chat_list .nothing").first.wait_for()
         self.let_be_filled_in()
 

@@ -78,7 +78,7 @@ def visit(site: ApiPage, engine: FakeBackend, browser: Browser) -> Iterator[Call
         width: int = 1280,
         height: int = 900,
         kind: type[Visit] = Visit,
-        address: str = site.url,
+        address: str = f"{site.url}/?tab=playground",
         **options: object,
     ) -> Visit:
         visits.append(kind(browser, address, width, height, **options))
@@ -94,7 +94,7 @@ def visit(site: ApiPage, engine: FakeBackend, browser: Browser) -> Iterator[Call
 @pytest.fixture(scope="module")
 def staying(site: ApiPage, browser: Browser) -> Iterator[Visit]:
     """A visitor who stays for all tests of a module: to come costs as much as a dozen clicks."""
-    visitor = Visit(browser, site.url, 1280, 900, permissions=CLIPBOARD)
+    visitor = Visit(browser, f"{site.url}/?tab=playground", 1280, 900, permissions=CLIPBOARD)
     yield visitor
     visitor.close()
 
@@ -103,7 +103,7 @@ def staying(site: ApiPage, browser: Browser) -> Iterator[Visit]:
 def window(staying: Visit, engine: FakeBackend) -> Iterator[Visit]:
     """The same, with nothing under way; what an earlier test has written may still stand there."""
     staying.resize(1280, 900)
-    staying.open_tab("Playground")
+    staying.open_mode("Playground")
     staying.at("#generate:enabled").wait_for()
     yield staying
     complaints, staying.complaints[:] = [*staying.complaints], []

@@ -45,7 +45,7 @@ def main() -> int:
             browser = playwright.chromium.launch(
                 executable_path=executable, args=CHROMIUM_ARGUMENTS
             )
-            take_pictures(browser, served.url, flags.folder)
+            take_pictures(browser, f"{served.url}/?tab=playground", flags.folder)
         finally:
             served.end()
     return 0
@@ -79,7 +79,7 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
     phone.close()
 
     shapes = Visit(browser, url, 1280, 1010, color_scheme="light")
-    shapes.open_tab("Shapes")
+    shapes.open_mode("Shapes")
     for name, size in {"padded_lengths": "64", "beams": "4", "new_slots": "32"}.items():
         shapes.at(f"#{name} label", has_text=size).first.click()
     shapes.at("#shapes_summary", has_text="12 shapes").wait_for()
@@ -99,7 +99,7 @@ def take_pictures(browser: Browser, url: str, folder: Path) -> None:
 
     compared = Visit(browser, url, 1280, 1150, color_scheme="light")
     _wait_until_idle(compared)
-    compared.open_tab("Compare")
+    compared.open_mode("Compare")
     compared.set_number("compare_calls", 20)
     compared.at("#compare").click()
     compared.at("#compare:disabled").wait_for()
@@ -126,11 +126,11 @@ def take_batch_and_statistics(browser: Browser, url: str, folder: Path) -> None:
     shown = Visit(browser, url, 1280, 1010, color_scheme="light")
     for _ in range(12):
         shown.generate()
-    shown.open_tab("Batch")
+    shown.open_mode("Batch")
     shown.at("#batch_run:enabled").click()
     shown.at("#batch_files .file").first.wait_for()
     _shoot(shown, folder / "batch.png")
-    shown.open_tab("Statistics")
+    shown.open_mode("Statistics")
     shown.page.locator(".shape-times").first.wait_for()
     _shoot(shown, folder / "statistics.png")
     shown.close()
@@ -180,7 +180,7 @@ def take_thumbnail(browser: Browser, url: str, folder: Path) -> None:
 def take_functions(browser: Browser, url: str, folder: Path) -> None:
     """A padded batch that shares the shape of another one."""
     functions = Visit(browser, url, 1280, 1010, color_scheme="light")
-    functions.open_tab("Functions")
+    functions.open_mode("Functions")
     functions.at("#functions_pad input").check()
     for batch_size in (5, 7):
         _wait_until_idle(functions)
@@ -196,7 +196,7 @@ def take_functions(browser: Browser, url: str, folder: Path) -> None:
 def take_speech(browser: Browser, url: str, folder: Path) -> None:
     """A recording of several windows, on the function that a first one has made."""
     speech = Visit(browser, url, 1280, 1010, color_scheme="light")
-    speech.open_tab("Speech")
+    speech.open_mode("Speech")
     for example in ("Command 1", "in a row"):
         speech.at("#speech_examples button", has_text=example).click()
         speech.page.wait_for_timeout(1500)

@@ -1,85 +1,130 @@
-"""Each tab has an address: it changes with the tab, and the tab with it."""
+"""Each place and each mode has an address: it changes with the mode, and the mode with it."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Request, expect
 
+from playground.places import modes
 from tests.browser.visit import Visit
 from tests.playground.api_page import ApiPage
 from tests.playground.fake_backend import FakeBackend
 
 
-def wait_for_tab(window: Visit, name: str) -> None:
-    """Waits until a tab, by its name in an address, is the one that is shown."""
-    window.page.locator(f'#tabs [role=tab][data-tab-id="{name}"][aria-selected=true]').wait_for()
+def wait_for_mode(window: Visit, name: str) -> None:
+    """Waits until a mode, by its name in an address, is the one that is shown and marked."""
+    expect(window.at(f"#{name}_mode")).to_be_visible()
+    expect(window.at("#modes > [role=tabpanel]:visible")).to_have_count(1)
+    current = window.at('#places a[aria-current="page"]:visible, #places a[aria-current]:visible')
+    expect(current.last).to_have_attribute("href", f"?tab={name}")
 
 
-def test_back_and_forward_go_through_the_tabs_without_loading_the_page(window: Visit) -> None:
+def test_back_and_forward_go_through_the_modes_without_loading_the_page(window: Visit) -> None:
     window.write("What I wrote stays.")
     window.page.evaluate("window.isTheSame = true")
-    assert "tab=" not in window.page.url
-    for width in (1280, 390):  # in the bar, and in the menu of those that have no room there
+    for width in (1280, 390):
         window.resize(width, 844)
-        for name, address in (("Compare", "compare"), ("Statistics", "statistics")):
-            window.open_tab(name)
-            wait_for_tab(window, address)
+        for name, address in (("Compare", "compare"), ("Models", "models")):
+            window.open_mode(name)
+            wait_for_mode(window, address)
             window.page.wait_for_url(f"**tab={address}")
-            shown = window.at("#tabs [role=tab][aria-selected=true]")
-            expect(shown).to_have_text(name)
-            expect(shown).to_be_visible()
             assert window.overflow() == 0
         for turn, address in (
             (window.page.go_back, "compare"),
             (window.page.go_back, "playground"),
             (window.page.go_forward, "compare"),
-            (window.page.go_forward, "statistics"),
+            (window.page.go_forward, "models"),
         ):
             turn()
-            wait_for_tab(window, address)
-        window.page.wait_for_url("**tab=statistics")
-        # Two at once, as a finger on the key makes them: none of the tabs between is added anew.
+            wait_for_mode(window, address)
+        window.page.wait_for_url("**tab=models")
+        # Two at once, as a finger on the key makes them: none of the modes between is added anew.
         window.page.evaluate("history.back(); setTimeout(() => history.back(), 20)")
-        wait_for_tab(window, "playground")
+        wait_for_mode(window, "playground")
         window.page.go_forward()
-        wait_for_tab(window, "compare")
+        wait_for_mode(window, "compare")
         window.page.go_forward()
-        wait_for_tab(window, "statistics")
-        window.open_tab("Playground")
-        wait_for_tab(window, "playground")
+        wait_for_mode(window, "models")
+        window.open_mode("Playground")
+        wait_for_mode(window, "playground")
     window.has_value("#prompt textarea", "What I wrote stays.")
     assert window.page.evaluate("window.isTheSame")
 
 
-def test_an_address_opens_its_tab_and_keeps_what_else_it_says(window: Visit, site: ApiPage) -> None:
+def test_every_mode_is_a_click_away_and_a_place_leads_back_to_where_one_was(window: Visit) -> None:
+    for address, mode in modes(admin=True).items():
+        window.open_mode(mode.name)
+        wait_for_mode(window, address)
+    window.open_mode("Batch")
+    for place, address in (("Start", "start"), ("Try", "batch")):
+        window.at("#place_links").get_by_role("link", name=place).click()
+        wait_for_mode(window, address)
+
+
+def test_an_address_opens_its_mode_and_keeps_what_else_it_says(
+    window: Visit, site: ApiPage
+) -> None:
     window.go(f"{site.url}/?tab=compare&prompt=The+fox")
-    wait_for_tab(window, "compare")
+    wait_for_mode(window, "compare")
     window.at("#compare").wait_for()
-    window.open_tab("Playground")
+    window.open_mode("Playground")
     window.settle()
     window.has_value("#prompt textarea", "The fox")
     assert window.text("#link_notice").strip() == ""
     expected = {"tab": ["playground"], "prompt": ["The fox"]}
     window.page.wait_for_url(lambda url: parse_qs(urlsplit(url).query) == expected)
-
-    window.go(f"{site.url}/?tab=%22%3Cb%3E")  # of no tab: the first one is shown
-    window.settle()
-    wait_for_tab(window, "playground")
-    window.open_tab("About these numbers")
-    wait_for_tab(window, "about")
+    for query, address in (
+        ("", "start"),
+        ("?tab=%22%3Cb%3E", "start"),
+        ("?tab=about", "start"),  # of an earlier version
+        ("?tab=try", "playground"),
+        ("?tab=compiler", "shapes"),
+        ("?prompt=The+fox", "playground"),
+    ):
+        window.go(f"{site.url}/{query}")
+        wait_for_mode(window, address)
+    window.open_mode("Compare")
     window.page.go_back()
-    window.page.wait_for_url("**tab=%22%3Cb%3E")
+    window.page.wait_for_url("**/?prompt=The+fox")
 
 
-def test_a_run_goes_on_while_another_tab_is_open(window: Visit, engine: FakeBackend) -> None:
+def test_a_prompt_at_the_start_is_answered_in_the_playground(
+    visit: Callable[..., Visit], site: ApiPage, engine: FakeBackend
+) -> None:
+    window = visit(address=site.url)
+    window.says("#start_walkthrough", "MISS", "HIT", "REUSED", "DISK", "Measured on")
+    window.at("#start_prompt textarea").fill("A tale from the start")
+    window.page.keyboard.press("Enter")
+    wait_for_mode(window, "playground")
+    window.says("#report", "Decode tokens/s")
+    window.says("#story .story-prompt", "A tale from the start")
+    assert [prompt for _, prompt, *_ in engine.asked] == ["A tale from the start"]
+
+
+def test_a_model_that_is_chosen_is_that_of_the_modes_that_offer_it(window: Visit) -> None:
+    window.choose_model("talker")
+    for name in ("Batch", "Chat", "Compare"):
+        window.open_mode(name)
+        window.has_value(f"#{name.lower()}_model input", re.compile("talker"))
+    window.open_mode("Playground")
+    window.choose_model("gpt2-stories")
+    window.open_mode("Batch")
+    window.has_value("#batch_model input", re.compile("gpt2-stories"))
+    window.open_mode("Chat")
+    window.has_value("#chat_model input", re.compile("talker"))
+
+
+def test_a_run_goes_on_while_another_mode_is_open(window: Visit, engine: FakeBackend) -> None:
     engine.hold("text")
     window.at("#generate").click()
     engine.write(" there")
     window.says("#story .story-new", "there")
-    window.open_tab("Compare")
-    wait_for_tab(window, "compare")
+    window.open_mode("Compare")
+    wait_for_mode(window, "compare")
     engine.write(" was")
     engine.end()
     window.page.go_back()
@@ -96,7 +141,7 @@ def looked(window: Visit, times: int) -> None:
     window.let_be_filled_in()
 
 
-def test_what_is_new_is_fetched_for_the_tab_in_sight_alone(window: Visit, site: ApiPage) -> None:
+def test_what_is_new_is_fetched_for_the_mode_in_sight_alone(window: Visit, site: ApiPage) -> None:
     [shapes] = [
         place
         for place, fn in site.page.fns.items()
@@ -114,16 +159,16 @@ def test_what_is_new_is_fetched_for_the_tab_in_sight_alone(window: Visit, site: 
         window.generate()
         looked(window, 2)
         assert shapes not in asked
-        window.open_tab("Shapes")
+        window.open_mode("Shapes")
         window.says("#shapes_summary", "to be compiled")
         looked(window, 1)
         assert asked.count(shapes) == 1
-        window.open_tab("Playground")
+        window.open_mode("Playground")
         asked.clear()
     window.page.route("**/changes", lambda route: route.fulfill(body="<p>This is no JSON.</p>"))
-    window.go()  # where a proxy keeps the news, a tab is filled all the same
+    window.go()  # where a proxy keeps the news, a mode is filled all the same
     window.settle()
-    window.open_tab("Shapes")
+    window.open_mode("Shapes")
     window.says("#shapes_summary", "to be compiled")
 
 
@@ -141,7 +186,7 @@ _COUNT_TIMERS = """() => {
 def test_a_page_at_rest_is_at_rest(window: Visit) -> None:
     window.generate()
     for name in ("Functions", "Playground"):
-        window.open_tab(name)
+        window.open_mode(name)
     asked: list[str] = []
     window.page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
     window.page.evaluate(_COUNT_TIMERS)

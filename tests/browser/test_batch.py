@@ -22,7 +22,7 @@ PROMPTS = "#batch_prompts textarea"
 def window(window: Visit) -> Visit:
     """A visitor of the tab, with a phone: what fits there fits everywhere."""
     window.resize(390, 844)
-    window.open_tab("Batch")
+    window.open_mode("Batch")
     window.at("#batch_run").wait_for()
     return window
 

@@ -36,7 +36,7 @@ def staying(site: ApiPage, browser: Browser) -> Iterator[ChatWindow]:
 @pytest.fixture
 def chat(window: ChatWindow) -> ChatWindow:
     """The same, with a new conversation; earlier ones stand further down in the list."""
-    window.open_tab("Chat")
+    window.open_mode("Chat")
     window.is_at_rest()
     window.write("")
     window.at("#chat_system textarea").fill("")
@@ -74,6 +74,7 @@ def test_two_turns_are_told_kept_and_asked_elsewhere(chat: ChatWindow, engine: F
     chat.has_value("#prompt textarea", "Who has it,\nnow?")
     chat.has_value("#system textarea", "Answer like a fox.")
     chat.page.wait_for_url("**tab=playground**")
+    chat.open_mode("Your runs")
     rows = chat.at("#history tbody tr")
     rows.nth(1).wait_for()
     rows.first.get_by_role("button", name="Rerun").click()
@@ -213,7 +214,9 @@ def test_a_file_brings_a_conversation_back_and_a_link_its_beginning(
     other.draft_is(FIRST)
     other.has_value("#chat_system textarea", "Answer like a fox.")
     other.questions_are()
+    other.open_mode("Playground")
     assert other.at("#prompt textarea").input_value() != FIRST, "the Playground has its own links"
+    other.open_mode("Chat")
     for name, text, said in (
         ("picture.json", "GIF89a", "not JSON"),
         ("runs.json", json.dumps({"format": "xla-playground-runs"}), "holds no conversation"),

@@ -65,7 +65,7 @@ def is_loaded_anew(page: Page) -> None:
 
 def test_scripts_that_fail_once_cost_a_moment(page: Page, loaded: list[str], site: ApiPage) -> None:
     keep_back(page, "broken", loaded, loads=1)
-    page.goto(site.url)
+    page.goto(f"{site.url}/?tab=playground")
     is_loaded_anew(page)
     page.locator("#prediction .prediction-key").wait_for()
     page.locator("#prompt textarea").fill("Once upon a time")
@@ -77,7 +77,7 @@ def test_a_page_that_stumbles_and_hears_no_answer_is_loaded_anew(
 ) -> None:
     # What the first page asks is never answered.
     page.route("**/run/predict*", lambda route: route.continue_() if len(loaded) > 1 else None)
-    page.goto(site.url)
+    page.goto(f"{site.url}/?tab=playground")
     page.wait_for_function("typeof isBuilt === 'function' && isBuilt()")
     page.evaluate(STUMBLES)
     is_loaded_anew(page)
@@ -89,7 +89,7 @@ def test_scripts_that_always_fail_do_not_turn_in_circles(
     page: Page, loaded: list[str], site: ApiPage
 ) -> None:
     keep_back(page, "lost", loaded, loads=1000)
-    page.goto(site.url)
+    page.goto(f"{site.url}/?tab=playground")
     is_loaded_anew(page)
     page.evaluate(f"window.isTheSame = true; {PASS}")
     with page.expect_request("**/changes"):
@@ -99,7 +99,7 @@ def test_scripts_that_always_fail_do_not_turn_in_circles(
 
 
 def test_an_error_on_a_page_that_stands_leaves_it_alone(page: Page, site: ApiPage) -> None:
-    page.goto(site.url)
+    page.goto(f"{site.url}/?tab=playground")
     page.locator("#prediction .prediction-key").wait_for()
     page.wait_for_function("stands")
     page.evaluate(f"window.isTheSame = true; {STUMBLES}")

@@ -12,6 +12,7 @@ from playwright.sync_api import Locator, expect
 
 from tests.browser.visit import Visit
 from tests.playground.fake_backend import FakeBackend
+from tests.waiting import wait_until
 
 Open = Callable[..., Visit]
 
@@ -21,6 +22,13 @@ def rows(window: Visit, number: int) -> Locator:
     found = window.at("#history tbody tr")
     expect(found).to_have_count(number)
     return found
+
+
+def clear(window: Visit) -> None:
+    """Opens the runs and clears them."""
+    window.open_mode("Your runs")
+    window.at("#clear").click()
+    rows(window, 0)
 
 
 def test_tokens_are_shaded_and_read_with_the_keyboard(window: Visit, engine: FakeBackend) -> None:
@@ -63,20 +71,23 @@ def test_tokens_are_shaded_and_read_with_the_keyboard(window: Visit, engine: Fak
 def test_runs_are_rerun_pinned_deleted_exported_and_brought_back(
     window: Visit, engine: FakeBackend
 ) -> None:
-    window.at("#clear").click()
-    rows(window, 0)
+    clear(window)
+    window.open_mode("Playground")
     window.write("=A run with a seed")
     window.generate()
     window.write("Another prompt")
     window.set_number("max_new_tokens", 9)
     window.generate()
+    window.open_mode("Your runs")
     expect(window.at("#timeline .marks .mark")).to_have_count(2)
 
     rows(window, 2).nth(1).get_by_role("button", name="Rerun").click()
-    found = rows(window, 3)
-    window.wait_for_result()
     window.has_value("#prompt textarea", "=A run with a seed")
+    wait_until(lambda: len(engine.asked) == 3)
+    window.wait_for_result()
     assert engine.asked[2] == engine.asked[0]
+    window.open_mode("Your runs")
+    found = rows(window, 3)
     for place in (0, 1):
         found.nth(place).get_by_role("button", name="Pin").click()
         found.nth(place).get_by_role("button", name="Unpin").wait_for()
@@ -111,14 +122,15 @@ def test_two_windows_of_a_browser_have_one_history_and_another_visitor_none(
     visit: Open, window: Visit
 ) -> None:
     first = window
-    first.at("#clear").click()
-    rows(first, 0)
+    clear(first)
     second = first.beside()
     for number, (each, prompt) in enumerate(((first, "One"), (second, "Two"), (first, "Three"))):
         each.page.bring_to_front()
+        each.open_mode("Playground")
         each.write(prompt)
         each.generate()
         for either in (first, second):
+            either.open_mode("Your runs")
             rows(either, number + 1)
     for each in (first, second):
         each.page.bring_to_front()
@@ -130,13 +142,16 @@ def test_two_windows_of_a_browser_have_one_history_and_another_visitor_none(
     first.at("#clear").click()
     first.says("#history .nothing", "Your runs appear here")
     rows(second, 0)
+    first.open_mode("Playground")
     first.generate()
+    first.open_mode("Your runs")
     first.at("#undo_clear").click()
     rows(second, 3)
     expect(first.at("#undo_clear")).to_be_hidden()
     second.page.close()
     stranger = visit()
     stranger.generate()
+    stranger.open_mode("Your runs")
     rows(stranger, 1)
     assert "Three" not in stranger.text("#history")
 
@@ -153,6 +168,7 @@ def test_a_browser_without_room_says_so(window: Visit, engine: FakeBackend) -> N
         }"""
     )
     window.generate()
+    window.open_mode("Your runs")
     window.says("#history_notice", "no room for more runs")
     window.page.evaluate("localStorage.removeItem('other')")
     assert all("QuotaExceededError" in each for each in window.complaints)

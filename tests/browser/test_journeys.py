@@ -47,7 +47,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def staying(app: Served, browser: Browser) -> Iterator[Visit]:
     """A visitor who stays for all of these journeys."""
-    visitor = Visit(browser, app.url, 1280, 900)
+    visitor = Visit(browser, f"{app.url}/?tab=playground", 1280, 900)
     yield visitor
     visitor.close()
 
@@ -56,7 +56,7 @@ def staying(app: Served, browser: Browser) -> Iterator[Visit]:
 def window(staying: Visit) -> Iterator[Visit]:
     """The same, on the Playground tab; nothing may be wrong in its console afterwards."""
     staying.resize(1280, 900)
-    staying.open_tab("Playground")
+    staying.open_mode("Playground")
     yield staying
     complaints, staying.complaints[:] = [*staying.complaints], []
     assert complaints == []
@@ -114,10 +114,11 @@ def test_a_first_call_compiles_the_second_runs_and_times_add_up(
             assert traced[name.lower()] == pytest.approx(hit[name], rel=0.06, abs=0.001)
         assert seconds_of("Page")["request"] > traced["request"]
 
-    expect(window.at("#history tbody tr")).to_have_count(2)
     window.at("#hold input").uncheck()
     window.set_number("num_beams", 1)
-    window.open_tab("Statistics")
+    window.open_mode("Your runs")
+    expect(window.at("#history tbody tr")).to_have_count(2)
+    window.open_mode("Statistics")
     expect(window.at("#statistics_runs .marks .mark")).to_have_count(2)
     window.says("#statistics_engine .versus-row", "First call")
 
@@ -177,7 +178,7 @@ def test_the_second_turn_of_a_chat_reuses_the_first_on_a_phone(
 
 def test_a_recording_is_written_down_on_a_phone(window: Visit) -> None:
     window.resize(390, 844)
-    window.open_tab("Speech")
+    window.open_mode("Speech")
     window.at("#speech_examples button", has_text="Command 2").click()
     window.at("#recording [aria-label='Clear']").wait_for()
     for outcome in ("MISS", "HIT"):
@@ -190,7 +191,7 @@ def test_a_recording_is_written_down_on_a_phone(window: Visit) -> None:
 
 
 def test_a_batch_compiles_once_for_each_shape(window: Visit) -> None:
-    window.open_tab("Batch")
+    window.open_mode("Batch")
     window.at("#batch_prompts textarea").fill("The owl\nOne day\n" + "the fox " * 20)
     window.set_number("batch_max_new_tokens", 5)
     window.set_number("batch_num_beams", 3)
@@ -201,7 +202,7 @@ def test_a_batch_compiles_once_for_each_shape(window: Visit) -> None:
 
 
 def test_numbers_of_beams_are_compared(window: Visit) -> None:
-    window.open_tab("Compare")
+    window.open_mode("Compare")
     window.at("#compare_kind label", has_text="Numbers of beams").click()
     window.set_number("compare_new_tokens", 4)
     for number in ("4", "8"):
@@ -213,7 +214,7 @@ def test_numbers_of_beams_are_compared(window: Visit) -> None:
 
 
 def test_a_shape_that_was_made_ready_is_a_hit(window: Visit) -> None:
-    window.open_tab("Shapes")
+    window.open_mode("Shapes")
     window.at("#beams label", has_text="1").first.click()
     window.at("#beams label", has_text="5").click()
     window.at("#padded_lengths label", has_text="32").click()
@@ -221,7 +222,7 @@ def test_a_shape_that_was_made_ready_is_a_hit(window: Visit) -> None:
     window.at("#make_ready").click()
     window.says("#making", "1 shape ready")
     window.at("#shape_map .outcome-hit").wait_for()
-    window.open_tab("Playground")
+    window.open_mode("Playground")
     window.set_number("num_beams", 5)
     window.set_number("max_new_tokens", 96)  # of the new slots that the Shapes tab begins with
     window.at("#prediction .outcome-hit").wait_for()
@@ -230,7 +231,7 @@ def test_a_shape_that_was_made_ready_is_a_hit(window: Visit) -> None:
 
 
 def test_a_function_is_compared_and_the_doctor_says_what_traced(window: Visit) -> None:
-    window.open_tab("Functions")
+    window.open_mode("Functions")
     for cache in ("MISS", "HIT"):
         window.at(f"#functions_prediction .outcome-{cache.lower()}").wait_for()
         window.at("#functions_run:enabled").click()
@@ -246,7 +247,7 @@ def test_a_function_is_compared_and_the_doctor_says_what_traced(window: Visit) -
 
 
 def test_a_compiled_function_is_looked_into_and_taken_home(window: Visit, app: Served) -> None:
-    window.open_tab("Inside")
+    window.open_mode("Inside")
     window.at("#inside_look").click()
     window.at("#inside_decode").wait_for()
     layer = window.at("#inside_graph .inside-box").nth(1)

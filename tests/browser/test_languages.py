@@ -29,7 +29,9 @@ def test_an_arabic_prompt_and_what_comes_of_it_run_from_the_right(window: Visit)
     expect(window.at("#prompt textarea")).to_have_css("unicode-bidi", "plaintext")
     window.generate()
     expect(window.at("#story .story-text")).to_have_css("direction", "rtl")
+    window.open_mode("Your runs")
     expect(window.at("#history .run-text").first).to_have_css("direction", "rtl")
+    window.open_mode("Playground")
 
     # An answer to a question, whose headings are English.
     [_, said] = writing(ARABIC, ANSWER)

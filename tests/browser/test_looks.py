@@ -7,11 +7,11 @@ from importlib import resources
 
 from playwright.sync_api import expect
 
-from playground.page import TABS
+from playground.places import modes
 from tests.browser.visit import Visit
 
 Open = Callable[..., Visit]
-GROUND = "getComputedStyle(document.querySelector('.area-request')).backgroundColor"
+GROUND = "getComputedStyle(document.querySelector('.card')).backgroundColor"
 LIGHT, DARK = "rgb(255, 255, 255)", "rgb(22, 26, 35)"
 
 # The package brings axe-core 4.11.0; what it adds to it is not needed.
@@ -24,7 +24,7 @@ _FINDINGS = """async () => {
 }"""
 
 
-def test_no_tab_has_a_serious_finding_of_axe_and_each_fits_a_phone(window: Visit) -> None:
+def test_no_mode_has_a_serious_finding_of_axe_and_each_fits_a_phone(window: Visit) -> None:
     """axe-core (github.com/dequelabs/axe-core): nothing serious, nothing critical."""
     window.generate()
     window.at("#result_view label", has_text="Tokens").click()
@@ -33,18 +33,22 @@ def test_no_tab_has_a_serious_finding_of_axe_and_each_fits_a_phone(window: Visit
     window.page.evaluate(AXE)
     assert window.page.title() == "XLA Playground"
     findings = {"Tokens": window.page.evaluate(_FINDINGS)}
-    for tab in list(TABS.values())[1:]:
-        window.open_tab(tab.name)
-        findings[tab.name] = window.page.evaluate(_FINDINGS)
+    names = [mode.name for mode in modes(admin=True).values()]
+    for name in names:
+        window.open_mode(name)
+        findings[name] = window.page.evaluate(_FINDINGS)
     window.at("#shortcuts_open").click()
     findings["Keys"] = window.page.evaluate(_FINDINGS)
     window.page.keyboard.press("Escape")
     window.resize(390, 844)
-    for tab in TABS.values():
-        window.open_tab(tab.name)
-        assert window.overflow() == 0, tab.name
+    lines = """[...document.querySelectorAll("#places nav")].filter((nav) => nav.offsetParent)
+      .map((nav) => new Set([...nav.children].map((link) => link.offsetTop)).size)"""
+    for name in names:
+        window.open_mode(name)
+        assert window.overflow() == 0, name
+        assert set(window.page.evaluate(lines)) == {1}, "places and modes stand in a line each"
     findings["On a phone"] = window.page.evaluate(_FINDINGS)
-    assert {tab: found for tab, found in findings.items() if found} == {}
+    assert {name: found for name, found in findings.items() if found} == {}
 
 
 def test_on_a_small_screen_text_badge_and_buttons_are_in_sight(visit: Open) -> None:
@@ -65,14 +69,14 @@ def test_on_a_small_screen_text_badge_and_buttons_are_in_sight(visit: Open) -> N
                 (part) => place(part).top >= top && place(part).bottom <= bar);
             }"""
         )
-        window.at("#history").scroll_into_view_if_needed()
+        window.at("#entries").scroll_into_view_if_needed()
         for button in ("#generate", "#stop", "#walkthrough_show"):
             expect(window.at(button)).to_be_in_viewport(ratio=1)
         assert window.overflow() == 0
         # The bar covers nothing that could not be scrolled above it.
         window.page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
         assert window.page.evaluate(
-            "document.querySelector('#history').getBoundingClientRect().bottom"
+            "document.querySelector('#entries').getBoundingClientRect().bottom"
             " <= document.querySelector('.within-reach').getBoundingClientRect().top"
         )
 
@@ -96,7 +100,7 @@ def test_the_presenter_view_needs_no_scrolling(visit: Open) -> None:
         expect(window.at(part)).to_be_in_viewport(ratio=1)
     window.at("#present_switch").click()
     window.page.wait_for_url(lambda url: "present" not in url)
-    expect(window.at("#history")).to_be_visible()
+    expect(window.at("#entries")).to_be_visible()
 
 
 def test_light_or_dark_is_the_system_s_or_chosen_and_remembered(window: Visit) -> None:

@@ -55,7 +55,7 @@ def test_ways_are_in_sight_stay_in_place_and_can_be_cancelled(
         raise overlay.BaselineMissing("It could not be installed.")
 
     monkeypatch.setattr(overlay, "install", install)
-    window.open_tab("Compare")
+    window.open_mode("Compare")
     window.says("#compare_estimate", "Takes", "judging by the size of the model")
     offer = window.at("#compare_install")
     expect(offer).to_contain_text("18 MB to download")
@@ -86,7 +86,7 @@ def test_others_read_what_they_wait_for_and_a_mistake_keeps_what_was_measured(
 ) -> None:
     other = visit()
     window.resize(390, 844)
-    window.open_tab("Compare")
+    window.open_mode("Compare")
     choose(window, "Numbers of beams")
     for number in ("4", "8"):
         window.at("#compare_beams label", has_text=number).click()
@@ -95,7 +95,7 @@ def test_others_read_what_they_wait_for_and_a_mistake_keeps_what_was_measured(
     engine.write(" there")
     window.says("#variants", "there")
     # Other visitors' requests wait, and one's own are refused at once.
-    window.open_tab("Playground")
+    window.open_mode("Playground")
     window.at("#generate").click()
     window.says("#notice", "Your last run has not ended yet")
     other.at("#generate").click()
@@ -106,7 +106,7 @@ def test_others_read_what_they_wait_for_and_a_mistake_keeps_what_was_measured(
     expect(clock).not_to_have_text(clock.inner_text())
     engine.release()
     engine.end()
-    window.open_tab("Compare")
+    window.open_mode("Compare")
     window.says("#variants", "No difference within noise")
     window.at("#compare:enabled").wait_for()
     expect(window.at("#variants .variant")).to_have_count(2)

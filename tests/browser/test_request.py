@@ -43,7 +43,7 @@ def test_a_copied_link_brings_everything_back_and_runs_only_when_told(
     assert query["prompt"] == [PROMPT]
     assert query["early_stopping"] == ["never"]
     assert query["stop"] == ["no such\n\\n\\n"]
-    assert len(query) == 17, "every setting"
+    assert len(query) == 18, "every setting, and the mode"
     window.at("#link_runs input").check()
     window.at("#copy_link").click()
     window.says("#copy_notice", "and runs them")
@@ -130,7 +130,7 @@ def test_what_was_written_survives_a_reload(window: Visit, site: ApiPage) -> Non
     window.set_number("seed", 77)
     kept = "sessionStorage.getItem('xla-playground-request') ?? '[]'"
     window.page.wait_for_function(f"JSON.parse({kept}).includes(77)")
-    window.go(site.url)  # typed anew
+    window.go(f"{site.url}/?tab=playground")  # typed anew
     window.settle()
     window.has_value("#prompt textarea", "Half a thought")
     window.has_value("#model input", re.compile("openai-community/gpt2"))
@@ -201,6 +201,7 @@ def test_an_instruct_model_is_asked_messages_or_what_stands_there(
     window.at("#raw_prompt input").check()
     window.generate()
     assert engine.asked[-1][1] == "Where is the kite?"
+    window.open_mode("Your runs")
     window.at("#history tbody tr >> nth=1").get_by_role("button", name="Rerun").click()
     window.says("#story .story-prompt", "Where is the kite?")
     expect(system).to_have_value("Answer like a fox.")

@@ -222,7 +222,7 @@ def test_a_mistake_is_told_in_sight_and_the_result_is_the_earlier_run_s(
         window.resize(*size)
         expect(earlier).to_be_hidden()
         window.write("Once " * 300)
-        window.page.evaluate("document.getElementById('history').scrollIntoView()")
+        window.page.evaluate("document.getElementById('entries').scrollIntoView()")
         window.page.keyboard.press("Control+Enter")
         expect(problem).to_contain_text("room for 150 tokens")
         expect(problem).to_be_in_viewport(ratio=1)

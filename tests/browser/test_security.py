@@ -70,7 +70,6 @@ def test_what_is_sent_stays_text_and_is_told_to_no_program(
     window.set_number("max_new_tokens", 4)
     window.generate()
     window.says("#story", ALL)
-    window.says("#history", PAYLOADS[0])
     window.at("#result_view label", has_text="Tokens").click()
     window.at("#tokens button.token").nth(2).click()
     window.says("#tokens .token-popover", PAYLOADS[2])
@@ -78,6 +77,8 @@ def test_what_is_sent_stays_text_and_is_told_to_no_program(
     window.says("#request_code", PAYLOADS[1])
     is_innocent(window.page)
 
+    window.open_mode("Your runs")
+    window.says("#history", PAYLOADS[0])
     run = records.record(Shown(ALL, result(model=ALL, text=ALL), ended_s=1.8e9), 1)
     run["machine"] = ALL[:300]
     file = records_file.FILE.written({"runs": [run]})
@@ -107,7 +108,7 @@ def test_a_link_a_batch_and_an_option_set_stay_text(
     is_innocent(window.page)
 
     engine.words = PAYLOADS
-    window.open_tab("Batch")
+    window.open_mode("Batch")
     window.at("#batch_prompts textarea").fill("\n".join(PAYLOADS))
     window.set_number("batch_max_new_tokens", 2)
     window.at("#batch_run").click()
@@ -116,7 +117,7 @@ def test_a_link_a_batch_and_an_option_set_stay_text(
     is_innocent(window.page)
     assert "'=HYPERLINK(1)" in window.saved("#batch_files a", "CSV")
 
-    window.open_tab("Compare")
+    window.open_mode("Compare")
     window.at("#compare_kind label", has_text="ption sets").click()
     window.at("#compare_options textarea").fill(f"{PAYLOADS[0]}\n{PAYLOADS[1]}")
     window.at("#compare").click()
@@ -136,10 +137,11 @@ def test_a_page_with_a_password_opens_to_who_knows_it(browser: Browser) -> None:
         page.get_by_role("alert").get_by_text("not the password").wait_for()
         page.get_by_label("Password").fill("sesame")
         page.keyboard.press("Enter")
+        page.get_by_role("link", name="Try").click()
         page.locator("#prediction .prediction-key").wait_for()
         page.evaluate(_STRANGE)
         page.locator("#generate").click()
-        page.locator("#history tbody tr").wait_for()
+        page.locator("#report .figures").wait_for()
         is_innocent(page)
         assert "sesame" not in page.content()
         context.close()

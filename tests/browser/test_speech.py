@@ -17,7 +17,7 @@ from xla_backend import InvalidRequest
 @pytest.fixture
 def window(window: Visit) -> Visit:
     """A visitor of the tab."""
-    window.open_tab("Speech")
+    window.open_mode("Speech")
     window.at("#speech_prediction .prediction-key").wait_for()
     return window
 

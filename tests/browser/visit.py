@@ -5,14 +5,14 @@ Knows the page's element ids. Must not know what any test expects.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from playwright.sync_api import TimeoutError as NotInTime
 from playwright.sync_api import expect
+
+from playground.places import PLACES
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -87,9 +87,12 @@ class Visit:
         return type(self)(self._browser, self.page.url, *self._size, beside=self)
 
     def settle(self) -> None:
-        """Waits until the page is built and the prediction has answered for the first time."""
-        self.at("#generate").wait_for()
-        expect(self.at("#prediction .prediction-key")).to_be_visible()
+        """Waits until the page is built and has its first answers."""
+        self.at("#status .status").wait_for(state="attached")
+        mode = self.page.evaluate("modeOfAddress()")
+        self.at(f"#{mode}_mode .card").first.wait_for()
+        if mode == "playground":
+            expect(self.at("#prediction .prediction-key")).to_be_visible()
         self.let_be_filled_in()
 
     def go(self, url: str = "") -> None:
@@ -148,27 +151,18 @@ class Visit:
             shown.wait_for()
             self.let_be_filled_in()
 
-    def open_tab(self, name: str) -> None:
-        """Opens a tab; on a narrow window it lies in the menu of those that have no room."""
-        self._press_tab(name)
+    def open_mode(self, name: str) -> None:
+        """Opens a mode by its name, and waits until its parts are there."""
+        place, [address] = next(
+            (place, found)
+            for place in PLACES.values()
+            if (found := [each for each, mode in place.modes.items() if mode.name == name])
+        )
+        self.at("#place_links").get_by_role("link", name=place.name, exact=True).click()
+        if len(place.modes) > 1:
+            self.at("#places").get_by_role("link", name=name, exact=True).click()
+        self.at(f"#{address}_mode .card").first.wait_for()
         self.let_be_filled_in()
-
-    def _press_tab(self, name: str) -> None:
-        in_bar = self.page.get_by_role("tab", name=name)
-        in_menu = self.at(".overflow-dropdown button", has_text=name)
-        for _ in range(40):
-            # Gradio measures the bar again when another tab has come forward, or a font: a tab may
-            # then move between the bar and the menu, and a menu that was just opened closes.
-            with contextlib.suppress(NotInTime):
-                if in_bar.count():
-                    in_bar.click(timeout=1000)
-                    return
-                if not in_menu.is_visible():
-                    self.at(".overflow-menu > button").click(timeout=1000)
-                in_menu.click(timeout=1000)
-                return
-        bar, menu = self.text("[role=tablist]"), self.text(".overflow-menu")
-        raise AssertionError(f"{name} cannot be pressed; bar: {bar!r}, menu: {menu!r}")
 
     def write(self, prompt: str) -> None:
         """Replaces the prompt."""
@@ -193,10 +187,9 @@ class Visit:
 
     def generate(self) -> None:
         """Presses the button and waits until the run has joined the history."""
-        newest = self.at("#history tbody td").first
-        before = newest.inner_text() if newest.count() else ""
+        before = self.page.evaluate("JSON.stringify(ownRuns)")
         self.at("#generate").click()
-        expect(newest).not_to_have_text(before)
+        self.page.wait_for_function("(before) => JSON.stringify(ownRuns) !== before", arg=before)
         self.wait_for_result()
 
     def wait_for_result(self) -> None:

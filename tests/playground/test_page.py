@@ -1,4 +1,4 @@
-"""What the page is built of: tabs, endpoints, and what it needs at launch."""
+"""What the page is built of: places, endpoints, and what it needs at launch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 
 from playground import create_app, launch_options
 from playground.context.limits import Limits
-from playground.page import ADMIN_TABS, TABS, Page, tabs
+from playground.page import Page
+from playground.places import ADMIN_MODES, PLACES, addresses, modes, places
 from tests.playground.api_page import ApiPage
 from tests.playground.fake_backend import MODELS, TALKER, FakeBackend
 from xla_backend.checkpoints.added_models import AddedModels
@@ -23,7 +24,7 @@ def a_page(**options: Any) -> Page:
 
 
 def page_for_chat(**options: Any) -> Page:
-    """One whose engine offers a model that the Chat tab is there for, before all others."""
+    """One whose engine offers a model that Chat is there for, before all others."""
     return create_app(FakeBackend(models=(TALKER, *MODELS)), **options)
 
 
@@ -36,14 +37,24 @@ def labels(page: gr.Blocks) -> list[str]:
     return [str(block.label) for block in page.blocks.values() if isinstance(block, gr.Tab)]
 
 
-def test_every_tab_is_there_and_none_is_built_twice() -> None:
-    assert labels(a_page(admin=True)) == [tab.name for tab in TABS.values()]
+def test_every_mode_is_there_and_none_is_built_twice() -> None:
+    assert labels(a_page(admin=True)) == [mode.name for mode in modes(admin=True).values()]
+    assert len(modes(admin=True)) == sum(len(place.modes) for place in PLACES.values()) == 13
 
 
-def test_tabs_that_change_the_engine_for_everybody_exist_for_admins_only() -> None:
+@pytest.mark.parametrize("admin", [False, True])
+def test_every_place_and_mode_and_each_tab_of_earlier_versions_has_an_address(admin: bool) -> None:
+    found = addresses(admin)
+    assert set(found.values()) == set(modes(admin))
+    assert set(found) >= {*PLACES, *modes(admin), "about"}
+    assert all(found[name] == name for name in modes(admin) if name not in PLACES)
+    assert all(found[at] in place.modes for at, place in places(admin).items())
+
+
+def test_modes_that_change_the_engine_for_everybody_exist_for_admins_only() -> None:
     page = a_page()
-    assert labels(page) == [tab.name for tab in tabs(admin=False).values()]
-    assert not {tab.name for tab in ADMIN_TABS} & set(labels(page))
+    assert labels(page) == [mode.name for mode in modes(admin=False).values()]
+    assert not {mode.name for mode in ADMIN_MODES} & set(labels(page))
     names = {fn.name for fn in page.fns.values()}
     assert not names & {"_make", "_cancel", "_clear", "_ask"}
     assert {"_make", "_cancel", "_clear"} <= {fn.name for fn in a_page(admin=True).fns.values()}

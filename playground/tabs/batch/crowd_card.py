@@ -38,9 +38,7 @@ class CrowdCard:
         )
         most = most_visitors(page)
         with gr.Row():
-            self.model = ui.model_dropdown(
-                [model for model in page.models() if model.family == "decoder-only"], "crowd_model"
-            )
+            self.model = ui.model_dropdown(page.models_in("crowd_model"), "crowd_model")
             self.visitors = _slider(1, slider_end(most), most, "Visitors")
             self.apart = _slider(0, MAX_APART_MS, _APART_MS, "Apart (ms)")
             limit = page.limits.new_tokens

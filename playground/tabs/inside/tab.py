@@ -51,8 +51,7 @@ class InsideTab:
             "token goes. Runs separately; nobody is delayed.",
         )
         with gr.Row():
-            models = [*self._page.models(), *self._page.speech_models()]
-            self.model = ui.model_dropdown(models, "inside_model")
+            self.model = ui.model_dropdown(self._page.models_in("inside_model"), "inside_model")
             self.function = gr.Dropdown(
                 [], label="Function", info="Functions saved on disk.", elem_id="inside_function"
             )

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from playground.context import machine
 from playground.context.runs import Shown
-from playground.history import machine, records, records_file
+from playground.history import records, records_file
 from tests.playground.samples import miss, result
 from xla_backend import GenerationOptions, InvalidRequest
 

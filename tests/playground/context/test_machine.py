@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 from pathlib import Path
 
-from playground.history import machine
+from playground.context import machine
 
 
 def test_the_machine_is_described_by_what_numbers_depend_on() -> None:
