@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ENDS_WITHIN_S = 3.0
 """Seconds that the clean-up after SIGTERM may take: containers are killed soon afterwards."""
 _CANNOT_LISTEN = {
-    errno.EADDRINUSE: "something listens there already; end it, or choose another --port",
+    errno.EADDRINUSE: "another program listens there; end it, or choose another --port",
     errno.EACCES: "that needs an administrator; choose a --port from 1024 on",
     errno.EADDRNOTAVAIL: "this machine has no such address; choose another --host",
     socket.EAI_NONAME: "nothing has this name; choose another --host",
@@ -43,12 +43,12 @@ _CANNOT_LISTEN = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serves the page until it is told to end; returns the exit status."""
     flags = flags_from(arguments)
-    # A container is ended with SIGTERM; as an exception it passes through the same clean-up.
+    # Containers end with SIGTERM; as an exception it runs the same clean-up.
     signal.signal(signal.SIGTERM, _end)
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-    # This process reads tokenizers, for which Transformers misses no PyTorch.
+    # This process only reads tokenizers, which need no PyTorch.
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    # Some Spaces switch it on: a downloader that the Hub's client has no more, and warns about.
+    # Some Spaces switch on this downloader, which the Hub's client no longer has and warns about.
     os.environ["HF_HUB_ENABLE_HF_TRANSFER"] = "0"
     backend: BackendProcess | None = None
     metrics: Metrics | None = None
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if metrics:
             watchers.append(metrics.observe)
         if flags.max_context:
-            os.environ[CONTEXT_VARIABLE] = flags.max_context  # the engine's process has it, too
+            os.environ[CONTEXT_VARIABLE] = flags.max_context  # also for the engine's process
         added = added_models(flags)
         backend = start_engine(
             flags.models,
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BackendError as error:
         print(error, file=sys.stderr)
         return 1
-    except Exception as error:  # of libraries, too: whatever it is, its reader wants one sentence
+    except Exception as error:  # also of libraries: the reader wants one sentence
         where = f"{flags.host}:{flags.port}"
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         print(f"The page cannot be served at {where}: {reason}", file=sys.stderr)
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _end(*_: object) -> None:
-    """Ends the program through its clean-up, or without: Gradio waits for open connections."""
+    """Ends the program through its clean-up, or after a time without it."""
     timer = threading.Timer(ENDS_WITHIN_S, os._exit, (0,))
     timer.daemon = True
     timer.start()
@@ -107,10 +107,10 @@ def _end(*_: object) -> None:
 
 
 def ensure_temporary_folder() -> None:
-    """Has this program use /dev/shm where none of the usual temporary folders can be written.
+    """Uses /dev/shm if none of the usual temporary folders can be written.
 
     Raises:
-        OSError: nor can that.
+        OSError: that cannot be written, either.
     """
     try:
         tempfile.gettempdir()
@@ -132,10 +132,10 @@ def reach_directly(host: str) -> None:
 
 
 def check_port(host: str, port: int) -> None:
-    """Looks whether the page could listen there, before anything slow has begun.
+    """Checks that the page can listen there, before anything slow starts.
 
     Raises:
-        OSError: it could not.
+        OSError: it cannot.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -146,7 +146,7 @@ def check_port(host: str, port: int) -> None:
 
 
 def opened_log(path: str) -> RequestLog | None:
-    """Where a line about each request goes: a file that is added to, "-" for stdout, "" for none.
+    """The log of requests: a file to append to, "-" for stdout, "" for none.
 
     Raises:
         OSError: the file cannot be written.
@@ -171,16 +171,16 @@ def start_engine(
     """Starts the engine's process, without waiting for it.
 
     Args:
-        models: what may be used: bundled names, Hub ids, folders; empty for the default list. A
-            page is open to strangers, so no folder can be named that is not among them.
+        models: the offered models: bundled names, Hub ids, folders; empty for the default list.
+            Visitors can name no other folders.
         store: the folder that keeps compiled functions, "off" for none, None for the default one.
-        memory_limit: what the engine's process may hold, as `process.memory.limit_from` takes it;
-            empty for the default.
-        watchers: are told of each request that has ended.
-        added: what may be used besides.
-        kv_memory: what the keys and values of a model may take; as for the memory limit.
-        prefix_store: what cached prefixes may take on disk, likewise.
-        weights: what weights are kept in; empty for the default, see `Registry`.
+        memory_limit: of the engine's process, for `process.memory.limit_from`; empty for the
+            default.
+        watchers: called with each request that has ended.
+        added: further models.
+        kv_memory: memory of a model's keys and values, in the same form.
+        prefix_store: disk space for cached prefixes, in the same form.
+        weights: format of weights; empty for the default, see `Registry`.
     """
     from playground import examples_for
     from xla_backend.checkpoints.models import first_model, folder_info, open_registry
@@ -206,8 +206,8 @@ def start_engine(
 
 
 def added_models(flags: argparse.Namespace) -> AddedModels | None:
-    """What was added to the list on the page, beside the store; None where strangers come and
-    where the list is fixed."""
+    """The models added on the page, in a file beside the store; None on public pages and if the
+    list is fixed."""
     from xla_backend.checkpoints.added_models import FILE_NAME, AddedModels
     from xla_backend.compilation.store import chosen_folder, default_folder
 
@@ -223,14 +223,14 @@ def serve(
     added: AddedModels | None,
 ) -> None:
     """Builds the page, serves it and waits."""
-    # Gradio's default is one folder for all users of a machine: the first who starts it owns it.
+    # Gradio's default is one folder for all users of a machine, which the first one owns.
     files = tempfile.TemporaryDirectory(prefix="xla-playground-", ignore_cleanup_errors=True)
     os.environ.setdefault("GRADIO_TEMP_DIR", files.name)
     from playground import create_app, launch_options
 
-    # Gradio uses a name that Starlette has renamed; the reader of this terminal cannot help it.
+    # Gradio uses a name that Starlette has renamed, which is of no use to the reader.
     warnings.filterwarnings("ignore", message="'HTTP_422_UNPROCESSABLE_ENTITY' is deprecated")
-    # On Spaces every request comes through Hugging Face's proxy, which says who asks.
+    # On Spaces every request comes through Hugging Face's proxy, which sets the client's address.
     app = create_app(
         backend,
         flags.models,
@@ -256,8 +256,8 @@ def serve(
             print(f"and, for three days at most, at {app.share_url}", flush=True)
         threading.Event().wait()
     finally:
-        backend.close()  # first: what waits for it is answered, and its connections close
-        files.cleanup()  # before what may hang until this process is ended
+        backend.close()  # first: it answers waiting requests, whose connections then close
+        files.cleanup()  # before Gradio's end, which may hang
         app.close(verbose=False)
 
 

@@ -1,7 +1,7 @@
-"""The web page, on Gradio: `create_app` builds it, `launch_options` is what serving it needs.
+"""The web page, on Gradio: `create_app` builds it, `launch_options` are for serving it.
 
-Knows the engine's interface and plain values only; never imports TensorFlow or Transformers.
-Importing this package does not import Gradio yet: the engine's process is started first.
+Knows only the engine's interface and plain values; never imports TensorFlow or Transformers.
+Importing this package does not import Gradio yet, because the engine's process starts first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["create_app", "examples_for", "launch_options"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the page when one of its functions is first asked for."""
+    """Imports the page when one of its functions is first used."""
     if name in ("create_app", "launch_options"):
         from playground import page
 

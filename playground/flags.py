@@ -1,7 +1,7 @@
-"""The flags of `app.py`: one table, of which the parser, its help and the variables are made.
+"""The flags of `app.py`: one table for the parser, its help and the environment variables.
 
-Knows the command line, the environment and which flags go together. Must not know what is done with
-them; imports neither Gradio nor TensorFlow.
+Knows the command line, the environment and which flags exclude each other. Must not know what is
+done with them; imports neither Gradio nor TensorFlow.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Flag:
     """One flag.
 
     Attributes:
-        help: what it means, its environment variable, its default.
-        default: what holds where neither it nor its variable is given.
-        on_spaces: what holds there instead.
-        before: another program's variable, which counts where ours is not set.
-        how: what else argparse is told.
+        help: its meaning, its environment variable, its default.
+        default: the value if neither the flag nor its variable is given.
+        on_spaces: the default on Spaces.
+        before: another program's variable, used if ours is not set.
+        how: further arguments for argparse.
     """
 
     name: str
@@ -46,12 +46,12 @@ class Flag:
 
     @property
     def variable(self) -> str:
-        """The environment variable; set to nothing, it is not set."""
+        """The environment variable; an empty value counts as not set."""
         words = self.name.removeprefix("--").removeprefix("no-")
         return f"PLAYGROUND_{words.replace('-', '_').upper()}"
 
     def add_to(self, parser: argparse.ArgumentParser, on_spaces: bool) -> None:
-        """Has the parser take it, with what the environment says as its default."""
+        """Adds it to the parser, with the environment's value as its default."""
         default = self.default if not on_spaces or self.on_spaces is None else self.on_spaces
         if given := os.environ.get(self.variable) or os.environ.get(self.before):
             is_switch = self.how.get("action") in _SWITCHES
@@ -66,7 +66,7 @@ def _names(text: str) -> tuple[str, ...]:
 def _at_least_one(text: str) -> int:
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a whole number of at least 1")
     return number
 
 
@@ -80,9 +80,9 @@ def _limit(name: str, flag: str, meaning: str) -> Flag:
 
 _SWITCHES = ("store_true", argparse.BooleanOptionalAction)
 LIMIT_FLAGS = (
-    _limit("waiting", "--max-waiting", "requests that may wait at once, of all visitors"),
-    _limit("waiting_each", "--max-waiting-each", "of these, how many of one program"),
-    _limit("new_tokens", "--max-new-tokens", "tokens that one request may ask for"),
+    _limit("waiting", "--max-waiting", "waiting requests of all visitors together"),
+    _limit("waiting_each", "--max-waiting-each", "waiting requests of one program"),
+    _limit("new_tokens", "--max-new-tokens", "new tokens of one request"),
     _limit("prompt_bytes", "--max-prompt-bytes", "bytes of a prompt"),
     _limit("audio_s", "--max-audio-seconds", "seconds of a recording"),
 )
@@ -105,8 +105,8 @@ FLAGS = (
     ),
     Flag(
         "--models",
-        "models to offer, the first one chosen: bundled names, Hub ids or folders "
-        "(PLAYGROUND_MODELS; default: all that are known)",
+        "models to offer, the first one selected: bundled names, Hub ids or folders "
+        "(PLAYGROUND_MODELS; default: all known models)",
         how={"type": _names, "metavar": "NAME,NAME"},
     ),
     Flag(
@@ -118,33 +118,33 @@ FLAGS = (
     ),
     Flag(
         "--no-store",
-        "keep no compiled functions (PLAYGROUND_STORE=off)",
+        "save no compiled functions (PLAYGROUND_STORE=off)",
         how={"dest": "store", "action": "store_const", "const": "off"},
     ),
     Flag(
         "--max-context",
-        "most tokens of prompt and text for models that have room for more "
+        "bound on the tokens of prompt and text, for models with longer contexts "
         "(PLAYGROUND_MAX_CONTEXT; default: XLA_BACKEND_MAX_CONTEXT, or else "
-        f"{LONGEST_CONTEXT}, which is the most)",
+        f"{LONGEST_CONTEXT}, which is the maximum)",
         how={"metavar": "TOKENS"},
     ),
     Flag(
         "--weights",
-        "what weights are kept in: auto, as the checkpoint has them; float32; bfloat16 or int8, to "
+        "format of weights in memory: auto, as in the checkpoint; float32; bfloat16 or int8, to "
         "which wider ones are rounded (PLAYGROUND_WEIGHTS; default: XLA_BACKEND_WEIGHTS, or else "
         "auto)",
         how={"metavar": "KIND"},
     ),
     Flag(
         "--memory-limit",
-        "what the engine's process may hold before it is replaced: 3GB, 60%% of the machine's "
-        "or the container's memory, off (PLAYGROUND_MEMORY_LIMIT; default: 60%%)",
+        "memory of the engine's process before it is replaced: 3GB, 60%% of the machine's or the "
+        "container's memory, off (PLAYGROUND_MEMORY_LIMIT; default: 60%%)",
         how={"metavar": "AMOUNT"},
     ),
     Flag(
         "--kv-memory",
-        "what the keys and values of the rows and of earlier conversations may take: 1GB, 5%% of "
-        "the memory (PLAYGROUND_KV_MEMORY; default: 1GB)",
+        "memory of keys and values, of running requests and cached prefixes: 1GB, 5%% of the "
+        "memory (PLAYGROUND_KV_MEMORY; default: 1GB)",
         how={"metavar": "AMOUNT"},
     ),
     Flag(
@@ -155,14 +155,14 @@ FLAGS = (
     ),
     Flag(
         "--prefix-store",
-        "what earlier conversations may take on disk, from where they go on after a restart: 2GB, "
-        "off (PLAYGROUND_PREFIX_STORE; default: 2GB, on Spaces off)",
+        "disk space for cached prefixes, which survive a restart: 2GB, off "
+        "(PLAYGROUND_PREFIX_STORE; default: 2GB, on Spaces off)",
         how={"metavar": "AMOUNT"},
     ),
     Flag(
         "--trace-file",
-        "file that gets what each request did when, as a trace for ui.perfetto.dev, without its "
-        "text; an earlier one is replaced (PLAYGROUND_TRACE_FILE; default: none)",
+        "file for a trace of all requests for ui.perfetto.dev, without their texts; an earlier "
+        "file is replaced (PLAYGROUND_TRACE_FILE; default: none)",
         how={"metavar": "FILE"},
     ),
     Flag(
@@ -180,7 +180,7 @@ FLAGS = (
     ),
     Flag(
         "--admin",
-        "whether visitors may compile and clear shapes and add models, for everybody "
+        "whether visitors may compile and clear shapes and add models, which affects everybody "
         "(PLAYGROUND_ADMIN=1 or 0; default: yes, but not on Spaces and not with --share)",
         None,
         how={"action": argparse.BooleanOptionalAction},
@@ -194,12 +194,12 @@ FLAGS = (
     ),
     Flag(
         "--password",
-        "what visitors and programs must know; the variable keeps it out of the list of "
-        "processes (PLAYGROUND_PASSWORD; default: none)",
+        "password for visitors and programs; the variable keeps it out of the list of processes "
+        "(PLAYGROUND_PASSWORD; default: none)",
     ),
     Flag(
         "--cors",
-        "origins of other pages in browsers that may use the API at /v1, as "
+        "origins of other web pages that may use the API at /v1, such as "
         "https://chat.example.com, or * for all (PLAYGROUND_CORS; default: none)",
         (),
         how={"type": _names, "metavar": "ORIGIN,ORIGIN"},
@@ -209,13 +209,13 @@ FLAGS = (
 
 
 def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The flags, with what the environment says in place of those that are not given.
+    """The flags, with the environment's values for those that are not given.
 
-    `is_public` is whether strangers come, on Spaces and through a public link. There `admin` and
-    `limits` (what each visitor may ask for) are narrow, as far as nothing else is said expressly.
+    `is_public` is whether strangers can come, on Spaces and through a public link. Defaults of
+    `admin` and `limits` (of each visitor) are then narrow.
 
     Raises:
-        SystemExit: they cannot be understood, or do not go together; stderr has the sentence.
+        SystemExit: they are invalid or exclude each other; stderr has the sentence.
     """
     on_spaces = os.environ.get("SYSTEM") == "spaces" or "SPACE_ID" in os.environ
     parser = argparse.ArgumentParser(
@@ -238,7 +238,7 @@ def flags_from(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _problem(flags: argparse.Namespace) -> str:
-    """Why these flags cannot be, in a sentence; empty where they can."""
+    """Why these flags are invalid, as a sentence; empty if they are valid."""
     if not 0 < flags.port < 2**16:
         return f"--port is {flags.port}; a port is a number from 1 to {2**16 - 1}"
     if flags.mcp and importlib.util.find_spec("mcp") is None:
@@ -246,7 +246,7 @@ def _problem(flags: argparse.Namespace) -> str:
             "--mcp needs more packages: pip install -r requirements-mcp.txt, or xla-playground[mcp]"
         )
     if flags.mcp and flags.password:
-        return "--mcp cannot have a --password: Gradio's tools for agents do not send one on"
+        return "--mcp cannot have a --password: Gradio's tools for agents do not forward one"
     try:
         limit_from(flags.memory_limit or DEFAULT_LIMIT, of=None)
         limit_from(flags.kv_memory or DEFAULT_KV_MEMORY, of=None)

@@ -1,7 +1,7 @@
 """The page: header, tabs and what they share.
 
-Knows which tabs there are and what `launch()` needs. A further tab is one file with one class and
-one line in `TABS`. Must not know what is on a tab.
+Knows which tabs there are and what `launch()` needs. A new tab is a folder with one class and a
+line in `TABS`. Must not know what is on a tab.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ TABS = {
     "statistics": StatisticsTab,
     "about": AboutTab,
 }
-"""The tabs by their names in addresses; the first is shown where an address names none."""
+"""The tabs by their names in addresses; the first is the default."""
 ADMIN_TABS = (ShapesTab, ModelsTab)
-"""Tabs that change the engine for everybody."""
+"""Tabs that change the engine for everybody; only on private pages."""
 TITLE = "XLA Playground"
 FILES_KEPT_S = (3600, 24 * 3600)
-"""How often recordings that visitors sent are looked through, and how old they may grow."""
+"""How often uploaded recordings are checked, and after how long they are deleted."""
 MAX_FILE_SIZE = "200mb"
-"""Ten minutes, the most that is transcribed at once, fit in as 48 kHz stereo of 24 bits."""
+"""Enough for ten minutes of 48 kHz stereo with 24 bits, the longest recording."""
 SESSIONS_KEPT = 500
-"""Open pages whose state the server holds. Gradio keeps a copy of the page's settings for each."""
+"""Open pages whose state the server keeps. Gradio copies the page's settings for each."""
 _ASSETS = Path(__file__).parent / "ui" / "assets"
 _SCRIPTS = ("views.js", "kept.js", "page.js", "chats.js")
 _INTRODUCTION = (
@@ -109,13 +109,13 @@ def create_app(
 
     Args:
         backend: the engine.
-        models: the names to offer, the first one chosen; empty for all that the engine knows.
-        admin: also builds what changes the engine for everybody who uses the page.
-        limits: what each visitor may ask for.
-        behind_proxy: whether a proxy that can be trusted says in X-Forwarded-For who asks.
-        added: remembers the models that are added on the page; None where none can be. Whoever
-            uses the page can then name folders of this computer, so never where strangers come.
-        inspector: looks inside compiled functions; None where there is no store here.
+        models: the names to offer, the first one selected; empty for all that the engine knows.
+        admin: whether to build the tabs that change the engine for everybody.
+        limits: of each visitor.
+        behind_proxy: whether X-Forwarded-For comes from a trusted proxy.
+        added: the models that are added on the page; None if none can be added. Visitors can then
+            name folders of this computer, so never on public pages.
+        inspector: inspects compiled functions; None without a store.
     """
     with Page(
         title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=FILES_KEPT_S
@@ -136,8 +136,8 @@ def create_app(
                     for address in tabs(admin)
                 },
                 line=line,
-                # Both keys are given: random ones would forget every visitor at a restart.
-                # The browser holds the secret anyway, so it hides nothing.
+                # Both keys are set: with random ones, a restart would lose every visitor's runs.
+                # The secret is in the browser anyway, so it protects nothing.
                 runs_of_visitor=gr.BrowserState(
                     [], storage_key="xla-playground-runs", secret="xla-playground"
                 ),
@@ -178,14 +178,14 @@ def create_app(
 
 
 def tabs(admin: bool) -> dict[str, Any]:
-    """The tabs of the page. What is not built has no events that could be called either."""
+    """The tabs of the page. Tabs that are not built have no events that could be called."""
     return {name: tab for name, tab in TABS.items() if admin or tab not in ADMIN_TABS}
 
 
 @asynccontextmanager
 async def _before_everything(cors: Sequence[str], app: Starlette) -> AsyncIterator[None]:
-    """Gradio answers other pages before all middleware that it is given, and not as is wanted."""
-    assert app.middleware_stack is not None  # which has called this
+    """Adds `Outside` before Gradio's own CORS middleware, which has other rules."""
+    assert app.middleware_stack is not None  # it has called this
     app.middleware_stack = Outside(app.middleware_stack, cors)
     yield
 
@@ -197,34 +197,34 @@ def launch_options(
     cors: Sequence[str] = (),
     metrics: Metrics | None = None,
 ) -> dict[str, Any]:
-    """What `page.launch()` needs to look and behave as designed.
+    """The arguments of `page.launch()`.
 
     Args:
         page: from `create_app`.
-        password: what visitors must know; empty for none.
+        password: for visitors; empty for none.
         behind_proxy: as for `create_app`.
-        cors: origins of other pages in browsers that may use the API at /v1, "*" for all.
-        metrics: what /metrics tells; None for no such address.
+        cors: origins of other web pages that may use the API at /v1, "*" for all.
+        metrics: served at /metrics; None for no such address.
     """
     context = page.context
     api = create_api(OpenAiHost(context, partial(health, context.backend, context.line)))
     scripts = [(_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
-    # page.css is what all tabs share; a tab with styles of its own has a file of its own.
+    # page.css is for all tabs; a tab with its own styles has its own file.
     sheets = [path.read_text(encoding="utf-8") for path in sorted(_ASSETS.glob("*.css"))]
-    # Gradio titles its page by a script, and now and then it is left without one.
+    # Gradio sets the title by a script, which sometimes fails.
     head = f"<title>{TITLE}</title>" + "".join(f"<script>{script}</script>" for script in scripts)
     return {
         "theme": theme(),
         "css": css_variables() + "\n".join(sheets),
         "head": head,
         "favicon_path": _ASSETS / "favicon.svg",
-        "footer_links": ["api"],  # what its settings offer is in the header, in plain words
+        "footer_links": ["api"],  # not Gradio's settings, which the header has
         "max_file_size": MAX_FILE_SIZE,
         "state_session_capacity": SESSIONS_KEPT,
         "app_kwargs": {
             "middleware": [
                 (Gate, (), {"password": password, "behind_proxy": behind_proxy}),
-                # Gradio compresses its scripts, but not the page itself: half a megabyte.
+                # Gradio compresses its scripts, but not the page itself, half a megabyte.
                 (GZipMiddleware, (), {"compresslevel": 6}),
                 (WholeDescription, (), {"api": api}),
             ],
@@ -237,8 +237,8 @@ def launch_options(
             ],
         },
         "enable_monitoring": False,
-        "run_history": False,  # "Your runs" is ours; Gradio's would keep every prompt a second time
+        "run_history": False,  # Gradio's own history would store every prompt a second time
         "ssr_mode": False,
         "pwa": False,
-        "_frontend": False,  # else a start fails where a busy machine's page takes three seconds
+        "_frontend": False,  # else the start fails if the page takes three seconds
     }

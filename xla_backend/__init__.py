@@ -1,8 +1,7 @@
-"""Text generation through XLA-compiled functions that are kept, timed and accounted for.
+"""Text generation with XLA-compiled functions, their cache and their timings.
 
-`Backend` runs the engine in this process, `BackendProcess` in a child process; `AnyBackend` says
-what both can be asked. Importing this package does not import TensorFlow; the first use of
-`Backend` does.
+`Backend` runs the engine in this process, `BackendProcess` in a child process; `AnyBackend` is
+their interface. Importing this package does not import TensorFlow; the first use of `Backend` does.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the engine's classes when they are first asked for."""
+    """Imports the engine's classes when they are first used."""
     if name in _LAZY:
         import importlib
 

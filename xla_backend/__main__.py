@@ -69,7 +69,7 @@ _NO_STORE_TO_FILL = (
 )
 
 CHAT_TOKENS = 256
-"""The most tokens of an answer where nothing is asked."""
+"""Default bound on the tokens of an answer."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,9 +99,9 @@ def generate(parsed: argparse.Namespace, out: IO[str]) -> int:
     Raises:
         BackendError: the options or the model are wrong, so no prompt can be served.
     """
-    options = _options(parsed)  # what is wrong is said before the engine starts
+    options = _options(parsed)  # errors show before the engine starts
     if parsed.system and not parsed.chat:
-        raise InvalidRequest("--system says how a model answers a message: give --chat too.")
+        raise InvalidRequest("--system is for messages: add --chat.")
 
     def answer(backend: Backend, text: str) -> GenerationResult:
         if not parsed.chat:
@@ -119,7 +119,7 @@ def chat(parsed: argparse.Namespace, out: IO[str]) -> int:
     Raises:
         BackendError: the options or the model are wrong.
     """
-    _options(parsed)  # what is wrong is said before the engine starts
+    _options(parsed)  # errors show before the engine starts
     backend = _open_backend(parsed)
     info = backend.load(parsed.model)
     if not info.is_instruct:
@@ -156,7 +156,7 @@ def _answer_all(
     requests: Sequence[str],
     answer: Callable[[Backend, str], GenerationResult],
 ) -> int:
-    """Prints all results; a request that fails does not stop the rest."""
+    """Prints all results; a failed request does not stop the others."""
     backend = _open_backend(parsed)
     status = OK
     for request in requests:
@@ -224,7 +224,7 @@ def warm(parsed: argparse.Namespace, out: IO[str]) -> int:
 
 
 def inspect(parsed: argparse.Namespace, out: IO[str]) -> int:
-    """Looks into the compiled functions of a key; makes them first where the store has none.
+    """Inspects the compiled functions of a key; compiles them first if the store has none.
 
     Raises:
         BackendError: the sizes or the model are wrong, or there is no store.
@@ -233,7 +233,7 @@ def inspect(parsed: argparse.Namespace, out: IO[str]) -> int:
     for name in ("padded_length", "num_beams", "max_new_tokens"):
         numbers = _numbers(name, getattr(parsed, name))
         if len(numbers) != 1 or numbers[0] < 1:
-            raise InvalidRequest(f"{name} must be one whole number, at least 1.")
+            raise InvalidRequest(f"{name} must be one whole number of at least 1.")
         sizes += numbers
     key = CacheKey(sizes[0], sizes[1], sizes[2])
     registry = Registry(weights=parsed.weights)
@@ -284,9 +284,7 @@ def _keys(
     info = backend.load(model)
     if info.family == "speech":
         if lengths:
-            raise InvalidRequest(
-                f"{model} hears windows of one length: there are no padded_lengths to choose."
-            )
+            raise InvalidRequest(f"{model} has windows of one length: leave padded_lengths out.")
         return list(dict.fromkeys(backend.key_for(model, 1, one) for one in options))
     context = info.context_length
     keys = []
@@ -302,7 +300,7 @@ def _keys(
             shortest -= 1
         if context is not None and shortest + one.max_new_tokens > context:
             raise InvalidRequest(
-                f"No request can ask for {key}: the context of {model} is {context} tokens, "
+                f"No request can have {key}: the context of {model} is {context} tokens, "
                 "prompt and new ones together."
             )
         keys.append(key)
@@ -367,23 +365,23 @@ def _switch(text: str) -> dict[str, Any]:
 
 
 _MODEL = _takes("NAME", "a name that `models` lists, or a folder (default: %(default)s)")
-_LANGUAGE = _takes("L", 'what is spoken, as "de" or "German" (default: the model hears it)')
+_LANGUAGE = _takes("L", 'the language, as "de" or "German" (default: detected)')
 _KEPT = f"keeps compiled functions (default: ${FOLDER_VARIABLE}, or the user's cache)"
 _STORE = {"--store": _takes("FOLDER", _KEPT)}
 _NO_STORE = {"dest": "store", "action": "store_const", "const": "off"}
-_ANY_STORE = _STORE | {"--no-store": _NO_STORE | {"help": "compile anew, keep nothing"}}
+_ANY_STORE = _STORE | {"--no-store": _NO_STORE | {"help": "compile again, save nothing"}}
 _WEIGHTS = {
     "--weights": _takes(
         "KIND",
-        "what weights are kept in: auto (as stored), float32, bfloat16, int8 (default: "
+        "format of weights in memory: auto (as stored), float32, bfloat16, int8 (default: "
         f"${kinds.VARIABLE}, or auto)",
     )
 }
 _OUTPUT = {
     "--json": _switch("one JSON object a line on stdout"),
-    "--verbose": _switch("show what the libraries log"),
+    "--verbose": _switch("show the log of the libraries"),
 }
-# Taken as text: GenerationOptions checks the numbers, and its messages say more.
+# As text: GenerationOptions checks the numbers, with better messages.
 _FORMS: dict[str, dict[str, Any]] = {
     "early_stopping": {"metavar": "=never", "nargs": "?"},
     "logit_bias": {"metavar": "ID=B", "action": "append"},
@@ -392,32 +390,32 @@ _FORMS: dict[str, dict[str, Any]] = {
     "include_stop_str_in_output": {"action": "store_true"},
     "ignore_eos": {"action": "store_true"},
 }
-"""How options are given that are no number."""
+"""The forms of options that are not numbers."""
 _OPTIONS = {
     f"--{name.replace('_', '-')}": {"help": option.help} | _FORMS[name]
     if name in _FORMS
     else _takes("N", f"{option.help} ({option.range}; default: {getattr(DEFAULT_OPTIONS, name):g})")
     for name, option in OPTIONS.items()
-    if name != "grammar"  # which is given by its kind
+    if name != "grammar"  # given by its kind, below
 }
 _ENDS = (
     *("--stop", "--stop-token-ids", "--include-stop-str-in-output"),
     *("--min-new-tokens", "--ignore-eos"),
 )
 _GRAMMAR = {
-    "--json-schema": _takes("FILE", "the text is JSON that is valid by the schema in this file"),
+    "--json-schema": _takes("FILE", "the text is valid JSON of the schema in this file"),
     "--json-object": _switch("the text is a JSON object"),
-    "--regex": _takes("PATTERN", "the text is what this regular expression matches"),
+    "--regex": _takes("PATTERN", "the text matches this regular expression"),
     "--choice": _takes("TEXT", "the text is this, or another --choice", action="append"),
 }
 
 
 def _most_tokens(of: str, default: int) -> dict[str, dict[str, Any]]:
-    text = f"most tokens {of} ({OPTIONS['max_new_tokens'].range}; default: {default})"
+    text = f"bound on the tokens {of} ({OPTIONS['max_new_tokens'].range}; default: {default})"
     return {"--max-new-tokens": _takes("N", text)}
 
 
-_SYSTEM = "how the model is to answer"
+_SYSTEM = "the system prompt"
 COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] = {
     "generate": (
         generate,
@@ -429,14 +427,14 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
         }
         | _OPTIONS
         | _GRAMMAR
-        | {"--exact-key": _switch("never run on a larger compiled function: show the cold call")}
+        | {"--exact-key": _switch("never reuse a larger compiled function")}
         | _WEIGHTS
         | _ANY_STORE
         | _OUTPUT,
     ),
     "chat": (
         chat,
-        "talk with an instruct model",
+        "chat with an instruct model",
         {
             "--model": _MODEL | {"default": PACKAGED_MODEL},
             "--system": _takes("TEXT", _SYSTEM, default=""),
@@ -449,7 +447,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
     ),
     "transcribe": (
         transcribe,
-        "write down recordings, one after the other",
+        "transcribe recordings, one after the other",
         {"files": _takes("FILE", nargs="+"), "--model": _MODEL | {"default": DEFAULT_SPEECH_MODEL}}
         | {flag: takes for flag, takes in _OPTIONS.items() if flag not in _ENDS}
         | _most_tokens("a window", WINDOW_TOKENS)
@@ -460,15 +458,15 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
     ),
     "warm": (
         warm,
-        "compile ahead of the first request, into the store",
+        "compile into the store, before the first request",
         {"--model": _MODEL | {"default": DEFAULT_MODEL}}
         | {
             flag: _takes("N,N,...", text, default=default)
             for flag, default, text in (
-                ("--padded-lengths", None, "prompt lengths in tokens, rounded up as prompts are"),
+                ("--padded-lengths", None, "prompt lengths in tokens, rounded up as in requests"),
                 ("--num-beams", "1", "numbers of beams (default: 1)"),
-                ("--max-new-tokens", None, "numbers of new tokens, rounded up likewise"),
-                ("--pool-rows", None, "of the pool for all lengths: for how many rows, 1 to 16"),
+                ("--max-new-tokens", None, "numbers of new tokens, rounded up as in requests"),
+                ("--pool-rows", None, "numbers of rows of the pool, 1 to 16"),
             )
         }
         | _WEIGHTS
@@ -483,7 +481,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
             "--padded-length": _takes("N", "slots of the prompt (default: 16)", default="16"),
             "--num-beams": _takes("N", "beams (default: 1)", default="1"),
             "--max-new-tokens": _takes("N", "slots of new tokens (default: 32)", default="32"),
-            "--measure": _switch("run a token with XLA's profiler too, and measure this machine"),
+            "--measure": _switch("also run a token with XLA's profiler, and measure this machine"),
         }
         | _WEIGHTS
         | _ANY_STORE
@@ -529,8 +527,8 @@ def _options(
     """The given options; defaults for the others.
 
     Args:
-        parsed: what was given.
-        sampling: of the model's makers, where nothing is searched with beams.
+        parsed: the arguments.
+        sampling: the model's defaults, used without beams.
         **defaults: instead of the options' own.
 
     Raises:
@@ -553,17 +551,17 @@ def _options(
 
 
 def _grammar(parsed: argparse.Namespace) -> Grammar | None:
-    """The form that the text must have.
+    """The grammar of the text.
 
     Raises:
-        InvalidRequest: there are several, or one is none.
+        InvalidRequest: there are several, or one is invalid.
     """
     asked = {
         name: value for name in KINDS if (value := getattr(parsed, name, None)) not in (None, False)
     }
     if len(asked) > 1:
         names = " and ".join(f"--{name.replace('_', '-')}" for name in asked)
-        raise InvalidRequest(f"{names} each ask for a form: leave all but one out.")
+        raise InvalidRequest(f"{names} each set a grammar: leave out all but one.")
     if (file := asked.get("json_schema")) is not None:
         try:
             asked["json_schema"] = Path(file).read_text("utf-8")
@@ -573,7 +571,7 @@ def _grammar(parsed: argparse.Namespace) -> Grammar | None:
 
 
 def _number(text: str) -> int | float | str:
-    """The number; the text if it is none, for the error message."""
+    """The number, or the text if it is not one, for the error message."""
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return kind(text)
@@ -582,7 +580,7 @@ def _number(text: str) -> int | float | str:
 
 @contextlib.contextmanager
 def _results_only() -> Iterator[IO[str]]:
-    """Reserves stdout for results: what libraries print there goes to stderr."""
+    """Reserves stdout for results: output of libraries goes to stderr."""
     sys.stdout.flush()
     results = os.dup(1)
     os.dup2(2, 1)

@@ -1,10 +1,10 @@
 """The Ray Serve application: `serve run xla_backend.serve_app:app`.
 
-Knows the deployments and their Ray Serve settings, each of which a Serve config file can override.
-Must not know what they do. Needs requirements-ray.txt.
+Knows the deployments and their Ray Serve settings, which a Serve config file can override. Must not
+know what they do. Needs requirements-ray.txt.
 """
 
-# No annotations as strings: Ray Serve looks for a class there, to check the arguments with.
+# No postponed annotations: Ray Serve checks the arguments with the class in the annotation.
 
 from ray import serve
 from ray.serve import Application

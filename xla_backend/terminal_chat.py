@@ -1,7 +1,7 @@
-"""`TerminalChat`: a talk with an instruct model in a terminal.
+"""`TerminalChat`: a conversation with an instruct model in a terminal.
 
-Knows lines, signals and what is said under an answer. Must not know how text is generated, nor
-which arguments the command line has.
+Knows lines, signals and the line under an answer. Must not know how text is generated, nor the
+arguments of the command line.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from xla_backend.interface.backend import AnyTextStream
     from xla_backend.interface.options import GenerationOptions
 
-HELP = "Ctrl-C stops an answer, /new begins anew, Ctrl-D or /quit ends."
+HELP = "Ctrl-C stops an answer, /new starts over, Ctrl-D or /quit ends."
 SALT = "chat"
-"""The engine is this process's own: nobody else can reuse anything."""
+"""Any text: this process has the engine to itself."""
 
 
 class TerminalChat:
-    """Reads messages, prints answers as they come, and keeps the talk."""
+    """Reads messages, streams answers, and keeps the conversation."""
 
     def __init__(
         self,
@@ -37,15 +37,14 @@ class TerminalChat:
         system: str,
         out: IO[str],
     ) -> None:
-        """Says nothing yet.
+        """`run` starts it.
 
         Args:
             backend: with the model loaded.
             info: the model.
-            options: of every answer; where they ask for more tokens than half of what the model
-                reads, for so many.
-            system: how the model is to answer; empty: as its chat template says.
-            out: where answers go; what is asked goes to stdout, which may be another terminal.
+            options: of every answer; new tokens are limited to half of the context.
+            system: the system prompt; if empty, the chat template's.
+            out: for answers; prompts go to stdout, which may be another terminal.
         """
         if info.context_length is not None:
             most = max(1, info.context_length // 2)
@@ -58,14 +57,14 @@ class TerminalChat:
         self._messages: tuple[Message, ...] = self._start
 
     def run(self) -> None:
-        """Talks until the end of the input, or until told to end."""
+        """Runs until the end of the input, or /quit."""
         print(f"{self._model}: {HELP}", file=sys.stderr)
         while True:
             try:
                 said = input("> ").strip()
             except EOFError:
                 return
-            except KeyboardInterrupt:  # gives up the line
+            except KeyboardInterrupt:  # drops the line
                 print(f"\n{HELP}", file=sys.stderr)
                 continue
             if said == "/quit":
@@ -83,7 +82,7 @@ class TerminalChat:
                 for chunk in stream:
                     print(chunk, end="", file=self._out, flush=True)
         except InvalidRequest as error:
-            print(f"error: {error} /new begins anew.", file=sys.stderr, flush=True)
+            print(f"error: {error} /new starts over.", file=sys.stderr, flush=True)
             return
         if (result := stream.result) is None:  # stopped before it began
             return
@@ -94,7 +93,7 @@ class TerminalChat:
 
 @contextmanager
 def _stopped_by_ctrl_c(stream: AnyTextStream) -> Iterator[None]:
-    """Lets Ctrl-C end an answer; an exception in the middle of the engine's work would not."""
+    """Lets Ctrl-C stop the stream, instead of raising an exception inside the engine's work."""
     before = signal.signal(signal.SIGINT, lambda number, frame: stream.stop())
     try:
         yield

@@ -1,9 +1,9 @@
-"""The public endpoints that run a request, or say what it would meet.
+"""The public endpoints that run or predict a request.
 
 Knows their names, types and documentation. Must not know the page's components.
 """
 
-# Annotations are not postponed here: Gradio reads an answer's type from the signature as it stands.
+# No postponed annotations here: Gradio reads an answer's type from the signature.
 
 import inspect
 import time
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
 _SAID = {
-    "prompt": "The text to continue; for T5 models, the text to answer, task included.",
-    "model": "Name of a model that the page offers.",
+    "prompt": "The text to continue; for T5 models, the text to answer, including the task.",
+    "model": "Name of an offered model.",
     "exact_key": "Do not reuse a larger compiled function.",
-    "chat": "Whether the prompt is a question to an instruct model, and not a text to continue.",
-    "system": "How the model is to answer; only where chat is true.",
+    "chat": "Whether the prompt is a question to an instruct model, not a text to continue.",
+    "system": "The system prompt; only with chat.",
 } | {
     name: f"{option.sentence} From {option.range}." if option.range else option.sentence
     for name, option in OPTIONS.items()
 }
-# Some callers send values without names: new ones stand at the end.
+# Some callers send values without names, so new ones come last.
 _ORDER = (
     *("prompt", "model", "max_new_tokens", "num_beams", "temperature", "top_k", "top_p"),
     *("repetition_penalty", "length_penalty", "early_stopping", "seed", "exact_key", "min_p"),
     *("presence_penalty", "frequency_penalty", "logit_bias", "stop", "chat", "system"),
 )
 REQUEST = {name: _SAID[name] for name in dict.fromkeys((*_ORDER, *_SAID))}
-"""What an endpoint for a request takes, in order, and what callers are told about it."""
+"""The parameters of a request, in order, with their descriptions."""
 
 
 def add_endpoints(page: "PageContext") -> None:
@@ -51,7 +51,7 @@ def add_endpoints(page: "PageContext") -> None:
     default_model = models[0].name if models else ""
 
     def request_from(*values: Any) -> tuple[str, Prompt, GenerationOptions, bool]:
-        """Model, prompt, options and exact key, as the engine takes them, checked."""
+        """The checked model, prompt, options and exact key."""
         given = dict(zip(REQUEST, values, strict=True))
         prompt, model, exact_key, chat, system = (
             given.pop(name) for name in ("prompt", "model", "exact_key", "chat", "system")
@@ -65,7 +65,7 @@ def add_endpoints(page: "PageContext") -> None:
         return model, prompt, options, exact_key
 
     def generate(*values: Any) -> dict[str, Any]:
-        """Continue or answer a prompt, and say if a function was compiled, and where time went.
+        """Continue or answer a prompt, and report the cache outcome and the times.
 
         Returns:
             An object with model, text, prompt_tokens, new_tokens, key, cache,
@@ -77,10 +77,10 @@ def add_endpoints(page: "PageContext") -> None:
         return result.after_waiting(waited_s).to_json()
 
     def stream(*values: Any) -> Iterator[dict[str, Any]]:
-        """Continue or answer a prompt, and send the text while it grows.
+        """Continue or answer a prompt, and stream the text.
 
         Returns:
-            Objects whose text grows; the last one is what generate answers.
+            Objects with a growing text; the last one is the answer of generate.
         """
         model, prompt, options, exact_key = request_from(*values)
         waited_s = page.line.waited_s()
@@ -93,18 +93,18 @@ def add_endpoints(page: "PageContext") -> None:
                     last = time.perf_counter()
                     yield {"text": text}
         finally:
-            chunks.close()  # The caller may have left.
-        assert chunks.result is not None  # Only who calls stop() gets none.
+            chunks.close()  # the caller may have left
+        assert chunks.result is not None  # only None after stop()
         yield chunks.result.after_waiting(waited_s).to_json()
 
     def predict(*values: Any) -> dict[str, Any]:
-        """Say what a request would meet if it were sent now: hit, disk, reused or miss.
+        """Predict the cache outcome of a request: hit, disk, reused or miss.
 
-        Nothing is run. The prompt's tokens are counted, and the engine's memory is looked at.
+        Nothing is run.
 
         Returns:
             An object with cache, key, requested_key, prompt_tokens and expected_s (seconds, or null
-            where nothing comparable was measured yet).
+            if nothing comparable was measured yet).
         """
         model, prompt, options, exact_key = request_from(*values)
         return backend.predict(model, prompt, options, exact_key=exact_key).to_json()
@@ -118,19 +118,19 @@ def add_endpoints(page: "PageContext") -> None:
     ) -> dict[str, Any]:
         """Measure this engine beside Transformers' generate, eager and compiled. Takes a minute.
 
-        Each way answers the prompt in a fresh process of its own: first calls one after the other,
-        then repeated ones in turn. Nobody else is served meanwhile.
+        Each method answers the prompt in a fresh process: first calls one after the other, then
+        repeated ones alternating. Other requests wait meanwhile.
 
         Parameters:
             prompt: the text to continue.
-            model: name of a model that the page offers.
-            max_new_tokens: most tokens to generate.
-            num_beams: beams searched, 1 to 8.
+            model: name of an offered model.
+            max_new_tokens: bound on the new tokens.
+            num_beams: number of beams, 1 to 8.
             cached_calls: how often each method repeats the request after its first call, 1 to 50;
                 slow methods repeat less often.
         Returns:
             An object with lanes (each with its seconds, tokens and text), identical, and claim,
-            which says faster or slower only where the later calls' spreads do not overlap.
+            which says faster or slower only if the spreads of later calls do not overlap.
         """
         options = GenerationOptions(max_new_tokens=max_new_tokens, num_beams=num_beams)
         run = baselines_run(page, model, prompt, options, cached_calls, may_install=True)
@@ -152,17 +152,17 @@ def add_endpoints(page: "PageContext") -> None:
 
 
 def taking_requests(function: Callable[..., Any], default_model: str) -> Callable[..., Any]:
-    """The function, which takes any values, with the parameters of `REQUEST`.
+    """Gives a function of any values the parameters of `REQUEST`.
 
-    They are named nowhere else: Gradio reads names, types and defaults from the signature, which is
-    made of the fields of `GenerationOptions`, and what is said about them from the docstring.
+    Gradio reads names, types and defaults from the signature, which is made from the fields of
+    `GenerationOptions`, and descriptions from the docstring.
     """
     asked = {"prompt": str, "model": str, "chat": bool, "system": str}
     kinds = {**asked, **get_type_hints(GenerationOptions), "exact_key": bool}
-    # As JSON has them.
+    # Their types in JSON.
     kinds |= {"logit_bias": dict[str, float], "stop": list[str], "stop_token_ids": list[int]}
     kinds |= {"grammar": dict[str, Any] | None}
-    # Gradio's panel writes false of such a type in Python's way into JavaScript and JSON.
+    # Without this, Gradio's panel writes Python's False into JavaScript and JSON.
     kinds["early_stopping"] |= None
     asked_by_default = {"model": default_model, "chat": False, "system": ""}
     defaults = {**asked_by_default, **GenerationOptions().to_dict(), "exact_key": False}
@@ -176,7 +176,7 @@ def taking_requests(function: Callable[..., Any], default_model: str) -> Callabl
         )
         for name in REQUEST
     ]
-    answer = dict[str, Any]  # of a stream, too: Gradio describes one chunk of it
+    answer = dict[str, Any]  # also of a stream: Gradio describes one chunk
     function.__signature__ = inspect.Signature(parameters, return_annotation=answer)  # type: ignore[attr-defined]
     function.__annotations__ = {**kinds, "return": answer}
     said = "".join(f"    {name}: {meaning}\n" for name, meaning in REQUEST.items())
@@ -194,25 +194,24 @@ def _add_transcribe(page: "PageContext", default_model: str) -> None:
         num_beams: int = 1,
         language: str = "",
     ) -> dict[str, Any]:
-        """Write down what is said in a recording, and say what that cost.
+        """Transcribe a recording, and report the times.
 
-        A recording that is longer than what the model hears at once is cut into windows, which all
-        run on one compiled function.
+        A recording longer than the model's window is cut into windows, which all run on one
+        compiled function.
 
         Parameters:
             recording: an uploaded file: WAV, FLAC, OGG, MP3, M4A or WebM, of at most ten minutes.
                 In Python, `handle_file("recording.wav")` of `gradio_client`.
-            model: name of a speech model that the page offers.
-            max_new_tokens: most tokens for each window, and no more than the model can
-                write. Part of the compiled shape.
-            num_beams: beams searched, 1 to 8. Part of the compiled shape.
-            language: what is spoken, as "en" or "German"; empty to let the model hear it.
+            model: name of an offered speech model.
+            max_new_tokens: bound on the tokens of each window. Part of the compiled shape.
+            num_beams: number of beams, 1 to 8. Part of the compiled shape.
+            language: as "en" or "German"; empty to detect it.
         Returns:
             An object with model, text, prompt_tokens (frames of sound), new_tokens, key, cache,
             timing, ttft_s and tpot_s (seconds), audio_s and real_time_factor (seconds, with
             waiting, for a second of sound).
         """
-        # Anything else could name a file of the server's own.
+        # Anything else could name a file of the server.
         if not is_file_obj_with_meta(recording):
             raise InvalidRequest(
                 "recording must be an uploaded file: in Python, send "

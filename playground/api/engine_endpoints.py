@@ -1,9 +1,9 @@
-"""The public endpoints about the engine itself, and how any function becomes an endpoint.
+"""The public endpoints about the engine, and how a function becomes an endpoint.
 
 Knows names, types and documentation. Must not know the page's components.
 """
 
-# Annotations are not postponed here: Gradio reads an answer's type from the signature as it stands.
+# No postponed annotations here: Gradio reads an answer's type from the signature.
 
 import dataclasses
 import functools
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def published(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as an endpoint: its mistakes are told in one sentence."""
+    """The function as an endpoint, whose errors are one sentence."""
     if inspect.isgeneratorfunction(function):
 
         @functools.wraps(function)
@@ -52,7 +52,7 @@ def published(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _to_error(error: Exception) -> gr.Error:
-    # Only a gr.Error carries its sentence to the caller.
+    # Only the text of a gr.Error reaches the caller.
     if isinstance(error, BackendError):
         return gr.Error(str(error), print_exception=False)
     logger.error("An endpoint failed unexpectedly", exc_info=error)
@@ -73,7 +73,7 @@ def add_engine_endpoints(page: "PageContext") -> None:
         return [dataclasses.asdict(info) for info in [*page.models(), *page.speech_models()]]
 
     def entries() -> list[dict[str, Any]]:
-        """List the compiled functions in the engine's memory, and what calls of each took.
+        """List the compiled functions in the engine's memory, and the times of their calls.
 
         Returns:
             Objects with model, key, first_call (seconds), hits and cached (statistics of the calls
@@ -87,18 +87,18 @@ def add_engine_endpoints(page: "PageContext") -> None:
         max_new_tokens: list[int],
         model: str = names[0] if names else "",
     ) -> list[dict[str, Any]]:
-        """Have every combination of these sizes made ready, in moments when nobody waits.
+        """Compile every combination of these sizes in the background.
 
-        Ask entries to see which are ready.
+        entries lists those that are done.
 
         Parameters:
-            padded_lengths: prompt slots, rounded up as those of requests.
+            padded_lengths: prompt slots, rounded up as in requests.
             num_beams: numbers of beams, 1 to 8.
-            max_new_tokens: new slots, rounded up as those of requests.
-            model: name of a model that the page offers.
+            max_new_tokens: new slots, rounded up as in requests.
+            model: name of an offered model.
         Returns:
-            Objects with model, key, and cache: hit where it was ready already, disk or miss where
-            it is being made; sizes for which the model has no room have a null key.
+            Objects with model, key, and cache: hit if it was in memory already, otherwise disk or
+            miss; sizes for which the model has no room have a null key.
         """
         page.check_model(model)
         sizes = [
@@ -107,8 +107,8 @@ def add_engine_endpoints(page: "PageContext") -> None:
             _numbers("max_new_tokens", max_new_tokens, BucketRules().max_new_tokens),
         ]
         if len(list(product(*sizes))) > MAX_SHAPES:
-            raise InvalidRequest(f"At most {MAX_SHAPES} combinations can be asked for at once.")
-        backend.load(model)  # What is not loaded cannot be made ready.
+            raise InvalidRequest(f"At most {MAX_SHAPES} combinations are allowed at once.")
+        backend.load(model)  # only a loaded model's functions can be compiled
         shapes = survey(backend, model, *sizes)
         backend.prefetch(model, [shape.key for shape in shapes if shape.key is not None])
         return [
@@ -127,18 +127,18 @@ def add_engine_endpoints(page: "PageContext") -> None:
         max_new_tokens: int = 32,
         measure: bool = False,
     ) -> dict[str, Any]:
-        """Look into the compiled functions of a shape: kernels, FLOPs, bytes, where they come from.
+        """Inspect the compiled functions of a shape: kernels, FLOPs, bytes, origins.
 
         They must be in the store: generate a text of that shape first. Nothing is compiled, and the
-        engine is not asked.
+        engine is not used.
 
         Parameters:
-            model: name of a model that the page offers.
+            model: name of an offered model.
             padded_length: prompt slots, as entries lists them.
             num_beams: beams, likewise.
             max_new_tokens: new slots, likewise.
-            measure: also run a token with XLA's profiler, which takes ten seconds; not on a page
-                for strangers.
+            measure: also run a token with XLA's profiler, which takes ten seconds; only on private
+                pages.
         Returns:
             An object with prefill (one call) and decode (one token), each with operations,
             hlo_instructions, optimized_instructions, kernels, flops, bytes, weight_bytes,
@@ -167,15 +167,15 @@ def add_engine_endpoints(page: "PageContext") -> None:
 
 
 def _numbers(name: str, values: object, sizes: tuple[int, ...]) -> list[int]:
-    """The sizes that hold these values, each once.
+    """The sizes that these values round up to, each once.
 
     Raises:
-        InvalidRequest: they are no list of whole numbers in range.
+        InvalidRequest: they are not a list of whole numbers in range.
     """
     wanted = f"{name} must be a list of whole numbers from 1 to {sizes[-1]}"
     if not isinstance(values, list) or not values:
         raise InvalidRequest(f"{wanted}.")
     for value in values:
         if type(value) is not int or not 1 <= value <= sizes[-1]:
-            raise InvalidRequest(f"{wanted}; {str(value)[:40]} is none.")
+            raise InvalidRequest(f"{wanted}, not {str(value)[:40]}.")
     return sorted({min(size for size in sizes if size >= value) for value in values})

@@ -1,6 +1,6 @@
 """`OpenAiHost`: this page as the server of OpenAI's protocol.
 
-Knows the page's waiting line, models and limits, which hold here too. Must not know the protocol.
+Knows the page's queue, models and limits, which also apply here. Must not know the protocol.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ class OpenAiHost(Host):
     """The page that offers the API."""
 
     def __init__(self, page: PageContext, health: Callable[[], dict[str, Any]]) -> None:
-        """Takes what the tabs share, and what tells the server's health."""
         self._page = page
         self._health = health
         self.backend = page.backend

@@ -1,1 +1,1 @@
-"""What the tabs share: the engine, the waiting line, the current runs."""
+"""What the tabs share: the engine, the queue, the current runs."""

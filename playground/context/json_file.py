@@ -1,6 +1,6 @@
-"""`JsonFile`: a kind of file that the page writes and takes back.
+"""`JsonFile`: a kind of file that the page exports and imports.
 
-Knows how one says what it is, and what a file is told that is none. Must not know what is in it.
+Knows its header, and the errors for other files. Must not know its contents.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class JsonFile:
     """A kind of file.
 
     Attributes:
-        format: what it is called in the file.
-        holds: what is in it: "runs".
-        button: which writes it.
-        max_bytes: the most that one has.
+        format: its name in the file.
+        holds: its contents: "runs".
+        button: the button that writes it.
+        max_bytes: bound on its size.
     """
 
     format: str
@@ -37,9 +37,9 @@ class JsonFile:
         return json.dumps(content, indent=1, ensure_ascii=False)
 
     def uploaded(self, path: str) -> bytes:
-        """What was uploaded, which then goes.
+        """The uploaded bytes; deletes the file.
 
-        One byte more than is allowed tells that it is larger.
+        At most one byte more than the bound is read.
         """
         file = Path(path)
         with file.open("rb") as opened:
@@ -51,7 +51,7 @@ class JsonFile:
         """The values of a file.
 
         Raises:
-            InvalidRequest: it is none of this kind.
+            InvalidRequest: it is another kind of file.
         """
         if len(data) > self.max_bytes:
             raise InvalidRequest(

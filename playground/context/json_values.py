@@ -1,6 +1,6 @@
-"""Kinds of values in JSON that came from outside, from a browser or a file, for pydantic to check.
+"""Types with which pydantic checks JSON values from a browser or a file.
 
-Knows kinds and bounds. Must not know what a value means.
+Knows types and bounds. Must not know what a value means.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from playground.ui.markup import clean
 from xla_backend import BackendError, GenerationOptions
 
 ERRORS = (ValueError, TypeError, KeyError, AttributeError, OverflowError, BackendError)
-"""What checking raises where something is missing or wrong."""
+"""Errors of such checks."""
 LATEST = 1e11
-"""Seconds since 1970: some thousand years from now."""
+"""Seconds since 1970: in about a thousand years."""
 
 
 def _cleaned(value: object) -> object:

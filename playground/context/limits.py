@@ -14,13 +14,13 @@ from xla_backend.interface.options import DEFAULT_MAX_SECONDS, MAX_NEW_TOKENS
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds that hold for every visitor. All must be at least 1.
+    """Bounds for every visitor. All must be at least 1.
 
     Attributes:
-        waiting: requests that may wait for the engine at once, of all visitors together.
-        waiting_each: of these, how many from one program, identified by its address. A page has
-            only one run at a time.
-        new_tokens: most tokens that a request may ask for.
+        waiting: waiting requests, of all visitors together.
+        waiting_each: waiting requests of one program, identified by its address. A page has only
+            one run at a time.
+        new_tokens: new tokens of a request.
         prompt_bytes: longest prompt, in bytes of UTF-8.
         audio_s: longest recording, in seconds.
     """
@@ -32,7 +32,7 @@ class Limits:
     audio_s: float = DEFAULT_MAX_SECONDS
 
     def check_room(self, waiting: int, own: int = 0) -> None:
-        """Refuses a request where too many wait.
+        """Refuses a request if too many wait.
 
         Args:
             waiting: how many requests wait already.
@@ -48,15 +48,15 @@ class Limits:
             )
         if waiting >= self.waiting:
             raise NoRoom(
-                f"The server is busy: {count(waiting, 'request')} wait already, and no more are "
-                "taken. Nothing is wrong with yours; try again in a minute."
+                f"The server is busy: {count(waiting, 'request')} wait already, the limit. "
+                "Nothing is wrong with yours; try again in a minute."
             )
 
     def check_prompt(self, prompt: object) -> None:
         """Refuses a prompt that is too long.
 
         Args:
-            prompt: a text or messages, whose texts count together.
+            prompt: a text or messages, which count together.
 
         Raises:
             InvalidRequest: it is too long. The engine itself checks that it is text.
@@ -67,7 +67,7 @@ class Limits:
         )
         if size > self.prompt_bytes:
             raise InvalidRequest(
-                f"The prompt has {size:,} bytes, and at most {self.prompt_bytes:,} are taken here. "
+                f"The prompt has {size:,} bytes; at most {self.prompt_bytes:,} are allowed here. "
                 "Shorten it."
             )
 
@@ -83,8 +83,8 @@ class Limits:
         """
         if new_tokens > self.new_tokens:
             raise InvalidRequest(
-                f"max_new_tokens is {new_tokens}, and at most {self.new_tokens} are written for "
-                "one request here."
+                f"max_new_tokens is {new_tokens}; at most {self.new_tokens} are allowed for one "
+                "request here."
             )
 
 

@@ -1,7 +1,7 @@
-"""Runs that measure in fresh processes: what is checked before them, and how they are left alone.
+"""Runs that measure in fresh processes: their checks, and how nothing else runs meanwhile.
 
 Knows the engine's work in the background. Must not know what is measured, components or HTML. Such
-a run waits its turn like any other, and while it has the engine nothing else is made ready.
+a run waits in the queue like any other, and while it runs nothing is compiled in the background.
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ if TYPE_CHECKING:
     from xla_backend import Prompt, ServedBackend
 
 TICK_S = 0.5
-"""How often it is looked whether the engine is idle, in seconds."""
+"""Seconds between checks whether the engine is idle."""
 
 
 class MeasuringRun:
     """One measurement of one visitor, from the click to its end.
 
     Attributes:
-        taken_at: when the event that carries it out began, as `time.perf_counter()` reads; None
-            before.
-        waited_for: whether others were before it when it was entered.
-        stopped: whether the visitor has asked for the end.
-        ends_at: when it should end, as `time.perf_counter()` reads; None where nobody knows.
+        taken_at: when its event started, as `time.perf_counter()`; None before.
+        waited_for: whether others were ahead when it was queued.
+        stopped: whether the visitor has stopped it.
+        ends_at: when it should end, as `time.perf_counter()`; None if unknown.
     """
 
     activity: ClassVar[str]
-    """What the page says that the engine does meanwhile."""
+    """The page's text for what the engine does meanwhile."""
 
     def __init__(self) -> None:
         self.ends_at: float | None = None
@@ -43,18 +42,18 @@ class MeasuringRun:
         self.stopped = False
 
     def stop(self) -> None:
-        """Stops it; what was measured is kept."""
+        """Stops it; finished measurements stay."""
         self.stopped = True
 
     def occupation(self, status: EngineStatus) -> Occupation | None:
-        """It keeps the engine from the beginning to the end."""
+        """It occupies the engine from its start to its end."""
         if self.taken_at is None:
             return None
         return Occupation(self.activity, self.taken_at, self.left_s)
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until it should end, below zero where it takes longer; None if unknown."""
+        """Seconds until it should end, negative if it takes longer; None if unknown."""
         return None if self.ends_at is None else self.ends_at - time.perf_counter()
 
     def steps(self, backend: ServedBackend) -> Iterator[object]:
@@ -62,7 +61,7 @@ class MeasuringRun:
         raise NotImplementedError
 
     def beside_idle_engine(self, backend: ServedBackend, work: Iterator[None]) -> Iterator[None]:
-        """Works once the engine is idle; what that makes in the background is put off meanwhile."""
+        """Runs `work` once the engine is idle; its background jobs are postponed."""
         put_off: dict[tuple[str, CacheKey], None] = {}
         try:
             while not self.stopped and not is_idle(backend):
@@ -79,22 +78,22 @@ class MeasuringRun:
 def check_answerable(
     page: PageContext, model: str, prompt: Prompt, options: GenerationOptions
 ) -> None:
-    """Finds mistakes before anything slow begins.
+    """Checks a request before anything slow starts.
 
     Raises:
-        InvalidRequest, ModelUnavailable: the request is at fault.
+        InvalidRequest, ModelUnavailable: the request is wrong.
     """
     page.check_request(model, prompt, options)
     try:
         page.backend.predict(model, prompt, options, exact_key=True)
     except ModelUnavailable:
-        # The tokenizer is not downloaded yet: the run itself will fetch it, or say why not.
+        # The tokenizer is not downloaded yet: the run itself will download it, or say why not.
         if not any(info.source == "hub" for info in page.models() if info.name == model):
             raise
 
 
 def registry_of(page: PageContext) -> Registry:
-    """The models that a fresh process may load: those that the page offers."""
+    """A registry of the models that the page offers, for a fresh process."""
     models = page.models()
     return Registry(
         [info.name for info in models if info.source == "hub"],
@@ -103,5 +102,5 @@ def registry_of(page: PageContext) -> Registry:
 
 
 def is_idle(backend: ServedBackend) -> bool:
-    """Whether it neither serves nor makes anything."""
+    """Whether it neither runs a request nor compiles."""
     return backend.status.state in ("ready", "stopped") and not backend.prefetching()

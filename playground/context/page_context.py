@@ -1,6 +1,6 @@
-"""What the tabs share: the engine, its waiting line, the current runs, the visitors' limits.
+"""What the tabs share: the engine, its queue, the current runs, the visitors' limits.
 
-Knows which models this page offers and how an event enters the line. Must not know any tab, nor
+Knows which models this page offers and how an event enters the queue. Must not know any tab, nor
 how anything looks.
 """
 
@@ -42,21 +42,20 @@ class PageContext:
         status: the line that says what the engine is doing.
         status_is_new: a hidden button that the page's script presses when the status has changed.
         in_sight: for each tab, by its address, a hidden button that the page's script presses when
-            the tab has come in sight, and while it is, when what the engine holds has changed.
-        watched: what else tabs look at when the engine has changed; see `server.changes`.
-        line: the requests that wait for the engine.
+            the tab becomes visible, and while it is, when the engine's functions have changed.
+        watched: further values whose change refreshes tabs; see `server.changes`.
+        line: the queue of requests for the engine.
         runs_of_visitor: this visitor's runs, kept in the browser.
         load: the page's own load event.
         runs: the current runs of all visitors.
         beside_others: settings of an event that generates text: the engine decides how many run at
             once.
-        alone: settings of an event that must run alone, so that timings do not contaminate each
-            other.
+        alone: settings of an event that must run alone, so that timings do not affect each other.
         times_cleared: how often compiled functions were cleared on this page.
         admin: whether visitors may change the engine for everybody.
-        limits: each visitor's limits.
-        added: the file of models that are added on this page; None where none can be.
-        inspector: looks inside compiled functions; None without a store.
+        limits: of each visitor.
+        added: the file of models that are added on this page; None if none can be added.
+        inspector: inspects compiled functions; None without a store.
     """
 
     backend: ServedBackend
@@ -84,7 +83,7 @@ class PageContext:
         return {"concurrency_id": ENGINE_QUEUE, "concurrency_limit": ALONE}
 
     def engine_line(self, session: str = "") -> str:
-        """The engine's current activity, for `status`, and this visitor's position in the line."""
+        """The engine's current activity, for `status`, and this visitor's place in the queue."""
         run = self.runs.of(session)
         waits = isinstance(run, TextRun) and run.waits_at_engine
         before = self.line.before(session, at_engine=waits) or 0
@@ -100,55 +99,55 @@ class PageContext:
         return status_line(status, prefetching, before, occupation, phase)
 
     def begin(self, session: str, run: QueuedRun) -> int:
-        """Enters a visitor's run; returns how many others are before it.
+        """Queues a visitor's run; returns how many others are ahead.
 
         Raises:
             InvalidRequest: this visitor's last run has not ended.
             NoRoom: too many wait.
         """
         self.line.check_room()
-        # A run that was started a moment ago may not have reached the line yet.
+        # A run that was started a moment ago may not be in the queue yet.
         in_line = self.line.waiting + self.line.running
         ahead = max(self.runs.begin(session, run), in_line)
         run.waited_for = ahead > 0
         return ahead
 
     def stop(self, request: gr.Request) -> Any:
-        """Stops a visitor's run; returns what becomes of the notice beside the button."""
+        """Stops a visitor's run; returns the update of the notice beside the button."""
         session = str(request.session_hash)
         run = self.runs.of(session)
         ends_at_once = isinstance(run, TextRun) and run.waits_at_engine
         if not self.runs.stop(session) or ends_at_once:
             return gr.skip()
-        # The processes of any other run are its own, and are ended.
+        # Other runs have their own processes, which are ended.
         note = stopping_note(self.backend.status) if isinstance(run, VisitorRun) else ""
         return notice(note, "calm") if note else gr.skip()
 
     def info(self, name: str) -> ModelInfo | None:
-        """The model for text of that name; None if visitors may not choose it."""
+        """The text model of that name; None if it is not offered."""
         return next((model for model in self.models() if model.name == name), None)
 
     def prompt(
         self, model: str, text: str, system: str | None = None, is_raw: bool = False
     ) -> Prompt:
-        """What a visitor asks a model: an instruct model gets messages, unless it is raw.
+        """A visitor's prompt: messages for an instruct model, unless it is raw.
 
-        A system prompt whose field was never in sight is None.
+        A system prompt whose field was never visible is None.
         """
         info = self.info(model)
         is_answered = info is not None and info.is_instruct and not is_raw
         return question(text, (system or "").strip()) if is_answered else text
 
     def models(self) -> list[ModelInfo]:
-        """The models for text that visitors may choose from."""
+        """The offered text models."""
         return [model for model in self._all_models() if model.family in TEXT_FAMILIES]
 
     def models_that_continue_first(self) -> list[ModelInfo]:
-        """The same, for tabs whose examples are openings of stories."""
+        """The same with instruct models last, for tabs with beginnings of stories."""
         return sorted(self.models(), key=lambda model: model.is_instruct)
 
     def speech_models(self) -> list[ModelInfo]:
-        """The models for speech that visitors may choose from."""
+        """The offered speech models."""
         return [model for model in self._all_models() if model.family == "speech"]
 
     def _all_models(self) -> list[ModelInfo]:
@@ -160,7 +159,7 @@ class PageContext:
     def check_request(
         self, model: str, prompt: object = "", options: GenerationOptions | None = None
     ) -> None:
-        """Refuses what this page does not offer, even if the engine could do it.
+        """Refuses requests beyond what this page offers.
 
         Raises:
             ModelUnavailable: the model is not offered here.

@@ -1,7 +1,7 @@
-"""`RequestFields`: the components of a request for text, read and filled in by name.
+"""`RequestFields`: the components of a text request, read and set by name.
 
-Knows which fields a request has, and what their values ask for. Must not know where they stand, nor
-what is done with a request.
+Knows the fields of a request and what their values mean. Must not know where they are on the page,
+nor what is done with a request.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request as its fields have it.
+    """A request from its fields.
 
     Attributes:
-        prompt: an instruct model's as messages, unless it is raw.
+        prompt: messages for an instruct model, unless it is raw.
         holds_seed: whether the seed stays; otherwise each run draws a new one.
     """
 
@@ -41,7 +41,7 @@ class RequestFields:
     """The components of a request.
 
     Attributes:
-        linked_model: state; the model whose own examples must not replace what is filled in.
+        linked_model: state; the model of a link, whose examples must not replace the prompt.
     """
 
     page: PageContext
@@ -55,22 +55,22 @@ class RequestFields:
 
     @property
     def in_link(self) -> list[Field]:
-        """Those that a link carries, in its order."""
+        """The fields in a link, in its order."""
         prompt = (self.text, self.system, self.is_raw)
         return [self.model, *prompt, self.exact_key, *self.controls.inputs]
 
     @property
     def inputs(self) -> list[Field]:
-        """All of them, in the order in which Gradio sends a set of components."""
+        """All fields, in the order in which Gradio sends a set of components."""
         return sorted([*self.in_link, self.controls.hold], key=lambda field: field._id)
 
     def prompt(self, values: Mapping[Any, Any]) -> Prompt:
-        """What the model is asked."""
+        """The prompt for the model."""
         system, is_raw = values[self.system], values[self.is_raw]
         return self.page.prompt(values[self.model], values[self.text], system, is_raw)
 
     def options(self, values: Mapping[Any, Any]) -> GenerationOptions:
-        """The options that are set.
+        """The options.
 
         Raises:
             InvalidRequest: one is empty or out of range.
@@ -88,5 +88,5 @@ class RequestFields:
         return Asked(values[self.model], self.prompt(values), options, exact_key, holds_seed)
 
     def of_options(self, options: GenerationOptions) -> Updates:
-        """The options' fields set to these."""
+        """Updates that set the options' fields."""
         return dict(zip(self.controls.inputs, values_for(options), strict=True))

@@ -1,6 +1,6 @@
 """The visitors' current runs: who may start one, and who stops which.
 
-Knows sessions and the engine's streams. Must not know components, HTML or the waiting line.
+Knows sessions and the engine's streams. Must not know components, HTML or the queue.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from xla_backend.interface.timing import Span
 if TYPE_CHECKING:
     from xla_backend import AnyBackend
 
-# More than twenty updates a second are invisible, but the browser would have to draw them all.
+# More than twenty updates a second are not visible, but the browser would draw them all.
 BETWEEN_UPDATES_S = 0.05
 _MAX_KEPT = 1000
-"""Most runs kept that no event has executed or shown yet: far more than may wait. It bounds the
+"""Bound on the runs that no event has executed or shown yet, far above what may wait. It bounds the
 memory that forged session names can take."""
 MAKING = ("tracing", "compiling")
 """The engine's states in which it makes a function."""
-UNEXPECTED = "Something went wrong that should not have; the server's log says what. Try again."
+UNEXPECTED = "An unexpected error occurred; the server's log has the details. Try again."
 
 logger = logging.getLogger(__name__)
 
@@ -48,13 +48,13 @@ AnyRun = TypeVar("AnyRun", bound="QueuedRun")
 
 @dataclass(frozen=True)
 class Occupation:
-    """What keeps the engine from others' requests, and for how long.
+    """What occupies the engine, and for how long.
 
     Attributes:
-        activity: what the page calls it; empty where the engine itself says what it does.
-        since: when it began, as `time.perf_counter()` reads.
-        left_s: seconds that it should still take, below zero where it takes longer than expected;
-            None where nobody knows.
+        activity: the page's name for it; empty if the engine's status says it.
+        since: when it began, as `time.perf_counter()`.
+        left_s: expected remaining seconds, negative if it takes longer than expected; None if
+            unknown.
     """
 
     activity: str
@@ -66,22 +66,22 @@ class QueuedRun(Protocol):
     """A visitor's task for the engine.
 
     Attributes:
-        taken_at: when its event started, as `time.perf_counter()` reads; None before.
-        waited_for: whether others were ahead when it was entered.
+        taken_at: when its event started, as `time.perf_counter()`; None before.
+        waited_for: whether others were ahead when it was queued.
     """
 
     taken_at: float | None
     waited_for: bool
 
     def stop(self) -> None:
-        """Stops it early. May be called from any thread."""
+        """Stops it, from any thread."""
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that it should still take, once it runs; None where nobody knows."""
+        """Expected remaining seconds, once it runs; None if unknown."""
 
     def occupation(self, status: EngineStatus) -> Occupation | None:
-        """What it keeps the engine with for more than a moment; None if it does not."""
+        """What it occupies the engine with for more than a moment; None if it does not."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class Shown:
         other_s: seconds that the visitor waited for the engine's start, which `result.timing`
             does not include.
         exact_key: whether only the exact cache key was allowed.
-        awaited_background: whether its function was being compiled in the background, and nobody
-            else was before it: what stands in `queue_s` was no other request.
+        awaited_background: whether it waited for its function to be compiled in the background,
+            with no other request ahead: that is its `queue_s`.
         spans: what the page did meanwhile.
         ended_s: when it ended, seconds since 1970.
     """
@@ -113,12 +113,12 @@ class VisitorRun(Generic[Chunk, Result]):
     """One visitor's request, from the click to the result. Subclasses say which request.
 
     Attributes:
-        model: which is asked.
-        taken_at: when its event started, as `time.perf_counter()` reads; None before.
-        waited_for: whether others were ahead when it was entered.
+        model: its name.
+        taken_at: when its event started, as `time.perf_counter()`; None before.
+        waited_for: whether others were ahead when it was queued.
         other_s: seconds that the visitor waited for the engine's start; set at the end.
-        prediction: what was said before the click; None where nothing was.
-        spans: what the page did: its line, waiting for the engine's chunks, passing them on.
+        prediction: the prediction before the click, or None.
+        spans: what the page did: its queue, waiting for the engine's chunks, passing them on.
     """
 
     def __init__(self, model: str) -> None:
@@ -151,14 +151,14 @@ class VisitorRun(Generic[Chunk, Result]):
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that it should still take; None where nothing was predicted."""
+        """Expected remaining seconds; None without a prediction."""
         if self.prediction is None or self.prediction.expected_s is None:
             return None
         spent_s = 0.0 if self._begun is None else time.perf_counter() - self._begun
         return max(0.0, self.prediction.expected_s - spent_s)
 
     def occupation(self, status: EngineStatus) -> Occupation | None:
-        """The making of its function, if that is what the engine does."""
+        """Compiling its function, if the engine does that."""
         said = self.prediction
         is_made = said and status.state in MAKING and status.detail == str(said.key)
         if not said or not is_made or self._begun is None or said.expected_s is None:
@@ -167,18 +167,18 @@ class VisitorRun(Generic[Chunk, Result]):
         return Occupation("", self._begun, left_s)
 
     def stop(self) -> None:
-        """Stops it; what was generated so far is kept."""
+        """Stops it; the text so far stays."""
         with self._lock:
             self._stopped = True
             if self._stream is not None:
                 self._stream.stop()
 
     def chunks(self, backend: AnyBackend, waited_s: float) -> Iterator[Chunk]:
-        """Runs the request; yields each chunk as it arrives. Afterwards see `result`.
+        """Runs the request; yields each chunk. Afterwards see `result`.
 
         Args:
             backend: the engine.
-            waited_s: seconds in the waiting line before it was sent to the engine.
+            waited_s: seconds in the page's queue.
         """
         if self._stopped:
             return
@@ -208,7 +208,7 @@ class VisitorRun(Generic[Chunk, Result]):
 
     @property
     def result(self) -> Result | None:
-        """The result as its visitor met it; None if the run never started.
+        """The result from the visitor's view; None if the run never started.
 
         The page's own queue and loading the model are in its times.
         """
@@ -223,7 +223,7 @@ class TextRun(VisitorRun[str, GenerationResult]):
     """A prompt to continue, or messages to answer.
 
     Attributes:
-        text: what has come of it so far, also where it ends with an error.
+        text: the text so far, also after an error.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class TextRun(VisitorRun[str, GenerationResult]):
 
     @property
     def waits_at_engine(self) -> bool:
-        """Whether its event has started but the engine has not."""
+        """Whether its event has started but the engine has not started it."""
         has_started = self._text is not None and self._text.has_started
         return self.taken_at is not None and not has_started
 
@@ -298,7 +298,7 @@ class TextRun(VisitorRun[str, GenerationResult]):
 
 
 class Run(TextRun):
-    """A press of Generate; a turn of a chat is another kind of run."""
+    """A run of the Playground; a turn of a chat is another kind."""
 
 
 @dataclass
@@ -342,7 +342,7 @@ class Runs:
 
     @contextmanager
     def handing_over(self, session: str) -> Iterator[None]:
-        """As `carrying_out`, for a run whose result the following event shows: see `ended`."""
+        """As `carrying_out`, for a run whose result the next event shows: see `ended`."""
         try:
             with self.reporting_errors() as ending:
                 yield
@@ -365,7 +365,7 @@ class Runs:
         return run, problem
 
     def begin(self, session: str, run: QueuedRun) -> int:
-        """Enters a run; returns how many others are before it.
+        """Adds a run; returns how many others are ahead.
 
         Raises:
             InvalidRequest: this visitor's last run has not ended.
@@ -396,17 +396,17 @@ class Runs:
             return run
 
     def occupation(self, status: EngineStatus) -> Occupation | None:
-        """What keeps the engine, of all runs; None where that is only a moment."""
+        """What occupies the engine, of all runs; None if only for a moment."""
         with self._lock:
             taken = [run for run in self._by_session.values() if run.taken_at is not None]
         return next(filter(None, (run.occupation(status) for run in taken)), None)
 
     def seconds_ahead(self, session: str, before: int) -> float | None:
-        """Seconds that the runs before a session's should still take; None where nobody knows.
+        """Expected remaining seconds of the runs ahead of a session's; None if unknown.
 
         Args:
-            session: whose.
-            before: how many requests are before it, those of programs included.
+            session: the session.
+            before: how many requests are ahead, including those of programs.
         """
         with self._lock:
             runs = list(self._by_session.items())
@@ -428,7 +428,7 @@ class Runs:
         return run is not None
 
     def leave(self, session: str) -> None:
-        """Stops the run of a visitor who has left, and drops results that were handed over."""
+        """Stops the run of a visitor who has left, and drops its result."""
         self.end(session)
         with self._lock:
             self._ended.pop(session, None)

@@ -1,6 +1,6 @@
 """The line that says what the engine is doing.
 
-Knows how an `EngineStatus` reads. Must not know who asked for the work.
+Knows the texts for an `EngineStatus`. Must not know who requested the work.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def status_line(
         status: what the engine reports.
         prefetching: number of functions that are compiled in the background.
         before: number of requests ahead of this visitor's.
-        occupation: what keeps the engine, if it is for more than a moment.
-        phase: of this visitor's run; the page's script shows it where the result will stand, too.
+        occupation: what occupies the engine for more than a moment.
+        phase: of this visitor's run; the page's script also shows it in place of the result.
         now: a `time.perf_counter()` reading; the present by default.
     """
     activity, since = ACTIVITY[status.state], status.since
@@ -91,12 +91,12 @@ def status_line(
 
 
 class Phase(NamedTuple):
-    """What becomes of a visitor's run now.
+    """The phase of a visitor's run.
 
     Attributes:
-        said: what does not change for a while.
-        more: what does.
-        share: how much is done, 0 to 1; 0 where nobody knows.
+        said: its name.
+        more: details that change, such as the time.
+        share: how much is done, 0 to 1; 0 if unknown.
     """
 
     said: str
@@ -107,13 +107,13 @@ class Phase(NamedTuple):
 def queued(
     before: int, status: EngineStatus, occupation: Occupation | None, wait_s: float | None
 ) -> Phase:
-    """The phase of a run that others are before.
+    """The phase of a queued run.
 
     Args:
-        before: how many.
+        before: how many requests are ahead.
         status: what the engine reports.
         occupation: as in `status_line`.
-        wait_s: seconds until all of them should have ended; None where nobody knows.
+        wait_s: seconds until all of them should have ended; None if unknown.
     """
     activity = occupation.activity if occupation else ""
     detail = "" if activity or status.state in AT_REST else model_name(status.detail)
@@ -126,12 +126,12 @@ def queued(
 def phase_of(
     run: VisitorRun[Any, Any], status: EngineStatus, model_bytes: int | None
 ) -> Phase | None:
-    """The phase of a run whose turn has come; None where the engine does nothing for it.
+    """The phase of a run that has started; None if the engine does nothing for it.
 
     Args:
-        run: which.
+        run: the run.
         status: what the engine reports.
-        model_bytes: what the run's model takes on disk.
+        model_bytes: size of the run's model on disk.
     """
     spent = elapsed(time.perf_counter() - status.since)
     if status.state == "starting":

@@ -1,13 +1,13 @@
-"""The waiting line: Gradio's queue, with a limited length and in the order of arrival.
+"""The page's queue: Gradio's, with a limited length and in the order of arrival.
 
-Knows Gradio's queue and its events, and the places of requests that come by another way, which
-stand in the same line. Refuses in a way that reaches every kind of caller: page, `gradio_client`,
-curl and agents all get the sentence as the answer to their request. Must not know
-what a request is about. Gradio keeps a copy of the page for every program that calls, and a record
-of its events for a dashboard; here there is one copy for all of them, and no record.
+Knows Gradio's queue and its events, and the places of requests from `/v1`, which wait in the same
+queue. Refusals reach every kind of caller: page, `gradio_client`, curl and agents all get the
+sentence as the answer to their request. Must not know what a request is about. Gradio keeps a copy
+of the page for every calling program, and a record of its events for a dashboard; here there is one
+copy for all programs, and no record.
 
-`gradio.queueing` is not public: this is the one module that touches it, and its test says which
-method or attribute another version of Gradio has changed.
+`gradio.queueing` is not public: only this module uses it, and its test says which method or
+attribute another version of Gradio has changed.
 """
 
 from __future__ import annotations
@@ -35,35 +35,35 @@ if TYPE_CHECKING:
 
 _REFUSAL = "refuse"
 _CLOSED_PAGES = 2
-"""Pages' events may exceed the limit by this factor. A page asks for room before it sends an event,
-so only forged requests reach this bound."""
+"""Factor by which pages' events may exceed the limit. A page checks for room before it sends an
+event, so only forged requests reach this bound."""
 ALONE = 1
 """`concurrency_limit` of events that must run alone."""
 _waited_s: ContextVar[float] = ContextVar("waited_s", default=0.0)
 _MAX_KEPT = 5000
-"""Most callers whose answers are kept; Gradio would keep answers that are never read for ever."""
+"""Bound on callers whose answers are kept; Gradio would keep unread answers forever."""
 _NEVER_OVER = "stream_stays_open"
 """The id of an event that the page never sent: Gradio closes a stream when no event is left."""
 IDLE_S = 5.0
-"""Seconds without an event after which a page's stream is closed all the same: a browser has six
+"""Seconds without an event after which a page's stream is closed anyway: a browser has only six
 connections to a server, for all its pages together."""
 _UNREAD_S = 0.5
-"""Seconds for which a page may not have read that its stream was closed."""
+"""Seconds in which a page may not yet have noticed that its stream was closed."""
 _GOODBYE_S = 0.1
-"""Seconds that the streams have for their end; what is stopped sends an error instead."""
+"""Seconds in which streams may end; a stopped stream sends an error instead."""
 
 
 class Place:
-    """Where a request stands in the line that is no event of Gradio's.
+    """The place in the queue of a request that is not a Gradio event.
 
     Attributes:
-        address: of whom it is.
+        address: of its client.
         limit: as an event's `concurrency_limit`.
-        enqueue_time: when it came, as `time.monotonic()` reads.
+        enqueue_time: when it came, as `time.monotonic()`.
     """
 
     def __init__(self, line: WaitingLine, address: str, limit: int) -> None:
-        """At the end; see `WaitingLine.enter`."""
+        """Made at the end of the queue; see `WaitingLine.enter`."""
         self.address = address
         self.limit = limit
         self.enqueue_time = time.monotonic()
@@ -75,7 +75,7 @@ class Place:
         return await self._turn
 
     def leave(self) -> None:
-        """Gives up the place, or the engine; may be called twice."""
+        """Leaves the queue or the engine; may be called twice."""
         self._turn.cancel()
         self._line.leave(self)
 
@@ -85,30 +85,30 @@ class Place:
         return self._turn.done()
 
     def call_up(self) -> None:
-        """Its turn has come."""
+        """Lets it use the engine."""
         self._turn.set_result(time.monotonic() - self.enqueue_time)
 
 
 class WaitingLine(Queue):
     """Requests that wait for the engine. Install with `of`.
 
-    The `concurrency_limit` of an event says how many events that use the engine, including itself,
-    may run at once. The order is that of arrival, so those behind an event that must run alone
-    wait until it is over.
+    The `concurrency_limit` of an event is the number of events that may use the engine at once,
+    including itself. The order is that of arrival, so those behind an event that must run alone
+    wait for its end.
     """
 
     @classmethod
     def of(
         cls, app: gr.Blocks, engine_queue: str, limits: Limits, behind_proxy: bool
     ) -> WaitingLine:
-        """Gives the app this line; call it inside `with app`, before `launch()`.
+        """Installs this queue in the app; call it inside `with app`, before `launch()`.
 
         Args:
             app: the page that is being built.
             engine_queue: the `concurrency_id` of the events that wait for the engine.
             limits: how many may wait.
-            behind_proxy: whether to trust X-Forwarded-For. Without a proxy that sets it, any
-                client could forge it.
+            behind_proxy: whether to trust X-Forwarded-For, which any client can forge unless a
+                proxy sets it.
         """
         gr.api(
             _refuse,
@@ -131,7 +131,7 @@ class WaitingLine(Queue):
         line._limits = limits
         line._behind_proxy = behind_proxy
         line.pending_event_ids_session = LRUCache(_MAX_KEPT)
-        line._loop = None  # the server's, which there is not yet
+        line._loop = None  # the server's, which does not exist yet
         line._closing = LRUCache(_MAX_KEPT)
         line._closed_at = LRUCache(_MAX_KEPT)
         line._places = []
@@ -141,21 +141,23 @@ class WaitingLine(Queue):
         return line
 
     _engine_queue: str
-    _was_full: float  # when the first in the line last had to wait, as `time.monotonic()` reads
+    _was_full: float  # when the first in the queue last had to wait, as `time.monotonic()`
     _limits: Limits
     _behind_proxy: bool
     _loop: asyncio.AbstractEventLoop | None
-    _closing: LRUCache[str, asyncio.TimerHandle]  # what closes each page's stream, or closed it
+    _closing: LRUCache[
+        str, asyncio.TimerHandle
+    ]  # the timer that closes each page's stream, or has closed it
     # When it was closed, by the loop's clock: on a busy machine later than the timer was due.
     _closed_at: LRUCache[str, float]
-    # A program's event has no page: Gradio would describe every part of one for each, which took
-    # nine tenths of this process's time.
+    # A program's event has no page: Gradio would build a page's state for each, which took nine
+    # tenths of this process's time.
     _state_of_programs: SessionState | None
-    _places: list[Place]  # those that wait and those at the engine, in the order of their arrival
+    _places: list[Place]  # waiting and at the engine, in the order of arrival
 
     @property
     def waiting(self) -> int:
-        """Number of requests that wait for the engine, without those it works on."""
+        """Number of waiting requests."""
         return len(self._waiting())
 
     @property
@@ -164,7 +166,7 @@ class WaitingLine(Queue):
         return len(self._at_engine())
 
     def order(self) -> tuple[str, ...]:
-        """Unique ids of the requests that are at the engine or wait for it."""
+        """Unique ids of all requests, those at the engine first."""
         requests = (*self._at_engine(), *self._waiting())
         return tuple(str(id(each)) if isinstance(each, Place) else each._id for each in requests)
 
@@ -173,13 +175,13 @@ class WaitingLine(Queue):
 
         Args:
             session: the page's.
-            at_engine: also count a request that the engine already has.
+            at_engine: also look for a request that is at the engine.
 
         Returns:
-            None where no request of the page waits (nor, if asked for, is at the engine).
+            None if the page has no such request.
         """
         ahead = self._at_engine()
-        whose: set[object] = set()  # a page's press that was refused leaves an event of its own
+        whose: set[object] = set()  # a refused press of a button leaves an event, too
         for place, each in enumerate([*ahead, *self._waiting()]):
             is_it = not isinstance(each, Place) and each.session_hash == session
             if is_it and (at_engine or place >= len(ahead)):
@@ -188,7 +190,7 @@ class WaitingLine(Queue):
         return None
 
     def check_room(self) -> None:
-        """Call it before a page sends its event.
+        """For pages, before they send an event.
 
         Raises:
             NoRoom: too many wait.
@@ -196,11 +198,11 @@ class WaitingLine(Queue):
         self._limits.check_room(self.waiting)
 
     def enter(self, request: Any, count: int, limit: int) -> list[Place]:
-        """Takes places for a program's request; call it on the server's loop.
+        """Takes places for a program's request, on the server's loop.
 
         Args:
-            request: the HTTP request, which says whose it is.
-            count: how many runs it asks for.
+            request: the HTTP request.
+            count: number of runs.
             limit: as an event's `concurrency_limit`.
 
         Raises:
@@ -214,18 +216,18 @@ class WaitingLine(Queue):
         return places
 
     def leave(self, place: Place) -> None:
-        """Takes a place out of the line, wherever it stands."""
+        """Removes a place."""
         if place in self._places:
             self._places.remove(place)
             self._call_up()
 
     async def push(self, body: Any, request: Any, username: str | None) -> Any:
-        """Accepts an event, or answers it with the reason if there is no room.
+        """Accepts an event, or answers with the reason if there is no room.
 
-        A page opens a stream for its answers when it has the answer to this and knows of no open
-        one. Gradio closes the stream with the last event, and a page that has not read so yet would
-        never hear of the event that it sends now. So its stream stays open while it is used, and an
-        event that comes just after the end is taken in a little later.
+        After this a page opens a stream for its answers if it knows of no open one. Gradio closes
+        the stream with the last event, and a page that has not noticed that yet would never get the
+        answer to the event that it sends now. So the stream stays open while it is used, and an
+        event that comes just after its end is accepted a little later.
         """
         function = self.blocks.fns.get(body.fn_index)
         if function is not None:
@@ -245,7 +247,7 @@ class WaitingLine(Queue):
         return await super().push(body, request, username)
 
     def get_events(self) -> tuple[list[Event], bool, str] | None:
-        """The next event to run: the first in the engine's line as soon as there is room."""
+        """The next event to run: the first in the engine's queue as soon as there is room."""
         waiting = self.event_queue_per_concurrency_id.get(self._engine_queue)
         if not (waiting and waiting.queue):
             return super().get_events()
@@ -253,7 +255,7 @@ class WaitingLine(Queue):
             asyncio.get_running_loop().call_soon(self._call_up)  # once it is at the engine
             return [waiting.queue.pop(0)], False, self._engine_queue
         self._was_full = time.monotonic()
-        # Gradio counts its own events alone: none of this line shall be the next.
+        # Gradio counts only its own events: no event of this queue may be the next.
         limit, waiting.concurrency_limit = waiting.concurrency_limit, 0
         try:
             return super().get_events()
@@ -263,20 +265,20 @@ class WaitingLine(Queue):
     async def clean_events(
         self, *, session_hash: str | None = None, event_id: str | None = None
     ) -> None:
-        """Drops the events of a page that was left; others may be the first then."""
+        """Drops the events of a page that was left; others may then be the first."""
         await super().clean_events(session_hash=session_hash, event_id=event_id)
         self._call_up()
 
     async def remove_from_queue(self, event_id: str) -> None:
-        """Drops an event that was cancelled; likewise."""
+        """Drops a cancelled event; likewise."""
         await super().remove_from_queue(event_id)
         self._call_up()
 
     def send_message(self, event: Event, event_message: EventMessage) -> None:
         """Reports progress to callers, but not to pages.
 
-        The page polls the waiting line itself, and each message costs its browser as much as a
-        chunk of text.
+        The page polls the queue itself, and each message costs its browser as much as a chunk of
+        text.
         """
         is_page = event.fn.api_visibility == "private"
         if not (is_page and isinstance(event_message, EstimationMessage | ProcessStartsMessage)):
@@ -299,7 +301,7 @@ class WaitingLine(Queue):
             self._call_up()
 
     def close(self) -> None:
-        """Ends what pages listen to before it stops: a server waits for its open connections."""
+        """Ends the pages' streams first: a server waits for its open connections."""
         if self._loop:
             for session in list(self._closing):
                 self._loop.call_soon_threadsafe(self._close_stream, session)
@@ -327,13 +329,13 @@ class WaitingLine(Queue):
             self._closed_at[session] = asyncio.get_running_loop().time()
 
     def _at_engine(self) -> list[Event | Place]:
-        """In the order of their arrival."""
+        """In the order of arrival."""
         taken = [event for events in self.active_jobs if events for event in events]
         ours = [event for event in taken if event.concurrency_id == self._engine_queue]
         return _by_arrival([*ours, *(place for place in self._places if place.is_at_engine)])
 
     def _waiting(self) -> list[Event | Place]:
-        """In the order of their arrival."""
+        """In the order of arrival."""
         waiting = [place for place in self._places if not place.is_at_engine]
         return _by_arrival([*self._events(), *waiting])
 
@@ -342,19 +344,19 @@ class WaitingLine(Queue):
         return list(line.queue) if line else []
 
     def _next(self) -> Event | Place | None:
-        """The first of those that wait, where there is room for it at the engine."""
+        """The first waiting request, if the engine has room for it."""
         if not (waiting := self._waiting()):
             return None
         limits = [_limit(each) for each in (*self._at_engine(), waiting[0])]
         return waiting[0] if len(limits) <= min(limits) else None
 
     def _call_up(self) -> None:
-        """Lets places to the engine whose turn has come; Gradio asks for events by itself."""
+        """Lets places use the engine when it has room; Gradio polls for events by itself."""
         while isinstance(first := self._next(), Place):
             first.call_up()
 
     def _own(self, address: str) -> int:
-        """How many requests of a program wait; a page's are not its own."""
+        """How many requests of a program wait, without those of pages."""
         return sum(
             each.address == address
             if isinstance(each, Place)
@@ -379,7 +381,7 @@ class WaitingLine(Queue):
         self._limits.check_room(waiting, self._own(self.address(request)))
 
     def address(self, request: Any) -> str:
-        """Where a request comes from, as far as that can be trusted."""
+        """A request's client address, as far as it can be trusted."""
         forwarded = request.headers.get("x-forwarded-for", "") if self._behind_proxy else ""
         first = forwarded.partition(",")[0].strip()
         return first or (request.client.host if request.client else "")
@@ -402,7 +404,7 @@ def _by_arrival(requests: list[Event | Place]) -> list[Event | Place]:
 
 
 def _limit(request: Event | Place) -> int:
-    # Every event in the engine's line has a number here.
+    # Every event in the engine's queue has a number here.
     return (
         request.limit if isinstance(request, Place) else cast("int", request.fn.concurrency_limit)
     )
@@ -411,7 +413,7 @@ def _limit(request: Event | Place) -> int:
 def is_waited_for(app: Any, event: str) -> bool:
     """Whether a program's request with this id has an answer or will have one.
 
-    An answer can be read once. Reading it again would wait for ever, since Gradio keeps the empty
+    An answer can be read once. Reading it again would wait forever, because Gradio keeps the empty
     message queue.
     """
     return bool(app.get_blocks()._queue.pending_event_ids_session.get(event))

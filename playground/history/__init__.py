@@ -1,1 +1,1 @@
-"""This visitor's runs, kept in the browser: the table, files, the Statistics tab."""
+"""This visitor's runs, stored in the browser: the table and its files."""

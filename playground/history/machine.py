@@ -1,7 +1,7 @@
-"""The machine that serves the page, as far as a measured number depends on it.
+"""A description of the machine that serves the page, for measured numbers.
 
-Knows the processor, the system and versions. Must not know paths, names of hosts or users: what is
-told here leaves the machine with every export.
+Knows the processor, the system and versions. Must not know paths, host names or users: the
+description leaves the machine with every export.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PACKAGES = ("tensorflow", "transformers", "gradio")
 
 @functools.cache
 def description() -> dict[str, str | int]:
-    """Processor, cores that this process may use, system and versions."""
+    """Processor, usable cores, system and versions."""
     return {
         "cpu": _processor(),
         "cores": _cores(),
@@ -34,7 +34,7 @@ def summary() -> str:
 
 
 def _processor() -> str:
-    """The processor's name where Linux tells it, else its kind."""
+    """The processor's name on Linux, otherwise its kind."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
 _FULL = (
-    "This browser has no room for more runs, or keeps nothing for this page: they are gone when it "
-    "is closed. Export what you want to keep; clear the others."
+    "This browser has no room for more runs, or stores nothing for this page: they are lost when "
+    "it is closed. Export what you want to keep; clear the others."
 )
 
 
@@ -61,11 +61,11 @@ class HistoryPanel:
 
     @property
     def outputs(self) -> list[gr.components.Component]:
-        """What `updates` sets."""
+        """The components that `updates` sets."""
         return [self._page.runs_of_visitor, self.notice, self.timeline, self.pinned, self.table]
 
     def updates(self, runs: list[Record], message: str = "") -> ui.Updates:
-        """The records and everything that shows them; `message` is a notice in HTML."""
+        """Updates of the records and their display; `message` is a notice in HTML."""
         return {
             self._page.runs_of_visitor: runs,
             self.notice: message,
@@ -75,7 +75,7 @@ class HistoryPanel:
         }
 
     def connect(self, request: RequestFields) -> None:
-        """Has the buttons do what they say; a rerun fills the request in."""
+        """Connects the buttons; a rerun sets the request's fields."""
         self._request = request
         runs = self._page.runs_of_visitor
         self._page.load(self._show, runs, self.outputs, **ui.QUIET)
@@ -112,20 +112,20 @@ class HistoryPanel:
         return self.updates(records.readable(runs))
 
     def _take_over(self, runs: Any, news: str) -> ui.Updates:
-        """What other windows of this browser have changed."""
+        """Takes over changes from other windows of this browser."""
         mine = records.readable(runs)
-        with contextlib.suppress(ValueError, TypeError, KeyError):  # no browser's script wrote it
+        with contextlib.suppress(ValueError, TypeError, KeyError):  # not from the page's script
             for change in json.loads(news):
                 before, after = (records.readable(change[when]) for when in ("before", "after"))
                 mine = records.taken_over(mine, before, after)
         return self.updates(mine)
 
     def _clear_runs(self, runs: Any, cleared: list[Record]) -> ui.Updates:
-        kept = records.readable(runs) or cleared  # A second press clears nothing.
+        kept = records.readable(runs) or cleared  # a second press clears nothing
         return {**self.updates([]), self._cleared: kept, self.undo: gr.update(visible=bool(kept))}
 
     def _undo(self, runs: Any, cleared: list[Record]) -> ui.Updates:
-        """The cleared runs again, below those that came since."""
+        """Restores the cleared runs below those that came since."""
         return {
             **self.updates(records.under(records.readable(runs), cleared)),
             self._cleared: [],
@@ -148,7 +148,7 @@ class HistoryPanel:
         return self.updates(merged, ui.notice(_imported(added, len(others), unreadable), "calm"))
 
     def _rerun(self, runs: Any, event: gr.EventData, request: gr.Request) -> ui.Updates:
-        """Fills the request in; the browser then presses the button."""
+        """Sets the request's fields; the browser then presses the button."""
         run = records.find(records.readable(runs), _number(event))
         try:
             if self._page.runs.of(str(request.session_hash)) is not None:
@@ -158,10 +158,10 @@ class HistoryPanel:
             return {self.notice: ui.notice(str(error)), self._press: False}
 
     def _filled_in(self, run: Record | None) -> ui.Updates:
-        """The request of a run in its components.
+        """Updates that set the fields to a run's request.
 
         Raises:
-            InvalidRequest: it cannot be asked here exactly as it was.
+            InvalidRequest: the request cannot be repeated exactly.
         """
         if run is None:
             raise InvalidRequest("That run is no longer kept. Reload the page to see which are.")
@@ -179,7 +179,7 @@ class HistoryPanel:
                 f"{name} used {model_name(run['model'])}, which this page does not offer."
             )
         options = GenerationOptions.from_dict(run["options"])
-        for option, said in OPTIONS.items():  # of a file that was imported
+        for option, said in OPTIONS.items():  # from an imported file
             if getattr(options, option) and not said.label:
                 raise InvalidRequest(f"{name} had {option}, which the page has no control for.")
         for option, (low, high) in self._request.controls.ranges.items():
@@ -206,7 +206,7 @@ def _number(event: gr.EventData) -> object:
 
 
 def _imported(added: int, readable: int, unreadable: int) -> str:
-    """What came of an import, in a sentence or two."""
+    """The result of an import, in a sentence or two."""
     sentence = f"{quantities.count(added, 'run')} imported."
     if left := readable - added:
         sentence += (
@@ -231,7 +231,7 @@ def _exporting(
 
 
 def _csv(runs: list[Record]) -> dict[str, str]:
-    # Without the mark in front, Excel takes UTF-8 for something else.
+    # Without the byte order mark, Excel does not recognise UTF-8.
     text = "\ufeff" + records_file.to_csv(runs)
     return {"name": "xla-playground-runs.csv", "type": "text/csv;charset=utf-8", "text": text}
 

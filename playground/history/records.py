@@ -1,7 +1,7 @@
-"""This visitor's runs: the records that live in the browser, newest first.
+"""This visitor's runs: the records in the browser, newest first.
 
-Knows which part of a run is worth keeping, how much of it a browser holds, and that a browser or a
-file may bring anything. Must not know components, events or HTML.
+Knows which parts of a run are stored, how much a browser can store, and that a browser or a file
+may send anything. Must not know components, events or HTML.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from xla_backend.interface.results import Finish
 
 MAX_RUNS = 100
 MAX_CHARACTERS = 6_000
-"""Characters of one prompt or text that are kept."""
+"""Characters stored of one prompt or text."""
 MAX_JSON_CHARACTERS = 500_000
-"""Characters of all runs together: a browser gives a page a few millions, and every run sends them
-there and back."""
+"""Characters of all runs together: a browser gives a page a few million, and every run sends them
+both ways."""
 MAX_PINNED = 2
 _FIRST_CALL = ("trace_s", "compile_s", "run_s")
 
 Record = dict[str, Any]
-"""A run that has ended, as JSON values: `record` says which."""
+"""A run that has ended, as JSON values; see `record`."""
 
 
 def record(shown: Shown, number: int, family: Family = CONTINUING) -> Record:
-    """One run, with every metric that was measured.
+    """A run with all its metrics.
 
     Args:
         shown: the run.
@@ -44,7 +44,7 @@ def record(shown: Shown, number: int, family: Family = CONTINUING) -> Record:
     """
     result = shown.result
     prompt, system = last_text(shown.prompt), system_text(shown.prompt)
-    # Of a chat's later turns only the last question is kept.
+    # For a chat's later turns only the last question is stored.
     is_first = not isinstance(shown.prompt, tuple) or len(shown.prompt) == bool(system) + 1
     return {
         "run": number,
@@ -82,14 +82,14 @@ def add(runs: object, shown: Shown, family: Family = CONTINUING) -> list[Record]
 
 
 def readable(runs: object) -> list[Record]:
-    """What the browser sent, without the records that another version or a hand has changed."""
+    """The browser's records, without invalid ones from another version or edited by hand."""
     if not isinstance(runs, list):
         return []
     return [run for run in map(checked, runs[:MAX_RUNS]) if run is not None]
 
 
 def checked(run: object) -> Record | None:
-    """A record from outside, with the known entries alone; None where one is missing or wrong."""
+    """A record from outside with only the known entries; None if one is missing or wrong."""
     try:
         return _Checked.model_validate(_as_today(run)).model_dump()  # type: ignore[arg-type]
     except kinds.ERRORS:
@@ -107,7 +107,7 @@ def without(runs: Sequence[Record], number: object) -> list[Record]:
 
 
 def pin(runs: Sequence[Record], number: object) -> list[Record]:
-    """The runs with one pinned, or no longer pinned. Of two others, the one pinned first goes."""
+    """The runs with one pinned or unpinned; of two others, the one pinned first is unpinned."""
     latest = max((run["pinned"] for run in runs), default=0)
 
     def changed(run: Record) -> Record:
@@ -121,17 +121,17 @@ def pin(runs: Sequence[Record], number: object) -> list[Record]:
 
 
 def pinned(runs: Sequence[Record]) -> list[Record]:
-    """The runs that were pinned last, two at most, in the order of pinning."""
+    """The latest pinned runs, at most two, in the order of pinning."""
     return sorted((run for run in runs if run["pinned"]), key=lambda run: run["pinned"])[
         -MAX_PINNED:
     ]
 
 
 def merge(runs: Sequence[Record], others: Sequence[Record]) -> tuple[list[Record], int]:
-    """Adds runs from elsewhere, newest first, as far as there is room; own runs all stay.
+    """Adds imported runs, newest first, as far as there is room; own runs all stay.
 
     Returns:
-        The runs, and how many were added. Runs that are there already are not added again.
+        The runs, and how many were added. Known runs are not added again.
     """
     there = {_identity(run) for run in runs}
     number = _next_number(runs)
@@ -149,18 +149,18 @@ def merge(runs: Sequence[Record], others: Sequence[Record]) -> tuple[list[Record
 def taken_over(
     mine: Sequence[Record], before: Sequence[Record], after: Sequence[Record]
 ) -> list[Record]:
-    """The runs of another window, on top of them those of the own that it did not know of.
+    """The runs of another window, with this window's runs that it did not know above them.
 
     Args:
         mine: of this window.
-        before, after: of the other one, before it changed them and since.
+        before, after: of the other window, before and after its change.
     """
     known = {_identity(run) for run in (*before, *after)}
     return under([run for run in mine if _identity(run) not in known], after)
 
 
 def under(runs: Sequence[Record], earlier: Sequence[Record]) -> list[Record]:
-    """Runs with earlier ones below them, whose numbers and pins stay; the new ones count on."""
+    """Runs above earlier ones, whose numbers and pins stay; the new numbers follow theirs."""
     number = _next_number(earlier)
     counted = [{**run, "run": number + place} for place, run in enumerate(reversed(runs))]
     return _bounded([*reversed(counted), *earlier])
@@ -180,7 +180,7 @@ def _fits(runs: Sequence[Record]) -> bool:
 
 
 def _bounded(runs: list[Record]) -> list[Record]:
-    """The runs without the oldest ones that nobody pinned, until they fit."""
+    """The runs without the oldest unpinned ones, until they fit."""
     while len(runs) > 1 and not _fits(runs):
         loose = [run for run in runs[1:] if not run["pinned"]] or runs[1:]
         runs = [run for run in runs if run is not loose[-1]]
@@ -188,7 +188,7 @@ def _bounded(runs: list[Record]) -> list[Record]:
 
 
 def _as_today(run: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An older record called prefill otherwise, and put it into speed."""
+    """Converts records of older versions, which named prefill otherwise."""
     if "tpot_s" in run:
         return run
     timing = {**run["timing"], "prefill_s": run["timing"]["first_token_s"]}
@@ -204,7 +204,7 @@ class _Key(BaseModel):
 
 
 def _timed(names: Iterable[str]) -> PlainValidator:
-    """Checks an object that has seconds under these names, and drops others."""
+    """Checks an object with seconds under these names, and drops others."""
     seconds = TypeAdapter(kinds.Seconds)
     return PlainValidator(lambda given: {n: seconds.validate_python(given[n]) for n in names})
 

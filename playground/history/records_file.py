@@ -1,6 +1,6 @@
-"""Runs as files: CSV for a table, JSON to bring back.
+"""Runs as files: CSV for tables, JSON for a later import.
 
-Knows both formats and what may not be in them. Must not know components or events.
+Knows both formats and what must not be in them. Must not know components or events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NESTED = ("key", "requested_key", "timing", "first_call", "options")
 
 
 def to_json(runs: Sequence[Record], exported: datetime) -> str:
-    """The runs with every raw value, and the machine that serves the page."""
+    """The runs with all raw values, and the machine that serves the page."""
     return FILE.written(
         {
             "exported": _utc(exported.timestamp()),
@@ -33,7 +33,7 @@ def to_json(runs: Sequence[Record], exported: datetime) -> str:
 
 
 def to_csv(runs: Sequence[Record]) -> str:
-    """One run at least as a table with a column for each raw value, its machine in every row."""
+    """At least one run as a table with a column per raw value, and the machine in every row."""
     rows = [_flat(_portable(run)) for run in runs]
     return csv_table(list(rows[0]), [list(row.values()) for row in rows])
 
@@ -42,7 +42,7 @@ def from_json(data: bytes) -> tuple[list[Record], int]:
     """The runs of a file that `to_json` wrote, newest first, and how many could not be read.
 
     Raises:
-        InvalidRequest: it is no such file, or holds no run that can be read.
+        InvalidRequest: it is another kind of file, or has no readable run.
     """
     entries = FILE.read(data).get("runs")
     entries = entries if isinstance(entries, list) else []
@@ -51,7 +51,7 @@ def from_json(data: bytes) -> tuple[list[Record], int]:
         raise InvalidRequest(
             "None of the runs in the file can be read; were they edited? Nothing was changed."
             if entries
-            else "The file holds no run. Nothing was changed."
+            else "The file has no runs. Nothing was changed."
         )
     return runs, len(entries) - len(runs)
 
@@ -61,13 +61,13 @@ def _checked(entry: object) -> Record | None:
 
 
 def _portable(run: Record) -> dict[str, Any]:
-    """A run without what belongs to this browser or to the server's folders alone."""
+    """A run without values that only mean something in this browser or on this server."""
     kept = {name: value for name, value in run.items() if name != "pinned"}
     return {**kept, "model": model_name(run["model"])}
 
 
 def _flat(run: Mapping[str, Any]) -> dict[str, Any]:
-    """One level: `timing` as it is named, the others with their name in front; texts at the end."""
+    """One level: `timing` without a prefix, other objects with their name in front; texts last."""
     row: dict[str, Any] = {"run": run["run"], "time_utc": _utc(run["time"])}
     texts = ("prompt", "text")
     for name, value in run.items():

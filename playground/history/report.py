@@ -1,6 +1,6 @@
-"""This visitor's runs as HTML: the timeline, the table and two runs beside each other.
+"""This visitor's runs as HTML: the timeline, the table and two runs side by side.
 
-Knows how a record reads. Must not know where records are kept, components or events.
+Knows how a record is shown. Must not know where records are stored, components or events.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from xla_backend.interface.timing import PHASES, RESTORING
 
 _MAX_CHARACTERS = 300
 _MAX_BEFORE_ANSWER = 60
-"""Characters of an input whose answer comes after it, in two lines together."""
+"""Characters of an input that is shown before its answer, in two lines together."""
 _HEADINGS = ("Run", "Outcome", "Text", "Shape", "End to end", "TTFT", "Tokens/s", "")
 
-# A button's `data-act` is the name of the event that it is.
+# A button's `data-act` is the name of its event.
 SCRIPT = """
 element.addEventListener("click", (event) => {
   const button = event.target.closest?.("button[data-act]");
@@ -40,7 +40,7 @@ element.addEventListener("click", (event) => {
 
 @rendered
 def history_table(runs: Sequence[Record]) -> h.Node:
-    """The runs as a table, or what will appear there."""
+    """The runs as a table, or a note what will appear there."""
     if not runs:
         return nothing(
             "Your runs appear here. They are kept in this browser, not on the server, and are "
@@ -53,7 +53,7 @@ def history_table(runs: Sequence[Record]) -> h.Node:
 
 @rendered
 def timeline(runs: Sequence[Record]) -> h.Node:
-    """How long each run took, in their order; nothing before there are two."""
+    """The time of each run, in order; nothing with less than two."""
     if len(runs) < 2:
         return None
     ordered = sorted(runs, key=lambda run: run["run"])
@@ -78,7 +78,7 @@ def timeline(runs: Sequence[Record]) -> h.Node:
 
 @rendered
 def side_by_side(runs: Sequence[Record]) -> h.Node:
-    """The pinned runs, every metric beside the other's; nothing while none is pinned."""
+    """The pinned runs with all metrics side by side; nothing without a pinned run."""
     chosen = records.pinned(runs)
     if not chosen:
         return None
@@ -98,7 +98,7 @@ def side_by_side(runs: Sequence[Record]) -> h.Node:
 
 
 def _comparison(head: h.Element, chosen: Sequence[Record]) -> h.Node:
-    """What differs, the texts, and what does not differ behind a click."""
+    """The differences, the texts, and, folded, what does not differ."""
     rows = {name: [reads(run) for run in chosen] for name, reads in _METRICS.items()}
     texts = [h.div(".pinned-text", dir="auto")[_story(run)] for run in chosen]
     different = {name: values for name, values in rows.items() if len(set(values)) > 1}
@@ -117,7 +117,7 @@ def _rows(named: Mapping[str, Sequence[h.Node]]) -> h.Node:
 
 
 def _verdict(chosen: Sequence[Record]) -> h.Node:
-    """How the two compare in the time that a visitor waits, in one sentence."""
+    """A sentence that compares the two runs' total times."""
     fast, slow = sorted(chosen, key=lambda run: run["timing"]["total_s"])
     if fast["timing"]["total_s"] <= 0:
         return None

@@ -1,1 +1,1 @@
-"""What stands around Gradio's app: the gate, the password, health, the description."""
+"""Around Gradio's app: the gate, the password, health, metrics, the API description."""

@@ -1,11 +1,9 @@
-"""`/changes`: whether there is anything new to show, so that an open page need not ask for
-all of it.
+"""`/changes`: whether there is anything new to show, so that an open page need not request it all.
 
-Knows what the page shows of the engine and of the waiting line, and puts it into two marks: the
-page's script asks once a second, and sends Gradio's events only for a mark that it has not seen,
-and of the tabs only for the one in sight. Without that, measured, an idle page kept half a core of
-its visitor's computer busy with five events a second that brought nothing. Must not know what the
-tabs make of it.
+Knows what the page shows of the engine and of the queue, as two marks: the page's script asks once
+a second, and sends Gradio's events only for a new mark, and of the tabs only for the visible one.
+Without that, an idle page kept half a core of its visitor's computer busy with five useless events
+a second. Must not know what the tabs show.
 """
 
 from __future__ import annotations
@@ -35,10 +33,10 @@ def changes_route(page: PageContext) -> Route:
 
 
 def changes(page: PageContext) -> dict[str, str]:
-    """Two marks, each another one when what it stands for has changed.
+    """Two marks, each of which changes with its state.
 
-    `status` stands for what the engine is doing, for how many seconds, and who waits for it;
-    `engine` for the functions that it holds and makes ready.
+    `status`: what the engine is doing, for how many seconds, and which requests wait. `engine`: its
+    functions in memory and in the making.
     """
     backend, line = page.backend, page.line
     status = backend.status
@@ -61,5 +59,5 @@ def changes(page: PageContext) -> dict[str, str]:
 
 
 def _mark(*values: object) -> str:
-    # Python salts the hashes of texts, anew in each process: nothing can be read from them.
+    # Python salts the hashes of texts in each process: nothing can be read from them.
     return format(hash(values) & (2**64 - 1), "x")

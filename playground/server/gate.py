@@ -1,8 +1,8 @@
-"""The gate before the app: what no request gets past, whatever Gradio makes of it.
+"""The gate before the app: checks for every request, whatever Gradio does with it.
 
-Knows paths, sizes, the password, and that every answer is a sentence. Must not know what a request
-asks of the engine. An ASGI middleware, so that it also stands before Gradio's own routes and the
-tools for agents.
+Knows paths, sizes, the password, and that every error is a sentence. Must not know what a request
+asks of the engine. An ASGI middleware, so that it also covers Gradio's own routes and the tools for
+agents.
 """
 
 from __future__ import annotations
@@ -31,28 +31,27 @@ from xla_backend.openai_api.outside import PATH, is_for_api
 logger = logging.getLogger(__name__)
 
 MAX_HELD_BYTES = 4 * 2**30
-"""Of all uploads together, which are deleted after a day."""
+"""Bound on all uploads together, which are deleted after a day."""
 MIN_FREE_BYTES = 2**29
-"""What uploads leave of the disk."""
+"""Disk space that uploads leave free."""
 _API = "/gradio_api"
 _OPEN = re.compile(rf"/(login/?|v1/health|robots\.txt|favicon\.ico|{_API[1:]}/startup-events)")
-"""What can be had without the password."""
+"""Paths that need no password."""
 _CLOSED = re.compile(
     rf"(/monitoring\b|/svelte/|/logout|{_API}/("
     r"deep_link|dev/|proxy=|custom_component/|stream/|component_server|process_recording|"
     r"profiling/|vibe-|undo-vibe-|token|file=\s*[a-z]+:/|file/))",
     re.IGNORECASE,
 )
-"""What Gradio offers and this page does not use: pages made from a visitor's state, a proxy,
-redirections to anywhere."""
+"""Gradio's routes that this page does not use: saved states of visitors, a proxy, redirections."""
 _SUMMARY = "/monitoring/summary"
-"""Gradio's panel about the API asks for it and hears that nothing was counted: if it were closed,
-every visitor's console would show a mistake."""
+"""Gradio's API panel requests it. It answers that nothing was counted: an error would show in every
+visitor's console."""
 _ANSWER = re.compile(rf"{_API}/call/(?:v2/)?[^/]+/([^/]+)")
 _CALL = re.compile(rf"{_API}/call/v2/[^/]+")
-_TO_BE_SENT = "This address takes a POST. What it answers says where the result is to be had."
+_TO_BE_SENT = "This address needs a POST, whose answer says where to get the result."
 _NO_REQUEST = (
-    "There is no request of this number, or its answer was read already. POST to the endpoint "
+    "There is no request with this number, or its answer was read already. POST to the endpoint "
     "first; it answers with the number."
 )
 _NOT_THERE = "There is nothing at this address. /gradio_api/info lists the endpoints."
@@ -61,8 +60,7 @@ _NOT_UNDERSTOOD = (
     "each endpoint takes."
 )
 _NO_SPACE = (
-    "The server holds as many recordings as it has room for. Try again later, or press one of "
-    "the examples."
+    "The server has no room for more recordings. Try again later, or choose one of the examples."
 )
 _NO_PASSWORD = (
     "This page has a password. Send it as the header “Authorization: Bearer PASSWORD”, or open the "
@@ -84,19 +82,19 @@ class Gate:
     """Wraps an ASGI app."""
 
     def __init__(self, app: Any, password: str = "", behind_proxy: bool = False) -> None:
-        """Stands before an app.
+        """Wraps an app.
 
         Args:
-            app: what requests go to.
-            password: what visitors must know; empty for a page that is open.
-            behind_proxy: whether X-Forwarded-For says who asks.
+            app: the app.
+            password: for visitors; empty for none.
+            behind_proxy: whether X-Forwarded-For comes from a trusted proxy.
         """
         self._app = app
         self._password = Password(password) if password else None
         self._behind_proxy = behind_proxy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request itself, or lets the app do so."""
+        """Answers a request, or passes it to the app."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -108,7 +106,7 @@ class Gate:
         except TooLarge as error:
             await answer.tell(413, str(error))
         except _NOT_UNDERSTOOD_ERRORS as error:
-            # Gradio looks up anything that it is sent. The error's own text may hold a visitor's.
+            # Gradio raises for many wrong inputs. The error's text may contain a visitor's.
             logger.warning("A request was not understood (%s)", type(error).__name__)
             await answer.tell(400, _NOT_UNDERSTOOD)
         except Exception:
@@ -116,7 +114,7 @@ class Gate:
             await answer.tell(500, UNEXPECTED)
 
     async def _is_answered(self, scope: Scope, receive: Receive, answer: _Answer) -> bool:
-        """Whether the request got no further than here."""
+        """Answers requests that do not reach the app; returns whether it did."""
         path = scope["path"]
         if self._password is not None and not _OPEN.fullmatch(path):
             headers, address = _headers(scope), self._address(scope)
@@ -148,12 +146,12 @@ class Gate:
             return True
         asked_for = _ANSWER.fullmatch(path) if scope["method"] == "GET" else None
         if asked_for and "app" in scope and not is_waited_for(scope["app"], asked_for[1]):
-            await answer.tell(404, _NO_REQUEST)  # Gradio would begin a stream and break it off.
+            await answer.tell(404, _NO_REQUEST)  # Gradio would begin a stream and break it off
             return True
         return False
 
     async def _log_in(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        """Takes the form of `login_page`, or that of `gradio_client`, which has the same names."""
+        """Handles the form of `login_page`, or of `gradio_client`, which has the same names."""
         assert self._password is not None
         headers, address = _headers(scope), self._address(scope)
         wants_page = "text/html" in headers.get("accept", "")
@@ -183,7 +181,7 @@ class Gate:
 
 
 class _Answer:
-    """What is sent back to one request."""
+    """The answer to one request."""
 
     def __init__(self, send: Send, scope: Scope) -> None:
         self._send = send
@@ -193,7 +191,7 @@ class _Answer:
         self._held: Message | None = None
 
     async def pass_on(self, message: Message) -> None:
-        """What the app answers. A mistake that has its sentence is no fault of the server's."""
+        """Passes on the app's answer. A refusal with a sentence is not a server error."""
         if message["type"] == "http.response.start":
             if self._is_run and message["status"] == 500:
                 self._held = message
@@ -213,8 +211,10 @@ class _Answer:
         await self._send(message)
 
     async def tell(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
-        """A sentence as JSON, in OpenAI's form where it is for their clients; nothing where the
-        app had begun to answer."""
+        """Sends a sentence as JSON, in OpenAI's form for `/v1`.
+
+        Sends nothing if the app has begun to answer.
+        """
         if self._is_for_api:
             code = "invalid_api_key" if status == 401 else None
             body = error_body(status, sentence, code).encode()
@@ -223,11 +223,9 @@ class _Answer:
         await self.send(status, body, headers or {})
 
     async def page(self, status: int, html: str) -> None:
-        """A page."""
         await self.send(status, html.encode(), {"content-type": "text/html; charset=utf-8"})
 
     async def send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
-        """A whole answer."""
         if self._has_started:
             return
         named = {
@@ -244,12 +242,12 @@ class _Answer:
 
 
 def most_bytes(path: str) -> int:
-    """How much may be sent to this path."""
+    """Bound on a request's body for this path."""
     return MAX_UPLOAD_BYTES if takes_a_file(path) else MAX_BODY_BYTES
 
 
 def has_room(folder: Path) -> bool:
-    """Whether one more file may be put into the folder of the uploads."""
+    """Whether the uploads' folder has room for another file."""
     if not folder.is_dir():
         return True
     held = 0

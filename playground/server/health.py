@@ -1,7 +1,7 @@
-"""What `/health` tells of the app, for load balancers and for its operator.
+"""`/health`: the app's state, for load balancers and the operator.
 
-Knows what the engine's process and the waiting line say of themselves. Must not know addresses, nor
-tell anything about a visitor: this address is open where the page has a password.
+Knows the state of the engine's process and of the queue. Must not know addresses, nor say anything
+about a visitor, because this address needs no password.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _NOT_THERE = ("starting", "stopped")
 
 
 def health(backend: ServedBackend, line: WaitingLine) -> dict[str, Any]:
-    """What the address answers; bytes and seconds.
+    """The answer; in bytes and seconds.
 
-    `status` is "ok" where a request would be served without waiting for the engine's start, else
-    the engine's state. What is known of a process is left out where the engine has none of its own.
+    `status` is "ok" if a request would be served without waiting for the engine's start, otherwise
+    the engine's state. Values of the engine's process are left out if it has none.
     """
     status = backend.status
     report: dict[str, Any] = {

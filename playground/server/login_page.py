@@ -29,7 +29,7 @@ p { margin: 0; color: var(--danger); }
 
 @rendered
 def login_page(problem: str = "") -> h.Node:
-    """A whole HTML page; `problem` is what was wrong with the last try."""
+    """A whole HTML page; `problem` is the error of the last attempt."""
     dark = "".join(f"--{name}:{value};" for name, value in DARK.items())
     style = f"{css_variables()}@media (prefers-color-scheme: dark){{:root{{{dark}}}}}{_STYLE}"
     secret = h.input(

@@ -1,7 +1,7 @@
-"""`/metrics`: the page and its engine in Prometheus' form, for their operator.
+"""`/metrics`: the page and its engine in Prometheus' format, for the operator.
 
-Knows what is counted and measured, under the names of OpenTelemetry's conventions for generative
-models where there are some. Must not know who asks; it never tells anything of what a visitor sent.
+Knows what is counted and measured, with the names of OpenTelemetry's conventions for generative
+models where they exist. Must not know who asks, nor report anything that a visitor sent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from xla_backend.process.request_log import FinishedRequest
 
 PATH = "/metrics"
-# The boundaries that the conventions advise; those of tokens begin lower, as small models do.
+# The boundaries that the conventions recommend; those of tokens begin lower, for small models.
 _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _TOKEN_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.4, 1.0)
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096)
@@ -38,7 +38,7 @@ _MODEL = "gen_ai_request_model"
 
 
 class Metrics:
-    """What has been measured since the start."""
+    """The measurements since the start."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -81,7 +81,7 @@ class Metrics:
         return Histogram(name, what, [_MODEL, *labels], registry=self._registry, buckets=buckets)
 
     def observe(self, finished: FinishedRequest) -> None:
-        """Takes a request that has ended, from any thread."""
+        """Counts a request that has ended, from any thread."""
         model, result = finished.request.model, finished.value
         if finished.kind == "error":
             error = type(result).__name__
@@ -111,7 +111,7 @@ class Metrics:
 
 
 class _Now(Collector):
-    """What is so at the moment."""
+    """The present values."""
 
     def __init__(self, backend: ServedBackend, line: WaitingLine) -> None:
         self._backend = backend
@@ -119,20 +119,20 @@ class _Now(Collector):
 
     def collect(self) -> Iterator[Metric]:
         entries = self._backend.cached_functions()
-        yield GaugeMetricFamily("xla_waiting", "Requests in the page's line.", self._line.waiting)
+        yield GaugeMetricFamily("xla_waiting", "Waiting requests of the page.", self._line.waiting)
         yield GaugeMetricFamily("xla_running", "Requests at the engine.", self._line.running)
         yield GaugeMetricFamily("xla_compiled_functions", "Functions in memory.", len(entries))
         up = float(self._backend.status.state not in ("starting", "stopped"))
         yield GaugeMetricFamily("xla_engine_up", "Whether requests are served now.", up)
         held = GaugeMetricFamily(
-            "xla_memory_bytes", "What a process holds in memory.", labels=["process"]
+            "xla_memory_bytes", "Resident memory of a process.", labels=["process"]
         )
         held.add_metric(["page"], memory.resident() or 0)
         if isinstance(self._backend, BackendProcess):
             health = self._backend.health()
             held.add_metric(["engine"], health.resident or 0)
             if health.memory_limit is not None:
-                limit = "What the engine's process may hold."
+                limit = "Memory limit of the engine's process."
                 yield GaugeMetricFamily("xla_memory_limit_bytes", limit, health.memory_limit)
             replaced = GaugeMetricFamily(
                 "xla_engine_replacements",

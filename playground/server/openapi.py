@@ -1,8 +1,8 @@
 """`/gradio_api/openapi.json` and `/v1/openapi.json`: one description of both APIs.
 
-Knows which answers `gate` and Gradio's endpoints give to requests that are wrong, and which
-parameters have to be there, which Gradio leaves out. FastAPI describes the API at `/v1` by itself.
-Must not know what an endpoint does: that stands in its own docstring.
+Knows the errors of `gate` and Gradio's endpoints, and which parameters are required, which Gradio's
+description lacks. FastAPI describes the API at `/v1`. Must not know what an endpoint does: its own
+docstring says so.
 """
 
 from __future__ import annotations
@@ -22,30 +22,29 @@ _ANY_DETAIL = {"type": "object", "properties": {"detail": {}}}
 _EVERYWHERE = {
     "401": ("The page has a password, and it is missing or wrong.", _SENTENCE),
     "429": ("Too many wrong passwords.", _SENTENCE),
-    "500": ("Something went wrong that should not have.", _SENTENCE),
+    "500": ("An unexpected error.", _SENTENCE),
 }
 _SENT = {
     "400": ("The request was not understood.", _SENTENCE),
-    "413": ("More bytes than are taken.", _SENTENCE),
-    "422": ("The body is no JSON object.", _ANY_DETAIL),
+    "413": ("The body is too large.", _SENTENCE),
+    "422": ("The body is not a JSON object.", _ANY_DETAIL),
 }
 _FETCHED = {"404": ("There is no such request, or its answer was read already.", _SENTENCE)}
 
 
 class WholeDescription:
-    """Wraps an ASGI app whose description it completes; all else passes.
+    """Wraps an ASGI app and completes its description.
 
-    FastAPI's own would not do for Gradio's: to it all endpoints are one route,
-    `/call/v2/{api_name}`.
+    FastAPI's own description has one route for all of Gradio's endpoints, `/call/v2/{api_name}`.
     """
 
     def __init__(self, app: ASGIApp, api: FastAPI) -> None:
-        """Stands before the app that has Gradio's description; `api` is mounted in it."""
+        """`app` has Gradio's description; `api` is mounted in it."""
         self._app = app
         self._api = api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers where the description is asked for."""
+        """Answers requests for the description; passes on all others."""
         if scope["type"] != "http" or scope["method"] != "GET" or scope["path"] not in PATHS:
             await self._app(scope, receive, send)
             return
@@ -68,7 +67,7 @@ class WholeDescription:
 
 
 def add(description: dict[str, Any], of_api: dict[str, Any]) -> None:
-    """Adds what FastAPI tells of the API at `/v1`."""
+    """Adds FastAPI's description of the API at `/v1`."""
     description["info"] = of_api["info"]
     description["openapi"] = of_api["openapi"]  # 3.1, where null is a type; Gradio's is 3.0
     description["paths"] |= {API_PATH + path: each for path, each in of_api["paths"].items()}
@@ -77,11 +76,11 @@ def add(description: dict[str, Any], of_api: dict[str, Any]) -> None:
 
 
 def complete(description: dict[str, Any], endpoints: dict[str, Any]) -> None:
-    """Adds every answer, and what is required.
+    """Adds all answers, and which parameters are required.
 
     Args:
         description: Gradio's OpenAPI document.
-        endpoints: what Gradio tells of each endpoint, by its name with a slash.
+        endpoints: Gradio's description of each endpoint, by its name with a slash.
     """
     for path, operations in description["paths"].items():
         for method, operation in operations.items():

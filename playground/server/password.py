@@ -1,7 +1,7 @@
-"""The password of a page: one for all visitors, asked for by a form of its own.
+"""The password of a page: one for all visitors.
 
-Knows the password, the cookie that stands for it, and how often somebody may guess. Must not know
-routes of the page. Nothing here is ever logged.
+Knows the password, its cookie, and how often somebody may guess. Must not know routes of the page.
+Nothing here is ever logged.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from http.cookies import CookieError, SimpleCookie
 
 COOKIE = "xla-playground"
 TRIES = 10
-"""Wrong passwords that one address may send within `TRIES_S` seconds."""
+"""Bound on wrong passwords from one address within `TRIES_S` seconds."""
 TRIES_S = 60.0
 _MAX_ADDRESSES = 10_000
 
 
 class Password:
-    """Says who has shown the password."""
+    """Checks the password."""
 
     def __init__(self, password: str) -> None:
         self._password = password.encode()
-        # Another at each start: a cookie is worth nothing after a restart.
+        # New at each start: a restart invalidates cookies.
         self._token = secrets.token_urlsafe(32)
         self._wrong: OrderedDict[str, deque[float]] = OrderedDict()
 
     def is_shown(self, headers: Mapping[str, str], address: str) -> bool:
-        """Whether a request carries the cookie, or the password as Bearer or Basic.
+        """Whether a request has the cookie, or the password as Bearer or Basic.
 
         Args:
             headers: by lower-case name.
-            address: of whom asks.
+            address: of the client.
         """
         if (given := _cookie(headers.get("cookie", ""))) is not None and hmac.compare_digest(
             given.encode(), self._token.encode()
@@ -46,7 +46,7 @@ class Password:
         return password is not None and self.is_right(password, address)
 
     def is_right(self, password: str, address: str) -> bool:
-        """Whether this is the password; always no for who has guessed too often."""
+        """Whether this is the password; False for an address that has guessed too often."""
         if self.guesses_too_often(address):
             return False
         right = hmac.compare_digest(password.encode("utf-8", "surrogatepass"), self._password)
@@ -63,11 +63,11 @@ class Password:
         return len(wrong) == TRIES and time.monotonic() - wrong[0] < TRIES_S
 
     def cookie(self, is_https: bool) -> str:
-        """The value of Set-Cookie for who has shown it.
+        """The value of Set-Cookie after the right password.
 
         Args:
-            is_https: whether the browser speaks TLS. Only then a cookie reaches a page in a frame
-                of another site, as on Spaces.
+            is_https: whether the browser uses TLS. Only then a cookie reaches a page in a frame of
+                another site, as on Spaces.
         """
         reach = "SameSite=None; Secure; Partitioned" if is_https else "SameSite=Lax"
         return f"{COOKIE}={self._token}; Path=/; HttpOnly; {reach}"

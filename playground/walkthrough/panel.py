@@ -1,7 +1,7 @@
 """The walkthrough on the Playground tab: its button, and the panel in place of the result.
 
-Knows the components and what each event does to them. Must not know how anything looks, nor how
-anything is measured.
+Knows the components and what each event does to them. Must not know how anything looks, nor how it
+is measured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class WalkthroughPanel:
-    """The parts are built by the tab, each in its place, and connected last.
+    """The tab builds the parts, each in its place, and connects them last.
 
     Attributes:
         button: starts a walkthrough.
@@ -35,7 +35,7 @@ class WalkthroughPanel:
 
     def __init__(self, page: PageContext) -> None:
         self._page = page
-        self._took_s: dict[str, float] = {}  # the last one of each model
+        self._took_s: dict[str, float] = {}  # of each model's last walkthrough
 
     def build_button(self) -> None:
         """Builds the button where it is called."""
@@ -55,9 +55,9 @@ class WalkthroughPanel:
 
         Args:
             request: the fields of the request.
-            generate: cannot be pressed meanwhile; pressed, it brings the result back.
-            stop: ends a walkthrough too.
-            notice: where problems are told.
+            generate: disabled meanwhile; it brings the result back.
+            stop: also ends a walkthrough.
+            notice: shows problems.
         """
         self._request = request
         self._generate, self._stop, self._notice = generate, stop, notice
@@ -68,7 +68,7 @@ class WalkthroughPanel:
         gr.on([self._close.click, generate.click], None, None, self._panel, js="() => ''", **QUIET)
 
     def _begin(self, request: gr.Request, values: dict[Any, Any]) -> Updates:
-        """Checks the request at once, so that mistakes are reported without waiting in line."""
+        """Checks the request at once, so that errors show without queueing."""
         try:
             asked = self._request.asked(values)
             run = walkthrough_of(self._page, asked.model, asked.prompt, asked.options)
@@ -84,10 +84,10 @@ class WalkthroughPanel:
         }
 
     def _run(self, request: gr.Request) -> Iterator[Updates]:
-        """Goes through the visitor's walkthrough. After an error, what was measured stays."""
+        """Runs the visitor's walkthrough; after an error, finished measurements stay."""
         session = str(request.session_hash)
         run = self._page.runs.take(session, Walkthrough)
-        if run is None:  # `_begin` refused. A generator without a yield empties its outputs.
+        if run is None:  # `_begin` refused; a generator without a yield would empty its outputs
             yield {self._notice: gr.skip()}
             return
         stopped = False
@@ -98,7 +98,7 @@ class WalkthroughPanel:
             yield {self._notice: ""}
             for _ in run.steps(self._page.backend):
                 yield {self._panel: walkthrough_report(run, is_busy=True)}
-            stopped = run.stopped  # before the turn ends, since that stops the run
+            stopped = run.stopped  # before the end of the block, which stops the run
             if not stopped:
                 self._took_s[run.model] = time.perf_counter() - began
         remark = "Stopped. What was measured stays." if stopped else ""

@@ -1,7 +1,7 @@
 """A walkthrough as HTML: the headline, and a bar, a badge and a sentence for each step.
 
-Knows how the results read for a visitor who has never heard of tracing. Must not know components,
-events or how anything was measured. The headline divides the very numbers that stand at the bars.
+Knows how to explain the results to a visitor who has never heard of tracing. Must not know
+components, events or how it was measured. The headline divides the numbers shown at the bars.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ NAMES = {
     Step.NEW_PROCESS: "In a new process",
 }
 _MIN_SHARE = 0.01
-"""Of a call: a phase that took less is told to screen readers, but not drawn."""
+"""Share of a call below which a phase is not drawn, only read by screen readers."""
 
 
 @rendered
 def walkthrough_report(run: Walkthrough, is_busy: bool, remark: str = "") -> h.Node:
-    """The whole panel, with the same layout while the steps go on and afterwards.
+    """The whole panel, with the same layout during the steps and afterwards.
 
     Args:
-        run: what was measured so far.
-        is_busy: whether it still goes on.
-        remark: what to say of its end; empty for nothing.
+        run: the walkthrough so far.
+        is_busy: whether it still runs.
+        remark: about its end; may be empty.
     """
     calls = {step: _typical(results) for step, results in run.results.items()}
     longest_s = max((call.timing.total_s for call in calls.values()), default=1.0)
@@ -75,7 +75,7 @@ def _typical(results: Sequence[GenerationResult]) -> GenerationResult:
 
 
 def _headline(first: GenerationResult | None, again: GenerationResult | None) -> str:
-    """How much the function saves; empty where it cannot be said."""
+    """How much the compiled function saves; empty if unknown."""
     if first is None or again is None:
         return ""
     if (first.cache, again.cache) != (CacheOutcome.MISS, CacheOutcome.HIT):
@@ -140,7 +140,7 @@ def _column(
 
 
 def _sentence(step: Step, call: GenerationResult) -> str:
-    """What happened, by what the engine reported."""
+    """What happened, as the engine reported it."""
     made = quantities.seconds(call.timing.trace_s + call.timing.compile_s)
     happened = {
         CacheOutcome.MISS: f"Traced and compiled: {made}. Paid once per shape.",

@@ -1,11 +1,11 @@
 """A walkthrough: one request in four steps that should end as MISS, HIT, REUSED and DISK.
 
-Knows which requests bring each outcome about, and the processes that they are sent to. Must not
-know components or HTML, nor which outcome a step had: that the engine reports.
+Knows which requests should cause each outcome, and the processes for them. Must not know components
+or HTML, nor which outcome a step had: the engine reports that.
 
-Two processes of the product's own engine share a store that begins empty and is deleted afterwards,
-so every walkthrough starts cold and touches nobody's functions. Both import TensorFlow at once, and
-nothing is measured before that is over. The second one loads the model when the first has ended.
+Two engine processes share a store that starts empty and is deleted afterwards, so every walkthrough
+starts cold and changes no other functions. Both import TensorFlow at once, before anything is
+measured. The second one loads the model when the first has ended.
 """
 
 from __future__ import annotations
@@ -39,38 +39,38 @@ if TYPE_CHECKING:
 REPEATS = 3
 """Calls of the same request after the first."""
 SETTLE_S = 0.2
-"""Seconds before a step's calls: the browser, often on this very machine, draws what was told."""
+"""Seconds before a step's calls, in which a browser on this machine draws the last step."""
 _RULES = BucketRules()
 
 Answer = TypeVar("Answer")
 
 
 class Step(Enum):
-    """One step; its value is the outcome that it is there to show."""
+    """One step; its value is the outcome that it should show."""
 
     FIRST = CacheOutcome.MISS
     """The request, with nothing in memory and nothing on disk."""
     AGAIN = CacheOutcome.HIT
     """The same request."""
     SMALLER = CacheOutcome.REUSED
-    """A request for fewer new tokens, whose own function nobody has made."""
+    """A request for fewer new tokens, whose own function does not exist."""
     NEW_PROCESS = CacheOutcome.DISK
-    """The request in a new process, on what the one before has left on disk."""
+    """The request in a new process, with what the first one saved on disk."""
 
 
 class Walkthrough(MeasuringRun):
     """One visitor's walkthrough, from the click to its end.
 
     Attributes:
-        model, prompt: what is asked.
+        model, prompt: of the request.
         options: of the first call.
-        smaller: of the smaller request; None where the model has no room for another shape.
-        is_raised: whether the visitor has asked for the smaller one, because no shape is smaller.
-        has_begun: whether its turn has come and the engine was idle.
-        results: what each step's calls ended with, as far as they have.
-        current: the step under way; None before the first one, and after the last.
-        current_s: seconds that it has taken so far, with loading the model.
-        status: what the process at work does.
+        smaller: of the smaller request; None if the model has no room for another shape.
+        is_raised: whether the visitor's request is the smaller one, because no shape is smaller.
+        has_begun: whether it has started, with the engine idle.
+        results: of each step's finished calls.
+        current: the present step; None before the first one, and after the last.
+        current_s: seconds that it has taken so far, including loading the model.
+        status: of the working process.
     """
 
     activity = "Showing what XLA does"
@@ -84,7 +84,6 @@ class Walkthrough(MeasuringRun):
         is_raised: bool,
         registry: Registry,
     ) -> None:
-        """Starts nothing yet."""
         super().__init__()
         self.model = model
         self.prompt = prompt
@@ -110,7 +109,7 @@ class Walkthrough(MeasuringRun):
         return time.perf_counter() - self._since
 
     def stop(self) -> None:
-        """Ends the processes now, whatever they do; what was measured is kept."""
+        """Ends the processes now; finished measurements stay."""
         super().stop()
         self._end_processes()
 
@@ -119,7 +118,7 @@ class Walkthrough(MeasuringRun):
 
         Raises:
             InvalidRequest, ModelUnavailable: the request cannot be served.
-            EngineStopped: a process ended, and nobody had asked for it.
+            EngineStopped: a process ended unexpectedly.
         """
         return self.beside_idle_engine(backend, self._walk())
 
@@ -134,7 +133,7 @@ class Walkthrough(MeasuringRun):
                 yield from self._call(first, Step.AGAIN, self.options, REPEATS)
                 if self.smaller is not None:
                     yield from self._call(first, Step.SMALLER, self.smaller)
-                first.close()  # else it would make the smaller function, beside the next step
+                first.close()  # or it would compile the smaller function meanwhile
                 self.current, self._since = Step.NEW_PROCESS, time.perf_counter()
                 yield from self._load(second)
                 yield from self._call(second, Step.NEW_PROCESS, self.options)
@@ -143,7 +142,7 @@ class Walkthrough(MeasuringRun):
                     raise
             finally:
                 self.current = None
-                self._end_processes()  # also when nobody reads on
+                self._end_processes()  # also if the generator is closed
 
     def _start(self, store: str) -> BackendProcess:
         with self._lock:
@@ -161,7 +160,7 @@ class Walkthrough(MeasuringRun):
     def _call(
         self, engine: BackendProcess, step: Step, options: GenerationOptions, calls: int = 1
     ) -> Iterator[None]:
-        """Sends a request so many times, by its own key or by a larger one that is there."""
+        """Sends a request `calls` times."""
         self.current, self._since = step, time.perf_counter()
         self.status = EngineStatus("generating")
         yield
@@ -175,9 +174,9 @@ class Walkthrough(MeasuringRun):
     def _wait_for(
         self, engine: BackendProcess, work: Callable[[], Answer]
     ) -> Generator[None, None, Answer]:
-        """What the work returns; yields while it is not done."""
+        """The work's result; yields until it is done."""
         future: Future[Answer] = Future()
-        # Not an executor: Python would wait for its threads before it ends.
+        # Not an executor: Python would wait for its threads at its end.
         threading.Thread(target=_fulfil, args=(future, work), daemon=True).start()
         while not wait([future], TICK_S).done:
             self.status = engine.status
@@ -202,17 +201,16 @@ def walkthrough_of(
     first, smaller = requests_for(options)
     try:
         check_answerable(page, model, prompt, first)
-    except BackendError:  # there is no room for more new tokens
+    except BackendError:  # no room for more new tokens
         first, smaller = options, None
     return Walkthrough(model, prompt, first, smaller, smaller is options, registry_of(page))
 
 
 def requests_for(options: GenerationOptions) -> tuple[GenerationOptions, GenerationOptions | None]:
-    """The request whose function is made, and one that this function serves though its own would
-    be smaller.
+    """The request of the first call, and a smaller one that the same function can serve.
 
-    The first is the visitor's own. Only where it asks for so few new tokens that no shape is
-    smaller, its own is the second, and the first asks for a token more than its shape has room for.
+    The first is the visitor's own. Only if it has so few new tokens that no shape is smaller, it is
+    the second, and the first asks for one token more than its shape has room for.
     """
     if (size := _smaller_size(options)) is not None:
         return options, options.replace(max_new_tokens=size)
@@ -220,7 +218,7 @@ def requests_for(options: GenerationOptions) -> tuple[GenerationOptions, Generat
 
 
 def _smaller_size(options: GenerationOptions) -> int | None:
-    """The next smaller number of new slots than that of a request; None if there is none."""
+    """The next smaller number of new slots than a request's; None if there is none."""
     own = _RULES.key_for(1, 1, options.max_new_tokens).max_new_tokens
     return max((size for size in _RULES.max_new_tokens if size < own), default=None)
 

@@ -174,7 +174,7 @@ def test_a_variable_that_is_set_to_nothing_is_not_set(monkeypatch: pytest.Monkey
     [
         (["--port", "http"], {}, "argument --port: invalid int value: 'http'"),
         ([], {"PLAYGROUND_PORT": "http"}, "argument --port: invalid int value: 'http'"),
-        (["--max-waiting", "0"], {}, "--max-waiting: '0' is not a whole number from 1 on"),
+        (["--max-waiting", "0"], {}, "--max-waiting: '0' is not a whole number of at least 1"),
         (["--memory-limit", "lots"], {}, "'lots'"),
         ([], {"PLAYGROUND_KV_MEMORY": "some"}, "'some'"),
         (["--weights", "int7"], {}, "are kept as auto, float32, bfloat16 or int8, not as 'int7'"),

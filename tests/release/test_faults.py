@@ -116,7 +116,7 @@ def test_a_hang_at_work_is_told_and_what_waited_is_served(
     stored = robbed.generate(prompt="word " * 20)
     robbed.stop_at = "generating"
     behind: list[GenerationResult] = []
-    with pytest.raises(EngineStopped, match=r"nothing came from it for \d+ s.*ended as hung"):
+    with pytest.raises(EngineStopped, match=r"it sent nothing for \d+ s.*ended as hung"):
         stream = robbed.process.stream(robbed.model, "Once", SHORT)
         thread = threading.Thread(
             target=lambda: behind.append(robbed.generate(prompt="word " * 20))

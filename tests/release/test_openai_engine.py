@@ -71,7 +71,7 @@ def test_token_ids_are_the_text_that_they_stand_for(
     text, tokens = (client.completions.create(prompt=each, **asked) for each in ("The wind", ids))
     assert tokens.choices[0].text == text.choices[0].text
     assert tokens.usage == text.usage
-    with pytest.raises(openai.BadRequestError, match="token id 1000000 is none of this model's"):
+    with pytest.raises(openai.BadRequestError, match="token id 1000000 is not one of this model's"):
         client.completions.create(prompt=[10**6], **asked)
 
 

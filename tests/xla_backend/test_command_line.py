@@ -112,7 +112,7 @@ def test_an_instruct_model_answers_messages(run: Run) -> None:
 def test_a_system_prompt_is_for_messages(run: Run) -> None:
     done = run("generate", "--system", "Answer briefly.", "What is the capital of France?")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.strip().endswith("says how a model answers a message: give --chat too.")
+    assert done.stderr.strip().endswith("--system is for messages: add --chat.")
 
 
 def test_weights_are_rounded_where_that_is_asked_for(run: Run, tmp_path: Path) -> None:
@@ -169,9 +169,9 @@ def test_a_model_whose_weights_are_broken(run: Run, small_gpt2: Path, tmp_path: 
         (["--presence-penalty", "-3"], "presence_penalty must be from -2 to 2, not -3."),
         (["--logit-bias", "198"], "logit_bias of token 198 must be a number from -100 to 100"),
         (["--stop", "x" * 101], "a stop string can have 100 characters, not 101."),
-        (["--choice", "a", "--regex", "b"], "--regex and --choice each ask for a form"),
+        (["--choice", "a", "--regex", "b"], "--regex and --choice each set a grammar"),
         (["--json-schema", "/no/such/file"], "the schema /no/such/file cannot be read"),
-        (["--json-schema", __file__], "the JSON schema is no JSON"),
+        (["--json-schema", __file__], "the JSON schema is not JSON"),
         (["--model", "no-such-model"], "there is no model 'no-such-model'."),
     ],
 )

@@ -1,1 +1,1 @@
-"""The ways that are compared: Transformers' own code beside this engine, each in a process."""
+"""The compared methods: Transformers' own code and this engine, each in its own process."""

@@ -1,14 +1,14 @@
-"""The process of one baseline: answers a request again and again, and tells what it took.
+"""The process of one baseline: runs a request repeatedly, and reports its times.
 
 Knows how Transformers and this engine are called and timed. Must not know other baselines, nor who
 asks. Run by `comparison`: the first message is its job; it sends a "chunk" (stage) at each step,
 then a `BaselineResult` of its first call as its "result", or an "error". From then on it answers
 each "call" with a "result": the seconds that repeating the request took.
 
-The baselines are called as the Hugging Face documentation calls them ("XLA integration for
-TensorFlow models"), in a process that sees the overlay (see `overlay`). Only the loading differs,
+Transformers is called as in the Hugging Face documentation ("XLA integration for TensorFlow
+models"), in a process that sees the overlay (see `overlay`). Only two things differ: the loading,
 because Transformers 4.57 fails to read PyTorch's safetensors into TensorFlow models, and the
-padding token, since "</s>" is not in GPT-2's vocabulary.
+padding token, because "</s>" is not in GPT-2's vocabulary.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Repeat = Callable[[], float]
 
 
 def main() -> None:
-    """Does the job that the parent sends, then what it asks for."""
+    """Runs the parent's job, then its further calls."""
     channel, job = connect()
     asked: queue.SimpleQueue[None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(channel, asked), daemon=True).start()
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _engine(job: BaselineJob, tell: Tell) -> tuple[BaselineResult, Repeat]:
-    """This engine, as this project's programs start it. Each call is a request by its exact key."""
+    """This engine. Each call is a request with its exact key."""
     tell("importing")
     start = time.perf_counter()
     import_engine()
@@ -130,7 +130,7 @@ def _transformers(job: BaselineJob, tell: Tell) -> tuple[BaselineResult, Repeat]
     tokenizer: Any = AutoTokenizer.from_pretrained(
         str(files.folder),
         local_files_only=True,
-        # What follows a prompt must follow it at once; what is read by an encoder need not.
+        # New tokens must follow the prompt directly; with an encoder they need not.
         padding_side="left" if is_decoder_only else "right",
     )
     if tokenizer.pad_token is None:
@@ -152,13 +152,13 @@ def _transformers(job: BaselineJob, tell: Tell) -> tuple[BaselineResult, Repeat]
     generate = tf.function(model.generate, jit_compile=True) if is_compiled else model.generate
 
     def tokenize() -> Any:
-        # A tokenizer without a class of its own adds token types, and GPT-2 then adds a word's
-        # embedding to every position.
+        # A tokenizer without its own class adds token types, and GPT-2 then adds a word's embedding
+        # to every position.
         return tokenizer([job.prompt], return_tensors="tf", return_token_type_ids=False, **padding)
 
     def answer(inputs: Any) -> tuple[list[int], str]:
         written = generate(**inputs, **options).numpy()[0].tolist()
-        # A decoder-only model repeats the prompt, T5 begins with a token that stands for nothing.
+        # A decoder-only model repeats the prompt; T5 begins with a start token.
         new = written[inputs["input_ids"].shape[1] if is_decoder_only else 1 :]
         return _without_end(new, model), tokenizer.decode(new, skip_special_tokens=True)
 
@@ -167,7 +167,7 @@ def _transformers(job: BaselineJob, tell: Tell) -> tuple[BaselineResult, Repeat]
     start = time.perf_counter()
     inputs = tokenize()
     if is_compiled:
-        # The call below does the same when nobody has; here, so that it can be timed apart.
+        # The call below would do the same; done here, so that it can be timed separately.
         tracing = time.perf_counter()
         generate.get_concrete_function(**inputs, **options)
         trace_s = time.perf_counter() - tracing
@@ -217,9 +217,9 @@ def load_model(files: ModelFiles) -> Any:
     """Transformers' TensorFlow model.
 
     Raises:
-        ModelUnavailable: its weights are not those that the architecture needs.
+        ModelUnavailable: weights that the architecture needs are missing.
     """
-    # Of the overlay's version, which is older than the one whose types are read.
+    # The overlay's version, which is older than the one that mypy reads.
     from transformers import (  # type: ignore[attr-defined]
         GenerationConfig,
         TFAutoModelForCausalLM,
@@ -254,7 +254,7 @@ def load_model(files: ModelFiles) -> Any:
 
 
 def _without_end(ids: list[int], model: Any) -> list[int]:
-    """The new tokens up to the first that ends the text; Transformers fills up the rest."""
+    """The new tokens up to the first end token; Transformers pads the rest."""
     ends = model.generation_config.eos_token_id
     ends = ends if isinstance(ends, list) else [ends]
     stops = [place for place, token in enumerate(ids) if token in ends]
@@ -262,7 +262,7 @@ def _without_end(ids: list[int], model: Any) -> list[int]:
 
 
 def _listen(channel: Channel, asked: queue.SimpleQueue[None]) -> None:
-    """Passes on what the parent asks for; when that ends, so does this process, at once."""
+    """Passes on the parent's calls; ends this process at once when the parent ends."""
     try:
         while True:
             channel.receive()

@@ -1,11 +1,11 @@
-"""Baselines: one request answered in several ways, each measured in a fresh process of its own.
+"""Baselines: one request answered by several methods, each measured in a fresh process.
 
-Knows which baselines there are, and how a baseline's process is followed. Must not import
-TensorFlow, nor know how one is measured: that is `baseline_process`, which runs inside the process.
+Knows which baselines there are, and how to follow a baseline's process. Must not import TensorFlow,
+nor know how one is measured: that is `baseline_process`, which runs inside the process.
 
-First calls run one after the other, so that none disturbs another, and a fresh process makes each
-a true one. Importing TensorFlow and loading the model are counted apart. The processes stay: later
-calls go in turn (A B C D A B C D ...), so that whatever slows the machine for a while slows all.
+First calls run one after the other, so that none disturbs another, each in a fresh process.
+Importing TensorFlow and loading the model are counted separately. The processes stay: later calls
+alternate (A B C D A B C D ...), so that a slow moment affects all of them.
 """
 
 from __future__ import annotations
@@ -35,13 +35,12 @@ from xla_backend.interface.timing import MIN_FOR_QUARTILES, Spread, spread
 CACHED_CALLS = MIN_FOR_QUARTILES
 MAX_CACHED_CALLS = 50
 CALLS_BUDGET_S = 40.0
-"""A baseline's repeated calls, after the first of them, must fit into that time: nobody should wait
-minutes to learn more exactly how slow it is."""
+"""Bound on the time of a baseline's repeated calls after the first of them: a slow baseline needs
+no more precision."""
 SETTLE_S = 0.2
-"""Seconds before each round of repeated calls: whoever reads may draw what was told, often on this
-very machine."""
+"""Seconds before each round of repeated calls, in which a browser on this machine may draw."""
 TICK_S = 0.5
-"""How often progress is told while nothing else happens."""
+"""Seconds between reports of progress."""
 
 MODULE = "xla_backend.baselines.baseline_process"
 
@@ -49,7 +48,7 @@ Stage = Literal["importing", "loading", "tracing", "compiling", "running", "cach
 
 
 class Baseline(str, Enum):
-    """One way to answer a request, to be read beside the others."""
+    """One method to answer a request."""
 
     EAGER = "eager"
     """Transformers' `model.generate`."""
@@ -58,19 +57,19 @@ class Baseline(str, Enum):
     ENGINE = "engine"
     """This engine, with nothing in memory or on disk."""
     ENGINE_FROM_DISK = "engine_from_disk"
-    """This engine, with nothing in memory, and on disk what the baseline before has left there."""
+    """This engine, with nothing in memory, and with what the previous baseline saved on disk."""
 
 
 OF_TRANSFORMERS = (Baseline.EAGER, Baseline.GUIDE)
-"""Baselines that run Transformers' TensorFlow models, which the baseline overlay has."""
+"""Baselines that run Transformers' TensorFlow models, from the baseline overlay."""
 
 
 @dataclass(frozen=True)
 class BaselineJob:
-    """What a baseline's process shall do.
+    """The job of a baseline's process.
 
     Attributes:
-        store: folder that keeps compiled functions; counts for the engine's baselines only.
+        store: folder that keeps compiled functions; only for the engine's baselines.
         started: `time.perf_counter()` in the parent; processes of a machine share that clock.
     """
 
@@ -86,7 +85,7 @@ class BaselineJob:
 
 @dataclass(frozen=True)
 class MistralJob:
-    """A model's files to be written as Mistral's, for the baselines of Transformers."""
+    """Write a model's files as Mistral's, for the baselines of Transformers."""
 
     model: str
     registry: Registry
@@ -95,11 +94,11 @@ class MistralJob:
 
 @dataclass(frozen=True)
 class BaselineProgress:
-    """Where a baseline is.
+    """The progress of a baseline.
 
     Attributes:
-        stage: what it does. The last of them is the repeated calls.
-        stage_s, baseline_s: seconds since the stage and the baseline began.
+        stage: what it does; the last stage is the repeated calls.
+        stage_s, baseline_s: seconds since the start of the stage and of the baseline.
         calls: how many repeated calls are done.
     """
 
@@ -112,21 +111,21 @@ class BaselineProgress:
 
 @dataclass(frozen=True)
 class BaselineResult:
-    """What a baseline measured, in seconds. A call is timed from text to text.
+    """The measurements of a baseline, in seconds. A call is timed from text to text.
 
     Attributes:
         import_s: importing TensorFlow and Transformers.
         load_s: building the model and reading its weights.
         first_s: the whole first call: tracing, compiling and running.
         trace_s: of it, TensorFlow recording the graph; for this engine from disk, restoring it.
-        compile_s: of it, XLA compiling (from disk: loading the code). Transformers does not tell
-            compiling from running: there, it is what is left of the first call without tracing and
-            without the median of the repeated ones, once there are any.
+        compile_s: of it, XLA compiling (from disk: loading the code). For Transformers, which does
+            not separate compiling from running, the first call without tracing and without the
+            median of the repeated calls, once there are any.
         wall_s: from starting the process to its first answer.
-        padded_length: prompt slots that were computed on; for eager, the prompt's own tokens.
+        padded_length: computed prompt slots; for eager, the prompt's own tokens.
         tokens: ids of the new tokens, up to the end of the text.
         cache: where this engine's functions came from; None for Transformers.
-        cached_s: each repeated call so far, in turn with those of the other baselines.
+        cached_s: each repeated call so far.
     """
 
     baseline: Baseline
@@ -144,7 +143,7 @@ class BaselineResult:
     cached_s: tuple[float, ...] = ()
 
     def with_call(self, seconds: float) -> BaselineResult:
-        """The result with one repeated call more."""
+        """The result with another repeated call."""
         result = replace(self, cached_s=(*self.cached_s, seconds))
         if self.baseline is not Baseline.GUIDE:
             return result
@@ -153,12 +152,12 @@ class BaselineResult:
 
     @property
     def run_s(self) -> float:
-        """Of the first call, what was neither tracing nor compiling."""
+        """The first call without tracing and compiling."""
         return max(0.0, self.first_s - self.trace_s - self.compile_s)
 
     @property
     def later(self) -> Spread | None:
-        """Where the repeated calls lie; None before there is one."""
+        """The spread of the repeated calls; None before there is one."""
         return spread(self.cached_s)
 
     @property
@@ -167,10 +166,10 @@ class BaselineResult:
         return len(self.tokens) / self.later.median_s if self.later else None
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values: all that was measured, and what is derived from it."""
+        """JSON values: all measurements and values derived from them."""
         values = asdict(self)
         return {
-            "lane": values.pop("baseline").value,  # as programs that call the endpoint know it
+            "lane": values.pop("baseline").value,  # the name that callers of the endpoint know
             **values,
             "median_s": self.later and self.later.median_s,
             "spread_s": self.later and [self.later.low_s, self.later.high_s],
@@ -184,19 +183,19 @@ def calls_left(made_s: Sequence[float], wanted: int) -> bool:
 
     Args:
         made_s: seconds of each repeated call so far.
-        wanted: how many there shall be, if they fit into `CALLS_BUDGET_S`.
+        wanted: how many there should be, within `CALLS_BUDGET_S`.
     """
     made = len(made_s)
     return not made or (made < wanted and sum(made_s) * (made + 1) / made <= CALLS_BUDGET_S)
 
 
 class BaselineComparison:
-    """One request through several baselines: an iterator of `BaselineProgress`, whose results stay.
+    """One request through several baselines: an iterator of `BaselineProgress`.
 
     Attributes:
-        results: what each baseline measured, from its first call on.
-        failures: one sentence for each baseline that did not come to its end.
-        is_over: whether nothing more is measured.
+        results: of each baseline, from its first call on.
+        failures: one sentence for each baseline that failed.
+        is_over: whether all measurements are done.
 
     Example:
         >>> comparison = BaselineComparison("gpt2-stories", "Once upon a time")
@@ -217,17 +216,17 @@ class BaselineComparison:
         registry: Registry | None = None,
         rules: BucketRules = BucketRules(),  # noqa: B008 (immutable)
     ) -> None:
-        """Starts nothing yet.
+        """Iterating runs it.
 
         Args:
             model: a name that the registry knows.
             prompt: the text to continue.
-            options: how; without sampling, whose noise is another in Transformers.
+            options: without sampling, whose random numbers differ in Transformers.
             baselines: in the order in which they run. `ENGINE_FROM_DISK` needs `ENGINE` before it.
-            cached_calls: how many times each baseline repeats the request after its first call, if
-                it does so within `CALLS_BUDGET_S`.
+            cached_calls: how many times each baseline repeats the request after its first call,
+                within `CALLS_BUDGET_S`.
             registry: the models that may be loaded; None for the default ones.
-            rules: how lengths are rounded up, for this engine and for the guide's padding alike.
+            rules: how lengths are rounded up, for this engine and for the guide's padding.
 
         Raises:
             InvalidRequest: the options sample or are not Transformers', or there are too few or too
@@ -235,7 +234,7 @@ class BaselineComparison:
         """
         if options.do_sample:
             raise InvalidRequest(
-                "Ways are compared token for token, and Transformers has other random numbers: "
+                "Methods are compared token for token, and Transformers has other random numbers: "
                 "set temperature to 0."
             )
         others = (
@@ -244,7 +243,7 @@ class BaselineComparison:
         )
         if found := [name for name in others if getattr(options, name)]:
             raise InvalidRequest(
-                "Ways are compared token for token, and Transformers' TensorFlow models have no "
+                "Methods are compared token for token, and Transformers' TensorFlow models have no "
                 f"{', '.join(found)}: leave them out."
             )
         if isinstance(cached_calls, float) and cached_calls.is_integer():
@@ -271,7 +270,7 @@ class BaselineComparison:
 
     @property
     def stopped(self) -> bool:
-        """Whether somebody has asked for the end."""
+        """Whether it was stopped."""
         return self._stopped
 
     @property
@@ -281,7 +280,7 @@ class BaselineComparison:
         return len(texts) == 1 if len(self.results) > 1 else None
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values, of as many baselines as have ended."""
+        """JSON values of the baselines that have ended."""
         return {
             "model": self.model,
             "options": self.options.to_dict(),
@@ -292,14 +291,14 @@ class BaselineComparison:
         }
 
     def stop(self) -> None:
-        """Ends all processes; what was measured is kept. May be called from any thread."""
+        """Ends all processes, from any thread; finished measurements stay."""
         with self._lock:
             self._stopped = True
             for process in self._processes.values():
                 process.kill()
 
     def __iter__(self) -> Iterator[BaselineProgress]:
-        """Runs the baselines; tells where they are every `TICK_S` seconds and at every step.
+        """Runs the baselines; yields progress every `TICK_S` seconds and at every step.
 
         Raises:
             InvalidRequest, ModelUnavailable: the request cannot be served in any baseline.
@@ -311,12 +310,12 @@ class BaselineComparison:
                 yield from self._rounds()
             finally:
                 self.is_over = True
-                self._end_processes()  # also when nobody reads on
+                self._end_processes()  # also if the iterator is dropped
 
     def _noted(
         self, baseline: Baseline, work: Iterator[BaselineProgress]
     ) -> Iterator[BaselineProgress]:
-        """A baseline's work; where it fails, the others go on."""
+        """A baseline's work; if it fails, the others go on."""
         try:
             yield from work
         except (BaselineMissing, EngineStopped) as error:
@@ -344,7 +343,7 @@ class BaselineComparison:
             self.failures[baseline] = str(error)
 
     def _rounds(self) -> Iterator[BaselineProgress]:
-        """Repeated calls in turn, until each baseline has made all or has used up its time."""
+        """Alternating repeated calls, until each baseline has made all or used up its time."""
         for number in range(self.cached_calls):
             now = time.perf_counter()
             if due := [each for each in self.results if self._is_due(each)]:
@@ -379,7 +378,7 @@ class BaselineComparison:
     def _answer(
         self, baseline: Baseline, stage: Stage, calls: int = 0
     ) -> Generator[BaselineProgress, None, Any]:
-        """What a baseline's process answers next; tells where it is meanwhile.
+        """The next answer of a baseline's process; yields progress meanwhile.
 
         Raises:
             InvalidRequest, ModelUnavailable: the request cannot be served.
@@ -423,7 +422,7 @@ class BaselineComparison:
 
 
 def variables_for(baseline: Baseline) -> dict[str, str]:
-    """Of the environment of a baseline's process: the overlay if need be.
+    """Environment variables of a baseline's process: the overlay's if needed.
 
     Raises:
         BaselineMissing: the baseline needs the overlay, which is not installed.

@@ -1,7 +1,7 @@
-"""A Llama checkpoint as a folder of Mistral's, the one class that TensorFlow has for its kind.
+"""A Llama checkpoint as a folder of Mistral's, the only such class in TensorFlow.
 
-Knows what both have in common: Mistral's is Llama's architecture with a window, which may be
-absent, and without biases or scaled positions. Must not know processes nor what is measured.
+Knows what both have in common: Mistral is Llama's architecture with an optional window, without
+biases or scaled positions. Must not know processes nor what is measured.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ def write(files: ModelFiles, folder: Path) -> None:
 
 
 def _differences(config: dict[str, Any]) -> str:
-    """What TensorFlow's class does not have of a model; empty where it fits."""
+    """What a model needs that TensorFlow's class does not have; empty if it fits."""
     if config["model_type"] not in ("llama", "mistral"):
         return f"a {config['model_type']} model"
     heads, width = config["num_attention_heads"], config["hidden_size"]
     found = {
         "biases": config.get("attention_bias") or config.get("mlp_bias"),
         "scaled positions": config["rope_parameters"]["rope_type"] != "default",
-        "heads of their own size": (config.get("head_dim") or width // heads) * heads != width,
+        "heads of another size": (config.get("head_dim") or width // heads) * heads != width,
         "a window": config.get("sliding_window"),
         "another activation than SiLU": config["hidden_act"] != "silu",
     }

@@ -1,11 +1,11 @@
 """The baseline overlay: a folder with the last Transformers that has TensorFlow models.
 
-Knows where the folder is, what belongs in it, how pip fills it, and how a process comes to see it.
-Must not import what lies in it, nor know what a baseline process does there.
+Knows where the folder is, its contents, how pip fills it, and how a process uses it. Must not
+import its contents, nor know what a baseline process does.
 
-Its packages are older than the environment's own of the same names. Only a process that runs the
-guide's own code, `model.generate` of a `TF...` model, puts the folder before them on its path:
-Compare's baselines, the oracle of the tests, the recipes, the notebook. All others never see it.
+Its packages are older than those of the same names in the environment. Only processes that run the
+guide's own code, `model.generate` of a `TF...` model, put the folder first on their path: Compare's
+baselines, the oracle of the tests, the recipes, the notebook.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 FOLDER_VARIABLE = "XLA_BACKEND_BASELINE"
 COMMAND = "python -m xla_backend baseline"
 DOWNLOAD_BYTES = 18_000_000
-"""What pip downloads for it, about: on Linux 17.5 million bytes."""
+"""Approximate download size: on Linux 17.5 million bytes."""
 ABOUT_S = 15
-"""Seconds that installing takes on two cores, of which most goes into compiling to bytecode."""
+"""Seconds that installing takes on two cores, mostly compiling to bytecode."""
 
 _INSTALLED = "installed.txt"
-"""The file of the folder that says, when all else is there, from which requirements."""
+"""The file that is written last, with the installed requirements."""
 _ENVIRONMENT = {"TF_USE_LEGACY_KERAS": "1"}  # Transformers' TensorFlow models are Keras 2 models.
 _TICK_S = 0.5
 
 
 class BaselineMissing(BackendError):
-    """The overlay is not installed, or cannot be; the text says what to do."""
+    """The overlay is not, or cannot be, installed; the text says what to do."""
 
 
 @dataclass(frozen=True)
 class InstallProgress:
-    """How far an installation has come.
+    """The progress of an installation.
 
     Attributes:
-        step: what pip does, as a word or two: "downloading transformers".
-        installed_bytes: what lies in the folder so far.
+        step: what pip does, in a word or two: "downloading transformers".
+        installed_bytes: size of the folder so far.
         elapsed_s: seconds since the start.
     """
 
@@ -59,10 +59,10 @@ class InstallProgress:
 
 
 def folder() -> Path:
-    """Where the overlay is, or would be.
+    """The overlay's folder.
 
-    The folder that `XLA_BACKEND_BASELINE` names; else beside the virtual environment, with its name
-    and "-baseline"; without one, in the user's cache directory.
+    `XLA_BACKEND_BASELINE`, or else beside the virtual environment, with its name and "-baseline",
+    or without one in the user's cache directory.
     """
     named = os.environ.get(FOLDER_VARIABLE)
     if named:
@@ -73,7 +73,7 @@ def folder() -> Path:
 
 
 def is_installed() -> bool:
-    """Whether the folder holds exactly what `REQUIREMENTS` says."""
+    """Whether exactly `REQUIREMENTS` are installed in the folder."""
     try:
         return (folder() / _INSTALLED).read_bytes() == REQUIREMENTS.read_bytes()
     except OSError:
@@ -81,11 +81,7 @@ def is_installed() -> bool:
 
 
 def check_installed() -> None:
-    """Says what to do where the overlay is not installed.
-
-    Raises:
-        BaselineMissing: it is not.
-    """
+    """Raises `BaselineMissing`, which says what to do, if the overlay is not installed."""
     if not is_installed():
         raise BaselineMissing(
             "Transformers' TensorFlow models are not installed "
@@ -94,7 +90,7 @@ def check_installed() -> None:
 
 
 def environment(search_path: list[str]) -> dict[str, str]:
-    """The variables with which a child process sees the overlay before all other packages.
+    """The variables with which a child process imports from the overlay first.
 
     Args:
         search_path: folders that come after it on `PYTHONPATH`.
@@ -107,7 +103,7 @@ def environment(search_path: list[str]) -> dict[str, str]:
 
 
 def use() -> None:
-    """Makes this process see the overlay; to be called before anything that lies in it is imported.
+    """Makes this process import from the overlay; call it before any of its packages is imported.
 
     For programs whose purpose is to run the guide's code. Does nothing the second time.
 
@@ -121,20 +117,20 @@ def use() -> None:
     for name in ("tensorflow", "transformers", "huggingface_hub", "tokenizers"):
         if name in sys.modules:
             raise BaselineMissing(
-                f"{name} is imported already: call xla_backend.baselines.overlay.use() before."
+                f"{name} is imported already: call xla_backend.baselines.overlay.use() first."
             )
     os.environ.update(_ENVIRONMENT)
     sys.path.insert(0, here)
 
 
 def install() -> Iterator[InstallProgress]:
-    """Downloads and installs the overlay; tells how far it is twice a second.
+    """Downloads and installs the overlay; yields progress twice a second.
 
-    What was there is replaced when all is complete, so a broken download leaves it as it was. Ends
-    pip when nobody reads on.
+    An earlier overlay is replaced only at the end, so a broken download changes nothing. Dropping
+    the iterator ends pip.
 
     Raises:
-        BaselineMissing: pip failed, as it does without a network; the text says how.
+        BaselineMissing: pip failed, for example without a network; the text says why.
     """
     target = folder()
     unfinished = target.with_name(f"{target.name}.{os.getpid()}")
@@ -161,7 +157,7 @@ def install() -> Iterator[InstallProgress]:
             pip.kill()
             reader.join()
         if pip.returncode:
-            # After "ERROR: Exception:" comes a traceback, which ends with what it was.
+            # After "ERROR: Exception:" comes a traceback, whose last line is the error.
             problems = [line for line in said if re.match("ERROR: (?!Exception)", line)] or said
             raise BaselineMissing(
                 "Transformers' TensorFlow models could not be installed "
@@ -184,7 +180,7 @@ def _read(pip: subprocess.Popen[bytes], said: list[str]) -> None:
 
 
 def _step(said: list[str]) -> str:
-    """What pip does, by the last of its lines that says so."""
+    """What pip does, according to its output."""
     for line in reversed(said):
         first, _, rest = line.partition(" ")
         if first == "Collecting":
@@ -195,9 +191,9 @@ def _step(said: list[str]) -> str:
 
 
 def _size(folder: Path) -> int:
-    """Bytes of all files in a folder, which may not be there."""
+    """Bytes of all files in a folder, which need not exist."""
     sizes = 0
     for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):  # pip moves them about
+        with contextlib.suppress(OSError):  # pip moves files
             sizes += path.stat().st_size
     return sizes

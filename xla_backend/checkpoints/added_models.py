@@ -1,7 +1,7 @@
-"""`AddedModels`: models that somebody added on this computer, remembered in a small file.
+"""`AddedModels`: the models that were added on this computer, in a small file.
 
-Knows the file. Must not know what may be added, nor where a model's files are. Every process that
-reads it sees at once what another one wrote.
+Knows the file. Must not know what may be added, nor where a model's files are. Every process reads
+the file each time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AddedModels:
-    """The models of a file, which need not exist.
+    """The models in a file, which need not exist.
 
     Attributes:
         path: of the file.
@@ -42,11 +42,11 @@ class AddedModels:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError) as error:
-            _warn(f"{self.path} cannot be read: {error}. Delete it, and add the models anew.")
+            _warn(f"{self.path} cannot be read: {error}. Delete it, and add the models again.")
             return {}
 
     def add(self, info: ModelInfo) -> None:
-        """Adds a model, or replaces what was known of it.
+        """Adds a model, or replaces its entry.
 
         Raises:
             OSError: the file cannot be written.
@@ -56,7 +56,7 @@ class AddedModels:
     def _write(self, infos: list[ModelInfo]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps([dataclasses.asdict(info) for info in infos], indent=1)
-        # Written aside and renamed: another process may be reading.
+        # Written to another file and renamed: another process may be reading.
         handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{FILE_NAME}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -70,5 +70,5 @@ class AddedModels:
 
 @functools.cache
 def _warn(message: str) -> None:
-    """Once: the file is read again and again."""
+    """Logs each message once: the file is read often."""
     logger.warning("%s", message)

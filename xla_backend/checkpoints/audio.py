@@ -1,8 +1,8 @@
 """Recordings: a file or raw samples as mono float32 at a model's sample rate, cut into windows.
 
-Knows sample formats, rates, channels and all the ways in which a recording can be unusable. Must
-not know models, features or TensorFlow. Any input gives a valid array or an `InvalidRequest` that
-says what is wrong and what to do.
+Knows sample formats, rates, channels and why a recording can be unusable. Must not know models,
+features or TensorFlow. Any input gives a valid array or an `InvalidRequest` that says what is wrong
+and what to do.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MIN_RATE, MAX_RATE = 1_000, 768_000
 MAX_CHANNELS = 64
 _FORMATS = "WAV, FLAC, OGG, MP3, M4A or WebM"
 _CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,aac,amr,asf,caf"
-"""What FFmpeg reads here: none that names other files or addresses, as playlists do."""
+"""Containers that FFmpeg may read: none that names other files, as playlists do."""
 _BLOCK = 65_536  # frames decoded at a time
 
 
@@ -100,16 +100,16 @@ def _quietest(window: np.ndarray, rate: int) -> int:
     span = min(max(1, rate // 5), len(window) - first)
     energy = np.cumsum(np.concatenate([[0.0], np.square(window[first:], dtype=np.float64)]))
     loudness = energy[span:] - energy[:-span]
-    # Of equally quiet moments the last: digital silence then gives the longest window. The margin
-    # keeps rounding errors of the running sum from deciding between equals.
+    # The last of equally quiet moments: digital silence then gives the longest window. Within the
+    # margin, differences are rounding errors of the running sum.
     margin = 1e-9 * max(energy[-1], 1e-12)
     quiet = np.flatnonzero(loudness <= loudness.min() + margin)
     return max(1, first + int(quiet[-1]) + span // 2)
 
 
 def _clipped(resampled: np.ndarray) -> np.ndarray:
-    """What a resampler gave as at least one float32 sample in -1..1."""
-    if not len(resampled):  # a few samples at a high rate are less than one at ours
+    """A resampler's output as at least one float32 sample in -1..1."""
+    if not len(resampled):  # a few samples at a high rate are less than one at the model's
         return np.zeros(1, np.float32)
     # The filter rings, so a full-scale square wave overshoots; the models expect -1..1.
     return np.clip(resampled, -1.0, 1.0).astype(np.float32)
@@ -127,7 +127,7 @@ def _read_file(path: Path, rate: int, max_seconds: float) -> np.ndarray:
             raise InvalidRequest(f"There is no audio file {path.name!r}: choose another file.")
         if path.stat().st_size == 0:
             raise InvalidRequest(f"The file {path.name!r} is empty: choose another file.")
-    except InvalidRequest:  # it is a ValueError, too
+    except InvalidRequest:  # it is also a ValueError
         raise
     except (OSError, ValueError) as error:  # a name too long, a null byte, a folder out of bounds
         raise InvalidRequest(f"The audio file cannot be opened: {error}.") from error
@@ -170,7 +170,7 @@ def _read_file(path: Path, rate: int, max_seconds: float) -> np.ndarray:
             f"send {_FORMATS} (was it renamed, or cut off on its way?)."
         ) from error
     if not frames:
-        raise InvalidRequest(f"The file {path.name!r} holds no sound: record or choose another.")
+        raise InvalidRequest(f"The file {path.name!r} contains no sound: record or choose another.")
     if frames / source_rate > max_seconds:
         raise _too_long(frames / source_rate, max_seconds)
     if bad:
@@ -182,12 +182,14 @@ def _read_file(path: Path, rate: int, max_seconds: float) -> np.ndarray:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[int, int, float, Iterator[np.ndarray]]]:
-    """A file as rate, channels, seconds (0 where it does not say) and blocks of float32 samples
-    `[n, channels]`: by libsndfile, or by FFmpeg what that does not know, as telephones record."""
+    """Opens a file: rate, channels, seconds (0 if unknown) and blocks of float32 `[n, channels]`.
+
+    libsndfile reads it, or FFmpeg if libsndfile cannot, such as recordings of telephones.
+    """
     try:
         file = soundfile.SoundFile(path)
     except soundfile.SoundFileError:
-        import av  # its libraries are large, and seldom needed
+        import av  # its libraries are large and seldom needed
 
         allowed = {"format_whitelist": _CONTAINERS, "protocol_whitelist": "file"}
         try:
@@ -220,7 +222,7 @@ def _checked_rate(rate: Any) -> int:
     good = (
         isinstance(rate, numbers.Real | np.number)
         and not isinstance(rate, bool | np.bool_)
-        # So it is finite. Type checkers know no comparison of the abstract Real.
+        # This also excludes NaN and infinity. mypy does not know comparisons of the abstract Real.
         and MIN_RATE <= rate <= MAX_RATE  # type: ignore[operator]
         and float(rate).is_integer()
     )
@@ -276,7 +278,7 @@ def _scaled(array: np.ndarray) -> np.ndarray:
     if bad:
         raise _not_finite(bad, array.size)
     peak = float(np.abs(array).max())
-    # Scale what is louder than full scale down to it: features are relative to the peak, and a huge
+    # Louder samples are scaled down to full scale: features are relative to the peak, and a huge
     # value would overflow when squared.
     return (array / peak if peak > 1.0 else array).astype(np.float32)
 
@@ -290,6 +292,6 @@ def _not_finite(bad: int, of: int) -> InvalidRequest:
 
 def _too_long(seconds: float, max_seconds: float) -> InvalidRequest:
     return InvalidRequest(
-        f"The recording is {seconds:,.0f} s long; at most {max_seconds:,.0f} s are taken at once: "
+        f"The recording is {seconds:,.0f} s long; at most {max_seconds:,.0f} s are allowed: "
         "send a shorter piece."
     )

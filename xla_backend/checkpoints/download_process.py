@@ -1,7 +1,7 @@
-"""`DownloadProcess`: a download from the Hub in a process of its own, so that it can be cancelled.
+"""`DownloadProcess`: a download from the Hub in its own process, so that it can be cancelled.
 
-Knows how it is started, told of and ended. Must not know who asks, nor what is in the files. The
-Hub's client cannot be stopped inside a process: parts of it are not Python.
+Knows how it starts, reports and ends. Must not know who asks, nor what is in the files. The Hub's
+client cannot be stopped inside a process, because parts of it are not Python.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class DownloadProcess:
     """One download: iterate over its progress once, then read `info`.
 
     Attributes:
-        info: the model as its files say; None before the end, and where it was cancelled.
+        info: the downloaded model; None before the end, and if it was cancelled.
     """
 
     def __init__(self, name: str) -> None:
@@ -57,20 +57,20 @@ class DownloadProcess:
         except (EOFError, OSError) as error:
             if not self._is_cancelled:
                 raise ModelUnavailable(
-                    f"The download of {self._name} ended unexpectedly. Try again: files that are "
-                    "whole are not fetched anew."
+                    f"The download of {self._name} ended unexpectedly. Try again: finished files "
+                    "are not downloaded again."
                 ) from error
         finally:
             self._process.end()
 
     def cancel(self) -> None:
-        """Ends it now; files that are whole stay in the Hub's cache. Any thread may call it."""
+        """Ends it now, from any thread; finished files stay in the Hub's cache."""
         self._is_cancelled = True
         self._process.kill()
 
 
 def main() -> None:
-    """The process: downloads the model whose name comes first."""
+    """Downloads the model named by the first message."""
     channel, name = connect()
     threading.Thread(target=_end_with_parent, args=(channel,), daemon=True).start()
     try:
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def _end_with_parent(channel: Channel) -> None:
-    """A download that nobody waits for any more may not go on for hours."""
+    """Ends this process with its parent: the download could go on for hours."""
     with contextlib.suppress(EOFError, OSError):
         channel.receive()
     os._exit(1)

@@ -1,8 +1,8 @@
 """GGUF files: their metadata and their tensors, checked before anything is trusted.
 
-Knows the container: where keys, values and tensors lie, and that a count or an offset may be wrong
-or made up. Must not know architectures, tokenizers, or what a key means. The package `gguf` gives
-the types and undoes quantization; its reader is not used, because it believes the file.
+Knows the container: where keys, values and tensors are, and that a count or an offset may be wrong
+or malicious. Must not know architectures, tokenizers, or what a key means. The package `gguf`
+provides the types and dequantizes; its reader is not used, because it trusts the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SCALARS = dict(zip([*range(8), 10, 11, 12], "BbHhIif?Qqd", strict=True))
 _TEXT, _ARRAY = 8, 9
 
 _SIXTEEN_BITS = {"F16": np.dtype("<f2"), "BF16": np.dtype(ml_dtypes.bfloat16)}
-# Far above what models have. Without them, a file full of zeros would keep us for hours.
+# Far above what models have. Without them, a file full of zeros would take hours.
 _MAX_KEYS = _MAX_TENSORS = 2**16
 _MAX_ENTRIES = 2**22
 _LONGEST_TEXT = 2**24  # bytes
@@ -39,7 +39,7 @@ _LONGEST_TEXT = 2**24  # bytes
 
 @dataclass(frozen=True)
 class _Array:
-    """An array of the metadata that was not read yet: `count` entries of `kind` from `start`."""
+    """An array of the metadata that is not read yet: `count` entries of `kind` from `start`."""
 
     kind: int
     start: int
@@ -51,7 +51,7 @@ class _Stored:
     """A tensor in the file.
 
     Attributes:
-        shape: rows first, as numpy has it.
+        shape: rows first, as in numpy.
         kind: the number of its quantization.
         start, size: bytes.
     """
@@ -74,11 +74,11 @@ def find(place: Path) -> Path | None:
         if (place / "config.json").is_file():
             return None
         found = sorted(path for path in place.glob("*") if path.suffix.lower() == SUFFIX)
-    except (OSError, ValueError) as error:  # also a name that no file can have
+    except (OSError, ValueError) as error:  # also a name that is invalid for a file
         raise ModelUnavailable(f"{place} cannot be read: {error}.") from error
     if len(found) > 1:
         raise ModelUnavailable(
-            f"{place} holds {len(found)} GGUF files; give the path of one of them, {found[0]} for "
+            f"{place} has {len(found)} GGUF files; give the path of one of them, {found[0]} for "
             "example."
         )
     return found[0] if found else None
@@ -93,19 +93,19 @@ class GGUFFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Reads all but arrays and tensors, and checks where those lie.
+        """Reads all but arrays and tensors, and checks where those are.
 
         Raises:
-            ModelUnavailable: it cannot be read, is no GGUF file, or is damaged.
+            ModelUnavailable: it cannot be read, is not a GGUF file, or is damaged.
         """
         self.path = path
         try:
             with path.open("rb") as file:
                 start = file.read(8)
                 if start == b"version ":
-                    raise self.damaged("it is a Git LFS pointer, not the file that it stands for")
+                    raise self.damaged("it is a Git LFS pointer, not the file itself")
                 if start[:4] != b"GGUF" or len(start) < 8:
-                    raise self.damaged("it does not begin as a GGUF file does")
+                    raise self.damaged("it does not begin like a GGUF file")
                 self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as error:
             raise ModelUnavailable(f"{path} cannot be read: {error.strerror or error}") from error
@@ -113,8 +113,8 @@ class GGUFFile:
         if version not in (2, 3):
             order = "for big-endian machines" if version % 2**16 == 0 else f"version {version}"
             raise ModelUnavailable(
-                f"{path} is a GGUF file {order}, and only little-endian files of the versions 2 "
-                "and 3 are read. Convert the model anew with a current llama.cpp."
+                f"{path} is a GGUF file {order}, and only little-endian files of versions 2 "
+                "and 3 are supported. Convert the model again with a current llama.cpp."
             )
         self._place = 8
         tensors = self._count(_MAX_TENSORS, "Q")
@@ -137,10 +137,10 @@ class GGUFFile:
     # Metadata
 
     def value(self, key: str, kind: type[_Kind], default: _Kind | None = None) -> _Kind:
-        """The value of a key; `default` where the file does not set it.
+        """The value of a key, or `default` if the file does not set it.
 
         Raises:
-            ModelUnavailable: it is of another kind, or is not set and has no default.
+            ModelUnavailable: it has another type, or is not set and has no default.
         """
         found = self.optional(key, kind)
         if found is not None:
@@ -150,10 +150,10 @@ class GGUFFile:
         return default
 
     def optional(self, key: str, kind: type[_Kind]) -> _Kind | None:
-        """The value of a key; None where the file does not set it.
+        """The value of a key; None if the file does not set it.
 
         Raises:
-            ModelUnavailable: it is of another kind, or a number that is not finite.
+            ModelUnavailable: it has another type, or is a number that is not finite.
         """
         found = self._metadata.get(key)
         if found is None:
@@ -173,7 +173,7 @@ class GGUFFile:
         return isinstance(self._metadata.get(key), _Array)
 
     def texts(self, key: str) -> list[str]:
-        """The entries of an array of texts; empty where the file does not set it.
+        """The entries of an array of texts; empty if the file does not set it.
 
         Raises:
             ModelUnavailable: it is not an array of texts, or one of them is not UTF-8.
@@ -182,12 +182,12 @@ class GGUFFile:
         if array is None:
             return []
         if array.kind != _TEXT:
-            raise self.damaged(f"{key} does not hold texts")
+            raise self.damaged(f"{key} is not an array of texts")
         self._place = array.start
         return [self._read_text() for _ in range(array.count)]
 
     def numbers(self, key: str) -> list[Any]:
-        """The entries of an array of numbers; empty where the file does not set it.
+        """The entries of an array of numbers; empty if the file does not set it.
 
         Raises:
             ModelUnavailable: it is not an array of numbers.
@@ -196,7 +196,7 @@ class GGUFFile:
         if array is None:
             return []
         if array.kind not in _SCALARS:
-            raise self.damaged(f"{key} does not hold numbers")
+            raise self.damaged(f"{key} is not an array of numbers")
         code = f"<{array.count}{_SCALARS[array.kind]}"
         return list(struct.unpack_from(code, self._data, array.start))
 
@@ -213,10 +213,10 @@ class GGUFFile:
         return self._stored[name].shape
 
     def read_stored(self, name: str) -> Weights:
-        """A tensor; a matrix with its own numbers, if they are 16 bits wide or in blocks.
+        """A tensor; a matrix of 16-bit numbers or blocks stays as it is in the file.
 
         Raises:
-            ModelUnavailable: its quantization cannot be undone.
+            ModelUnavailable: its quantization is not supported.
         """
         if len(self._stored[name].shape) == 2:
             [matrix] = self.read_matrices(name)
@@ -242,10 +242,10 @@ class GGUFFile:
         return [Blocks(kind, matrix) for matrix in raw]
 
     def read(self, name: str) -> np.ndarray:
-        """A tensor as float32: one that is stored so is a read-only view of the file.
+        """A tensor as float32; a float32 tensor is a read-only view of the file.
 
         Raises:
-            ModelUnavailable: its quantization cannot be undone.
+            ModelUnavailable: its quantization is not supported.
         """
         from gguf import GGMLQuantizationType, dequantize
 
@@ -258,7 +258,7 @@ class GGUFFile:
         rows = math.prod(stored.shape[:-1])
         raw = raw.reshape(rows, -1)
         tensor = np.empty((rows, columns), np.float32)
-        # In parts: the package holds everything several times over while it works.
+        # In parts: the package needs several copies while it works.
         part = max(1, 2**20 // columns)
         try:
             with np.errstate(all="ignore"):  # a damaged scale may be infinite
@@ -272,7 +272,7 @@ class GGUFFile:
         return tensor.reshape(stored.shape)
 
     def _raw(self, stored: _Stored) -> np.ndarray:
-        """A tensor's bytes, whose pages are given back with the array."""
+        """A tensor's bytes; their pages are freed with the array."""
         raw = np.frombuffer(self._data, np.uint8, stored.size, stored.start)
         first = -(-stored.start // mmap.PAGESIZE) * mmap.PAGESIZE
         length = stored.start + stored.size - first
@@ -296,7 +296,7 @@ class GGUFFile:
             name: self._placed(name, shape, kind, begin + offset)
             for name, (shape, kind, offset) in found.items()
         }
-        # Otherwise many names for one place in a small file could fill the memory.
+        # Otherwise a small file with many names for one place could fill the memory.
         if sum(tensor.size for tensor in tensors.values()) > len(self._data):
             raise self.damaged("its tensors overlap")
         return tensors
@@ -308,13 +308,13 @@ class GGUFFile:
             block, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
         except (ValueError, KeyError) as error:
             raise ModelUnavailable(
-                f"{self.path} stores {shown(name, 60)} in a way that is not known here (type "
+                f"{self.path} stores {shown(name, 60)} in an unknown format (type "
                 f"{kind}). Choose a conversion in Q4_K_M, Q8_0, F16 or BF16, for example."
             ) from error
         blocks, rest = divmod(shape[-1], block)
         length = math.prod(shape[:-1]) * blocks * size
         if rest:
-            raise self.damaged(f"rows of {shown(name, 60)} are no whole number of blocks")
+            raise self.damaged(f"rows of {shown(name, 60)} are not a whole number of blocks")
         if start + length > len(self._data):
             raise self.damaged(
                 f"it should have {start + length} bytes or more and ends after {len(self._data)}"
@@ -355,7 +355,7 @@ class GGUFFile:
         if kind in _SCALARS:
             return self._scalar(_SCALARS[kind])
         if kind != _ARRAY:
-            raise self.damaged(f"it holds a value of the unknown kind {kind}")
+            raise self.damaged(f"it has a value of the unknown type {kind}")
         kind = self._scalar("I")
         count = self._count(_MAX_ENTRIES, "Q")
         start = self._place
@@ -365,7 +365,7 @@ class GGUFFile:
             for _ in range(count):
                 self._take(self._scalar("Q"))
         else:
-            raise self.damaged("it holds arrays of arrays, which no model has")
+            raise self.damaged("it has arrays of arrays, which no model has")
         return _Array(kind, start, count)
 
 

@@ -1,6 +1,6 @@
 """GGUF checkpoints: the config and the weights of a decoder, as its Hugging Face folder has them.
 
-Knows what llama.cpp calls the settings and the tensors of each architecture, and what it changes in
+Knows llama.cpp's names of the settings and tensors of each architecture, and what it changes in
 them. Must not know the file's format, tokenizers, or what a model computes.
 """
 
@@ -38,12 +38,12 @@ MODEL_TYPES = {
 }
 """Hugging Face's names of the architectures, by llama.cpp's."""
 
-# llama.cpp turns pairs of neighbours where these turn a head's halves: it reorders q and k.
+# llama.cpp rotates neighbouring pairs where these rotate a head's halves, so it reorders q and k.
 _PERMUTED = ("llama", "granite", "smollm3", "mistral3", "granitemoe")
 
 _GEMMAS = ("gemma2", "gemma3")
 _SLIDING_PATTERN = {"gemma2": 2, "gemma3": 6, "olmo2": 4}
-"""One layer of so many attends to everything; the others look through a sliding window."""
+"""One layer in this many has full attention; the others have a sliding window."""
 
 _NAMES = {
     "token_embd": "model.embed_tokens",
@@ -91,9 +91,9 @@ _SHORT_FACTORS, _LONG_FACTORS = "rope_factors_short.weight", "rope_factors_long.
 
 
 def read_config_values(path: Path) -> dict[str, Any]:
-    """What the model's config.json would hold.
+    """The values that the model's config.json would have.
 
-    `eos_token_id` is a list where the file names an end of turn besides the end of text.
+    `eos_token_id` is a list if the file names an end of turn besides the end of text.
 
     Raises:
         ModelUnavailable: the file is damaged, or its architecture or a setting is not supported.
@@ -103,7 +103,7 @@ def read_config_values(path: Path) -> dict[str, Any]:
 
 @functools.lru_cache
 def _config_values(path: Path, modified: int) -> dict[str, Any]:
-    """Remembered, because a list of models asks again and again, and the file is long."""
+    """Cached, because lists of models ask often, and the file is long."""
     file = GGUFFile(path)
     architecture = _architecture(file)
 
@@ -122,7 +122,7 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
     head_size = size("attention.key_length", max(1, width // heads))
     layers = size("block_count")
     for key, default in (("attention.value_length", width // heads), ("rope.dimension_count", 0)):
-        # Without a value, llama.cpp takes the head's size for the one and all of it for the other.
+        # Both default to the head's size in llama.cpp.
         value = file.value(f"{architecture}.{key}", int, default or head_size)
         if value != head_size and not (architecture == "phi3" and key.startswith("rope")):
             raise ModelUnavailable(
@@ -146,7 +146,7 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
         "eos_token_id": _ends(file),
         "pad_token_id": _token_id(file, "padding"),
     }
-    if architecture != "qwen2":  # it has biases of q, k and v always, and says so nowhere
+    if architecture != "qwen2":  # it always has biases of q, k and v, which the file does not say
         values["attention_bias"] = "blk.0.attn_q.bias" in file.tensors
     if architecture in _PERMUTED and architecture != "granitemoe":
         values["mlp_bias"] = "blk.0.ffn_up.bias" in file.tensors
@@ -191,7 +191,7 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
             "final_logit_softcapping": file.optional(
                 f"{architecture}.final_logit_softcapping", float
             ),
-            # The file does not say it. The two of 27 billion are the exceptions.
+            # Not in the file. The two models of 27 billion weights are the exceptions.
             "query_pre_attn_scalar": (
                 width // heads if (architecture, layers) in _LARGEST_GEMMAS else head_size
             ),
@@ -224,7 +224,7 @@ def _kv_heads(file: GGUFFile, architecture: str, heads: int) -> int:
 
 
 def _layer_types(file: GGUFFile, architecture: str, layers: int) -> list[str]:
-    """Which layers look through a window: all but one of so many, or each as the file says."""
+    """Which layers have a sliding window: all but one in so many, or each as the file says."""
     key = f"{architecture}.attention.sliding_window_pattern"
     default = _SLIDING_PATTERN[architecture]
     if file.is_array(key):
@@ -241,10 +241,10 @@ def read_tensors(path: Path, *, as_stored: bool = False) -> Iterator[tuple[str, 
     """Yields the weights, one at a time, by the names that they have in a Hugging Face folder.
 
     Yields:
-        name and tensor, see `GGUFFile`, without those that only say how positions are turned.
+        name and tensor, see `GGUFFile`, without the factors of rotary positions.
 
     Raises:
-        ModelUnavailable: the file is damaged, or holds a tensor that the architecture has not here.
+        ModelUnavailable: the file is damaged, or has a tensor that this architecture does not have.
     """
     file = GGUFFile(path)
     architecture = _architecture(file)
@@ -263,7 +263,7 @@ def read_tensors(path: Path, *, as_stored: bool = False) -> Iterator[tuple[str, 
             tensor = _unpermuted(file, name, tensor, heads_of[part])
         if architecture in _GEMMAS and stem.endswith("norm"):
             assert isinstance(tensor, np.ndarray)
-            tensor = tensor - np.float32(1)  # llama.cpp adds the one that Gemma's norms add
+            tensor = tensor - np.float32(1)  # llama.cpp has already added the 1 of Gemma's norms
         yield f"{_name(file, architecture, stem)}.{leaf}", tensor
 
 
@@ -276,12 +276,12 @@ def _architecture(file: GGUFFile) -> str:
         )
     if kind != "model":
         raise ModelUnavailable(
-            f"{file.path} is no model: it says that it is of the type {shown(kind, 60)}. Choose "
-            "the model's own file."
+            f"{file.path} is not a model: its type is {shown(kind, 60)}. Choose the model's "
+            "own file."
         )
     if architecture not in MODEL_TYPES:
         raise ModelUnavailable(
-            f"{file.path} holds an architecture that is not supported: {shown(architecture, 60)}. "
+            f"{file.path} has an architecture that is not supported: {shown(architecture, 60)}. "
             f"Supported in GGUF files are {', '.join(MODEL_TYPES)}."
         )
     if file.value("split.count", int, 0) > 1:
@@ -303,13 +303,12 @@ def _name(file: GGUFFile, architecture: str, stem: str) -> str:
         return f"model.layers.{int(number)}.{names[part]}"
     raise ModelUnavailable(
         f"{file.path} holds the tensor {shown(stem, 60)}, which a {architecture} model has not "
-        "here: it is of a form that is not supported, with shared experts for example. Choose "
-        "another model."
+        "here: this form (with shared experts, for example) is not supported. Choose another model."
     )
 
 
 def _unpermuted(file: GGUFFile, name: str, tensor: Weights, heads: int) -> Weights:
-    """The rows of each head in the order that Transformers turns them in."""
+    """The rows of each head in Transformers' order."""
     rows = tensor.shape[0]
     if heads < 1 or rows % (2 * heads):
         raise file.damaged(f"{name} has {rows} rows for {heads} heads")
@@ -319,12 +318,12 @@ def _unpermuted(file: GGUFFile, name: str, tensor: Weights, heads: int) -> Weigh
 
 def _token_id(file: GGUFFile, name: str) -> int | None:
     token_id = file.optional(f"tokenizer.ggml.{name}_token_id", int)
-    # -1, and the same without its sign, stand for none.
+    # -1, also as an unsigned number, means none.
     return token_id if token_id is not None and 0 <= token_id < 2**31 else None
 
 
 def _ends(file: GGUFFile) -> int | list[int] | None:
-    """The ends of a text, of a turn and of a message, as far as the file names them."""
+    """The ends of a text, of a turn and of a message that the file names."""
     found = [_token_id(file, name) for name in ("eos", "eot", "eom")]
     ends = list(dict.fromkeys(end for end in found if end is not None))
     return ends if len(ends) > 1 else next(iter(ends), None)
@@ -340,7 +339,7 @@ def _rope(file: GGUFFile, architecture: str, head_size: int) -> dict[str, Any]:
         return file.value(f"{architecture}.rope.{key}", float, default)
 
     theta = number("freq_base", 10_000.0)
-    # As llama.cpp has it: a factor alone is a linear one, and had another name once.
+    # As in llama.cpp: a factor alone is linear, and had another name in old files.
     scaling = file.value(f"{architecture}.rope.scaling.type", str, "linear")
     factor = number("scaling.factor", number("scale_linear", 1.0))
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": theta}
@@ -390,10 +389,10 @@ def _rope(file: GGUFFile, architecture: str, head_size: int) -> dict[str, Any]:
 
 
 def _llama3_rope(file: GGUFFile, theta: float, head_size: int) -> dict[str, Any]:
-    """The parameters behind the factors that llama.cpp stores for each frequency.
+    """The parameters from which llama.cpp computed the stored factors of each frequency.
 
-    Only the largest factor differs between the models of Llama 3.1, 3.2 and 3.3; we calculate the
-    factors from it and compare.
+    Only the largest factor differs between the models of Llama 3.1, 3.2 and 3.3; all factors are
+    computed from it and compared.
     """
     found = file.read(_ROPE_FACTORS).ravel()
     factor, low, high, length = float(found.max()), 1.0, 4.0, 8192

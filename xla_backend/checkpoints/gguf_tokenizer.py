@@ -1,7 +1,7 @@
 """The tokenizer of a GGUF checkpoint, built as its tokenizer.json would have it.
 
-Knows the vocabulary that llama.cpp stores, byte-level or of SentencePiece, and what it leaves out:
-how text is split, and merges that only scores imply. Must not know the file's format or models.
+Knows the vocabularies that llama.cpp stores, byte-level or SentencePiece, and what it leaves out:
+how text is split, and merges that follow from scores. Must not know the file's format or models.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 2, 3, 4, 6
 
 _LONGEST_TOKEN = 1000
-"""Characters; all ways to cut a token in two are tried where a file has no merges."""
+"""Characters; if a file has no merges, all ways to split a token in two are tried."""
 
-# Names in `tokenizer.ggml.pre` of GPT-2's way to split text, after each digit was set apart.
+# Names in `tokenizer.ggml.pre` for GPT-2's splitting of text with each digit separate.
 _DIGITS_APART = ("smollm", "refact", "starcoder", "command-r")
 _AS_LLAMA3 = ("llama3", "llama-v3", "llama-bpe", "smaug-bpe", "falcon3", "pixtral", "lfm2")
 _AS_GPT2 = ("gpt-2", "olmo")
@@ -49,7 +49,7 @@ def has_chat_template(path: Path) -> bool:
 
 @functools.lru_cache
 def _has_chat_template(path: Path, modified: int) -> bool:
-    """Remembered, because a list of models asks again and again, and the file is long."""
+    """Cached, because lists of models ask often, and the file is long."""
     return bool(GGUFFile(path).optional("tokenizer.chat_template", str))
 
 
@@ -77,10 +77,10 @@ def load(path: Path) -> PreTrainedTokenizerFast:
     file = GGUFFile(path)
     tokens = file.texts("tokenizer.ggml.tokens")
     if not tokens or len(max(tokens, key=len)) > _LONGEST_TOKEN:
-        raise file.damaged("its vocabulary is missing, or holds a token without end")
+        raise file.damaged("its vocabulary is missing, or has a token that is far too long")
     kinds = file.numbers("tokenizer.ggml.token_type")
     if len(kinds) not in (0, len(tokens)):
-        raise file.damaged(f"it has {len(tokens)} tokens and {len(kinds)} kinds of them")
+        raise file.damaged(f"it has {len(tokens)} tokens and {len(kinds)} types of tokens")
     _set_repeated_apart(tokens, kinds)
     model = file.value("tokenizer.ggml.model", str)
     pre = file.value("tokenizer.ggml.pre", str, "default")
@@ -122,9 +122,9 @@ def load(path: Path) -> PreTrainedTokenizerFast:
 
 
 def _set_repeated_apart(tokens: list[str], kinds: list[int]) -> None:
-    """Gives all but the last of the tokens that are written alike a name that no text has.
+    """Renames all but the last of several tokens with the same text.
 
-    Files of Google's own have such. llama.cpp reads text as the last one, too.
+    Google's own files have such tokens. llama.cpp also uses the last one.
     """
     last = {token: place for place, token in enumerate(tokens)}
     for place, token in enumerate(tokens):
@@ -135,9 +135,9 @@ def _set_repeated_apart(tokens: list[str], kinds: list[int]) -> None:
 
 
 def _give_back_memory() -> None:
-    """Hands memory that is free again to the system, where the C library can.
+    """Returns freed memory to the system, if the C library can.
 
-    A tokenizer of 262,144 tokens takes 280 MB more while it is made, just before weights are read.
+    Building a tokenizer of 262,144 tokens takes 280 MB, just before weights are read.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     if trim is not None:
@@ -145,7 +145,7 @@ def _give_back_memory() -> None:
 
 
 def _byte_level(file: GGUFFile, tokens: list[str], pre: str) -> tokenizers.Tokenizer:
-    """A byte-level vocabulary, as GPT-2 and most after it have."""
+    """A byte-level vocabulary, as of GPT-2 and most later models."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     with locked_transformers():
@@ -160,14 +160,14 @@ def _byte_level(file: GGUFFile, tokens: list[str], pre: str) -> tokenizers.Token
     else:
         raise ModelUnavailable(
             f"{file.path} splits text in a way that is not supported: {shown(pre, 60)}. Convert "
-            "the model anew with a current llama.cpp, or choose another one."
+            "the model again with a current llama.cpp, or choose another one."
         )
     vocabulary = {token: place for place, token in enumerate(tokens)}
     merges = [merge.partition(" ")[::2] for merge in file.texts("tokenizer.ggml.merges")]
-    # Rust would panic, which is no exception to Python.
+    # Rust would panic, which is not an ordinary exception in Python.
     if not all(a and b and {a, b, a + b} <= vocabulary.keys() for a, b in merges):
-        raise file.damaged("a merge of its vocabulary does not make a token of two")
-    # Llama 3 takes a word that is a token as it is, even if no merges lead to it.
+        raise file.damaged("a merge of its vocabulary does not join two tokens into a third")
+    # Llama 3 uses a word that is a token, even if no merges lead to it.
     whole = pre in (*_AS_LLAMA3, "tekken")
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=whole))
     if pre == "qwen2":
@@ -181,25 +181,22 @@ def _byte_level(file: GGUFFile, tokens: list[str], pre: str) -> tokenizers.Token
 def _sentencepiece(
     file: GGUFFile, tokens: list[str], kinds: list[int]
 ) -> tuple[tokenizers.Tokenizer, list[str]]:
-    """A SentencePiece vocabulary with bytes for what is not in it, and its tokens as it has them.
-
-    Llama 2, Mistral and Gemma have such ones.
-    """
+    """A SentencePiece vocabulary with byte fallback (Llama 2, Mistral, Gemma), and its tokens."""
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     with locked_transformers():
         from transformers.tokenization_utils_base import generate_merges
 
     is_gemma = file.value("general.architecture", str).startswith("gemma")
-    if is_gemma:  # runs of spaces are stored as spaces, and looked up as what stands for them
+    if is_gemma:  # runs of spaces are stored as spaces, but looked up as ▁
         tokens = ["▁" * len(token) if not token.strip(" ") else token for token in tokens]
     vocabulary = {token: place for place, token in enumerate(tokens)}
     scores = file.numbers("tokenizer.ggml.scores")
     if len(scores) != len(tokens):
-        raise file.damaged(f"it has {len(tokens)} tokens and {len(scores)} scores of them")
+        raise file.damaged(f"it has {len(tokens)} tokens and {len(scores)} scores")
     if is_gemma:  # its merges follow the places of tokens, not their scores
         scores = [-place for place in range(len(tokens))]
-    # No letters make a control token or a byte: else a message could spell the end of its turn.
+    # No text becomes a control token or a byte: otherwise a message could contain an end of turn.
     spelt = {
         token: vocabulary[token]
         for token, kind in itertools.zip_longest(tokens, kinds)
@@ -245,7 +242,7 @@ def _add_tokens(
                 rstrip=token not in plain,
             )
             for token, kind in zip(tokens, kinds, strict=False)
-            # Runs of what stands for spaces are in the text only after it was normalised.
+            # Runs of ▁ are in the text only after normalisation.
             if kind in (_UNKNOWN, _CONTROL) or (kind == _USER_DEFINED and token.strip("▁"))
         ]
     )
@@ -254,10 +251,10 @@ def _add_tokens(
 def _surround(
     file: GGUFFile, tokenizer: tokenizers.Tokenizer, names: dict[str, str], starts: bool
 ) -> None:
-    """Sets which special tokens stand around a prompt.
+    """Sets which special tokens are added around a prompt.
 
     Args:
-        starts: whether the beginning of text does, where the file does not say.
+        starts: whether the beginning of text is added if the file does not say.
     """
     from tokenizers import processors
 

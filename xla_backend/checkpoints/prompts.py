@@ -1,4 +1,4 @@
-"""Prompts: checked and encoded to the tokens that a model reads.
+"""Prompts: checks, and encoding to tokens.
 
 Knows the rules for prompts and their error messages. Must not know TensorFlow: the engine and the
 page's process give the same messages.
@@ -56,15 +56,15 @@ def encode_prompt(
 
 
 def check_prompt(prompt: Prompt, info: ModelInfo) -> None:
-    """What must be true of a prompt before it is worth tokenizing.
+    """Checks a prompt before it is tokenized.
 
     Raises:
-        InvalidRequest: it is empty, blank or not text, or the model wants no text; of messages, one
-            has another role, or the last one is empty and not the assistant's.
+        InvalidRequest: it is empty, blank or not text, or the model takes no text; a message has an
+            unknown role, or the last one is empty and not the assistant's.
     """
     if info.family == "speech":
         raise InvalidRequest(
-            f"{info.name} writes down speech: give it a recording to transcribe, or choose another "
+            f"{info.name} is a speech model: give it a recording to transcribe, or choose another "
             "model to generate text."
         )
     if isinstance(prompt, tuple):
@@ -93,8 +93,7 @@ def _check_messages(messages: tuple[Message, ...]) -> None:
     last = messages[-1]
     if last.tool_calls:
         raise InvalidRequest(
-            "The last message asks for calls of tools: send their results behind it, with the role "
-            "tool."
+            "The last message has tool calls: send their results after it, with the role tool."
         )
     is_asked = last.role in ("assistant", "tool") or last.content.strip()
     if not is_asked or not any(message.content.strip() for message in messages):
@@ -114,14 +113,14 @@ def is_pooled(info: ModelInfo, request: TextRequest) -> bool:
 
 
 def check_drafts(info: ModelInfo, options: GenerationOptions) -> None:
-    """Checks that a model can verify the drafts that are asked for.
+    """Checks that a model can verify drafts, if there are any.
 
     Raises:
         InvalidRequest: it cannot.
     """
     if options.prompt_lookup_num_tokens and info.family != "decoder-only":
         raise InvalidRequest(
-            f"prompt_lookup_num_tokens works with decoder-only models, and {info.name} is none: "
+            f"prompt_lookup_num_tokens works with decoder-only models, and {info.name} is not one: "
             "leave it out."
         )
 
@@ -129,10 +128,10 @@ def check_drafts(info: ModelInfo, options: GenerationOptions) -> None:
 def key_for(
     rules: BucketRules, info: ModelInfo, prompt_tokens: int, request: TextRequest
 ) -> CacheKey:
-    """The cache key that fits a request best.
+    """The exact cache key of a request.
 
     Raises:
-        InvalidRequest: as `check_drafts`, or no row can follow the grammar that is asked for.
+        InvalidRequest: as for `check_drafts`, or no row can follow the requested grammar.
     """
     options = request.options
     check_drafts(info, options)
@@ -150,16 +149,16 @@ def key_for(
 
 
 def check_length(prompt_tokens: int, info: ModelInfo) -> None:
-    """What must be true of a prompt's tokens, without padding.
+    """Checks the length of a prompt without padding.
 
     Raises:
-        ContextLengthExceeded: they are too many for the model.
+        ContextLengthExceeded: it has too many tokens for the model.
     """
     context = info.context_length
     most = UNBOUNDED_PROMPT_TOKENS if context is None else context - 1
     if prompt_tokens <= most:
         return
-    least = "" if context is None else f", of which one at least is for the text: {most} are left"
+    least = "" if context is None else f", including at least one of the text: {most} are left"
     raise ContextLengthExceeded(
         f"The prompt has {prompt_tokens} tokens, and {info.name} reads at most "
         f"{context or most}{least}. Shorten the prompt by {prompt_tokens - most}."
@@ -167,7 +166,7 @@ def check_length(prompt_tokens: int, info: ModelInfo) -> None:
 
 
 def with_room(request: TextRequest, prompt_tokens: int, info: ModelInfo) -> TextRequest:
-    """The request with as many new tokens at most as the model has room for after the prompt."""
+    """The request with its new tokens limited to the room in the context."""
     if info.context_length is None:
         return request
     room = info.context_length - prompt_tokens

@@ -1,4 +1,4 @@
-"""`RotaryForm`: what tells the modern decoders (Llama and those after it) apart.
+"""`RotaryForm`: the differences between modern decoders (Llama and later ones).
 
 Knows how a Hugging Face configuration of each architecture becomes one description, of which parts
 each layer is made, and which tensors a checkpoint of it holds. Must not know TensorFlow or weights:
@@ -18,7 +18,7 @@ from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
 
 CONTEXT_VARIABLE = "XLA_BACKEND_MAX_CONTEXT"
 LONGEST_CONTEXT = 8192
-"""What a model has room for is served up to so many tokens: length costs no compile, but memory."""
+"""Longest served context in tokens: length costs no compile, but memory."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Positions:
 
     Attributes:
         inverse_frequencies: radians a position, for each pair of a head's numbers; zeros in a layer
-            without positions. Numbers of a head that are in no pair, its last ones, are not turned.
-        amplitude: the factor of what is turned.
+            without positions. The last numbers of a head, if they are in no pair, are not rotated.
+        amplitude: factor of the rotated queries and keys.
         query_growth: b and n: queries are multiplied by 1 + b * log(1 + floor(position / n)).
     """
 
@@ -42,7 +42,7 @@ class Attention:
     """A mixer: causal softmax attention.
 
     Attributes:
-        window: a position looks at so many, itself included; None: at all before it.
+        window: how many positions a position attends to, itself included; None: all before it.
     """
 
     positions: Positions
@@ -100,16 +100,16 @@ class RotaryForm:
     """A decoder with rotary positions, RMS norms and gated feed-forward networks.
 
     Attributes:
-        layers: what may differ between them.
+        layers: the parts of each.
         heads, kv_heads: of queries, and of keys and values; the second divides the first.
         head_size: D, which need not be width / heads.
         norm_offset: added to the stored scales of norms, 1 in Gemma.
         qk_norm: whether queries and keys are normalised: each head's, or all heads' as one.
         has_pre_norms, has_post_norms: whether inputs of mixers and feed-forward networks are
             normalised, and whether outputs are.
-        score_scale: the factor of queries.
+        score_scale: factor of queries.
         score_cap, logit_cap: c in c * tanh(x / c), the soft cap of scores and of logits.
-        embedding_scale, residual_scale, logit_scale: factors of embeddings, of what a layer adds,
+        embedding_scale, residual_scale, logit_scale: factors of embeddings, of a layer's outputs,
             and of logits.
         is_tied: whether the embedding is the head.
     """
@@ -219,7 +219,7 @@ _ARCHITECTURES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "granitemoehybrid": _granite,
     "lfm2": _lfm2,
 }
-"""What a configuration of each architecture sets beyond `describe`."""
+"""The fields that each architecture sets beyond `describe`."""
 
 
 def _qwen3_experts(config: Any, place: int) -> Gated | Experts:
@@ -273,7 +273,7 @@ def describe(config: Any) -> RotaryForm:
         config: a Hugging Face configuration of one of `MODEL_TYPES`.
 
     Raises:
-        ModelUnavailable: the rotary positions are of a kind that is not here, or heads do not fit.
+        ModelUnavailable: the kind of rotary positions is not supported, or heads do not fit.
     """
     heads = config.num_attention_heads
     kv_heads = config.num_key_value_heads
@@ -324,9 +324,9 @@ def _mixer(config: Any, place: int, head_size: int) -> Attention | Convolution:
             f"the model's config.json sets layer_types to {kind}, which is not supported for "
             f"{config.model_type}: known are full_attention and sliding_attention."
         )
-    # The baseline's Transformers is older and names it otherwise; there is no scaling there.
+    # The baseline's Transformers is older and has another name; it has no scaling.
     rope = getattr(config, "rope_parameters", None) or {"rope_theta": config.rope_theta}
-    rotated = getattr(config, "no_rope_layers", None)  # 1 where positions count, 0 where not
+    rotated = getattr(config, "no_rope_layers", None)  # 1: with positions, 0: without
     is_rotated = rotated[place] if rotated else True
     if config.model_type == "granitemoehybrid":
         is_rotated = config.position_embedding_type == "rope"
@@ -363,10 +363,10 @@ def context_length(longest: int, config: Mapping[str, Any]) -> int:
 
 
 def most_context() -> int:
-    """The most tokens of prompt and output, where a configuration has room for more.
+    """The bound on tokens of prompt and output for models with longer contexts.
 
     Raises:
-        InvalidRequest: `CONTEXT_VARIABLE` is no such number.
+        InvalidRequest: `CONTEXT_VARIABLE` is not a valid number.
     """
     given = os.environ.get(CONTEXT_VARIABLE) or str(LONGEST_CONTEXT)
     if not given.isdecimal() or not 1 <= int(given) <= LONGEST_CONTEXT:
@@ -387,9 +387,9 @@ def _positions(config: Any, rope: dict[str, Any], head_size: int) -> Positions:
         config: of the model.
         rope: Hugging Face's `rope_parameters`. `linear` stretches all positions (arXiv:2306.15595);
             `llama3` only the slow ones, and those between in part (Llama 3.1's release); `yarn`
-            likewise by the place of the pair (arXiv:2309.00071); `longrope` each pair by a factor
-            of its own (arXiv:2402.13753), see `context_length`. `dynamic` stretches only what is
-            beyond `max_position_embeddings`, which is never reached here.
+            likewise by the index of the pair (arXiv:2309.00071); `longrope` each pair by its own
+            factor (arXiv:2402.13753), see `context_length`. `dynamic` changes only positions
+            beyond `max_position_embeddings`, which are never reached here.
         head_size: D.
 
     Raises:
@@ -430,7 +430,7 @@ def _positions(config: Any, rope: dict[str, Any], head_size: int) -> Positions:
 
 
 def _llama3(frequency: float, rope: dict[str, Any]) -> float:
-    """Waves shorter than a part of the original context stay, longer ones are stretched."""
+    """Wavelengths shorter than a part of the original context stay, longer ones are stretched."""
     factor, low, high = (rope[x] for x in ("factor", "low_freq_factor", "high_freq_factor"))
     waves = rope["original_max_position_embeddings"] * frequency / (2 * math.pi)
     kept = min(max((waves - low) / (high - low), 0.0), 1.0)
@@ -455,7 +455,7 @@ def _longrope(config: Any, base: list[float], rope: dict[str, Any]) -> tuple[lis
 
 
 def _yarn(base: list[float], rope: dict[str, Any], head_size: int) -> Iterator[float]:
-    """Pairs that turn often in the original context stay, those that turn seldom are stretched."""
+    """Pairs that rotate often in the original context stay, those that rotate seldom stretch."""
     length, theta = rope["original_max_position_embeddings"], rope["rope_theta"]
 
     def place(turns: float) -> float:
@@ -471,7 +471,7 @@ def _yarn(base: list[float], rope: dict[str, Any], head_size: int) -> Iterator[f
 
 
 def _yarn_amplitude(rope: dict[str, Any]) -> float:
-    """`attention_factor`, or what follows from the other parameters."""
+    """`attention_factor`, or its default from the other parameters."""
     if (given := rope.get("attention_factor")) is not None:
         return float(given)
 

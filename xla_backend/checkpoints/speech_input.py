@@ -29,7 +29,7 @@ class SpeechPrompt(NamedTuple):
 
     Attributes:
         features: log-mel spectrogram of a whole window, (frames, mel bands) float32.
-        decoder_prompt: the tokens before the first new one; a model's always have one length.
+        decoder_prompt: the tokens before the first new one; their number is the model's.
     """
 
     features: np.ndarray
@@ -41,11 +41,11 @@ class DecoderPrompt:
     """The first tokens of a transcript: start, language, task, "no timestamps".
 
     Attributes:
-        tokens: for English, or else the first language. An English-only model has no language and
-            no task token.
+        tokens: for English, or the first language without English. An English-only model has no
+            language and no task token.
         languages: token of each language by its code ("en"); empty for an English-only model.
-        first_timestamp: the token of the time 0, behind "no timestamps"; those of later times
-            follow. None where the vocabulary has none.
+        first_timestamp: token of the time 0, after "no timestamps"; later times follow. None if
+            the vocabulary has no timestamps.
     """
 
     tokens: tuple[int, ...]
@@ -88,24 +88,25 @@ class DecoderPrompt:
         return (start, self.languages[code], *rest)
 
     def timed(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        """The tokens for a transcript with timestamps: it begins at 0; as they are without any."""
+        """The tokens for a transcript with timestamps, which begins at 0; unchanged without any."""
         return tokens if self.first_timestamp is None else (*tokens[:-1], self.first_timestamp)
 
 
 @dataclass(frozen=True)
 class Guards:
-    """Whisper's thresholds for what is no speech, or those of a checkpoint.
+    """Whisper's thresholds for noise and repetition, or those of a checkpoint.
 
-    A window whose greedy text is doubtful is heard again, by sampling, at higher and higher
-    temperatures; where all of its texts are, or that of beams is, it has none, which is stricter
-    than Whisper's own program. Where a request asks for a temperature, its text stays.
+    A window with a doubtful greedy text is transcribed again, by sampling at rising temperatures.
+    If all its texts are doubtful, or the text of beams is, its text is empty, which is stricter
+    than Whisper's own program. If a request sets a temperature, its text stays.
 
     Attributes:
-        no_speech_token: says in place of a language that nobody speaks; None where there is none.
-        no_speech: from this probability of that token on, a doubtful text is none at once.
-        logprob: mean of a text's tokens, below which it is doubtful: noise heard as words.
-        compression: bytes of a text for each byte of it after zlib, above which it is doubtful: the
-            same words again and again.
+        no_speech_token: token that says that nobody speaks, in place of a language; None if there
+            is none.
+        no_speech: probability of that token from which a doubtful text is dropped at once.
+        logprob: mean log-probability of the tokens below which a text is doubtful (noise).
+        compression: ratio of a text's bytes to its zlib-compressed bytes above which it is doubtful
+            (repetition).
     """
 
     no_speech_token: int | None
@@ -115,7 +116,7 @@ class Guards:
 
     @classmethod
     def read(cls, generation_config: GenerationConfig) -> Guards:
-        """Those of a checkpoint's generation config."""
+        """The thresholds of a checkpoint's generation config."""
 
         def threshold(name: str, default: float) -> float:
             value = getattr(generation_config, f"{name}_threshold", None)
@@ -130,7 +131,7 @@ class Guards:
         )
 
     def repeats(self, text: str) -> bool:
-        """Whether a text says the same again and again."""
+        """Whether a text repeats itself."""
         data = text.encode()
         return len(data) > self.compression * len(zlib.compress(data))
 
@@ -147,10 +148,10 @@ class SpeechInput:
         generation_config: GenerationConfig,
         config: PretrainedConfig,
     ) -> None:
-        """Checks that the three fit together; use `load` for a folder.
+        """Use `load` for a folder.
 
         Raises:
-            ModelUnavailable: they do not.
+            ModelUnavailable: the three do not fit together.
         """
         self.decoder_prompt = DecoderPrompt.read(generation_config, config)
         self.guards = Guards.read(generation_config)
@@ -161,7 +162,7 @@ class SpeechInput:
         if found != expected:
             raise ModelUnavailable(
                 "preprocessor_config.json and config.json do not fit together: a window has "
-                f"{found[0]} frames of {found[1]} bands, and the model wants {expected[0]} of "
+                f"{found[0]} frames of {found[1]} bands, and the model needs {expected[0]} of "
                 f"{expected[1]}."
             )
 
@@ -222,8 +223,8 @@ class SpeechInput:
         """The model's code of a language; None if the model has to detect it.
 
         Args:
-            language: a code ("de"), also of a country's language ("de-AT"), a name ("German") or a
-                token ("<|de|>"), in any case; "auto" or nothing as None.
+            language: a code ("de"), also with a country ("de-AT"), a name ("German") or a token
+                ("<|de|>"), in upper or lower case; "auto" and "" mean None.
 
         Raises:
             InvalidRequest: the model does not know the language.
@@ -256,11 +257,11 @@ def speech_key(rules: BucketRules, speech: SpeechInput, options: GenerationOptio
 def fitting_options(
     options: GenerationOptions | None, speech: SpeechInput, context_length: int | None
 ) -> GenerationOptions:
-    """The options, with at most as many new tokens as the decoder has positions left.
+    """The options, with new tokens limited to the decoder's positions.
 
     Raises:
-        InvalidRequest: they say how a text ends, which would end a window and not the transcript,
-            or ask for prompt lookup, and there is no prompt.
+        InvalidRequest: they say where a text ends, which would end a window and not the transcript,
+            or ask for prompt lookup, although there is no prompt.
     """
     assert context_length is not None  # a speech decoder's positions are learned, so bounded
     room = context_length - len(speech.decoder_prompt.tokens)
@@ -269,12 +270,12 @@ def fitting_options(
     for name in ("stop", "stop_token_ids", "min_new_tokens", "ignore_eos"):
         if getattr(options, name):
             raise InvalidRequest(
-                f"{name} says where a text ends; a recording is written down to its end: leave it "
+                f"{name} says where a text ends; a recording is transcribed to its end: leave it "
                 "out."
             )
     if options.prompt_lookup_num_tokens:
         raise InvalidRequest(
-            "prompt_lookup_num_tokens looks into a prompt; a recording has none: leave it out."
+            "prompt_lookup_num_tokens searches the prompt; a recording has none: leave it out."
         )
     return options.replace(max_new_tokens=min(room, options.max_new_tokens))
 

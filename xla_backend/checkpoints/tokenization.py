@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import tokenizers
     from transformers import PreTrainedTokenizerFast
 
-# Whisper's timestamps are ordinary tokens to its tokenizer, but they are not part of the text.
+# Whisper's timestamps are ordinary tokens to its tokenizer, but not part of the text.
 _TIMESTAMP = re.compile(r"<\|\d+\.\d\d\|>")
 
 # Tokens of a tool's call, as <|tool_call|> and [TOOL_CALLS]: text, though files call them special.
@@ -41,21 +41,21 @@ _TOOL_TOKEN = re.compile(r"[<\[].*tool.?(call|sep).*[>\]]|\[(ARGS|CALL_ID)\]", r
 _BYTE_PIECE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 LONGEST_TEMPLATE_S = 1.0
-"""Seconds of processor time that a chat template may take: Jinja's sandbox bounds neither time nor
+"""Bound on a chat template's processor time in seconds: Jinja's sandbox bounds neither time nor
 memory."""
 MOST_TEMPLATE_BYTES = 2**28
-"""What this process may grow by meanwhile."""
+"""Bound on the growth of this process meanwhile."""
 LARGEST_NUMBER = 100_000
-"""Largest whole number in a template; Jinja's sandbox bounds a range likewise."""
+"""Largest whole number in a template, as Jinja's sandbox bounds a range."""
 _PROCESSOR_TEMPLATE = "chat_template.json"
 LONGEST_VARIABLES = 20_000
-"""Most characters of a template's variables as JSON."""
+"""Bound on a template's variables, in characters of JSON."""
 _LOOK_AFTER_S = 0.02
-"""Most templates have ended before their memory is looked at: that takes longer than a line."""
+"""Memory is checked only after this time, when most templates have ended: a check is slow."""
 
 
 class TooMuch(Exception):
-    """A template takes more time or memory than it may."""
+    """A template takes too much time or memory."""
 
 
 TURN_ENDS = frozenset(
@@ -63,7 +63,7 @@ TURN_ENDS = frozenset(
     "<|END_OF_TURN_TOKEN|> <|endofturn|> <end_of_utterance> <EOT> [EOT] <|endoftext|> "
     "<|end_of_text|>".split()
 )
-"""Control tokens that mean nothing but an end, in any vocabulary."""
+"""Control tokens that always mean the end of a text or turn."""
 
 
 class Tokenizer:
@@ -76,21 +76,21 @@ class Tokenizer:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, rows: int | None = None) -> None:
-        """Wraps a loaded tokenizer; use `load` for a folder, which says what `rows` are."""
+        """Use `load` for a folder; see there for `rows`."""
         from tokenizers import decoders
 
         self._rows = rows
-        # Only a chat template needs more than Rust's part.
+        # Only a chat template needs more than the Rust tokenizer.
         self._chat = tokenizer if tokenizer.chat_template else None
         self._rust: tokenizers.Tokenizer = tokenizer.backend_tokenizer
-        # A saved tokenizer may still truncate or pad to the lengths of its training.
+        # A saved tokenizer may still truncate or pad to its training's lengths.
         self._rust.no_truncation()
         self._rust.no_padding()
         self._is_byte_level = isinstance(self._rust.decoder, decoders.ByteLevel)
         # T5 with a byte-level vocabulary decodes bytes, then strips the first space.
         state = self._rust.decoder.__getstate__() if self._rust.decoder else b""
         self._spells_bytes = b'"ByteLevel"' in state
-        # A cache: six texts are read for each new token.
+        # A cache: six texts are needed for each new token.
         self._texts: dict[int, str] = {}
         added = self._rust.get_added_tokens_decoder().items()
         self._skipped = set(tokenizer.all_special_ids) | {
@@ -106,8 +106,8 @@ class Tokenizer:
 
         Args:
             folder: of the model.
-            rows: of the model's embedding: tokens that were added without one are refused. None
-                where nothing is to be encoded.
+            rows: of the model's embedding; added tokens beyond them are refused. None if nothing
+                will be encoded.
 
         Raises:
             ModelUnavailable: its files are missing or damaged, or need a tokenizer in Python.
@@ -116,8 +116,8 @@ class Tokenizer:
             return cls(gguf_tokenizer.load(gguf_path), rows)
         try:
             with locked_transformers() as transformers:
-                # The class that follows tokenizer.json fully: an architecture's own class takes
-                # only the vocabulary from it, not the normalisation of text, for example.
+                # This class follows tokenizer.json fully; an architecture's own class takes only
+                # the vocabulary from it, not the normalisation of text, for example.
                 is_whole = (folder / "tokenizer.json").is_file()
                 name = "PreTrainedTokenizerFast" if is_whole else "AutoTokenizer"
                 tokenizer = getattr(transformers, name).from_pretrained(
@@ -143,17 +143,17 @@ class Tokenizer:
         return self._chat is not None
 
     def to_json(self) -> str:
-        """What a tokenizer.json holds of it."""
+        """The contents of its tokenizer.json."""
         return self._rust.to_str()
 
     @property
     def chat_template(self) -> str:
-        """The chat template, of jinja; empty where there is none."""
+        """The chat template in Jinja; empty if there is none."""
         return str(self._chat.get_chat_template()) if self._chat else ""
 
     @functools.cached_property
     def tool_format(self) -> ToolFormat:
-        """How the model writes calls of tools, as its chat template has it."""
+        """How the model writes tool calls, according to its chat template."""
         render = functools.partial(
             self._apply,
             tokenize=False,
@@ -163,7 +163,7 @@ class Tokenizer:
         if self._chat is None:
             return GENERIC
         form = tool_format.learn(self.chat_template, lambda *asked: str(render(*asked)))
-        # Tokens without a text cannot be part of one that has a form.
+        # Tokens without a text cannot be part of a grammar.
         hidden = filter(None, map(self._rust.id_to_token, self._skipped))
         return GENERIC if any(token in "".join(form[:3]) for token in hidden) else form
 
@@ -177,20 +177,20 @@ class Tokenizer:
         """The ids of a prompt, with the special tokens that the model expects around it.
 
         T5 gets its end-of-text token, OPT its beginning-of-text token, GPT-2 none. Messages are
-        written as the chat template says, up to where the answer begins; special tokens in them are
-        plain text, so no message can end itself or pretend to be another.
+        rendered by the chat template, up to the beginning of the answer; special tokens in them are
+        plain text, so no message can end itself or imitate another.
 
         Args:
-            prompt: see above.
-            special: whether a text gets them.
-            tools: that the model may call, in OpenAI's form; with messages. Where the chat template
-                knows none, they are described in the system message.
-            template: variables of the chat template, with values of JSON.
+            prompt: a text, messages or token ids.
+            special: whether a text gets special tokens.
+            tools: that the model may call, in OpenAI's form; with messages. If the chat template
+                does not know tools, they are described in the system message.
+            template: variables of the chat template, as JSON values.
 
         Raises:
-            InvalidRequest: it is not text, or contains half of a surrogate pair; of messages, the
-                model has no chat template, or the template refuses them; of variables, one is
-                another's or too large; of ids, one is no token; or a token is none of the model's.
+            InvalidRequest: the text contains half of a surrogate pair or is not text; the model has
+                no chat template, or it refuses the messages; a variable is reserved or too large; a
+                token id is invalid, or a token has no row in the embedding.
         """
         if isinstance(prompt, tuple):
             ids = self._encode_messages(prompt, tools, template)
@@ -201,8 +201,8 @@ class Tokenizer:
             ids = self._rust.encode(prompt, add_special_tokens=special).ids
         if self._rows is not None and (last := max(ids, default=0)) >= self._rows:
             raise InvalidRequest(
-                f"the prompt holds {self.token_text(last)[:60]!r}, a token that was added to the "
-                "tokenizer and not to the model's weights; leave it out."
+                f"the prompt contains {self.token_text(last)[:60]!r}, a token that was added to "
+                "the tokenizer but not to the model's weights; leave it out."
             )
         return ids
 
@@ -211,7 +211,7 @@ class Tokenizer:
         for token_id in ids:
             if not 0 <= token_id < size:
                 raise InvalidRequest(
-                    f"token id {str(token_id)[:20]} is none of this model's, which are 0 to "
+                    f"token id {str(token_id)[:20]} is not one of this model's, which are 0 to "
                     f"{size - 1}."
                 )
         return list(ids)
@@ -243,7 +243,7 @@ class Tokenizer:
             except TooMuch as error:
                 problem = error
                 break
-            except Exception as error:  # a template is a program, and raises what programs do
+            except Exception as error:  # a template is a program and can raise anything
                 problem = problem or error
         reason = str(problem).partition("\n")[0][:200] or type(problem).__name__
         if isinstance(problem, TemplateError):
@@ -258,7 +258,7 @@ class Tokenizer:
     def _apply(
         self, messages: tuple[Message, ...], tools: Sequence[dict[str, Any]] = (), **how: Any
     ) -> list[int]:
-        """What the template makes of messages; the model goes on from an assistant's last one."""
+        """The tokens of rendered messages; an assistant's last one is to be continued."""
         assert self._chat is not None
         is_begun = messages[-1].role == "assistant"
         if is_begun and not (messages[-1].content or messages[-1].tool_calls):
@@ -266,7 +266,7 @@ class Tokenizer:
         _check_template(self._chat.get_chat_template())
         with _template_limits():
             usual = {
-                "xml_tools": list(tools) or None,  # as SmolLM3's template calls them
+                "xml_tools": list(tools) or None,  # the name in SmolLM3's template
                 "continue_final_message": is_begun,
                 "return_dict": False,
                 "sanitize_control_tokens": True,
@@ -280,7 +280,7 @@ class Tokenizer:
         return cast("list[int]", ids)
 
     def _says_all(self, messages: tuple[Message, ...], template: Mapping[str, Any]) -> bool:
-        """Whether the template leaves out none of several system messages, or one further on."""
+        """Whether the template renders all system messages, also several or later ones."""
         if all(message.role != "system" for message in messages[1:]):
             return True
         how = {**template, "tokenize": False, "sanitize_control_tokens": False}
@@ -297,7 +297,7 @@ class Tokenizer:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise InvalidRequest(
-                "the prompt contains half of a surrogate pair, which is no character, at position "
+                "the prompt contains half of a surrogate pair, not a character, at position "
                 f"{error.start + 1}; remove it."
             ) from error
 
@@ -306,7 +306,7 @@ class Tokenizer:
         return self._rust.decode(self.visible(ids, shown), skip_special_tokens=False)
 
     def token_text(self, id: int) -> str:
-        """A token's text for display: with its leading space; a special token's name."""
+        """A token's text for display: with its leading space, or a special token's name."""
         if id not in self._texts:
             self._texts[id] = self._read_token(id)
         return self._texts[id]
@@ -325,8 +325,7 @@ class Tokenizer:
         return self._is_byte_level
 
     def visible(self, ids: Iterable[int], shown: Iterable[int] = ()) -> list[int]:
-        """The ids that have text: without ids beyond the vocabulary and special tokens, those apart
-        that are `shown`."""
+        """The ids that have text: in the vocabulary, and not special unless `shown`."""
         skipped = self._skipped.difference(shown)
         return [
             int(id)
@@ -335,7 +334,7 @@ class Tokenizer:
         ]
 
     def token_bytes(self, id: int) -> bytes:
-        """A token's bytes, which may be a part of a letter's."""
+        """A token's bytes, which may be a part of a character."""
         piece = self._rust.id_to_token(id) or ""
         if self._spells_bytes and piece:
             return self.piece_bytes(id)
@@ -343,7 +342,7 @@ class Tokenizer:
         return bytes([int(piece[3:5], 16)]) if is_byte else self.token_text(id).encode()
 
     def vocabulary_bytes(self, size: int) -> list[bytes]:
-        """The bytes of the first tokens; none of those that are no text."""
+        """The bytes of the first `size` tokens; empty for tokens without text."""
         return [
             b""
             if id in self._skipped or self._rust.id_to_token(id) is None
@@ -352,19 +351,19 @@ class Tokenizer:
         ]
 
     def drops_first_space(self) -> bool:
-        """Whether a text loses the space that its first token begins with."""
+        """Whether decoding drops a leading space of the first token."""
         ids = range(0 if self._spells_bytes else self._rust.get_vocab_size())
         spaced = (id for id in ids if (self._rust.id_to_token(id) or "").startswith("▁"))
         first = next((id for id in spaced if self.token_text(id).strip()), None)
         return first is not None and not self.decode([first]).startswith(" ")
 
     def special_ids(self, texts: Iterable[str]) -> frozenset[int]:
-        """The special tokens that are written as one of these texts."""
+        """The special tokens whose names are among these texts."""
         ids = (self._rust.token_to_id(text) for text in texts)
         return frozenset(id for id in ids if id in self._skipped)
 
     def piece(self, id: int) -> str:
-        """The token as the vocabulary writes it."""
+        """The token's form in the vocabulary."""
         piece = self._rust.id_to_token(id)
         assert piece is not None, "not an id of the vocabulary"
         return piece
@@ -374,14 +373,15 @@ class Tokenizer:
         piece = self.piece(id)
         try:
             return bytes(_BYTE_OF_CHARACTER[character] for character in piece)
-        except KeyError:  # an added token: the vocabulary has its plain text
+        except KeyError:  # an added token, which is plain text in the vocabulary
             return piece.encode("utf-8")
 
 
 def _forms(messages: tuple[Message, ...]) -> Iterator[tuple[Message, ...]]:
-    """Messages as they are, then in orders that more templates take.
+    """The messages, then forms of them that more templates accept.
 
-    One system message in front, roles in turn; then its text before the user's first.
+    First with one system message in front and alternating roles, then with the system message in
+    the first user message.
     """
     yield messages
     system = "\n\n".join(each.content for each in messages if each.role == "system")
@@ -404,14 +404,14 @@ def _forms(messages: tuple[Message, ...]) -> Iterator[tuple[Message, ...]]:
 
 
 def turn_ends(folder: Path, is_chat: bool) -> list[int]:
-    """The tokens that end a text as only the tokenizer of a model's folder or GGUF file says.
+    """End tokens that only the tokenizer of a model's folder or GGUF file names.
 
-    llama.cpp and vLLM end a text at them; without them an answer goes on with the next question.
+    llama.cpp and vLLM end a text at them; otherwise an answer goes on with the next question.
 
     Args:
         folder: of the model.
-        is_chat: whether it has a chat template, whose `TURN_ENDS` count too; those of a GGUF file
-            always do.
+        is_chat: whether it has a chat template; its `TURN_ENDS` then count, too. Those of a GGUF
+            file always do.
     """
     if (gguf_path := gguf_file.find(folder)) is not None:
         return gguf_tokenizer.control_tokens(gguf_path, TURN_ENDS)
@@ -435,14 +435,16 @@ def turn_ends(folder: Path, is_chat: bool) -> list[int]:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    """What a file of a JSON object holds; nothing where it is none."""
+    """A JSON object from a file; empty if the file has none."""
     values = _read(path)
     return values if isinstance(values, dict) else {}
 
 
 def _read(path: Path, key: str = "") -> Any:
-    """A JSON file, or only the value of a key: a vocabulary of 30 MB takes long to read. None where
-    it cannot be read."""
+    """A JSON file, or only the value of one key, because a vocabulary of 30 MB takes long to read.
+
+    None if it cannot be read.
+    """
     try:
         text = path.read_text(encoding="utf-8")
         if not key:
@@ -454,7 +456,7 @@ def _read(path: Path, key: str = "") -> Any:
 
 
 def has_chat_template(folder: Path) -> bool:
-    """Whether the tokenizer of a model's folder or GGUF file can encode messages; loads nothing."""
+    """Whether a folder's or GGUF file's tokenizer has a chat template; does not load it."""
     if (gguf_path := gguf_file.find(folder)) is not None:
         return gguf_tokenizer.has_chat_template(gguf_path)
     if (folder / "chat_template.jinja").is_file():
@@ -464,8 +466,10 @@ def has_chat_template(folder: Path) -> bool:
 
 
 def _set_usual_template(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Of several chat templates without a default the first that is no tool's or search's is it;
-    where there is none, that of the processor is, as for llama.cpp."""
+    """Chooses a chat template if none is the default, as llama.cpp does.
+
+    Of several, the first that is not for tools or search; without any, the processor's.
+    """
     templates = tokenizer.chat_template or _object(folder / _PROCESSOR_TEMPLATE).get(
         "chat_template"
     )
@@ -480,7 +484,7 @@ def _check_variables(variables: Mapping[str, Any], taken: Iterable[str]) -> None
 
     Args:
         variables: their names and values.
-        taken: names that mean something else.
+        taken: reserved names.
     """
     if found := {"messages", "conversations", "xml_tools", *taken}.intersection(variables):
         raise InvalidRequest(
@@ -498,11 +502,11 @@ def _check_variables(variables: Mapping[str, Any], taken: Iterable[str]) -> None
 
 @functools.lru_cache
 def _check_template(template: str) -> None:
-    """Looks for operations that alone could take all memory.
+    """Refuses operations that alone could take all memory.
 
     Raises:
         TooMuch: there is one.
-        jinja2.TemplateSyntaxError: it is no template.
+        jinja2.TemplateSyntaxError: it is not a template.
     """
     from jinja2 import Environment, nodes
     from transformers.utils.chat_template_utils import _compile_jinja_template
@@ -521,12 +525,12 @@ def _check_template(template: str) -> None:
 
 @contextlib.contextmanager
 def _template_limits() -> Iterator[None]:
-    """Ends templates that the block renders where they take too much.
+    """Ends templates rendered in the block if they take too much time or memory.
 
-    Nothing outside its thread could end one, so a trace function looks at each line of it.
+    Another thread could not end one, so a trace function checks at each line.
 
     Raises:
-        TooMuch: one does.
+        TooMuch: a template takes too much.
     """
     began, most = time.thread_time(), _bytes() + MOST_TEMPLATE_BYTES
 
@@ -549,7 +553,7 @@ def _template_limits() -> Iterator[None]:
 
 
 def _bytes() -> int:
-    """What this process holds; 0 where only Linux could say."""
+    """Resident bytes of this process; 0 on systems other than Linux."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:
@@ -564,7 +568,7 @@ class IncrementalDecoder:
     """
 
     def __init__(self, tokenizer: Tokenizer, shown: frozenset[int] = frozenset()) -> None:
-        """Starts an empty text, in which special tokens can be `shown`."""
+        """Starts an empty text; `shown` special tokens are part of it."""
         self._tokenizer = tokenizer
         self._shown = shown
         self._bytes = codecs.getincrementaldecoder("utf-8")(errors="replace")

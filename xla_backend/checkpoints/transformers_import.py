@@ -1,8 +1,8 @@
 """A lock around imports of Transformers.
 
-Knows that this package and its subpackages replace their module object at the end of their import:
-another thread that imports them meanwhile gets an empty module. A page that was opened just after
-the app's start then said that the model had no configuration. Must not know what is read.
+Knows that this package and its subpackages replace their module object at the end of their import,
+so that another thread that imports them meanwhile gets an empty module: a page that was opened just
+after the start then said that the model had no configuration. Must not know what is read.
 """
 
 from __future__ import annotations

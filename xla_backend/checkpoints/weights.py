@@ -1,9 +1,9 @@
 """Checkpoint folders: reads their config and weights, and checks that both fit together.
 
 Knows `config.json`, the Hub's three weight formats without pickle (safetensors from PyTorch and
-from Keras, and `tf_model.h5`), which folders hold a GGUF file instead, and the tensors of each
+from Keras, and `tf_model.h5`), which folders have a GGUF file instead, and the tensors of each
 architecture. Must not know where a folder came from, nor TensorFlow or modelling code: weights are
-numpy arrays with one set of names for all formats.
+numpy arrays with the same names in all formats.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
-# Settings that change the computation and that our models do not implement: with another value
-# the text would be wrong, without an error.
+# Settings that change the computation and that our models do not implement: another value would
+# give wrong text without an error.
 _REQUIRED_SETTINGS: dict[str, dict[str, Any]] = {
     "gpt2": {
         "tie_word_embeddings": True,
@@ -64,7 +64,7 @@ MODEL_TYPES = ("gpt2", "opt", "t5", "whisper", *rotary_form.MODEL_TYPES)
 
 
 def read_config(folder: Path) -> PretrainedConfig:
-    """The model's config, with sizes and settings that the engine can build a model of.
+    """The model's config, with checked sizes and settings.
 
     Raises:
         ModelUnavailable: config.json is missing or not JSON, has an unsupported architecture or
@@ -75,21 +75,22 @@ def read_config(folder: Path) -> PretrainedConfig:
     if model_type not in MODEL_TYPES:
         found = shown(model_type, 60) if model_type is not None else "no model_type"
         raise ModelUnavailable(
-            f"{folder} holds an architecture that is not supported: its config.json says {found}. "
+            f"{folder} has an architecture that is not supported: its config.json says {found}. "
             f"Supported are {', '.join(MODEL_TYPES)}."
         )
     if values.get("quantization_config"):
         raise ModelUnavailable(
-            f"{folder} holds quantized weights, which are not supported. Choose a version of the "
+            f"{folder} has quantized weights, which are not supported. Choose a version of the "
             "model with weights in float32, float16 or bfloat16."
         )
     try:
         with locked_transformers() as transformers:
             config = transformers.AutoConfig.for_model(**values)
-    except Exception as error:  # The config's own checks of a wrong value raise any type.
+    except Exception as error:  # the config's own checks raise any type
         last_line = str(error).strip().rpartition("\n")[2].strip()[:200]
         raise ModelUnavailable(
-            f"{folder / 'config.json'} holds values that make no {model_type} model: {last_line}"
+            f"{folder / 'config.json'} has values that are invalid for a {model_type} model: "
+            f"{last_line}"
         ) from error
     if model_type == "t5":
         # Transformers 5 marks every T5 as tied and keeps the setting's meaning under another name;
@@ -109,7 +110,7 @@ def read_config(folder: Path) -> PretrainedConfig:
 
 
 def read_config_values(folder: Path) -> dict[str, Any]:
-    """The raw values of config.json, or what it would hold for a GGUF file.
+    """The raw values of config.json, or the equivalent for a GGUF file.
 
     Raises:
         ModelUnavailable: the file is missing, unreadable, or not a JSON object; or it is a GGUF
@@ -119,7 +120,7 @@ def read_config_values(folder: Path) -> dict[str, Any]:
         return gguf_model.read_config_values(gguf_path)
     if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
         raise ModelUnavailable(
-            f"{folder} holds a LoRA adapter, which only changes another model. Merge it into that "
+            f"{folder} is a LoRA adapter, which only changes another model. Merge it into that "
             "one, with PEFT's `merge_and_unload`, and load the result."
         )
     return _read_json(folder / "config.json")
@@ -168,7 +169,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _weight_map(folder: Path) -> dict[str, Any]:
-    """In which file each tensor is, as the index has it; empty where there is none."""
+    """The file of each tensor according to the index; empty if there is none."""
     if (folder / SAFETENSORS).is_file() or not (folder / SAFETENSORS_INDEX).is_file():
         return {}
     placed = _read_json(folder / SAFETENSORS_INDEX).get("weight_map")
@@ -186,9 +187,7 @@ def read_weights(folder: Path) -> dict[str, np.ndarray]:
 def _in_float32(tensor: Weights) -> np.ndarray:
     if isinstance(tensor, Blocks):
         return tensor.dequantized()
-    if (
-        tensor.dtype == _BFLOAT16
-    ):  # the upper half of a float32; `astype` takes several times longer
+    if tensor.dtype == _BFLOAT16:  # the upper half of a float32: several times faster than `astype`
         tensor = (tensor.view("<u2").astype(np.uint32) << 16).view(np.float32)
     return np.require(tensor, dtype=np.float32, requirements=("C", "A"))
 
@@ -199,7 +198,7 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
     Names and shapes are those of the PyTorch class with its head (`GPT2LMHeadModel`,
     `OPTForCausalLM`, `T5ForConditionalGeneration`, `WhisperForConditionalGeneration`) for all file
     formats. Tied heads and buffers are left out. Tensors are read-only views of the memory-mapped
-    file where that has such numbers.
+    file if its numbers have the right type.
 
     Args:
         folder: of the model.
@@ -224,7 +223,7 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
     for path in weight_files(folder):
         for name, tensor in _read_file(path, as_stored):
             if placed and placed.get(name) != path.name:
-                continue  # a file may hold what another version of the model had there
+                continue  # a file may have tensors of another version of the model
             for own, index in find(_canonical_name(name, config.model_type)):
                 try:
                     stored[own] = tensor[index]
@@ -238,7 +237,7 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
     expected = {**_expected_shapes(config, folder)}
     head, embedding = "lm_head.weight", "model.embed_tokens.weight"
     is_tied = is_rotary and head not in expected
-    if is_tied and head in stored:  # as Transformers: a head of its own counts
+    if is_tied and head in stored:  # as in Transformers: a separate head counts
         if embedding not in stored:
             stored[embedding] = stored[head]
         elif not _are_equal(stored[head], stored[embedding]):
@@ -254,17 +253,17 @@ def read_stored(folder: Path, *, as_stored: bool = True) -> dict[str, Weights]:
     for name, tensor in fitted.items():
         if not _is_finite(tensor):
             raise ModelUnavailable(
-                f"{name} in {folder} holds values that are no finite numbers, with which a model "
-                "writes nonsense. Download the model again, or choose another version of it."
+                f"{name} in {folder} has values that are not finite numbers, so the model's text "
+                "would be nonsense. Download it again, or choose another version of the model."
             )
     return fitted
 
 
 def sample(folder: Path) -> bytes:
-    """Some bytes of every weight file, from end to end as they are stored, for `naming.identity`.
+    """Some bytes of every weight file, as they are stored, for `naming.identity`.
 
-    The page's process asks for it too, so nothing is converted, and little is read. The distance
-    between two bytes is odd: they are not all the lowest of a number.
+    The page's process needs it too, so nothing is converted, and little is read. The distance
+    between two bytes is odd, so that they are not all the lowest bytes of numbers.
 
     Raises:
         ModelUnavailable: there is no weight file, or it cannot be read.
@@ -274,7 +273,7 @@ def sample(folder: Path) -> bytes:
         try:
             size = path.stat().st_size
             step = size // _SAMPLE_BYTES | 1
-            # In parts: a mapping holds all pages that were touched.
+            # In parts: a mapping keeps all pages that were read.
             for start in range(0, size, 4096 * step):
                 length = min(4096 * step, size - start)
                 part = np.memmap(path, np.uint8, "r", start, (length,))
@@ -306,19 +305,19 @@ def _fitted(tensor: Weights, name: str, shape: tuple[int, ...], folder: Path) ->
 
 
 def _are_equal(one: Weights, other: Weights) -> bool:
-    """Whether two matrices are the same; those of blocks never are."""
+    """Whether two matrices are equal; matrices of blocks never count as equal."""
     if isinstance(one, Blocks) or isinstance(other, Blocks) or one.shape != other.shape:
         return False
-    starts = range(0, len(one), 4096)  # some rows at a time take no memory
+    starts = range(0, len(one), 4096)  # some rows at a time take little memory
     return all(np.array_equal(one[at : at + 4096], other[at : at + 4096]) for at in starts)
 
 
 _INFINITY = {"<f4": 0x7F800000, "<f2": 0x7C00, "bfloat16": 0x7F80}
-"""The bits of infinity; those of NaN are larger, without the sign."""
+"""The bits of infinity; without the sign, those of NaN are larger."""
 
 
 def _is_finite(tensor: Weights) -> bool:
-    """Whether all values are numbers; of blocks only the scales could be none."""
+    """Whether all values are finite; in blocks only the scales can be otherwise."""
     if isinstance(tensor, Blocks):
         tensor = tensor.halves()
     infinity = _INFINITY["bfloat16" if tensor.dtype == _BFLOAT16 else tensor.dtype.str]
@@ -392,7 +391,7 @@ def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
         with path.open("rb") as file:
             start = file.read(8)
             if start == b"version ":
-                raise _damaged(path, "it is a Git LFS pointer, not the file that it stands for")
+                raise _damaged(path, "it is a Git LFS pointer, not the file itself")
             length = int.from_bytes(start, "little")
             if len(start) < 8 or length > size - 8:
                 raise _damaged(path, f"it ends after {size} bytes, inside its header")
@@ -447,7 +446,7 @@ def _read_h5(path: Path) -> dict[str, np.ndarray]:
     except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
         with path.open("rb") as file:
             if file.read(8) == b"version ":
-                reason = "it is a Git LFS pointer, not the file that it stands for"
+                reason = "it is a Git LFS pointer, not the file itself"
                 raise _damaged(path, reason) from error
         raise _damaged(path, "HDF5 cannot read it") from error
     return tensors

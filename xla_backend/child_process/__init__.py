@@ -1,1 +1,1 @@
-"""A Python process that works for this one: started, spoken to, ended; both sides of it."""
+"""A Python process that works for this one: its start, messages and end, on both sides."""

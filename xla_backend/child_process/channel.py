@@ -14,21 +14,21 @@ from typing import Any
 
 
 class Channel:
-    """One end. Sending never blocks; a thread of the channel's own does the writing.
+    """One end. Sending never blocks; a separate thread writes.
 
-    That makes `send` safe anywhere, in `__del__` methods and under other locks included: a lock
-    around the connection could be asked for twice by one thread when the garbage collector runs.
+    So `send` is safe anywhere, also in `__del__` and under other locks: a lock around the
+    connection could be taken twice by one thread when the garbage collector runs.
     """
 
     def __init__(self, connection: Connection) -> None:
-        """Takes the connection over, and closes it in the end."""
+        """Takes over the connection, and closes it at the end."""
         self._connection = connection
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="channel-writer", daemon=True)
         self._writer.start()
 
     def send(self, message: Any) -> None:
-        """Queues a message. To an other end that is gone, it is lost without an error.
+        """Queues a message. If the other end is gone, it is lost without an error.
 
         Raises:
             Exception: the message cannot be pickled.
@@ -44,7 +44,7 @@ class Channel:
         Raises:
             TimeoutError: none came in time. It is an `OSError` too: catch it before.
             EOFError: the other end is gone.
-            OSError: the connection broke, in the middle of a message for instance.
+            OSError: the connection broke, for example in the middle of a message.
         """
         if timeout_s is not None and not self._connection.poll(timeout_s):
             raise TimeoutError
@@ -56,11 +56,11 @@ class Channel:
         self._writer.join(timeout_s)
 
     def close(self) -> None:
-        """Closes the connection; only once nobody receives any more."""
+        """Closes the connection; no thread may be receiving."""
         self.flush(timeout_s=1.0)
         self._connection.close()
 
     def _write(self) -> None:
-        with contextlib.suppress(OSError):  # the other end is gone: the receiver finds out
+        with contextlib.suppress(OSError):  # the other end is gone: the receiver notices
             while (data := self._outbox.get()) is not None:
                 self._connection.send_bytes(data)

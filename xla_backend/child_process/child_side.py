@@ -1,6 +1,6 @@
 """How a module that `ChildProcess` runs begins and ends.
 
-Knows the connection that it inherits and what it must leave behind. Must not know its work.
+Knows the inherited connection and what must be cleaned up. Must not know the work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from xla_backend.interface.errors import BackendError, EngineStopped
 
 def connect() -> tuple[Channel, Any]:
     """The channel to the parent, and the first message; ends the process if the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
     channel = Channel(Connection(descriptor))
@@ -32,7 +32,7 @@ def connect() -> tuple[Channel, Any]:
 
 @contextlib.contextmanager
 def reporting_errors(channel: Channel) -> Iterator[None]:
-    """Tells the parent what goes wrong inside, as an "error"; nothing is raised."""
+    """Sends errors of the block to the parent as an "error"; raises nothing."""
     try:
         yield
     except BackendError as error:
@@ -43,14 +43,14 @@ def reporting_errors(channel: Channel) -> Iterator[None]:
 
 
 def end(channel: Channel, status: int = 0) -> NoReturn:
-    """Ends the process once what was sent is written."""
+    """Ends the process once all messages are written."""
     channel.flush(timeout_s=1.0)
     xla_folder.remove()
-    # Not sys.exit: there is nothing left to unwind that is worth waiting for TensorFlow's threads.
+    # Not sys.exit, which would wait for TensorFlow's threads.
     os._exit(status)
 
 
 def first_line(error: BaseException, most: int = 300) -> str:
-    """The first line of an error's text: TensorFlow's go on for pages."""
+    """The first line of an error's text: TensorFlow's have pages."""
     line = str(error).strip().partition("\n")[0]
     return line if len(line) <= most else line[: most - 3] + "..."

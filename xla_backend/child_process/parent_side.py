@@ -1,15 +1,15 @@
 """`ChildProcess`: a Python process that works for this one, from its start to its end.
 
-Knows how it is started, spoken to and ended, and keeps what it printed last. Must not know what it
-works on: the process is a module that begins with `child_side.connect`.
+Knows its start, messages, last output and end. Must not know what it works on: the process is a
+module that begins with `child_side.connect`.
 
 It is a fresh interpreter, not a fork and not `multiprocessing`'s spawn: the caller's main module is
 never imported again, so it also works from notebooks and from scripts without an
 `if __name__ == "__main__"`.
 
-Messages: to the process first what it shall be or do, then tuples (kind, value); from it tuples
+Messages: to the process first its settings or task, then tuples (kind, value); from it tuples
 (kind, number of the request or None, value). Three kinds mean the same everywhere: a "chunk" is a
-chunk of the answer, a "result" the last reply, and an "error" the last one too: a `BackendError`.
+chunk of the answer; the last reply is a "result" or an "error" (a `BackendError`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from xla_backend.compilation.startup import QUIET_ENVIRONMENT
 from xla_backend.interface.errors import EngineStopped
 
 CLOSE_S = 3.0
-"""Seconds that a process gets to end by itself before it is killed."""
+"""Seconds in which a process may end by itself before it is killed."""
 LAST_LINES = 20
 FLAG_VARIABLES = ("XLA_FLAGS", "TF_XLA_FLAGS")
 _XLA_READS_FLAGS = "parse_flags_from_env.cc"
@@ -48,9 +48,9 @@ class ChildProcess:
 
     Attributes:
         pid: its process id.
-        last_lines: the last of what it printed; complete after `end`.
-        flag_error: why XLA takes its flags for wrong, as a sentence; empty where it does not, and
-            complete after `end`.
+        last_lines: the last lines that it printed; complete after `end`.
+        flag_error: why XLA refuses its flags, as a sentence; empty if it does not, and complete
+            after `end`.
     """
 
     def __init__(self, module: str, first: Any, variables: Mapping[str, str]) -> None:
@@ -59,20 +59,20 @@ class ChildProcess:
         Args:
             module: its dotted name; run as `python -m`.
             first: what `child_side.connect` returns there; can be pickled.
-            variables: of its environment, beside this process's own.
+            variables: added to this process's environment.
 
         Raises:
             EngineStopped: it cannot be started.
         """
         ours, theirs = socket.socketpair()
         own = {**QUIET_ENVIRONMENT, **os.environ, "PYTHONPATH": os.pathsep.join(search_path())}
-        # From this process's folder of compiled code it would take what it is to compile itself.
+        # It must not load compiled code from this process's folder.
         own["TF_XLA_FLAGS"] = xla_folder.other_xla_flags()
         own["KERAS_BACKEND"] = "tensorflow"  # whatever the user's own programs use
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    # -P: modules of the same name in the working directory are not ours to run.
+                    # -P: not modules of the same name in the working directory.
                     [sys.executable, "-P", "-m", module, str(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
@@ -92,19 +92,19 @@ class ChildProcess:
         self._output.start()
 
     def send(self, kind: str, value: Any) -> None:
-        """Sends a message; never blocks. To a process that is gone, it is lost without an error."""
+        """Sends a message without blocking. If the process is gone, it is lost without an error."""
         self._channel.send((kind, value))
 
     def receive(self, timeout_s: float | None = None) -> tuple[str, int | None, Any]:
-        """The next message; see `Channel.receive`, which also says how a death is noticed."""
+        """The next message; see `Channel.receive`, which raises at the process's end."""
         return self._channel.receive(timeout_s)
 
     def answer(self) -> Any:
-        """The answer of a process that gives one and ends.
+        """The answer of a process that sends one and ends.
 
         Raises:
-            BackendError: the process says so.
-            EngineStopped: it died before.
+            BackendError: from the process.
+            EngineStopped: it died first.
         """
         try:
             kind, _, value = self.receive()
@@ -121,15 +121,15 @@ class ChildProcess:
         return self._process.poll() is not None
 
     def kill(self) -> None:
-        """Ends it now, whatever it does: XLA cannot be asked to stop compiling."""
-        self._process.kill()  # does nothing to one that has ended
+        """Ends it now: a compile in XLA cannot be cancelled."""
+        self._process.kill()  # does nothing if it has ended
         self._process.wait()
 
     def end(self, within_s: float = 0.0) -> None:
-        """Sees to its end and closes the channel; only once nobody receives any more.
+        """Waits for its end and closes the channel; no thread may be receiving.
 
         Args:
-            within_s: seconds that it gets to end by itself.
+            within_s: seconds until it is killed.
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(within_s)
@@ -138,7 +138,7 @@ class ChildProcess:
         self._channel.close()
 
     def has_exited(self) -> bool:
-        """Whether it ended by itself, so that its last line says why; only after `end`."""
+        """Whether it ended without a signal, so that its last line says why; only after `end`."""
         return self._process.returncode >= 0
 
     def cause(self) -> str:
@@ -153,19 +153,19 @@ class ChildProcess:
         return f"it ended with exit status {code}"
 
     def _read_output(self) -> None:
-        """What it prints is noise until it dies; then its last lines are evidence."""
+        """Keeps the last lines of its output, which explain its end."""
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
                 text = line.decode(errors="replace").rstrip()
                 self.last_lines.append(text)
-                if _XLA_READS_FLAGS in text:  # pages may follow, with all flags that there are
+                if _XLA_READS_FLAGS in text:  # pages with all flags may follow
                     self.flag_error = describe_flag_error(text)
                 logger.debug("%s: %s", self.pid, text)
 
 
 def describe_flag_error(line: str) -> str:
-    """What to do about the line with which XLA, given wrong flags, ends its process."""
+    """What to do about XLA's last line when it refuses flags."""
     if unknown := re.search(r"Unknown flags? in (\w+): (.*)", line):
         variable, flags = unknown.groups()
         return f"the variable {variable} has a flag that XLA does not know, {flags}: remove it"
@@ -177,6 +177,6 @@ def describe_flag_error(line: str) -> str:
 
 
 def search_path() -> list[str]:
-    """Where a child process finds this package and what `PYTHONPATH` names here."""
+    """The child's `PYTHONPATH`: this package's folder and this process's own."""
     package_folder = str(Path(__file__).resolve().parents[2])
     return [package_folder, *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -74,7 +74,7 @@ class CompiledFunction:
     """A function that XLA compiles once per signature; made by `jit`. Thread-safe."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Traces nothing yet.
+        """Traced at the first call.
 
         Raises:
             TypeError: `function` is not callable.

@@ -26,8 +26,8 @@ from xla_backend.compilation.xla_files import hlo_of
 logger = logging.getLogger(__name__)
 
 _stored_here: set[str] = set()
-"""XLA cache files that this process wrote. TensorFlow has compiled their HLO stubs as stubs and
-still has the functions themselves, so these run again without a file."""
+"""XLA cache files that this process wrote. TensorFlow has compiled their HLO stubs as stubs, and
+still has the functions themselves, which run again without a file."""
 
 
 class Compiler:
@@ -95,7 +95,7 @@ class Compiler:
         try:
             function.adopt(Definition.from_description(*stored))
         except Exception:
-            logger.warning("Stored definition %s does not fit; tracing anew.", name, exc_info=True)
+            logger.warning("Stored definition %s does not fit; tracing again.", name, exc_info=True)
             return False
         return True
 
@@ -118,13 +118,13 @@ class Compiler:
             run = function.through(definition)
             xla_folder.provide(file, code)
         except Exception as error:
-            logger.warning("Stored code %s cannot be used (%s); compiling anew.", entry, error)
+            logger.warning("Stored code %s cannot be used (%s); compiling again.", entry, error)
             return None
         try:
             if not hlo_stub.is_own_output(tf.nest.flatten(run(*arguments))):
                 return run
             xla_folder.collect(name)
-            reason = "XLA looks for it elsewhere"
+            reason = "XLA looks for it under another name"
         except Exception as error:
             reason = f"XLA refuses it ({_first_line(error)})"
         finally:
@@ -160,7 +160,7 @@ class Compiler:
             ((file, content),) = xla_folder.collect(name).items()
             whole = hlo_stub.with_code_of(own, content)
         except Exception:
-            logger.warning("%s cannot be stored; each start compiles anew.", entry, exc_info=True)
+            logger.warning("%s cannot be stored; each start compiles again.", entry, exc_info=True)
         else:
             _stored_here.add(file)
             # What XLA made the code from is kept for `inspection`.

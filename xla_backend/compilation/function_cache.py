@@ -17,7 +17,7 @@ from xla_backend.interface.results import AnyKey, CacheEntry, CacheOutcome, Firs
 from xla_backend.interface.timing import Statistics, summarize
 
 KEPT_RUNS = 1000
-"""Each entry keeps the times of this many latest cached calls."""
+"""How many latest cached calls an entry keeps the times of."""
 
 Function = TypeVar("Function")
 
@@ -78,7 +78,7 @@ class FunctionCache(Generic[Function]):
         """The entry of a cache key. The first caller builds it; others wait and then hit.
 
         Raises:
-            Exception: the builder failed; nothing is kept, and the next caller builds again.
+            Exception: the builder failed; the next caller builds again.
         """
         name = (model, key, batch_size)
         with self._lock:
@@ -96,7 +96,7 @@ class FunctionCache(Generic[Function]):
             return slot, slot.built.outcome
 
     def peek(self, model: str, key: AnyKey, batch_size: int = 1) -> Function | None:
-        """The function of a cache key, if it is in memory; that is no hit."""
+        """The function of a cache key, if it is in memory; does not count as a hit."""
         with self._lock:
             slot = self._slots.get((model, key, batch_size))
             return None if slot is None else slot.built.function
@@ -121,7 +121,7 @@ class FunctionCache(Generic[Function]):
             }
 
     def row_counts(self, model: str, key: AnyKey) -> set[int]:
-        """For how many rows a cache key's functions are in memory."""
+        """The numbers of rows for which a cache key's functions are in memory."""
         with self._lock:
             return {size for of, other, size in self._slots if (of, other) == (model, key)}
 

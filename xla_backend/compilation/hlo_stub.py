@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from xla_backend.compilation.xla_files import file_messages
 
 MARK = -31_415
-"""A function that is called without work to do never returns a tensor of this number only."""
+"""A real function that is called without work never returns a tensor of only this number."""
 
 
 def define(

@@ -28,7 +28,7 @@ def identity(
         config, generation_config: of the model.
         sample: from `weights.sample`: hashing half a gigabyte would take longer than restoring a
             function from disk.
-        weights: what they are kept in; see `matmul.kinds`.
+        weights: their format; see `matmul.kinds`.
     """
     digest = hashlib.blake2b(digest_size=10)
     digest.update(config.to_json_string(use_diff=False).encode())
@@ -90,13 +90,13 @@ def missing(
     in_memory: Collection[CacheKey],
     holds: Callable[[str], bool],
 ) -> Collection[Part]:
-    """What must be traced or compiled for a cache key; empty where all of it can be restored.
+    """What must be traced or compiled for a cache key; empty if all can be restored.
 
     Args:
         model_identity: from `identity`.
         key: which functions.
-        in_memory: the model's keys that are compiled; they may share functions with this one.
-        holds: tells whether the store has an entry of a name.
+        in_memory: the model's compiled keys, which may share functions with this one.
+        holds: whether the store has an entry of this name.
     """
     decode = decode_function(model_identity, key)
     needed: list[tuple[Part, str]] = [("decode", decode_code_entry(model_identity, key))]

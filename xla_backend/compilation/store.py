@@ -66,7 +66,7 @@ def fingerprint() -> str:
 
 @functools.cache
 def _source_digest() -> str:
-    """A hash of this package's code: a stored definition is only valid for the source that it was
+    """A hash of this package's code: a stored definition is valid only for the source that it was
     traced from, and a version number is easily forgotten."""
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):
@@ -95,7 +95,7 @@ class Store:
         return self._path(name).is_file()
 
     def inode(self, name: str) -> int:
-        """A number that changes when an entry is written anew; 0 where there is none."""
+        """A number that changes when an entry is rewritten; 0 if there is none."""
         with contextlib.suppress(OSError):
             return self._path(name).stat().st_ino
         return 0
@@ -159,14 +159,14 @@ class Store:
         """The JSON value that `write_history` wrote; None if there is no readable one.
 
         Args:
-            weights: what models kept theirs in: each kind has other times.
+            weights: format of the models' weights: each has other times.
         """
         with contextlib.suppress(OSError, ValueError):
             return json.loads((self.folder / _history(weights)).read_text())
         return None
 
     def write_history(self, weights: str, values: object) -> None:
-        """Replaces a kind's history. If two processes write at once, the last one wins."""
+        """Replaces a format's history. If two processes write at once, the last one wins."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             _write_whole(self.folder / _history(weights), json.dumps(values).encode())
@@ -177,7 +177,9 @@ class Store:
         return self.folder / f"{name}.entry"
 
     def _set_aside(self, path: Path, reason: str) -> None:
-        logger.warning("Stored function %s is set aside: %s. It is made anew.", path.name, reason)
+        logger.warning(
+            "Stored function %s is set aside: %s. It is compiled again.", path.name, reason
+        )
         try:
             aside = self.root / "damaged"
             aside.mkdir(exist_ok=True)
@@ -191,7 +193,7 @@ class Store:
             self._has_warned = True
             logger.warning(
                 "Compiled functions cannot be stored in %s (%s). Everything works, but each start "
-                "compiles anew; free some space or choose another folder with --store.",
+                "compiles again; free some space or choose another folder with --store.",
                 self.root,
                 error.strerror or error,
             )

@@ -30,8 +30,8 @@ class Definition:
         functions: serialized `FunctionDef`s, the function itself first, then those it calls.
         captures: names of the variables that it reads, in the order of its last arguments.
         outputs: shape and dtype of each result; None in a shape is a size that varies by call.
-        sources: serialized and compressed `GraphDebugInfo`s: in which lines of Python the
-            operations of some functions were made.
+        sources: serialized and compressed `GraphDebugInfo`s: the lines of Python that made the
+            operations.
     """
 
     functions: tuple[bytes, ...]
@@ -83,7 +83,7 @@ class TracedFunction:
         variables: Mapping[str, tf.Variable],
         structure: Any,
     ) -> None:
-        """Traces nothing yet.
+        """`trace` or `adopt` makes it callable.
 
         Args:
             name: stable and unique in the process: letters, digits and underscores. The same name
@@ -190,7 +190,7 @@ def _register(definition: bytes) -> str:
 
 @functools.cache
 def warn_of_numbered_names() -> None:
-    """Warns once per process: what fails for one function fails for all."""
+    """Warns once per process: if renaming fails for one function, it fails for all."""
     logger.warning(
         "This TensorFlow does not let functions be renamed: compiled functions will not be found "
         "again on disk.",
@@ -246,9 +246,9 @@ def _define(name: str, concrete: Any, variables: Mapping[str, tf.Variable]) -> D
 
 
 def _sources(concrete: Any) -> tuple[bytes, ...]:
-    """Where the operations of a concrete function come from, and of those that it calls.
+    """The origins of the operations of a concrete function and of those that it calls.
 
-    Takes a twentieth of the time of tracing. Nothing that runs needs it, so what is missing is
+    Takes a twentieth of the time of tracing. It is not needed for running, so what is missing is
     left out.
     """
     found: dict[str, bytes] = {}
@@ -263,5 +263,5 @@ def _sources(concrete: Any) -> tuple[bytes, ...]:
     try:
         visit(concrete._inference_function)
     except AttributeError:
-        logger.debug("This TensorFlow does not tell where operations come from.", exc_info=True)
+        logger.debug("This TensorFlow does not say where operations come from.", exc_info=True)
     return tuple(found.values())

@@ -1,7 +1,7 @@
 """The files of XLA's persistent cache: the fields that are used here.
 
-Knows their format. Must not import TensorFlow, which has no Python classes for them: whoever looks
-into the store can then do without it.
+Knows their format. Must not import TensorFlow, which has no Python classes for them, so that the
+store can be inspected without it.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Knows TensorFlow's flag for it and the files in it. Must not import TensorFlow (the flag must be set
 before that) nor know the store, which keeps the files' bytes.
 
-Why not the store's folder itself: TensorFlow raises inside the running call if an entry is cut
-short or the folder cannot be written. Only entries with a verified checksum come here, no other
-process writes here, and changes to the store have no effect.
+It is not the store's folder itself, because TensorFlow raises inside the running call if an entry
+is truncated or the folder cannot be written. Only entries with a verified checksum come here, no
+other process writes here, and changes to the store have no effect.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def clear() -> None:
 
 
 def remove() -> None:
-    """Removes the folder when the process is about to end, not when a fork of it is."""
+    """Removes the folder at the end of this process, but not of a fork."""
     if _folder is not None and _folder.name.startswith(f"{_PREFIX}{os.getpid()}-"):
         shutil.rmtree(_folder, ignore_errors=True)
 

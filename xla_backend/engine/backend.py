@@ -1,7 +1,7 @@
-"""`Backend`: requests in, text and truthful timings out. The one class that library users meet.
+"""`Backend`: requests in, text and timings out. The class that library users call.
 
-Knows the parts that an engine is made of, and which of them answers what. Must not know how they do
-it, nor who asks: no page, no process, no command line.
+Knows the parts of an engine and which of them answers what. Must not know how they do it, nor who
+asks: no page, no process, no command line.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ if TYPE_CHECKING:
     from xla_backend.model.functions import KeyFunctions
 
 DEFAULT_KV_BYTES = 10**9
-"""The most memory of the keys and values of a model's pool, unless one row needs more."""
+"""Memory for the keys and values of a model's pool; more where one row needs more."""
 
 SHORT_QUESTION = 16
-"""Tokens of a question that the functions made ready at the start can answer."""
+"""Tokens of a question for which the warm-up at the start compiles functions."""
 
 
 class Backend(AnyBackend):
     """Generates text through compiled functions that it caches.
 
-    Thread-safe: one thread of its own does all the work, a chunk of each request at a time.
+    Thread-safe: its own thread does all the work, a chunk of each request at a time.
 
     Example:
         >>> from xla_backend import Backend, GenerationOptions
@@ -89,18 +89,18 @@ class Backend(AnyBackend):
         kv_bytes: int = DEFAULT_KV_BYTES,
         prefix_store_bytes: int = 0,
     ) -> None:
-        """Starts empty: a model is loaded when it is first asked for.
+        """A model is loaded at its first request.
 
         Args:
             registry: the models that may be loaded; None for the default ones.
             rules: how lengths are rounded up.
-            on_status: called with every new status, from the thread that works.
+            on_status: called with every new status, from the engine's thread.
             store: folder that keeps compiled functions; None for the environment variable
                 `XLA_BACKEND_STORE` or else the user's cache directory, "off" for none.
             on_change: called when work in the background begins or ends.
-            kv_bytes: the most memory that the keys and values of a model's pool may take.
-            prefix_store_bytes: the most that cached prefixes may take on disk, in the store's
-                folder; 0 keeps none there.
+            kv_bytes: memory for the keys and values of a model's pool, at most.
+            prefix_store_bytes: disk space for cached prefixes in the store's folder, at most; 0
+                saves none.
         """
         opened = open_store(store)
         registry = Registry() if registry is None else registry
@@ -133,13 +133,13 @@ class Backend(AnyBackend):
         may_begin: Callable[[], bool] = lambda: True,
         stream: TextStream | None = None,
     ) -> TextStream:
-        """Takes a request; its text comes through the stream.
+        """Queues a request and returns the stream of its text.
 
         Args:
-            request: what is asked.
-            stream: takes what comes; None for a new one.
-            may_begin: asked once, when the engine turns to it; where it says no, nothing runs and
+            request: the request.
+            may_begin: called once, before the request starts; if it returns False, nothing runs and
                 `result` stays None.
+            stream: receives the text; None for a new one.
         """
         stream = Stream() if stream is None else stream
         text = Text(
@@ -209,12 +209,12 @@ class Backend(AnyBackend):
         self._loop.call(self._example_functions.clear)
 
     def key_for(self, model: str, prompt_tokens: int, options: GenerationOptions) -> CacheKey:
-        """The key that fits a request best; loads the model if need be.
+        """The exact key of a request; loads the model if need be.
 
         Args:
             model: as for `generate`.
-            prompt_tokens: how long the prompt is; a speech model's windows are all as long.
-            options: how many beams, and new tokens (of a speech model, at most what it can write).
+            prompt_tokens: length of the prompt; ignored for speech models.
+            options: number of beams and of new tokens (a speech model's limit applies).
 
         Raises:
             ModelUnavailable: as for `generate`.
@@ -226,7 +226,7 @@ class Backend(AnyBackend):
         return self._functions.key(engine, prompt_tokens, TextRequest(model, "", options))
 
     def pool_key(self, model: str) -> CacheKey | None:
-        """The key of a model's pool; loads the model if need be. None where it has none.
+        """The key of a model's pool, None if it has none; loads the model if need be.
 
         Raises:
             ModelUnavailable: as for `generate`.
@@ -243,13 +243,13 @@ class Backend(AnyBackend):
         on_progress: Callable[[CacheKey, CacheOutcome, float], None] | None = None,
         rows: int = 1,
     ) -> None:
-        """Makes keys ready now, one after the other.
+        """Compiles or restores keys now, one after the other.
 
         Args:
             model: as for `generate`.
-            keys: which; those that are in memory cost nothing.
-            on_progress: told after each: the key, where it came from, and the seconds it took.
-            rows: of a pool's key, for how many.
+            keys: those in memory cost nothing.
+            on_progress: called after each with the key, its outcome, and the seconds it took.
+            rows: number of rows, for a pool's key.
 
         Raises:
             ModelUnavailable: as for `generate`.
@@ -261,11 +261,11 @@ class Backend(AnyBackend):
             self._warm_up.soon(engine, keys)
 
     def warm_up(self, model: str, options: GenerationOptions = DEFAULT_OPTIONS) -> None:
-        """Makes keys ready in the background: the pool's, a short prompt's, the most used.
+        """Compiles in the background the keys of the pool, of a short prompt, and the most used.
 
         Args:
             model: must be loaded.
-            options: of the short prompt; speech models have only one length.
+            options: of the short prompt; ignored for speech models.
         """
         if (engine := self._models.find(model)) is None:
             return
@@ -274,7 +274,7 @@ class Backend(AnyBackend):
             self._warm_up.at_start(engine, [self._functions.speech_key(engine, options)])
             return
         prompt_tokens = 1
-        if engine.info.is_instruct:  # its template is longer than many a question
+        if engine.info.is_instruct:  # the chat template adds many tokens
             prompt_tokens = len(engine.tokenizer.encode(question("?"))) + SHORT_QUESTION
         salts = ["pool", ""] if engine.has_pool else [""]
         requests = [TextRequest(model, "", options, cache_salt=salt) for salt in salts]
@@ -294,7 +294,7 @@ class Backend(AnyBackend):
         return self._cache.cached_functions()
 
     def kv_memory(self) -> KVMemoryUse:
-        """What keys and values take in memory."""
+        """Memory of keys and values, over all pools."""
         return self._pools.use()
 
     def prefixes(self) -> frozenset[str]:
@@ -302,10 +302,10 @@ class Backend(AnyBackend):
         return self._pools.prefixes()
 
     def close(self) -> None:
-        """Gives up the models. What XLA compiled stays in memory until the process ends."""
+        """Ends the engine. What XLA compiled stays in memory until the process ends."""
         self._history.save()
         self._loop.close()
-        self._pools.close()  # prefixes first: who waits for a compiler may be killed
+        self._pools.close()  # first: waiting for the compiler may take too long
         self._loop.background.stop()
         self._maker.close()
         self._models.clear()

@@ -1,9 +1,9 @@
-"""`Background`: work for the moments in which nobody waits for the engine.
+"""`Background`: jobs that run while no request is under way.
 
-Knows a queue of jobs and when the engine is idle. Must not know what the jobs do. A job goes from
-step to step, and before each step it waits until the engine has been idle for a moment: compiling
-beside a live request makes that request several times slower. Where the engine is never idle, only
-what makes it less busy may be worth that: jobs whose patience ends.
+Knows a queue of jobs and when the engine is idle. Must not know what the jobs do. Before each of
+its steps a job waits until the engine has been idle for a moment, because compiling beside a
+request makes that request several times slower. Jobs that make a busy engine faster have a limited
+patience, after which they run beside requests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 logger = logging.getLogger(__name__)
 
 IDLE_S = 0.3
-"""The engine counts as idle when no request came for this long."""
+"""Seconds without a request after which the engine counts as idle."""
 
 
 class Stopped(BaseException):
@@ -28,14 +28,14 @@ class Stopped(BaseException):
 
 
 class _Postponed(BaseException):
-    """Ends a job that waits while another one's patience has ended; it is begun again later."""
+    """Ends a waiting job in favour of one whose patience has ended; it is started again later."""
 
 
 class Background:
-    """Runs jobs one after the other in a thread of its own, only while the engine is idle."""
+    """Runs jobs one after the other in its own thread while the engine is idle."""
 
     def __init__(self, on_change: Callable[[], None] | None = None) -> None:
-        """Starts no thread before there is a job.
+        """The thread starts with the first job.
 
         Args:
             on_change: called when a job begins, ends or is cancelled.
@@ -69,7 +69,6 @@ class Background:
             self._busy += 1
 
     def end_request(self) -> None:
-        """Ends what `begin_request` began."""
         with self._condition:
             self._busy -= 1
             self._idle_since = time.monotonic()
@@ -84,10 +83,10 @@ class Background:
         """Queues a job, unless one of that name is waiting or running.
 
         Args:
-            name: tells jobs apart.
-            job: is given a function that it must call before each step; that function returns when
-                the engine is idle, or ends the job. A job may be begun more than once.
-            patience_s: after so many seconds it runs beside requests.
+            name: identifies the job.
+            job: gets a function that it must call before each step, which returns when the engine
+                is idle, or ends the job. A job may be started more than once.
+            patience_s: seconds after which it runs beside requests.
         """
         with self._condition:
             if self._ending or name in self._jobs or name == self._current:
@@ -167,7 +166,7 @@ class Background:
                 self._condition.wait(None if pause == math.inf else pause)
 
     def _overdue(self) -> Hashable | None:
-        """A job that waits and whose patience has ended."""
+        """A waiting job whose patience has ended."""
         now = time.monotonic()
         return next((name for name in self._jobs if self._due[name] <= now), None)
 

@@ -1,7 +1,7 @@
-"""`ExampleFunctions`: the functions of the XLA guide's first example, called in three ways.
+"""`ExampleFunctions`: the functions of the *Functions* tab, called in three ways.
 
-Knows their layers and how three ways of calling one are timed side by side. Must not know who asks,
-nor language models.
+Knows their layers and how to time three ways of calling one. Must not know who asks, nor language
+models.
 """
 
 from __future__ import annotations
@@ -66,19 +66,20 @@ _MODELS = {"dense": dense, "convolution": convolution}
 
 
 class ExampleFunctions:
-    """The functions, and what was traced and compiled of them. One comparison runs at a time: the
-    caller sees to that. `kept` may be called from any thread."""
+    """The functions, and what was traced and compiled of them.
+
+    The caller runs one comparison at a time; `kept` may be called from any thread.
+    """
 
     def __init__(self) -> None:
-        """Builds nothing yet."""
         self._examples: dict[str, _Example] = {}
         self._kept: tuple[StoredKey, ...] = ()
 
     def compare(self, request: FunctionRequest) -> FunctionComparison:
         """Calls a function in three ways with the same input and times each.
 
-        Weights and input are drawn from a fixed seed. The ways take turns, one call each, so that
-        whatever else the machine does meets all of them alike.
+        Weights and input come from a fixed seed. The ways alternate, one call each, so that other
+        load on the machine affects all of them.
         """
         if request.function not in self._examples:
             self._examples[request.function] = _Example.build(request.function)
@@ -108,11 +109,11 @@ class ExampleFunctions:
         return FunctionComparison(request, tuple(results))
 
     def kept(self) -> tuple[StoredKey, ...]:
-        """The shapes that were compiled, in the order of their first calls."""
+        """The compiled shapes, in the order of their first calls."""
         return self._kept
 
     def clear(self) -> None:
-        """Starts afresh: every shape is traced and compiled again at its next call.
+        """Every shape is traced and compiled again at its next call.
 
         XLA frees nothing inside a process, so what was compiled stays in its memory.
         """
@@ -141,7 +142,7 @@ class _Example:
     Attributes:
         rows: the largest input, (MAX_BATCH_SIZE, ...) float32.
         phases: what the first call of each way cost, by way and batch size.
-        last: what `jit` said of its last call.
+        last: what `jit` returned at its last call.
     """
 
     model: tf.keras.Model
@@ -160,7 +161,7 @@ class _Example:
         return cls(model, tf.function(model), jit(model), rows)
 
     def calls(self, rows: np.ndarray, padded_rows: int) -> dict[Way, Callable[[], np.ndarray]]:
-        """The three ways to call the function with this input, from input to readable output."""
+        """The three ways to call the function, each from NumPy input to NumPy output."""
         inputs = tf.constant(rows)
         count = len(rows)
         padding = [[0, padded_rows - count], *[[0, 0]] * (rows.ndim - 1)]
@@ -183,13 +184,13 @@ class _Example:
     def first(
         self, way: Way, call: Callable[[], np.ndarray], request: FunctionRequest
     ) -> tuple[CacheOutcome | None, np.ndarray]:
-        """One call, taken apart and noted if the shape is new; where its function came from."""
+        """One call, with its phases recorded if the shape is new; its outcome and output."""
         started = time.perf_counter()
         trace_s = compile_s = 0.0
         outcome = None
         if way is Way.GRAPH:
             traces = self.graph.experimental_get_tracing_count()
-            # Traces if need be, as the call itself would; apart from it, it can be timed.
+            # Traces as the call itself would, but separately, so that it can be timed.
             spec = tf.TensorSpec([request.rows, *self.rows.shape[1:]], tf.float32)
             self.graph.get_concrete_function(spec)
             trace_s = time.perf_counter() - started

@@ -1,6 +1,6 @@
-"""`FunctionMaker`: the functions of a key, made beside the loop: at once, or in the background.
+"""`FunctionMaker`: makes the functions of a key beside the loop, now or in the background.
 
-Knows how making goes from step to step, and what is told and kept of it. Must not know which
+Knows the steps of making functions, and what is reported and recorded. Must not know which
 functions a request needs: `function_resolver` does.
 """
 
@@ -25,18 +25,16 @@ if TYPE_CHECKING:
     from xla_backend.model.functions import KeyFunctions
 
 ROWS_PATIENCE_S = 3.0
-"""After so long without an idle moment, functions for the most rows are made beside requests: an
-engine that is never idle is the one that needs them. They serve fewer, too, so that the others can
-wait."""
+"""Seconds without an idle moment after which the functions for the most rows are made beside
+requests: a busy engine needs them. They also serve fewer rows, so the others can wait."""
 
 Value = TypeVar("Value")
 
 
 class FunctionMaker:
-    """Makes functions and puts them into the cache; each once, however many ask for it."""
+    """Makes functions and puts them into the cache, each once."""
 
     def __init__(self, cache: FunctionCache[KeyFunctions], history: History, loop: Loop) -> None:
-        """Makes nothing yet."""
         self._cache = cache
         self._history = history
         self._loop = loop
@@ -50,12 +48,12 @@ class FunctionMaker:
         then: Callable[[tuple[Slot[KeyFunctions], CacheOutcome]], Value],
         rows: int = 1,
     ) -> Future[Value]:
-        """The functions of a key, made ready if need be.
+        """The functions of a key, compiled or restored if they are not in memory.
 
         Args:
-            engine, key, rows: which.
-            enter: told the phases.
-            then: makes the result of the entry and of where it came from.
+            engine, key, rows: which functions.
+            enter: called with the name of each phase.
+            then: maps the cache entry and its outcome to the result.
         """
 
         def build() -> Built[KeyFunctions]:
@@ -80,14 +78,14 @@ class FunctionMaker:
         return self._beside.submit(get)
 
     def later(self, engine: Engine, key: CacheKey, rows: int = 1) -> None:
-        """Has the functions of a key made ready in the background."""
+        """Has the functions of a key made in the background."""
         name = (engine.info.name, key, rows)
         job = partial(self._make_in_background, engine, key, rows)
         patience_s = ROWS_PATIENCE_S if rows == MAX_ROWS else math.inf
         self._loop.background.add(name, job, patience_s)
 
     def close(self) -> None:
-        """Ends after what is being made."""
+        """Waits for the function that is being made, and drops the others."""
         self._beside.shutdown(cancel_futures=True)
 
     def _make_in_background(

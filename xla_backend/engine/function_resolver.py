@@ -1,6 +1,6 @@
-"""`FunctionResolver`: which functions serve a request, in truth and as a prediction.
+"""`FunctionResolver`: which functions serve a request, for running and for predicting it.
 
-Knows the rules of keys and reuse, and what is in memory, in the store and in the past. Must not
+Knows the rules of keys and reuse, and what is in memory, in the store and in the history. Must not
 know how functions are made (`function_maker`), nor what is generated with them.
 """
 
@@ -34,19 +34,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Served:
-    """What serves a request: an entry of the cache, and where it came from."""
+    """The cache entry that serves a request, and where it came from."""
 
     slot: Slot[KeyFunctions]
     choice: Choice
 
     @property
     def functions(self) -> KeyFunctions:
-        """The compiled functions."""
         return self.slot.built.function
 
 
 class FunctionResolver:
-    """Finds the functions of requests, and records what they took."""
+    """Finds the functions of requests, and records their times."""
 
     def __init__(
         self,
@@ -56,7 +55,6 @@ class FunctionResolver:
         history: History,
         maker: FunctionMaker,
     ) -> None:
-        """Takes the places to look in; the maker makes what is in none of them."""
         self._rules = rules
         self._store = store
         self._cache = cache
@@ -64,33 +62,34 @@ class FunctionResolver:
         self._maker = maker
 
     def key(self, engine: Engine, prompt_tokens: int, request: TextRequest) -> CacheKey:
-        """The key that fits a request for a text best."""
+        """The exact key of a text request."""
         if not engine.has_pool:
             request = dataclasses.replace(request, cache_salt="", exact_key=True)
         return key_for(self._rules, engine.info, prompt_tokens, request)
 
     def speech_key(self, engine: Engine, options: GenerationOptions) -> CacheKey:
-        """The key of a recording's windows, which are all as long."""
+        """The key of a recording's windows, which all have the same length."""
         assert engine.speech is not None, "only speech models have windows"
         return speech_key(self._rules, engine.speech, options)
 
     def choose(self, engine: Engine, wanted: CacheKey, exact_key: bool = False) -> Choice:
-        """Which functions serve a request, as things stand now."""
+        """Which functions serve a request now."""
         in_memory = self._cache.keys(engine.info.name)
         return prediction.choose(
             wanted, in_memory, lambda key: self._is_stored(engine, key), exact_key
         )
 
     def is_ready(self, engine: Engine, choice: Choice) -> bool:
-        """Whether the functions that were chosen are in memory."""
+        """Whether the chosen functions are in memory."""
         return choice.key in self._cache.keys(engine.info.name)
 
     def serve(
         self, engine: Engine, wanted: CacheKey, choice: Choice, enter: Callable[[str], None]
     ) -> Future[Served]:
-        """The functions that were chosen for a request; made beside the loop where none are there.
+        """The chosen functions, made beside the loop if they are not in memory.
 
-        Where larger ones serve, its own are made in the background. `enter` is told the phases.
+        If larger ones are reused, the exact ones are made in the background. `enter` is called with
+        the name of each phase.
         """
         if choice.outcome is CacheOutcome.REUSED:
             self._maker.later(engine, wanted)
@@ -99,7 +98,7 @@ class FunctionResolver:
             slot, outcome = made
             if choice.outcome is CacheOutcome.REUSED:
                 return Served(slot, choice)
-            # What happened counts, not what was expected: a file in the store may be damaged.
+            # The actual outcome, not the expected one: a file in the store may be damaged.
             return Served(slot, dataclasses.replace(choice, outcome=outcome))
 
         return self._maker.now(engine, choice.key, enter, served)
@@ -112,9 +111,9 @@ class FunctionResolver:
         exact_key: bool = False,
         row: RowWork | None = None,
     ) -> Prediction:
-        """What `serve` would answer, and how long the request should take.
+        """The outcome of `serve`, and how long the request should take.
 
-        `row` is what a row of the pool would do, if it serves.
+        `row` is the work of a row of the pool, used if `wanted` is the pool's key.
         """
         in_memory = self._cache.keys(engine.info.name)
         holds = self._store.holds if self._store else _holds_nothing
@@ -138,13 +137,13 @@ class FunctionResolver:
         batch_size: int = 1,
         row: RowRun | None = None,
     ) -> FirstCall:
-        """Keeps what a request took.
+        """Records a request's times.
 
         Args:
-            is_complete: whether it ended by itself. What ran until somebody stopped it says nothing
-                of other requests; what making the functions took does.
-            batch_size: how many ran together: predictions are made of requests alone.
-            row: of a pool, what it did.
+            is_complete: whether it ended by itself. The run time of a stopped request says nothing
+                about others; the time of making its functions does.
+            batch_size: how many ran together; predictions use only requests that ran alone.
+            row: the work of a pool's row.
 
         Returns:
             The first call of the functions, as `GenerationResult.first_call`.

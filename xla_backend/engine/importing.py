@@ -1,7 +1,7 @@
-"""How a program of our own imports the engine: in less time than TensorFlow alone takes otherwise.
+"""How our own programs import the engine quickly.
 
-Knows what TensorFlow imports that the engine does without. Must not import TensorFlow before it is
-asked to.
+Knows what TensorFlow imports that the engine does not need. Must not import TensorFlow before
+`import_engine` is called.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from xla_backend.compilation.startup import prepare_environment
 
 
 def import_engine() -> None:
-    """Imports the engine, in less time than TensorFlow alone takes otherwise.
+    """Imports the engine in less time than TensorFlow alone usually takes.
 
-    Without Keras, which TensorFlow imports as its last step, and pandas with it. It does without
-    where that fails. `tf.keras` still works: it is imported at its first use.
+    TensorFlow's last step is to import Keras, and pandas with it; it copes if that fails, and
+    `tf.keras` is still imported at its first use. So the import of Keras is blocked here.
 
-    And without looking for garbage among what has come to stay: measured, a quarter of the rest,
-    and 0.2 s in which nothing else in Python runs whenever it happens later, say in a request. So
-    the collector pauses meanwhile, and afterwards ignores what is already there.
+    The garbage collector is paused, which saves a quarter of the remaining time, and afterwards
+    ignores all present objects, which saves pauses of 0.2 s later, for example during a request.
 
-    For programs of our own; a library must not decide it for its host.
+    For our own programs only: a library must not decide this for its host.
     """
     prepare_environment()
     gc.disable()
@@ -39,12 +38,12 @@ def import_engine() -> None:
 
 @contextlib.contextmanager
 def _without_keras() -> Iterator[None]:
-    """Makes TensorFlow's import of it fail inside the block, unless it is there already."""
+    """Makes the import of Keras fail inside the block, unless it is imported already."""
     name = "keras.src.optimizers"
     if name in sys.modules:
         yield
         return
-    sys.modules[name] = None  # type: ignore[assignment]  # Python's way to say: not importable
+    sys.modules[name] = None  # type: ignore[assignment]  # makes it not importable
     try:
         yield
     finally:

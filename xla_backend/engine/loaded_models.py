@@ -1,4 +1,4 @@
-"""`LoadedModels`: the models that are in memory, and how one gets there.
+"""`LoadedModels`: the models in memory, and how they are loaded.
 
 Knows names, downloads and loading. Must not know requests, nor which functions a model has.
 """
@@ -21,10 +21,10 @@ from xla_backend.model.engine import Engine  # noqa: E402
 
 
 class LoadedModels:
-    """Loads each model once, when it is first asked for."""
+    """Loads each model once, at its first request."""
 
     def __init__(self, registry: Registry, store: Store | None, loop: Loop) -> None:
-        """Loads nothing yet; `store` is for what the models' functions are compiled to."""
+        """`store` is for the models' compiled functions."""
         self._registry = registry
         self._compiler = Compiler(store)
         self._loop = loop
@@ -39,12 +39,12 @@ class LoadedModels:
         """The model, loaded if need be.
 
         Raises:
-            ModelUnavailable: it is unknown, broken or out of reach.
+            ModelUnavailable: it is unknown, broken or cannot be reached.
         """
         return self.find(model) or self.load_beside(model).result()[0]
 
     def load_beside(self, model: str) -> Future[tuple[Engine, float]]:
-        """The model, loaded in a thread of its own if need be, and the seconds that it took."""
+        """The model, loaded in another thread if need be, and the seconds that took."""
         return self._beside.submit(self._load, model)
 
     def _load(self, model: str) -> tuple[Engine, float]:
@@ -62,12 +62,11 @@ class LoadedModels:
         return self._engines[model], time.perf_counter() - start
 
     def infos(self) -> list[ModelInfo]:
-        """Every model that can be chosen by name, and every folder that was loaded."""
+        """Every model that can be chosen by name, and every loaded folder."""
         listed = {info.name: info for info in self._registry.list()}
         return list((listed | {name: e.info for name, e in self._engines.items()}).values())
 
     def clear(self) -> None:
-        """Drops all."""
         self._engines.clear()
 
     def _tell_download(self, download: Download) -> None:

@@ -1,9 +1,9 @@
 """`Loop`: the one thread that owns the engine.
 
-Knows whose step is next: arrivals, rows of pools, and work that has the engine for itself. Must not
-know models, texts or keys. In each round every pool with rows reads a chunk of a prompt and
-generates a chunk of text, and the work whose turn it is takes one step. What takes seconds
-(loading, tracing, compiling) is done beside the loop, and whoever needs it waits for its future.
+Knows whose step is next: arrivals, rows of pools, and requests that need the engine for themselves.
+Must not know models, texts or keys. In each round every pool with rows reads a chunk of a prompt
+and generates a chunk of text, and the oldest other request takes one step. What takes seconds
+(loading, tracing, compiling) runs in other threads; requests that need it wait for its future.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from xla_backend.rows.scheduler import RowScheduler, Seat
 
 READY = EngineStatus("ready")
 ALIVE_S = 5.0
-"""After so long without news an engine at work says its status again, lest it be taken for hung."""
+"""A working engine repeats its status after so many seconds, so that it is not taken for hung."""
 CLOSED = "The engine was closed."
 
 Value = TypeVar("Value")
@@ -36,14 +36,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Wait:
-    """What a work wants before its next step: the result of something that is done elsewhere."""
+    """The work waits for a result from another thread."""
 
     future: Future[Any]
 
 
 @dataclass(frozen=True)
 class Join:
-    """What a work wants before its next step: that a row of a pool has ended."""
+    """The work waits until a row of a pool has ended."""
 
     rows: RowScheduler
     seat: Seat
@@ -51,29 +51,29 @@ class Join:
 
 @dataclass(frozen=True)
 class Turn:
-    """What a work wants before its next step: its turn. One at a time has one, up to its end."""
+    """The work waits for its turn, which it keeps until it ends or waits for something else."""
 
 
 Wish = Wait | Join | Turn
-"""What a step asks for."""
+"""What a work yields before its next step."""
 
 
 class Watched(Protocol):
-    """Who asked for a work."""
+    """The caller's side of a work: its stream."""
 
     is_stopped: bool
     on_stop: Callable[[], object]
 
     def fail(self, error: BaseException) -> None:
-        """Is told what ended it."""
+        """Is called with the error that ended the work."""
 
 
 class Stopped(Exception):
-    """Raised in a work that waits, where its end was asked for."""
+    """Raised in a waiting work that was stopped."""
 
 
 class _Work:
-    """A request on its way: a generator, whose steps the loop runs one by one."""
+    """A request: a generator whose steps the loop runs one by one."""
 
     def __init__(self, steps: Generator[Wish, Any, None], asker: Watched) -> None:
         self.steps = steps
@@ -83,11 +83,11 @@ class _Work:
 
 
 class Loop:
-    """Runs works in a thread of its own. Its methods may be called from any thread.
+    """Runs works in its own thread. Its methods may be called from any thread.
 
     Attributes:
-        background: what is done in moments in which no work is under way.
-        compiling: how long functions have been made beside the loop.
+        background: jobs that run while no work is under way.
+        compiling: how long functions have been compiled beside the loop.
         status: what the engine is doing now.
     """
 
@@ -117,7 +117,7 @@ class Loop:
         self._thread.start()
 
     def submit(self, steps: Generator[Wish, Any, None], asker: Watched) -> None:
-        """Takes a work; returns at once. Its errors go to who asked.
+        """Queues a work and returns; errors go to `asker`.
 
         Raises:
             EngineStopped: this process is a fork.
@@ -130,7 +130,7 @@ class Loop:
             self._fail(work, EngineStopped(CLOSED))
 
     def call(self, function: Callable[[], Value]) -> Value:
-        """Runs a function in the thread, between two steps; waits for its result.
+        """Runs a function in the loop's thread between two steps, and returns its result.
 
         Raises:
             EngineStopped: the loop was closed.
@@ -149,7 +149,7 @@ class Loop:
         return future.result()
 
     def post(self, function: Callable[[], None]) -> bool:
-        """Has a function called in the thread, soon; returns whether there still is one."""
+        """Queues a function for the loop's thread; returns False if the loop has ended."""
         with self._changed:
             if not self._ending:
                 self._inbox.append(function)
@@ -157,15 +157,15 @@ class Loop:
             return not self._ending
 
     def tell(self, status: EngineStatus) -> None:
-        """Says what the thread does from now on; what is said again goes on.
+        """Sets the status of the loop's thread; repeating it keeps its start time.
 
-        What is done beside it takes longer, and so goes before: `status` tells that.
+        What runs beside the loop takes longer, so `status` shows that instead.
         """
         self._own = status
         self._show(next(iter(self._beside.values()), status))
 
     def tell_beside(self, what: str, status: EngineStatus | None) -> None:
-        """Says what is done beside the thread from now on; None where it is over."""
+        """Sets the status of something that runs beside the loop; None ends it."""
         if status is not None:
             self._beside[what] = status
             self._show(status)
@@ -173,7 +173,7 @@ class Loop:
         self._beside.pop(what, None)
         if self._own.state != "ready":
             self.tell(self._own)
-        self.post(lambda: None)  # says so if nothing is left to do
+        self.post(lambda: None)  # the loop says that it is ready if nothing is left to do
 
     def _show(self, status: EngineStatus) -> None:
         before = self.status
@@ -189,7 +189,7 @@ class Loop:
             self._on_status(self.status)
 
     def close(self) -> None:
-        """Ends after the step under way; works that go on fail. The background may take longer."""
+        """Ends after the present step; unfinished works fail. The background may take longer."""
         self.background.stop(0)
         with self._changed:
             self._ending = True
@@ -214,7 +214,7 @@ class Loop:
             self._fail(work, EngineStopped(CLOSED))
 
     def _take_arrivals(self) -> bool:
-        """Waits until there is something to do; returns whether the loop goes on."""
+        """Waits until there is something to do; returns False when the loop ends."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._inbox or self._turns or self._pools or self._ending
@@ -228,7 +228,7 @@ class Loop:
         return not is_ending
 
     def _pause_pools(self) -> None:
-        """Says that something else runs now."""
+        """Tells the pools that something else runs now."""
         for pool in self._pools:
             pool.pause()
 
@@ -256,7 +256,7 @@ class Loop:
         error: BaseException | None = None,
         has_turn: bool = False,
     ) -> None:
-        """Runs a work up to its next wish."""
+        """Runs a work until it waits again."""
         work.has_turn = has_turn
         try:
             wish = work.steps.send(value) if error is None else work.steps.throw(error)
@@ -268,7 +268,7 @@ class Loop:
             return
         work.wish = wish
         if isinstance(wish, Turn):
-            # Who has a turn goes on before others begin.
+            # A work that has its turn goes on before others begin.
             (self._turns.appendleft if has_turn else self._turns.append)(work)
             return
         self._parked.append(work)
@@ -285,7 +285,7 @@ class Loop:
         work.asker.fail(error)
 
     def _resume(self, work: _Work) -> None:
-        """Goes on with a work whose future is done."""
+        """Continues a work whose future is done."""
         if work not in self._parked:  # it was stopped
             return
         self._parked.remove(work)
@@ -296,7 +296,7 @@ class Loop:
             self._step(work, work.wish.future.result())
 
     def _stop(self, work: _Work) -> None:
-        """Ends a work that waits; one that has its turn looks itself, and rows each round."""
+        """Ends a waiting work; one that has its turn, or a row, checks by itself."""
         if work in self._parked and isinstance(work.wish, Wait):
             self._parked.remove(work)
             self._step(work, error=Stopped())

@@ -1,4 +1,4 @@
-"""`Pools`: the pool of each model, with its rows' order and its functions.
+"""`Pools`: the pool of each model, with its scheduler and its functions.
 
 Knows how much memory a pool may have, and where its functions are. Must not know requests.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelPool:
-    """The pool of one model, and the order of its rows."""
+    """The pool of one model, and the scheduler of its rows."""
 
     pool: Pool
     rows: RowScheduler
@@ -41,7 +41,6 @@ class ModelPool:
         options: GenerationOptions,
         grammar: Automaton | None = None,
     ) -> Row:
-        """A new row."""
         return Row(list(token_ids), len(token_ids), salt, options, grammar)
 
 
@@ -55,12 +54,12 @@ class Pools:
         limit_bytes: int,
         store: PrefixStore | None,
     ) -> None:
-        """Takes no memory yet.
+        """Memory is taken when rows need it.
 
         Args:
-            cache, maker: where functions are, and who makes them.
+            cache, maker: hold and make functions.
             limit_bytes: the bound of each pool.
-            store: of prefixes that fall out of memory.
+            store: saves prefixes that are evicted from memory.
         """
         self._store = store
         self._cache = cache
@@ -69,11 +68,10 @@ class Pools:
         self._pools: dict[str, ModelPool] = {}
 
     def of(self, engine: Engine) -> ModelPool:
-        """The pool of a model."""
         name = engine.info.name
         if name not in self._pools:
             blocks = engine.functions.blocks_of_row
-            # A row that needs all of its context must fit.
+            # One row of full context must fit.
             limit_bytes = max(self._limit_bytes, (blocks + 1) * engine.kv_block_bytes)
             memory = KVMemory(engine.kv_block_bytes, limit_bytes)
             prefixes = PrefixTree(memory, engine.identity, self._store)
@@ -84,7 +82,7 @@ class Pools:
         return self._pools[name]
 
     def use(self) -> KVMemoryUse:
-        """What all pools take."""
+        """Memory of all pools."""
         pools = [of_model.pool for of_model in list(self._pools.values())]
         return KVMemoryUse(
             cached_tokens=sum(pool.prefixes.tokens for pool in pools),
@@ -94,12 +92,12 @@ class Pools:
         )
 
     def prefixes(self) -> frozenset[str]:
-        """The names of all cached blocks; may be called from any thread."""
+        """The names of all cached blocks, from any thread."""
         pools = [of_model.pool for of_model in list(self._pools.values())]
         return frozenset().union(*(pool.prefixes.names() for pool in pools))
 
     def close(self) -> None:
-        """Gives up all pools; what is cached goes to disk."""
+        """Saves cached prefixes to disk and drops all pools."""
         for of_model in self._pools.values():
             of_model.pool.prefixes.save()
         self._pools.clear()

@@ -1,4 +1,4 @@
-"""`StopStrings`: where a text that comes in chunks ends, and what of it is final.
+"""`StopStrings`: where a text that comes in chunks ends, and which part is final.
 
 Knows strings. Must not know tokens, requests or models.
 """
@@ -9,21 +9,21 @@ from collections.abc import Sequence
 
 
 class StopStrings:
-    """Ends a text before, or behind, the first of some strings that is complete in it.
+    """Ends a text before, or behind, the first stop string in it.
 
-    The same for any chunking: of strings that overlap, the one that ends first counts, and of those
-    that end together the longest.
+    The result does not depend on the chunks: of overlapping strings, the one that ends first
+    counts, and of those that end together the longest.
 
     Attributes:
-        found: the string that has ended the text; empty before.
+        found: the string that ended the text; empty before.
     """
 
     def __init__(self, strings: Sequence[str], shows: bool = False) -> None:
-        """Begins an empty text; without strings it never ends.
+        """Starts with an empty text.
 
         Args:
-            strings: each ends it.
-            shows: whether the one that did is part of it.
+            strings: each ends the text.
+            shows: whether the text includes the string that ended it.
         """
         self._strings = strings
         self._shows = shows
@@ -31,14 +31,14 @@ class StopStrings:
         self.found = ""
 
     def push(self, chunk: str) -> str:
-        """Takes the next characters; returns those that are final now, which may be none.
+        """Takes the next characters; returns those that are final now.
 
-        The end of the text is held back where a string could begin.
+        The end of the text is held back where a stop string could begin.
         """
         if self.found:
             return ""
         text, self._held = self._held + chunk, ""
-        # What is held is the longest beginning of a string, so none begins before it.
+        # The held text is the longest possible beginning of a string: none begins before it.
         found = [
             (place + len(string), place)
             for string in self._strings
@@ -53,12 +53,12 @@ class StopStrings:
         return text[: len(text) - held]
 
     def finish(self) -> str:
-        """What was held back: no more characters come."""
+        """Ends the text; returns what was held back."""
         held, self._held = self._held, ""
         return held
 
 
 def _overlap(text: str, string: str) -> int:
-    """How many of the text's last characters are the beginning of a string, but not all of it."""
+    """How many of the text's last characters are a beginning, but not all, of a string."""
     sizes = range(min(len(text), len(string) - 1), 0, -1)
     return next((size for size in sizes if text.endswith(string[:size])), 0)

@@ -1,6 +1,6 @@
-"""`Text`: one request for a text on its way through the engine, from a prompt to a result.
+"""`Text`: one text request, from its prompt to its result.
 
-Knows its phases: load, tokenize, functions, prompt, tokens, characters, and its timings. Must not
+Knows its phases (load, tokenize, functions, prompt, tokens, characters) and its timings. Must not
 know TensorFlow, who asks, nor which rows run beside it: `rows.scheduler` does.
 """
 
@@ -44,7 +44,7 @@ TextStream = Stream[str, GenerationResult]
 
 
 class Text:
-    """A request, its stream, and what is known of it so far."""
+    """A request, its stream and its progress."""
 
     def __init__(
         self,
@@ -56,14 +56,7 @@ class Text:
         loop: Loop,
         may_begin: Callable[[], bool],
     ) -> None:
-        """Takes the parts of the engine that it needs.
-
-        Args:
-            request: what is asked.
-            stream: where the text goes.
-            models, functions, pools, loop: the engine's.
-            may_begin: asked once, when the engine turns to it; where it says no, nothing runs.
-        """
+        """Args are those of `Backend.submit` and the parts of the engine."""
         self._request = request
         self._asked = request.options
         self._stream = stream
@@ -79,18 +72,17 @@ class Text:
         self._load_s = 0.0
         self._has_begun = False
         self._chunks: list[str] = []
-        self._known = 0  # tokens that the text was made of
-        self._told = 0  # those that its chunks had
+        self._known = 0  # tokens decoded into the text so far
+        self._told = 0  # tokens whose text was handed out
 
     def steps(self) -> Generator[Wish, Any, None]:
-        """Runs it, step by step; see `loop`."""
+        """Runs the request; yields what it waits for, see `loop`."""
         try:
             yield from self._run()
         except Stopped:
             self._stream.finish(None)
 
     def _begins(self) -> bool:
-        """Whether it may begin, or has."""
         if not self._has_begun and not self._stream.is_stopped and self._may_begin():
             self._has_begun = True
             self._stream.start()
@@ -104,7 +96,7 @@ class Text:
                 raise Stopped
             watch.enter("queue")
             engine, self._load_s = yield Wait(self._models.load_beside(request.model))
-            watch.pause_for("load", self._load_s)  # no phase
+            watch.pause_for("load", self._load_s)  # not part of the phases
         watch.enter("tokenize")
         prompt_ids = list(request.token_ids)
         if not prompt_ids:
@@ -113,9 +105,9 @@ class Text:
         self._request = request = with_room(request, len(prompt_ids), engine.info)
         wanted = self._functions.key(engine, len(prompt_ids), request)
         if (grammar := request.options.grammar) is not None:
-            # Its tables are made beside the loop, as what the prompt is tokenized to.
+            # Its tables are computed beside the loop.
             self._grammar = yield Wait(engine.grammars.get(grammar))
-        # A control token has no text, unless the text is to end at it.
+        # Control tokens have no text, except those that are stop strings.
         shown = engine.tokenizer.special_ids(request.options.stop)
         self._decoder = IncrementalDecoder(engine.tokenizer, shown)
         self._stops = StopStrings(request.options.stop, request.options.include_stop_str_in_output)
@@ -123,7 +115,7 @@ class Text:
         choice = self._functions.choose(engine, wanted, request.exact_key)
         if not self._functions.is_ready(engine, choice) and not self._begins():
             raise Stopped
-        if wanted.variants:  # rows beside others run without drafts
+        if wanted.variants:  # rows that run beside others use no drafts
             plain = dataclasses.replace(wanted, prompt_lookup_num_tokens=0)
             yield from self._served(engine, plain, self._functions.choose(engine, plain))
         served = yield from self._served(engine, wanted, choice)
@@ -136,7 +128,7 @@ class Text:
     def _served(
         self, engine: Engine, wanted: CacheKey, choice: Choice
     ) -> Generator[Wish, Any, Served]:
-        """The functions that were chosen; made meanwhile where they are missing."""
+        """The chosen functions; waits until they are made."""
         served = yield Wait(self._functions.serve(engine, wanted, choice, self._watch.enter))
         self._watch.enter("queue")
         return served
@@ -153,7 +145,7 @@ class Text:
         status = EngineStatus("generating", str(wanted))
 
         def on_tokens() -> bool:
-            self._loop.tell(status)  # others may have told something else meanwhile
+            self._loop.tell(status)  # other requests may have set another one
             new = row.token_ids[row.prompt_tokens + self._known :]
             return self._write(new, engine, row.output) and not self._stream.is_stopped
 
@@ -204,7 +196,7 @@ class Text:
     def _run_padded(
         self, engine: Engine, wanted: CacheKey, served: Served, prompt_ids: list[int]
     ) -> Generator[Wish, Any, None]:
-        yield Turn()  # its turn comes after those that have begun
+        yield Turn()  # waits behind the requests that have begun
         if not self._begins():
             raise Stopped
         options, watch = self._request.options, self._watch
@@ -213,7 +205,7 @@ class Text:
         watch.enter("prefill")
         generation = engine.start(functions, key, prompt_ids, options)
         steps, count = 1, 0
-        # Beams settle on their text at the end: chunks of it could not be taken back.
+        # With beams the text is known only at the end.
         is_followed = options.num_beams == 1
         while True:
             started = time.perf_counter()
@@ -238,7 +230,7 @@ class Text:
     # --- the text -------------------------------------------------------------------------------
 
     def _write(self, token_ids: list[int], engine: Engine, output: Callable[[], Output]) -> bool:
-        """Hands out what new tokens say; returns whether the text goes on."""
+        """Hands out the text of new tokens; returns whether the text goes on."""
         options = self._request.options
         self._known += len(token_ids)
         if token_ids and token_ids[-1] in options.stop_token_ids:
@@ -323,7 +315,7 @@ class Text:
 
 
 def _tokens_of(text: str, tokens: tuple[Token, ...], engine: Engine) -> tuple[Token, ...]:
-    """The first tokens, as many as the text needs; of the last one's own text what is in it."""
+    """The first tokens, up to the text's end; the last one's own text is cut there."""
     decoder, length = IncrementalDecoder(engine.tokenizer), 0
     for place, token in enumerate(tokens):
         if length >= len(text):

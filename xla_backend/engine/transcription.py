@@ -1,8 +1,7 @@
-"""Recordings in, windows of text out, each with truthful timings.
+"""Recordings in, windows of text out, each with its timings.
 
-Knows how a recording becomes requests to one compiled function: read, cut into windows, heard one
-after the other. Must not know TensorFlow, nor who asks, nor how a model is loaded or a function
-found.
+Knows how a recording is read, cut into windows, and transcribed window by window with one compiled
+function. Must not know TensorFlow, who asks, nor how a model is loaded or a function found.
 """
 
 from __future__ import annotations
@@ -46,16 +45,16 @@ if TYPE_CHECKING:
     from xla_backend.model.generation import Generation
 
 MIN_SECONDS = 0.1
-"""A shorter sound holds no word, and a model would make one up."""
+"""A shorter sound contains no word, and a model would invent one."""
 
 SILENCE = 1e-4
-"""Full-scale amplitude (-80 dB) below which nobody speaks, and a model would make words up."""
+"""Amplitude over full scale (-80 dB) below which nobody speaks; a model would invent words."""
 
 WindowStream = Stream[TranscribedWindow, Transcription]
 
 
 class Hearing:
-    """A recording on its way through the engine, window by window."""
+    """A speech request, window by window."""
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class Hearing:
         loop: Loop,
         may_begin: Callable[[], bool],
     ) -> None:
-        """Takes the parts of the engine that it needs; see `text.Text`."""
+        """See `text.Text`."""
         self._request = request
         self._stream = stream
         self._models = models
@@ -77,7 +76,7 @@ class Hearing:
         self._watch = Stopwatch("queue", request.arrival_time)
 
     def steps(self) -> Generator[Wish, Any, None]:
-        """Runs it, step by step; see `loop`."""
+        """Runs the request; yields what it waits for, see `loop`."""
         try:
             if self._stream.is_stopped or not self._may_begin():
                 raise Stopped
@@ -116,14 +115,14 @@ class Hearing:
             if self._stream.is_stopped:
                 break
             said = None
-            # Of silence alone the first window is run, for what a result tells.
+            # If all is silence, the first window is run: a result needs a key and times.
             if not heard if is_silent else not _is_silent(window.samples, speech.rate):
                 said = yield from self._hear(engine, wanted, options, window.samples, is_silent)
                 heard.append(said)
                 frames += speech.frames_of(window.samples)
-            # The first window's share includes reading the recording.
+            # The first window's time includes reading the recording.
             timing = watch.read()
-            # Over samples, so that it is the next window's start to the last bit.
+            # From samples, so that it equals the next window's start exactly.
             end_s = (round(window.start_s * speech.rate) + len(window.samples)) / speech.rate
             ids = [token.id for token in said.tokens] if said else []
             windows.append(
@@ -183,7 +182,7 @@ class Hearing:
         samples: np.ndarray,
         is_silent: bool,
     ) -> Generator[Wish, Any, _HeardWindow]:
-        """What is said in one window, see `Guards`; finds out the language if it is not known."""
+        """Transcribes one window, see `Guards`; detects the language if it is unknown."""
         speech, watch = engine.speech, self._watch
         assert speech is not None  # the recording was read for it
         watch.enter("tokenize")
@@ -209,7 +208,7 @@ class Hearing:
                 start = found
                 generation = begin(options)
         no_speech = engine.no_speech_probability(generation)
-        # Beams and samples are what was asked for.
+        # Beams and sampling that were asked for stay as they are.
         is_greedy = options.num_beams == 1 and options.temperature == 0 and not is_silent
         further = list(FALLBACK_TEMPERATURES if is_greedy else ())
         tried = []
@@ -236,7 +235,7 @@ class Hearing:
             watch.enter("prefill")
             generation = begin(options.replace(temperature=further.pop(0)))
         _, mean, said = max(tried, key=lambda one: one[:2])
-        # What is sampled because it was asked for is unlikely by itself.
+        # Sampled tokens are unlikely by themselves, which is no sign of noise.
         if is_silent or (options.temperature == 0 and mean < speech.guards.logprob):
             return dataclasses.replace(said, text="", tokens=(), is_complete=True)
         return said
@@ -261,7 +260,7 @@ class Hearing:
 
 @dataclass(frozen=True)
 class _HeardWindow:
-    """What one run on a window gave."""
+    """The text of one run on a window."""
 
     text: str
     tokens: tuple[Token, ...]
@@ -276,13 +275,14 @@ def segments(
     tick_s: float,
     window: tuple[float, float],
 ) -> tuple[TimedText, ...]:
-    """The text of a window by its timestamps; of a last segment without an end, the window's.
+    """The text of a window, split at its timestamps; a last segment without an end ends with it.
 
     Args:
-        ids: of its tokens. decode: gives their text.
-        first: the first timestamp, where the segments of a window begin; None where there are none.
+        ids: token ids of the window.
+        decode: gives their text.
+        first: id of the first timestamp; None if there are no timestamps.
         tick_s: seconds from one timestamp to the next.
-        window: where it begins and ends, in seconds.
+        window: its begin and end in seconds.
     """
     (begin_s, end_s), found, words = window, [], list[int]()
     for id in (*ids, None):
@@ -299,8 +299,8 @@ def segments(
 
 
 def _is_silent(samples: np.ndarray, rate: int) -> bool:
-    """Whether a sound is too quiet or too short to hold a word."""
-    # Peak to peak: a constant offset, as cheap sound cards add it, is silence too.
+    """Whether a sound is too quiet or too short to contain a word."""
+    # Peak to peak: a constant offset, as cheap sound cards add, is silence too.
     return len(samples) < MIN_SECONDS * rate or float(np.ptp(samples)) / 2 < SILENCE
 
 

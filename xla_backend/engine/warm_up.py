@@ -1,7 +1,6 @@
-"""`WarmUp`: keys that are made ready before anybody asks for them.
+"""`WarmUp`: compiles keys before requests need them.
 
-Knows which keys are worth it, and when. Must not know how functions are made: `function_maker`
-does.
+Knows which keys, and when. Must not know how functions are made: `function_maker` does.
 """
 
 from __future__ import annotations
@@ -23,16 +22,15 @@ if TYPE_CHECKING:
     from xla_backend.model.functions import KeyFunctions
 
 WARM_ROW_COUNTS = (1, MAX_ROWS, *ROW_COUNTS[1:-1])
-"""Of a pool, in which order functions for rows are made: those for most serve any number."""
+"""The order in which a pool's functions are made: those for the most rows serve any number."""
 START_KEYS = 8
-"""How many of the most used keys a start makes ready."""
+"""How many of the most used keys are made at a start."""
 
 
 class WarmUp:
-    """Makes keys ready, now or in idle moments."""
+    """Makes keys, now or in the background."""
 
     def __init__(self, maker: FunctionMaker, history: History, loop: Loop) -> None:
-        """Makes nothing ready yet."""
         self._maker = maker
         self._history = history
         self._loop = loop
@@ -60,21 +58,20 @@ class WarmUp:
         self._history.save()
 
     def soon(self, engine: Engine, keys: Iterable[CacheKey]) -> None:
-        """Makes keys ready in the background, a pool's for all numbers of rows."""
+        """Makes keys in the background, a pool's for all numbers of rows."""
         for key in keys:
             for rows in WARM_ROW_COUNTS if key.is_pooled and not key.variants else (1,):
                 self._maker.later(engine, key, rows)
 
     def at_start(self, engine: Engine, first: Iterable[CacheKey]) -> None:
-        """Makes some keys ready in the background, then those that were used most."""
+        """Makes some keys in the background, then the most used ones."""
         used = self._history.most_used(engine.info.name)[:START_KEYS]
         self.soon(engine, dict.fromkeys([*first, *used]))
 
     def pending(self) -> list[tuple[str, CacheKey]]:
-        """Models and keys that are being made ready in idle moments, and those that wait."""
+        """Models and keys that are made or wait in the background."""
         names = cast("list[tuple[str, CacheKey, int]]", self._loop.background.pending())
         return list(dict.fromkeys((model, key) for model, key, _ in names))
 
     def cancel(self) -> None:
-        """Gives up what waits for idle moments."""
         self._loop.background.cancel()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from xla_backend.grammar import automaton, json_schema, json_text, tool_calls
+from xla_backend.grammar import automaton, gbnf, json_schema, json_text, tool_calls
 from xla_backend.grammar.automaton import Automaton, Vocabulary
 from xla_backend.grammar.pattern import Pattern
 from xla_backend.grammar.tool_format import ToolFormat
@@ -51,6 +51,8 @@ def regex(grammar: Grammar) -> str:
         return json_schema.any_object()
     if grammar.kind == "regex":
         return Pattern(grammar.text).whole()
+    if grammar.kind == "gbnf":
+        return gbnf.regex(grammar.text)
     return "|".join(map(json_text.literal, json.loads(grammar.text)))
 
 

@@ -70,11 +70,11 @@ class AnyStream(Protocol[Chunk, Result]):
         try:
             for _ in self:
                 pass
-        except BaseException:  # Ctrl-C: nobody waits any more
+        except BaseException:  # Ctrl-C: the caller no longer waits
             self.close()
             raise
         if self.result is None:
-            raise EngineStopped("The request was stopped before an engine took it up.")
+            raise EngineStopped("The request was stopped before it began.")
         return self.result
 
 
@@ -84,11 +84,11 @@ class AnyTextStream(AnyStream[str, GenerationResult], Protocol):
     @property
     @abstractmethod
     def has_started(self) -> bool:
-        """Whether the engine has started on this request, or never will."""
+        """Whether the request has started, or has ended without starting."""
 
     @abstractmethod
     def wait_started(self) -> None:
-        """Waits until the engine starts on this request, if the backend can tell before a chunk."""
+        """Waits until the request starts, if the backend knows before the first chunk."""
 
 
 class AnyBackend(Protocol):
@@ -116,10 +116,10 @@ class AnyBackend(Protocol):
 
     @abstractmethod
     def submit(self, request: TextRequest) -> AnyTextStream:
-        """Takes a request for a text; returns at once.
+        """Starts a text request; returns at once.
 
-        The stream's iterator raises what is wrong with it. Beam search only knows its text at the
-        end, so it gives one chunk.
+        The stream's iterator raises its errors. With beams the text is known only at the end, so
+        there is one chunk.
 
         Raises:
             InvalidRequest: the prompt is empty, too long or not text, or messages are sent to a
@@ -129,7 +129,7 @@ class AnyBackend(Protocol):
 
     @abstractmethod
     def submit_speech(self, request: SpeechRequest) -> AnyStream[TranscribedWindow, Transcription]:
-        """Takes a request for the text of a recording, which comes window by window.
+        """Starts a transcription, whose text comes window by window.
 
         Raises:
             InvalidRequest: the recording is unreadable, silent, too short or too long, or the model
@@ -220,7 +220,7 @@ class AnyBackend(Protocol):
 
     @abstractmethod
     def stored_keys(self) -> list[StoredKey]:
-        """The input shapes that `compare_function` has compiled for."""
+        """The input shapes for which `compare_function` has compiled."""
 
     @abstractmethod
     def clear_functions(self) -> None:
@@ -255,7 +255,7 @@ class AnyBackend(Protocol):
 
 
 class ServedBackend(AnyBackend, Protocol):
-    """An engine in another process that can be restarted, as a page needs it."""
+    """An engine in another process that can be restarted, for a page."""
 
     @abstractmethod
     def wait_ready(self, timeout_s: float | None = None) -> bool:
@@ -267,7 +267,7 @@ class ServedBackend(AnyBackend, Protocol):
 
     @abstractmethod
     def identity(self, model: str) -> str:
-        """A name for a model's weights and settings: others have another.
+        """A hash of a model's weights and settings.
 
         Raises:
             ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.

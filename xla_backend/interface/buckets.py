@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from xla_backend.interface.errors import InvalidRequest
 
 CHUNK_SIZES = (32, 128)
-"""Tokens of a prompt that are read at a time. A turn of a conversation mostly fits into the first;
-of 256 a token would take a tenth less, and others would wait twice as long."""
+"""Tokens of a prompt that are read at a time. A turn of a conversation mostly fits into the smaller
+one. With 256, a token would take a tenth less, but others would wait twice as long."""
 
 
 def chunk_size(tokens: int, sizes: Sequence[int] = CHUNK_SIZES) -> int:
-    """The size of the next chunk where so many tokens are still to be read.
+    """The size of the next chunk when this many tokens are still to be read.
 
-    The large one where several small ones would not compute less.
+    The large one, unless small ones compute less.
     """
     small, large = min(sizes), max(sizes)
     return large if tokens > large - small else small
 
 
 def positions(tokens: int) -> int:
-    """How many positions are computed to read so many tokens in chunks, their padding included."""
+    """How many positions are computed to read this many tokens in chunks, padding included."""
     computed = 0
     while tokens > 0:
         size = chunk_size(tokens)
@@ -45,8 +45,8 @@ class CacheKey:
             for speech models, frames of the spectrogram of a whole window.
         num_beams: rows decoded together.
         max_new_tokens: the function can add at most this many tokens.
-        is_pooled: whether it serves rows of all lengths up to `padded_length`, prompt and text
-            together, over one KV memory; `max_new_tokens` is the same number then.
+        is_pooled: whether it serves a pool's rows of all lengths up to `padded_length`, prompt and
+            text together; `max_new_tokens` is then the same number.
         prompt_lookup_num_tokens: how many drafts a pass of the model verifies; 0 for none.
     """
 
@@ -57,7 +57,7 @@ class CacheKey:
     prompt_lookup_num_tokens: int = 0
 
     def to_dict(self) -> dict[str, int]:
-        """The key as JSON values; those that have defaults only where they are others."""
+        """The key as JSON values, without default values."""
         sizes, usual = dataclasses.asdict(self), {"is_pooled": False, "prompt_lookup_num_tokens": 0}
         return {name: value for name, value in sizes.items() if value != usual.get(name)}
 
@@ -69,7 +69,7 @@ class CacheKey:
 
     @property
     def variants(self) -> list[str]:
-        """What else it is made for, in words: nothing in most cases."""
+        """Its other properties, for display; mostly none."""
         drafts = self.prompt_lookup_num_tokens
         return [f"lookup {drafts}"] * (drafts > 0)
 
@@ -81,10 +81,10 @@ def pool_key(context_length: int, prompt_lookup_num_tokens: int = 0) -> CacheKey
 
 @dataclass(frozen=True)
 class BucketRules:
-    """Rounds sizes up. Doubling sizes waste less than half and keep the cache keys few.
+    """Rounds sizes up. Doubling sizes wastes less than half and keeps the number of keys small.
 
     Up to 128 tokens a prompt takes as long as reading the weights. Above, its time grows with the
-    padded length, so there at most a third is wasted.
+    padded length, so steps are smaller there: at most a third is wasted.
 
     Attributes:
         padded_lengths: ascending sizes for prompts; longer prompts round up to a multiple of the

@@ -14,7 +14,7 @@ class InvalidRequest(BackendError, ValueError):
 
 
 class ContextLengthExceeded(InvalidRequest):
-    """The prompt alone is longer than what the model reads."""
+    """The prompt alone is longer than the model's context."""
 
 
 class ModelUnavailable(BackendError):
@@ -26,7 +26,7 @@ class EngineStopped(BackendError):
 
 
 class NoRoom(BackendError):
-    """Too many requests wait already; the message says whose, and to try again."""
+    """Too many requests wait already; the message says which limit, and to try again."""
 
 
 class OutOfMemory(BackendError):

@@ -1,7 +1,7 @@
-"""What an engine says in a process that was forked from its own.
+"""The error of an engine that is used in a fork of its process.
 
-Knows process ids. Must not know engines. A fork has none of the threads that answer, so a request
-would wait for ever.
+Knows process ids. Must not know engines. A fork has none of the engine's threads, so a request
+would wait forever.
 """
 
 from __future__ import annotations
@@ -12,21 +12,16 @@ from xla_backend.interface.errors import EngineStopped
 
 
 class Origin:
-    """The process in which something was made."""
+    """Remembers the process in which it was made."""
 
     def __init__(self) -> None:
-        """This one."""
         self._pid = os.getpid()
 
     def check(self) -> None:
-        """Does nothing in that process.
-
-        Raises:
-            EngineStopped: this is a fork of it.
-        """
+        """Raises EngineStopped in a fork of that process."""
         if os.getpid() != self._pid:
             raise EngineStopped(
-                "This process was forked from the one whose engine this is, and has none of its "
+                "This process was forked from the one that made this engine, and has none of its "
                 "threads. Make the engine in this process, or start it with multiprocessing's "
                 '"spawn".'
             )

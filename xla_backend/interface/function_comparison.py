@@ -99,7 +99,6 @@ class FunctionRequest:
 
     @property
     def example(self) -> ExampleFunction:
-        """The function."""
         return EXAMPLE_FUNCTIONS[self.function]
 
     @property
@@ -159,7 +158,7 @@ class StoredKey:
     Attributes:
         function: its name.
         rows: the batch size of the compiled functions.
-        batch_sizes: of the requests that ran on it, ascending; those below `rows` were padded.
+        batch_sizes: of the requests that used it, ascending; those below `rows` were padded.
         graph, xla: phases of the first call in these ways.
     """
 
@@ -189,7 +188,6 @@ class FunctionComparison:
     queue_s: float = 0.0
 
     def of(self, way: Way) -> WayResult:
-        """The result of one way."""
         return next(result for result in self.results if result.way is way)
 
     def speedup(self, way: Way) -> float:
@@ -201,7 +199,7 @@ class FunctionComparison:
         return self.of(way).first.total_s / self._eager_s
 
     def break_even_calls(self, way: Way) -> int | None:
-        """The least number of calls, the first included, that take no longer than eager ones.
+        """The smallest number of calls, the first included, that take no longer than eager ones.
 
         With e seconds per eager call, f for this way's first call and c for each later one: the
         least whole n with f + (n - 1) c <= n e. None if its later calls are not faster.

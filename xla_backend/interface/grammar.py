@@ -1,7 +1,7 @@
-"""`Grammar`: the form that an answer must have, as a request asks for it.
+"""`Grammar`: the form that a request demands of its answer.
 
-Knows the ways to ask: a JSON schema, any JSON object, a regular expression, choices. Must not know
-how a form is followed, nor TensorFlow: the page's process imports this module.
+Knows the kinds: a JSON schema, any JSON object, a regular expression, choices, rules. Must not know
+how a grammar is followed, nor TensorFlow: the page's process imports this module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from xla_backend.interface.errors import InvalidRequest
 
-KINDS = ("json_schema", "json_object", "regex", "choice")
+KINDS = ("json_schema", "json_object", "regex", "choice", "gbnf")
 MAX_CHARACTERS = 100_000
 
 
@@ -27,7 +27,7 @@ class Grammar:
 
     Attributes:
         kind: one of `KINDS`, or "tool_calls", which `grammar.tool_calls` makes.
-        text: the schema as JSON, the regular expression, or the list of choices as JSON.
+        text: the schema as JSON, the regular expression, the list of choices as JSON, or the rules.
 
     Raises:
         InvalidRequest: it is too long.
@@ -44,7 +44,7 @@ class Grammar:
 
     @classmethod
     def json_schema(cls, schema: Any) -> Grammar:
-        """Documents that are valid: a schema as an object or as text, or a Pydantic model.
+        """Valid documents of a schema: an object, JSON text, or a Pydantic model.
 
         Raises:
             InvalidRequest: it is none of these.
@@ -55,7 +55,7 @@ class Grammar:
             try:
                 schema = json.loads(schema)
             except (ValueError, RecursionError) as error:
-                raise InvalidRequest(f"the JSON schema is no JSON: {error}.") from error
+                raise InvalidRequest(f"the JSON schema is not JSON: {error}.") from error
         if not isinstance(schema, Mapping | bool):
             raise InvalidRequest(
                 f"a JSON schema must be an object, not {type(schema).__name__}: send it as JSON."
@@ -69,22 +69,29 @@ class Grammar:
 
     @classmethod
     def regex(cls, pattern: str) -> Grammar:
-        """Texts that a regular expression matches from their beginning to their end."""
+        """Texts that a regular expression matches as a whole."""
         if not isinstance(pattern, str) or not pattern:
             raise InvalidRequest("a regular expression must be text.")
         return cls("regex", pattern)
+
+    @classmethod
+    def gbnf(cls, rules: str) -> Grammar:
+        """Texts that the rule `root` allows, in llama.cpp's notation; without recursion."""
+        if not isinstance(rules, str) or not rules.strip():
+            raise InvalidRequest("a grammar must be rules as text, as root ::= [0-9]+.")
+        return cls("gbnf", rules)
 
     @classmethod
     def choice(cls, choices: Iterable[str]) -> Grammar:
         """One of some texts."""
         texts = list(choices) if isinstance(choices, Iterable) else []
         if not texts or not all(isinstance(text, str) and text for text in texts):
-            raise InvalidRequest("choices must be a list of texts, with one at least.")
+            raise InvalidRequest("choices must be a list of texts with at least one.")
         return cls("choice", json.dumps([*dict.fromkeys(texts)]))
 
     @classmethod
     def of(cls, value: Any) -> Grammar | None:
-        """A grammar, none, or one as JSON has it: `{"regex": "[0-9]+"}`, by its kind.
+        """From a grammar, None, or its JSON form by kind, as `{"regex": "[0-9]+"}`.
 
         Raises:
             InvalidRequest: it is none of these.
@@ -100,14 +107,15 @@ class Grammar:
         return cls.json_object() if kind == "json_object" else getattr(cls, kind)(of)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; the inverse of `of`."""
+        """Its JSON form; the inverse of `of`."""
         if self.kind == "json_object":
             return {self.kind: True}
-        return {self.kind: self.text if self.kind == "regex" else json.loads(self.text)}
+        is_text = self.kind in ("regex", "gbnf")
+        return {self.kind: self.text if is_text else json.loads(self.text)}
 
 
 def _as_json(value: Any) -> str:
     try:
         return json.dumps(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidRequest(f"the JSON schema is no JSON: {error}.") from error
+        raise InvalidRequest(f"the JSON schema is not JSON: {error}.") from error

@@ -1,8 +1,8 @@
 """`GenerationOptions`: a request's options, checked before anything is compiled, in one table.
 
-Knows their names, ranges and meanings (those of Hugging Face's `GenerationConfig`; the penalties,
-`logit_bias` and `stop` are OpenAI's, other options of ends vLLM's). A new option is a field here.
-Must not know models, tokens or TensorFlow: the page's process imports this module.
+Knows their names, ranges and meanings: those of Hugging Face's `GenerationConfig`, of OpenAI
+(penalties, `logit_bias`, `stop`) and of vLLM (other options that end a text). A new option is a
+field here. Must not know models, tokens or TensorFlow: the page's process imports this module.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ AudioInput = str | os.PathLike | tuple[int, np.ndarray]
 DEFAULT_MAX_SECONDS = 600.0
 """Default bound on the length of a recording, in seconds."""
 MAX_NEW_TOKENS = 8192
-"""What a model has no room for is not generated: the text ends there."""
+"""A model's context may be shorter: the text then ends there."""
 WINDOW_TOKENS = 224
-"""Default `max_new_tokens` of a window of a recording: Whisper's own program allows as many for 30
-seconds of speech. A larger bound makes every token slower."""
+"""Default `max_new_tokens` of a window of a recording, as in Whisper's own program for 30 seconds
+of speech. A larger bound makes every token slower."""
 MAX_NUM_BEAMS = 8
 MAX_TOP_K = 1_000_000
 MAX_SEED = 2**31 - 1
-"""Of a seed as the engine takes it; others are taken modulo a prime below it."""
+"""Largest seed that the engine uses; larger ones are taken modulo a prime below it."""
 MAX_BIASED_TOKENS = 300
 MAX_STOPS = 64
-"""Stop strings of a request, and tokens that end its text."""
+"""Bound on a request's stop strings, and on its stop tokens."""
 MAX_DRAFTS = 7
-"""Of `prompt_lookup_num_tokens`: a pass with more rows takes much longer than one with a few."""
+"""Bound on `prompt_lookup_num_tokens`: a pass with many rows takes much longer than with a few."""
 MAX_STOP_CHARACTERS = 100
 
 
 @dataclass(frozen=True)
 class Option:
-    """What is said of a field of `GenerationOptions`.
+    """The description of a field of `GenerationOptions`.
 
     The command line, the endpoints, `/v1`, the page's controls and links and the table in
-    docs/options.md are made of the fields and this.
+    docs/options.md are made from the fields and this.
 
     Attributes:
         help: what it does, as a phrase.
-        label: what the page calls it; empty where the page has no control for it.
-        low: lowest value of a number, as its type.
-        high: highest value of a number, as its type.
-        slider: lowest value, highest value and step that the page offers.
-        needs: what it has no effect without.
+        label: on the page; empty if the page has no control for it.
+        low: lowest value of a number.
+        high: highest value of a number.
+        slider: lowest value, highest value and step on the page.
+        needs: the option without which it has no effect.
         is_in_key: whether it is part of a compiled function's cache key.
     """
 
@@ -75,7 +75,7 @@ class Option:
 
     @property
     def range(self) -> str:
-        """The range of a number, like "0 to 1"; empty for what is no number."""
+        """The range of a number, like "0 to 1"; empty for other types."""
         if self.low is None:
             return ""
         if isinstance(self.low, int):
@@ -89,15 +89,15 @@ def _option(default: Any, help: str, **said: Any) -> Any:
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """Options of one generation, and the one table of what a request can ask for.
+    """The options of one generation; their only table.
 
     Sampling is on exactly when `temperature` is above 0. `max_new_tokens` is an upper bound: a text
-    also ends where the model's context does. `logit_bias` takes a mapping from token ids, as text
-    too, to what is added to their logits; it is kept as pairs, sorted. `early_stopping` is True to
-    stop as soon as `num_beams` texts are finished, False when a better one is unlikely, "never"
-    when a better one is impossible. `stop` takes a single string as it is. The tokens guessed for
-    `prompt_lookup_num_tokens` are those that followed where the last tokens occurred before; they
-    are verified together, with one beam and decoder-only models.
+    also ends at the end of the model's context. `logit_bias` takes a mapping from token ids (also
+    as text) to what is added to their logits; it is stored as sorted pairs. `early_stopping` is
+    True to stop as soon as `num_beams` texts are finished, False when a better one is unlikely,
+    "never" when a better one is impossible. `stop` also takes a single string. The drafts of
+    `prompt_lookup_num_tokens` are the tokens that followed an earlier occurrence of the last
+    tokens; they are verified together, with one beam and decoder-only models.
 
     Raises:
         InvalidRequest: an option has a wrong type or is out of range; the message names the option,
@@ -250,12 +250,12 @@ class GenerationOptions:
             if option.low is not None and option.high is not None:
                 value = getattr(self, name)
                 if value is None and name in ("temperature", "prompt_lookup_num_tokens"):
-                    value = 0  # None switches them off in Hugging Face's configuration
+                    value = 0  # None switches these off in Hugging Face's configuration
                 check = _integer if isinstance(option.low, int) else _real
                 object.__setattr__(self, name, check(name, value, option.low, option.high))
         object.__setattr__(self, "top_k", max(self.top_k, 0))
         object.__setattr__(self, "seed", _seed(self.seed))
-        if self.temperature < 0.01:  # which would divide by almost nothing
+        if self.temperature < 0.01:  # dividing by less would overflow
             object.__setattr__(self, "temperature", 0.0)
         if self.prompt_lookup_num_tokens and self.num_beams > 1:
             raise InvalidRequest(
@@ -319,20 +319,20 @@ class GenerationOptions:
 OPTIONS: dict[str, Option] = {
     field.name: field.metadata["option"] for field in dataclasses.fields(GenerationOptions)
 }
-"""What is said of each field of `GenerationOptions`, in their order."""
+"""The description of each field of `GenerationOptions`, in order."""
 
 
 def shown(value: object, length: int = 40) -> str:
     """Any value as text for a message: its `repr`, cut to at most `length` characters."""
     try:
         text = repr(value)
-    except ValueError:  # Python refuses to print whole numbers of thousands of digits.
+    except ValueError:  # Python refuses to print integers of thousands of digits
         return "a number of thousands of digits"
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
 def _integer(name: str, value: object, low: float, high: float) -> int:
-    # JSON and sliders send whole numbers as floats: 32.0 is 32, 32.5 is a mistake.
+    # JSON and sliders send whole numbers as floats: 32.0 is valid, 32.5 is not.
     if isinstance(value, float) and math.isfinite(value) and value == int(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
@@ -366,7 +366,7 @@ def _seed(seed: int) -> int:
 
 
 def _biases(value: object) -> tuple[tuple[int, float], ...]:
-    """The pairs, sorted by id; of the same pairs, as a changed copy has them, too."""
+    """The pairs, sorted by id, from a mapping or from pairs."""
     pairs = tuple(value.items()) if isinstance(value, Mapping) else value
     if not isinstance(pairs, tuple) or not all(
         isinstance(pair, tuple) and len(pair) == 2 for pair in pairs
@@ -381,7 +381,7 @@ def _biases(value: object) -> tuple[tuple[int, float], ...]:
         )
     biases = {}
     for token_id, bias in pairs:
-        # JSON's objects have text for keys.
+        # The keys of JSON objects are text.
         is_digits = isinstance(token_id, str) and token_id.isascii() and token_id.isdigit()
         number = _integer(
             "a token id of logit_bias",
@@ -405,13 +405,13 @@ def _stop_tokens(value: object) -> tuple[int, ...]:
 
 
 def _stops(value: object) -> tuple[str, ...]:
-    """The different strings, as they were given."""
+    """The distinct strings, in their order."""
     strings = [value] if isinstance(value, str) else value
     if not isinstance(strings, list | tuple) or not all(isinstance(one, str) for one in strings):
         raise InvalidRequest(f"stop must be a string or a list of strings, not {shown(value)}.")
     if len(strings) > MAX_STOPS:
         raise InvalidRequest(f"stop can have at most {MAX_STOPS} strings, not {len(strings)}.")
-    strings = list(filter(None, strings))  # an empty one ends nothing
+    strings = list(filter(None, strings))  # an empty string has no effect
     for string in strings:
         if len(string) > MAX_STOP_CHARACTERS:
             raise InvalidRequest(
@@ -419,7 +419,7 @@ def _stops(value: object) -> tuple[str, ...]:
             )
         if not string.isascii() and any("\ud800" <= each <= "\udfff" for each in string):
             raise InvalidRequest(
-                "a stop string contains half of a surrogate pair, which is no character; remove it."
+                "a stop string contains half of a surrogate pair, not a character; remove it."
             )
     return tuple(dict.fromkeys(strings))
 

@@ -1,6 +1,6 @@
-"""`Prompt`: what a model of texts is asked, a text to continue or the messages of a talk.
+"""`Prompt`: the input of a text model, a text to continue or the messages of a conversation.
 
-Knows their form. Must not know how a model wants messages written: `checkpoints.tokenization` does.
+Knows their form. Must not know how messages are rendered: `checkpoints.tokenization` does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class ToolCall(NamedTuple):
     """A call of a function that a model asks for.
 
     Attributes:
-        id: names the call in the message with its result.
+        id: identifies the call in the message with its result.
         name: of the function.
         arguments: a JSON object as text.
     """
@@ -25,13 +25,13 @@ class ToolCall(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One message of a talk.
+    """One message of a conversation.
 
     Attributes:
         role: "system" (how to answer; only the first), "user", "assistant" or "tool" (a result).
         content: its text.
-        tool_calls: what the assistant asks for.
-        tool_call_id: of the call whose result this is.
+        tool_calls: calls of the assistant.
+        tool_call_id: id of the call whose result this is.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -40,10 +40,10 @@ class Message(NamedTuple):
     tool_call_id: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As chat templates and OpenAI's protocol have it, but for arguments, which are objects.
+        """The form of chat templates and OpenAI's protocol, but with arguments as objects.
 
         Raises:
-            ValueError: the arguments of a call are no JSON.
+            ValueError: the arguments of a call are not JSON.
         """
         values: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.tool_calls:
@@ -62,35 +62,34 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenIds:
-    """A text to continue, as the ids of its tokens; the model's special tokens are not added."""
+    """A text to continue, as token ids; no special tokens are added."""
 
     ids: tuple[int, ...]
 
 
 Prompt = str | tuple[Message, ...] | TokenIds
-"""A text that the model continues, or messages, of which it writes the next. Any instruct model has
-a chat template for these."""
+"""A text that the model continues, or messages, to which an instruct model writes the next one."""
 
 
 def question(text: str, system: str = "") -> tuple[Message, ...]:
     """The messages of one question.
 
     Args:
-        text: what the user asks.
-        system: how the model is to answer; empty: as its chat template says.
+        text: the user's question.
+        system: the system prompt; if empty, the chat template's.
     """
     return (*([Message("system", system)] if system else []), Message("user", text))
 
 
 def last_text(prompt: Prompt) -> str:
-    """What the user wrote last: the text to continue, or the last message's; none of token ids."""
+    """The text to continue, or the last message's; empty for token ids."""
     if isinstance(prompt, TokenIds):
         return ""
     return prompt if isinstance(prompt, str) else prompt[-1].content
 
 
 def system_text(prompt: Prompt) -> str | None:
-    """What the system's message says, empty where there is none; None for a text to continue."""
+    """The system prompt, empty if there is none; None for a text to continue."""
     if not isinstance(prompt, tuple):
         return None
     return prompt[0].content if prompt[0].role == "system" else ""

@@ -1,6 +1,6 @@
-"""`TextRequest` and `SpeechRequest`: what is asked, as it travels from who asks to the engine.
+"""`TextRequest` and `SpeechRequest`: requests on their way from the caller to the engine.
 
-Knows its fields and their meanings. Must not know models, tokens or TensorFlow.
+Knows their fields and what they mean. Must not know models, tokens or TensorFlow.
 """
 
 from __future__ import annotations
@@ -22,22 +22,20 @@ class TextRequest:
 
     Attributes:
         model: a name that `Backend.models` lists, or a folder if the registry allows folders.
-        prompt: the text to continue, or the messages of a conversation, of which an instruct model
-            writes the next.
+        prompt: the text to continue, or the messages of a conversation for an instruct model.
         options: of the generation.
         exact_key: do not reuse a larger compiled function; compile this request's cache key.
         cache_salt: the request runs as a row of the model's pool, which serves all lengths, and may
-            reuse the keys and values of requests with the same salt whose prompts begin with the
-            same tokens. A caller that knows a salt can tell from times what others wrote, so give
-            it only to those who may. Empty: a compiled function of the request's own padded sizes
-            serves it, or a row where drafts or a grammar need one, and nothing is reused. Beams,
-            encoder-decoders and `exact_key` ignore it.
-        in_chunks: False where only the result is wanted: nothing of the text is sent before it.
+            reuse the prefixes of requests with the same salt. Timings tell a caller that knows a
+            salt what others wrote, so give it only to those who may know. Empty: a function for the
+            request's own padded sizes serves it, or a row if drafts or a grammar need one, and
+            nothing is reused. Beams, encoder-decoders and `exact_key` ignore it.
+        in_chunks: False if only the result is wanted: no text is sent before it.
         with_tokens: chunks have their tokens, see `TextChunk`.
-        with_progress: an empty chunk tells of each part of the prompt that a row of the pool reads.
+        with_progress: an empty chunk reports each part of the prompt that a row of the pool reads.
         arrival_time: when the request arrived, as `time.perf_counter()` of this machine; the time
             since then counts as queue. None for now.
-        token_ids: the prompt's, where it has been tokenized: the engine does not do it again.
+        token_ids: of the prompt, if it has been tokenized already.
         tokenize_s: seconds that this took, before the arrival.
     """
 
@@ -56,19 +54,19 @@ class TextRequest:
 
 @dataclass(frozen=True)
 class SpeechRequest:
-    """A request for the text of a recording.
+    """A request to transcribe a recording.
 
     Attributes:
-        model: as for a text, but a speech model.
+        model: a speech model.
         recording: a file's path, or (rate in Hz, samples) with samples of shape (n,) or
-            (n, channels). What is longer than the model's window is cut into windows, which all run
-            on one compiled function; silent windows are skipped, the first of silence alone apart.
+            (n, channels). It is cut into windows of the model's length, which all run on one
+            compiled function; silent windows are skipped, except the first if all are silent.
         options: of each window's generation; `max_new_tokens` is cut to the model's positions.
             None for the most likely text, at most `options.WINDOW_TOKENS`.
-        language: of the speech ("en", "German"); None to let the model detect it, or for a model
-            with a single language.
+        language: of the speech ("en", "German"); None to detect it, or for a model with a single
+            language.
         max_seconds: longer recordings are refused.
-        has_times: windows have segments with times, where the model has timestamps.
+        has_times: windows have segments with times, if the model has timestamps.
         in_chunks: as for a text.
         arrival_time: as for a text.
     """

@@ -48,8 +48,8 @@ class Token:
         logprob: natural logarithm of its probability, before temperature, filters and penalties.
         top_logprobs: the 20 most likely tokens at this position, best first; the token itself may
             not be among them.
-        in_same_pass: whether it came of the same pass of the model as the token before it, which
-            prompt lookup had guessed.
+        in_same_pass: whether it came from the same pass of the model as the token before it, with
+            prompt lookup.
     """
 
     id: int
@@ -63,8 +63,8 @@ class PromptProgress(NamedTuple):
     """How far a prompt has been read.
 
     Attributes:
-        total: its tokens. cached: those that were not computed again. processed: those that are
-            read, cached ones included.
+        total: number of its tokens. cached: those that were not computed again. processed: those
+            that are read, including cached ones.
         time_s: seconds since reading began.
     """
 
@@ -75,11 +75,11 @@ class PromptProgress(NamedTuple):
 
 
 class TextChunk(str):
-    """A chunk of a text with the tokens that came since the chunk before.
+    """A chunk of a text with its tokens.
 
     Attributes:
-        tokens: without the one that ends the text. Those of a chunk that a stop string cuts are in
-            the result alone.
+        tokens: since the previous chunk, without the one that ends the text. If a stop string cuts
+            the chunk, its tokens are only in the result.
         progress: of the prompt, in an empty chunk; None in others.
     """
 
@@ -88,7 +88,6 @@ class TextChunk(str):
 
     @classmethod
     def of(cls, text: str, tokens: tuple[Token, ...]) -> Self:
-        """The text with these tokens."""
         chunk = cls(text)
         chunk.tokens = tokens
         return chunk
@@ -99,7 +98,7 @@ class FirstCall:
     """The phases of a compiled function's first call, in seconds.
 
     Attributes:
-        made_at: when the function was made, in seconds since 1970; None where nobody noted it.
+        made_at: when the function was made, in seconds since 1970; None if unknown.
     """
 
     outcome: CacheOutcome
@@ -171,35 +170,33 @@ class GenerationResult:
     Attributes:
         model: the name that the request used.
         text: the continuation or answer, without the prompt and special tokens.
-        tokens: the generated tokens, with the end-of-text token; where a stop string cut the text,
-            those of the text that is left, and of the last one's own text what is in it.
+        tokens: the generated tokens, with the end-of-text token; if a stop string cut the text,
+            those of the remaining text, with the last one's own text cut.
         prompt_tokens: tokens of the prompt, without padding.
         key: cache key of the function that served the request.
-        requested_key: cache key that fits the request best; differs from `key` when REUSED.
+        requested_key: the request's exact cache key; differs from `key` when REUSED.
         cache: where the compiled function came from.
         finish: "eos" (the model ended its text), "stop" (a stop string did), "length"
             (max_new_tokens) or "stopped".
         timing: the phases, in seconds.
         since_first_token_s: the part of `timing.total_s` that came after the first token.
-        first_call: of `key`: the one that compiled it, now or in an earlier process; the one that
-            restored it where none is known.
+        first_call: of `key`: the call that compiled it, now or in an earlier process; the one that
+            restored it if that is unknown.
         load_s: seconds of loading the model for this request, not part of `timing`.
         prompt_texts: text of each prompt token, as in `Token`; empty for a recording.
         batch_size: number of requests that ran together, this one included. They share the
             processor, so `timing` and `tokens_per_second` are this request's share.
         cut_tokens: number of tokens that were generated beyond `tokens`, until a stop string was
             found.
-        spans: the phases in the order in which they happened, each call of a compiled function
-            with the tokens that it brought; of all phases they add up to `timing`.
-        cached_tokens: prompt tokens whose keys and values were kept from an earlier request and
-            not computed again.
-        cached_from_disk: whether some of them had been on disk, left there by an earlier engine.
+        spans: the phases in order, with each call of a compiled function and its tokens; they add
+            up to `timing`.
+        cached_tokens: prompt tokens whose keys and values were cached and not computed again.
+        cached_from_disk: whether some of them were restored from disk.
         passes: with prompt lookup, how often the model ran for the tokens after the first one;
             None without.
         rounded_bits: to how many bits the model's weights were rounded; None if they are as stored.
-        compile_beside_s: for how long, while it ran, something else was compiled beside it, which
-            slows it down.
-        stop_string: the one that ended it; empty where none did.
+        compile_beside_s: how long other functions were compiled while it ran, which slows it down.
+        stop_string: the one that ended it; empty if none did.
     """
 
     model: str
@@ -233,37 +230,37 @@ class GenerationResult:
 
     @property
     def ttft_s(self) -> float | None:
-        """Time to first token: from the request's arrival; queue, trace and compile included.
+        """Time to first token from the request's arrival, with queue, trace and compile.
 
-        None without a token. With several beams, that token may still give way to another.
+        None without a token. With several beams, that token may still be replaced.
         """
         is_any = self.new_tokens + self.cut_tokens > 0
         return self.timing.total_s - self.since_first_token_s if is_any else None
 
     @property
     def ttft_queue_s(self) -> float:
-        """Of `ttft_s`, waiting for others: `timing.queue_s` without the waiting between chunks."""
+        """The queue time in `ttft_s`: `timing.queue_s` without the waiting between chunks."""
         later = dropwhile(lambda span: not span.tokens, self.spans)
         return self.timing.queue_s - sum(span.duration_s for span in later if span.name == "queue")
 
     @property
     def tpot_s(self) -> float | None:
-        """Time per output token after the first one, on average; None with less than two."""
+        """Mean time per output token after the first one; None with less than two."""
         generated = self.new_tokens + self.cut_tokens
         return self.since_first_token_s / (generated - 1) if generated > 1 else None
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Decode tokens per second, 1 / `tpot_s`; None where that does not exist."""
+        """Decode tokens per second, 1 / `tpot_s`, or None."""
         return 1 / self.tpot_s if self.tpot_s else None
 
     @property
     def tokens_per_pass(self) -> float | None:
-        """Tokens of a pass of the model after the first token; None without prompt lookup."""
+        """Tokens per pass of the model after the first token; None without prompt lookup."""
         return (self.new_tokens + self.cut_tokens - 1) / self.passes if self.passes else None
 
     def after_waiting(self, waited_s: float) -> Self:
-        """With the time in a line before the engine, which it cannot see, in the queue time."""
+        """A copy with the time in a queue before the engine added to the queue time."""
         timing = dataclasses.replace(
             self.timing,
             queue_s=self.timing.queue_s + waited_s,
@@ -317,7 +314,7 @@ class TranscribedWindow:
         new_tokens: number of generated tokens.
         cache: where the compiled function came from; None for a silent window, which is not run.
         timing: this window's part of the request's timing; they add up to it.
-        segments: its text by the model's timestamps; as one where there are none.
+        segments: its text, split at the model's timestamps; one segment if there are none.
     """
 
     start_s: float
@@ -355,7 +352,7 @@ class Transcription(GenerationResult):
 
     @property
     def tpot_s(self) -> float | None:
-        """As for a text; None where several windows ran, each with a prefill of its own."""
+        """As for a text; None if several windows ran, because each has its own prefill."""
         runs = sum(window.cache is not None for window in self.windows)
         return super().tpot_s if runs == 1 else None
 
@@ -393,11 +390,11 @@ class Prediction:
     Attributes:
         outcome: HIT, MISS, DISK or REUSED.
         key: cache key of the function that it would run on.
-        requested_key: cache key that fits it best; differs from `key` when REUSED.
+        requested_key: its exact cache key; differs from `key` when REUSED.
         prompt_tokens: tokens of the prompt, without padding.
         expected_s: seconds, from earlier times of this key (on a miss, of the most similar one);
             None if nothing comparable was measured yet.
-        low_s, high_s: between which it should lie, by how those times scatter; None likewise.
+        low_s, high_s: the expected range, from the scatter of those times; None likewise.
     """
 
     outcome: CacheOutcome
@@ -433,21 +430,21 @@ class ModelInfo:
             if it is unknown before the download.
         is_multilingual: whether it is a speech model for several languages.
         is_instruct: whether it has a chat template, so that it answers messages; before the
-            download its name tells.
+            download guessed from its name.
         on_disk: whether its files are on this computer.
-        license: as its card names it; empty if it is unknown.
-        download_bytes: what its download takes, about; None if there is none, or it is unknown.
-        weights: what its matrices are to be kept in: "auto" (as they are stored), "float32",
+        license: from its card; empty if it is unknown.
+        download_bytes: approximate download size; None if there is no download, or it is unknown.
+        weights: format of its matrices in memory: "auto" (as they are stored), "float32",
             "bfloat16" or "int8".
-        own_context: bound of the model itself, where the server serves less; else None.
-        parameters: how many numbers its weights are; None before it is loaded.
-        formats: of its weights as they are stored ("Q4_1, Q8_0"), that of most numbers first;
-            likewise empty.
-        stored_bytes: what its weights take on disk; None where they are elsewhere.
-        weights_bytes: what its weights take in memory; None before it is loaded.
-        rounded_bits: to how many bits numbers were rounded for it; None if they are as stored, or
-            it is not loaded.
-        sampling: the options with which its makers sample it, as its generation_config.json says,
+        own_context: context of the model itself if the server serves less; otherwise None.
+        parameters: number of weights; None before it is loaded.
+        formats: of its stored weights ("Q4_1, Q8_0"), the most used first; empty before it is
+            loaded.
+        stored_bytes: size of its weights on disk; None if they are not on this computer.
+        weights_bytes: size of its weights in memory; None before it is loaded.
+        rounded_bits: to how many bits its weights were rounded; None if they are as stored, or it
+            is not loaded.
+        sampling: the sampling options that its makers recommend, from its generation_config.json
             or its card.
     """
 
@@ -481,8 +478,8 @@ class EngineStatus:
         state: the activity.
         detail: its model or cache key, as text for visitors; may be empty.
         since: `time.perf_counter()` when the state began.
-        progress: the downloaded part, or that of the prompt which was read, 0 to 1; None in other
-            states, or where it is not known.
+        progress: the downloaded part, or the part of the prompt that was read, 0 to 1; None in
+            other states, or if unknown.
         note: a recent event of the engine, as text for visitors; may be empty.
     """
 
@@ -508,14 +505,14 @@ class EngineStatus:
 
 
 class RowRun(NamedTuple):
-    """What a row of a pool took that ran alone.
+    """Sizes and times of a row of a pool that ran alone.
 
     Attributes:
         prompt_tokens: of the prompt.
         positions: how many were computed for the prompt: see `buckets.positions`.
         prefill_s, decode_s: see `Timing`.
-        new_tokens: how many were generated.
-        is_cut: whether it ended at the limit, and not by itself.
+        new_tokens: generated tokens.
+        is_cut: whether it ended at the token limit.
     """
 
     prompt_tokens: int
@@ -535,8 +532,8 @@ class KeyHistory:
         miss_s: the last first call that compiled: trace, compile and run.
         disk_s: the last first call that was restored from the store.
         run_s: the last run of the compiled function.
-        compiled: that first call by its phases; None also in what older versions kept.
-        rows: of a pool's key, the latest rows that ran alone.
+        compiled: that first call by its phases; also None in files of older versions.
+        rows: for a pool's key, the latest rows that ran alone.
     """
 
     times: int = 0
@@ -549,11 +546,11 @@ class KeyHistory:
 
 @dataclass(frozen=True)
 class KVMemoryUse:
-    """What keys and values take in memory, of running rows and of cached prefixes.
+    """Memory of keys and values, of running rows and of cached prefixes.
 
     Attributes:
         cached_tokens: of prefixes.
-        used_bytes: of blocks in use. limit_bytes: the most that they may take.
+        used_bytes: of blocks in use. limit_bytes: their bound.
     """
 
     cached_tokens: int = 0

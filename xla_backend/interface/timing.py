@@ -18,7 +18,7 @@ from typing import NamedTuple
 MIN_FOR_QUARTILES = 9
 PHASES = ("queue", "tokenize", "trace", "compile", "prefill", "decode", "detokenize")
 RESTORING = {"trace": "Restore graph", "compile": "Restore code"}
-"""What the two phases are called on DISK, where nothing is traced or compiled."""
+"""Names of the two phases on DISK, where nothing is traced or compiled."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,13 @@ class Timing:
 
 
 class Span(NamedTuple):
-    """A stretch of a request's time.
+    """An interval of a request.
 
     Attributes:
-        name: what happened: a phase, or another name that its maker gives.
-        started: when, as `time.perf_counter()` reads: one clock for all processes of a machine.
+        name: a phase, or another name.
+        started: `time.perf_counter()`, one clock for all processes of a machine.
         duration_s: how long.
-        tokens: how many new tokens it brought.
+        tokens: number of new tokens.
     """
 
     name: str
@@ -86,8 +86,8 @@ class Span(NamedTuple):
 class Stopwatch:
     """Splits a request's time into phases; every moment belongs to exactly one.
 
-    The total is measured from start to end without the pauses, not summed: a moment counted twice
-    or not at all would make the total and the sum differ.
+    The total is measured from start to end without the pauses, not summed, so tests can compare it
+    with the sum of the phases.
 
     Example:
         >>> watch = Stopwatch("queue")
@@ -118,7 +118,7 @@ class Stopwatch:
         self._phase = phase
 
     def lap(self, tokens: int = 0) -> None:
-        """Ends a call of a compiled function, which brought new tokens."""
+        """Ends a call of a compiled function, which gave new tokens."""
         self._tokens += tokens
         self.enter(self._phase)
         if tokens and self._first_token_s is None:
@@ -126,26 +126,26 @@ class Stopwatch:
         self._end_span()
 
     def pause_for(self, name: str, seconds: float) -> None:
-        """Names the last seconds, up to now, and takes them out of the phase under way.
+        """Takes the last seconds, up to now, out of the current phase and names them.
 
-        They count in no phase, nor in the total.
+        They are not part of any phase, nor of the total.
         """
         self.enter(self._phase)
         self._seconds[self._phase] -= seconds
         self._paused += seconds
         now = self._entered
         self._entered -= seconds
-        self._end_span()  # what the phase took before
+        self._end_span()  # the phase before the pause
         self._entered = self._span_started = now
         self._spans.append(Span(name, now - seconds, seconds))
 
     def spans(self) -> tuple[Span, ...]:
-        """What happened up to the last reading, to whose phases these durations add up."""
+        """The intervals up to the last reading, whose phases they add up to."""
         self._end_span()
         return tuple(self._spans)
 
     def _end_span(self) -> None:
-        """Keeps what went on until the phase was last entered or read."""
+        """Records the interval up to the last change or reading."""
         seconds = self._entered - self._span_started
         if seconds > 0:
             self._spans.append(Span(self._phase, self._span_started, seconds, self._tokens))
@@ -160,7 +160,7 @@ class Stopwatch:
     def read(self) -> Timing:
         """The timing up to now; the current phase continues."""
         self.enter(self._phase)
-        # Reads the clock once for both: another program could run before a second reading.
+        # The clock is read once for both: another program could run before a second reading.
         total = self._entered - self.started - self._paused
         return Timing(
             **{f"{name}_s": value for name, value in self._seconds.items()}, total_s=total
@@ -179,7 +179,6 @@ class BusyClock:
     """
 
     def __init__(self) -> None:
-        """Stands still."""
         self._lock = threading.Lock()
         self._inside = 0
         self._seconds = 0.0
@@ -211,13 +210,12 @@ class BusyClock:
 
 @dataclass(frozen=True)
 class Spread:
-    """Where repeated measurements lie, in seconds.
+    """The spread of repeated measurements, in seconds.
 
     Attributes:
         n: how many there are.
         median_s: their median.
-        low_s, high_s: their quartiles, between which half of them lie; of less than nine, which
-            have no quartiles to speak of, the shortest and the longest.
+        low_s, high_s: their quartiles; for less than nine values, the shortest and the longest.
     """
 
     n: int
@@ -226,10 +224,10 @@ class Spread:
     high_s: float
 
     def overlaps(self, other: Spread) -> bool:
-        """Whether the two have a duration in common.
+        """Whether the two ranges overlap.
 
-        Of two times nine measurements of the same thing, in turn, one pair in 18 has none: about
-        what a test at the level of 5 % lets pass.
+        Of pairs of nine alternating measurements of the same thing, one in 18 does not overlap,
+        like a test at the 5% level.
         """
         return self.low_s <= other.high_s and other.low_s <= self.high_s
 
@@ -246,8 +244,10 @@ def spread(seconds: Sequence[float]) -> Spread | None:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Statistics of measured seconds. p95 is None below 20 values, p99
-    below 100: they would be guesses. `low_s` and `high_s` are those of their `Spread`."""
+    """Statistics of measured seconds.
+
+    p95 is None below 20 values, p99 below 100. `low_s` and `high_s` are those of `Spread`.
+    """
 
     n: int
     min_s: float

@@ -1,6 +1,6 @@
-"""`Tools`: the functions that a model may call, as a request names them.
+"""`Tools`: the functions that a request allows the model to call.
 
-Knows OpenAI's form of them, which chat templates take too. Must not know how a model writes a call.
+Knows OpenAI's form of them, which chat templates use, too. Must not know how a model writes a call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from xla_backend.interface.errors import InvalidRequest
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 MAX_TOOLS = 128
-"""As OpenAI has it."""
+"""OpenAI's limit."""
 _NO_PARAMETERS = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -25,8 +25,8 @@ class Tools:
     Attributes:
         listed: all of them, for the chat template: `{"type": "function", "function": {...}}`.
         allowed: those that may be called.
-        must_call: the answer is a call, and no text.
-        several: one answer may have several calls.
+        must_call: the answer must be a call.
+        several: an answer may have several calls.
     """
 
     listed: tuple[dict[str, Any], ...]
@@ -36,7 +36,7 @@ class Tools:
 
     @classmethod
     def of(cls, tools: Sequence[Any], choice: Any, several: bool) -> Tools | None:
-        """Those of a request; None where it has none, or none may be called.
+        """The tools of a request; None if there are none, or none may be called.
 
         Args:
             tools: in OpenAI's form.
@@ -44,7 +44,7 @@ class Tools:
             several: see above.
 
         Raises:
-            InvalidRequest: they are wrong, or not functions.
+            InvalidRequest: a tool is malformed, or not a function.
         """
         if choice == "none" or (not tools and choice in (None, "auto")):
             return None
@@ -74,8 +74,8 @@ def _listed(tool: Any) -> dict[str, Any]:
     function = tool.get("function") if kind == "function" else None
     if not isinstance(function, Mapping):
         raise InvalidRequest(
-            f"a tool of the type {kind!r:.40} is not supported: those are that have the type "
-            '"function" and an object "function" with name, description and parameters.'
+            f"a tool of the type {kind!r:.40} is not supported, only those of the type "
+            '"function" with an object "function" of name, description and parameters.'
         )
     name, parameters = function.get("name"), function.get("parameters") or _NO_PARAMETERS
     if not (isinstance(name, str) and _NAME.fullmatch(name)):

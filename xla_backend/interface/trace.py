@@ -1,4 +1,4 @@
-"""Traces of requests: events of Chrome's Trace Event Format, which Perfetto opens, too.
+"""Traces of requests in Chrome's Trace Event Format, which Perfetto opens, too.
 
 Knows spans and results. Must not know who measured them, nor files.
 """
@@ -16,11 +16,11 @@ _PROCESSES = ("Page", "Engine")
 
 
 class TracedRequest(NamedTuple):
-    """One request in two processes, whose clock is the same.
+    """One request in two processes, which share a clock.
 
     Attributes:
         result: of the engine, with its spans.
-        page: what the process that sent the request did, in order.
+        page: the spans of the process that sent the request.
     """
 
     result: GenerationResult
@@ -28,7 +28,7 @@ class TracedRequest(NamedTuple):
 
 
 def document(requests: Iterable[TracedRequest]) -> str:
-    """All requests as one JSON document, a row each in both processes."""
+    """All requests as one JSON document, with a row per request in both processes."""
     events = [
         event for row, request in enumerate(requests, 1) for event in request_events(request, row)
     ]
@@ -36,7 +36,7 @@ def document(requests: Iterable[TracedRequest]) -> str:
 
 
 def process_events() -> Iterator[dict[str, Any]]:
-    """What names the two processes; once in a trace."""
+    """The events that name the two processes; once in a trace."""
     for process, name in enumerate(_PROCESSES, 1):
         yield _about("process", process, 0, name)
 
@@ -45,8 +45,8 @@ def request_events(request: TracedRequest, row: int) -> Iterator[dict[str, Any]]
     """One request's events; times in microseconds.
 
     Args:
-        request: which.
-        row: its number, from 1, that no other request of the trace has.
+        request: the request.
+        row: its number, from 1, unique in the trace.
     """
     result = request.result
     name = f"{row}: {result.model}"

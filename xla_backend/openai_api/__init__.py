@@ -1,1 +1,1 @@
-"""OpenAI's protocol over HTTP, for whichever server has an engine."""
+"""OpenAI's protocol over HTTP, for any server with an engine."""

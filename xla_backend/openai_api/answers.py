@@ -15,18 +15,18 @@ from xla_backend.checkpoints.tokenization import IncrementalDecoder, Tokenizer
 from xla_backend.interface.results import GenerationResult, TextChunk, Token, TopLogprob
 
 MIN_LOGPROB = -9999.0
-"""OpenAI's number for a token that cannot be; JSON has no infinity."""
+"""OpenAI's number for an impossible token; JSON has no infinity."""
 Finish = Literal["stop", "length", "tool_calls"]
 
 
 class TokenDetails(BaseModel):
-    """Of a prompt's tokens: how many were not computed again, see `cache_salt`."""
+    """How many of a prompt's tokens were reused from the cache, see `cache_salt`."""
 
     cached_tokens: int
 
 
 class Usage(BaseModel):
-    """Tokens of a request; those behind a stop string count, as they were written."""
+    """Tokens of a request, including those generated after a stop string."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -35,7 +35,7 @@ class Usage(BaseModel):
 
 
 class Key(BaseModel):
-    """The key of a compiled function; the last two are there where they are not as usual."""
+    """The key of a compiled function; the last two only if they differ from the default."""
 
     padded_length: int
     num_beams: int
@@ -45,12 +45,12 @@ class Key(BaseModel):
 
 
 class Timings(BaseModel):
-    """Where the time of a run went, in milliseconds; the first five as llama.cpp has them.
+    """Times of a run in milliseconds; the first five and the two rates are llama.cpp's.
 
-    `prompt_n` are the tokens that prefill computed, `cache_n` those that it did not; `prompt_ms` is
-    prefill, which writes the first token too; `predicted_ms` is decode. `ttft_ms` counts from the
-    request's arrival. `cache` says where the compiled function came from. `tokens_per_pass` is
-    there with prompt lookup. The two rates are llama.cpp's again.
+    `prompt_n` counts the prompt tokens that were computed, `cache_n` those that were reused;
+    `prompt_ms` is prefill, which includes the first new token; `predicted_ms` is decode. `ttft_ms`
+    counts from the request's arrival. `cache` says where the compiled function came from.
+    `tokens_per_pass` is set with prompt lookup.
     """
 
     prompt_n: int
@@ -73,7 +73,7 @@ class Timings(BaseModel):
 
 
 class Progress(BaseModel):
-    """How far a prompt has been read, as llama.cpp has it: tokens and milliseconds."""
+    """llama.cpp's progress of reading a prompt: tokens and milliseconds."""
 
     total: int
     cache: int
@@ -82,7 +82,7 @@ class Progress(BaseModel):
 
 
 class TopTokenLogprob(BaseModel):
-    """One of the most likely tokens at a position; `bytes` may be a part of a letter's."""
+    """One of the most likely tokens at a position; `bytes` may be a part of a character."""
 
     token: str
     logprob: float
@@ -90,7 +90,7 @@ class TopTokenLogprob(BaseModel):
 
 
 class TokenLogprob(TopTokenLogprob):
-    """A token and those that were most likely in its place."""
+    """A token and the most likely ones at its position."""
 
     top_logprobs: list[TopTokenLogprob]
 
@@ -102,14 +102,14 @@ class ChatLogprobs(BaseModel):
 
 
 class FunctionCall(BaseModel):
-    """A function's name, and its arguments as JSON text; of an event, what comes to that."""
+    """A function's name, and its arguments as JSON text; in an event, the next part of them."""
 
     name: str | None = None
     arguments: str
 
 
 class AnswerCall(BaseModel):
-    """A call of a tool that the model asks for."""
+    """A tool call of the model."""
 
     id: str
     type: Literal["function"] = "function"
@@ -117,7 +117,7 @@ class AnswerCall(BaseModel):
 
 
 class AnswerMessage(BaseModel):
-    """What the model answers; no content beside calls where it says nothing."""
+    """The model's message; `content` is null if there are only calls."""
 
     role: Literal["assistant"] = "assistant"
     content: str | None
@@ -135,7 +135,7 @@ class ChatChoice(BaseModel):
 
 
 class CompletionLogprobs(BaseModel):
-    """The tokens of a text, and where each begins in it."""
+    """The tokens of a text, and the offset of each."""
 
     tokens: list[str]
     token_logprobs: list[float]
@@ -153,7 +153,7 @@ class CompletionChoice(BaseModel):
 
 
 class DeltaCall(BaseModel):
-    """What comes to a call; its first part has id, type and name."""
+    """The next part of a call; the first part has id, type and name."""
 
     index: int
     id: str | None = None
@@ -162,7 +162,7 @@ class DeltaCall(BaseModel):
 
 
 class Delta(BaseModel):
-    """What comes to an answer."""
+    """The next part of an answer."""
 
     role: Literal["assistant"] | None = None
     content: str | None = None
@@ -170,7 +170,7 @@ class Delta(BaseModel):
 
 
 class ChunkChoice(BaseModel):
-    """What comes to one of the answers."""
+    """The next part of one of the answers."""
 
     index: int
     delta: Delta
@@ -179,7 +179,7 @@ class ChunkChoice(BaseModel):
 
 
 class ChatCompletion(BaseModel):
-    """Answers to messages; `timings` is of the first."""
+    """Answers to messages; `timings` are those of the first."""
 
     id: str
     object: Literal["chat.completion"]
@@ -206,7 +206,7 @@ class ChatChunk(BaseModel):
 
 
 class Completion(BaseModel):
-    """Texts that go on from prompts, n for each; events of a stream have the same form."""
+    """Continuations of prompts, n for each; events of a stream have the same form."""
 
     id: str
     object: Literal["text_completion"]
@@ -220,9 +220,9 @@ class Completion(BaseModel):
 
 
 class Model(BaseModel):
-    """A model that requests can name; the last four as `ModelInfo` has them.
+    """A model that requests can name; the last four fields as in `ModelInfo`.
 
-    `sampling` are the options of a request that says nothing of them.
+    `sampling` has the default options of a request.
     """
 
     id: str
@@ -245,7 +245,7 @@ class Models(BaseModel):
 
 
 class Segment(BaseModel):
-    """What is said between two timestamps of the model, or in a window where it has none."""
+    """The text between two timestamps of the model, or of a window if it has no timestamps."""
 
     id: int
     start: float
@@ -254,14 +254,14 @@ class Segment(BaseModel):
 
 
 class AudioUsage(BaseModel):
-    """What a transcription is counted by."""
+    """The unit that transcriptions are counted in."""
 
     type: Literal["duration"]
     seconds: float
 
 
 class Transcript(BaseModel):
-    """What is said; all but `text`, `usage` and `timings` only with "verbose_json"."""
+    """A transcript; all but `text`, `usage` and `timings` only with "verbose_json"."""
 
     text: str
     usage: AudioUsage
@@ -273,7 +273,7 @@ class Transcript(BaseModel):
 
 
 class Error(BaseModel):
-    """What was wrong."""
+    """The error."""
 
     message: str
     type: str
@@ -289,7 +289,7 @@ class ErrorAnswer(BaseModel):
 
 
 def generated(result: GenerationResult) -> int:
-    """Tokens that were written, those behind a stop string included."""
+    """Number of generated tokens, including those after a stop string."""
     return result.new_tokens + result.cut_tokens
 
 
@@ -297,8 +297,8 @@ def usage(results: Sequence[GenerationResult], times: int) -> Usage:
     """The tokens of a request.
 
     Args:
-        results: of all its runs, those of a prompt together.
-        times: runs of each prompt, which counts once.
+        results: of all its runs, grouped by prompt.
+        times: runs per prompt, whose tokens count once.
     """
     prompt_tokens = sum(result.prompt_tokens for result in results[::times])
     written = sum(map(generated, results))
@@ -313,7 +313,7 @@ def usage(results: Sequence[GenerationResult], times: int) -> Usage:
 
 
 def timings(result: GenerationResult) -> Timings:
-    """Where a run's time went."""
+    """The times of a run."""
     timing, computed = result.timing, result.prompt_tokens - result.cached_tokens
     return Timings(
         prompt_n=computed,
@@ -337,7 +337,7 @@ def timings(result: GenerationResult) -> Timings:
 
 
 def progress(text: str) -> dict[str, Progress]:
-    """What a chunk tells of the prompt: the field of an event, or none."""
+    """The event's field for the prompt's progress in a chunk, if it has any."""
     if not isinstance(text, TextChunk) or (told := text.progress) is None:
         return {}
     total, cached, processed, time_s = told
@@ -346,14 +346,14 @@ def progress(text: str) -> dict[str, Progress]:
 
 
 def finish_reason(result: GenerationResult, has_called: bool = False) -> Finish:
-    """Why a text ends; a complete call is one, though no token was left to end it."""
+    """Why a text ended; a complete call counts as a call even if the token limit ended it."""
     if has_called:
         return "tool_calls"
     return "length" if result.finish == "length" else "stop"
 
 
 def chat_logprobs(tokens: Sequence[Token], most: int, tokenizer: Tokenizer | None) -> ChatLogprobs:
-    """Tokens of an answer, each with so many of the most likely."""
+    """Tokens of an answer, each with its `most` most likely alternatives."""
     return ChatLogprobs(
         content=[
             TokenLogprob(
@@ -368,31 +368,30 @@ def chat_logprobs(tokens: Sequence[Token], most: int, tokenizer: Tokenizer | Non
 
 
 class Offsets:
-    """Where the tokens of a text begin in it, as they come.
+    """The offset of each token in a text.
 
-    That is not the sum of their own texts: letters come in parts, and a text may lose its first
+    Not the sum of the tokens' own texts: characters may be split, and the text may lose its first
     space.
     """
 
     def __init__(self, tokenizer: Tokenizer | None) -> None:
-        """Begins a text."""
         self._decoder = IncrementalDecoder(tokenizer) if tokenizer else None
         self._length = 0
 
     def of(self, token: Token) -> int:
-        """Of the next token."""
+        """The offset of the next token."""
         before = self._length
         self._length += len(self._decoder.push([token.id]) if self._decoder else token.text)
         return before
 
 
 def completion_logprobs(tokens: Sequence[Token], most: int, offsets: Offsets) -> CompletionLogprobs:
-    """Tokens of a text, each with so many of the most likely."""
+    """Tokens of a text, each with its `most` most likely alternatives."""
     return CompletionLogprobs(
         tokens=[token.text for token in tokens],
         token_logprobs=[_logprob(token) for token in tokens],
         top_logprobs=[
-            # Parts of letters have one text: the most likely of them, the first, is told.
+            # Parts of characters share one text: the first, most likely one is kept.
             {top.text: _logprob(top) for top in reversed(token.top_logprobs[:most])}
             for token in tokens
         ]
@@ -409,7 +408,7 @@ def written(result: GenerationResult) -> tuple[Token, ...]:
 
 def _token(token: Token | TopLogprob, tokenizer: Tokenizer | None) -> dict[str, Any]:
     spelled: bytes | None = token.text.encode()
-    if "\ufffd" in token.text:  # a part of a letter
+    if "\ufffd" in token.text:  # a part of a character
         spelled = tokenizer.token_bytes(token.id) if tokenizer else None
     return {
         "token": token.text,

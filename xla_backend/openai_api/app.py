@@ -1,7 +1,7 @@
-"""`create_api`: the API as an app of its own, which a server mounts at `/v1`.
+"""`create_api`: the API as an app that a server mounts at `/v1`.
 
-Knows paths, and which request and answer belong to each. Must not know who may ask, what a request
-holds or how an answer is sent.
+Knows paths, and the request and answer of each. Must not know who may ask, what a request holds or
+how an answer is sent.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _MEANINGS: dict[int | str, str] = {
     400: "The request is wrong, or asks for what is not supported.",
     401: "The page has a password, and it is missing or wrong.",
     404: "There is no such model.",
-    405: "The address takes another method.",
-    413: "More bytes than are taken.",
+    405: "This address needs another method.",
+    413: "The body is too large.",
     429: "Too many requests wait already, or too many wrong passwords.",
     500: "Something went wrong that should not have.",
     503: "The engine stopped; the next request starts it again.",
-    "default": "Any other mistake.",
+    "default": "Any other error.",
 }
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorAnswer, "description": what} for status, what in _MEANINGS.items()
@@ -71,14 +71,14 @@ _TEXT: dict[int | str, dict[str, Any]] = {
 _NOT_OFFERED = {
     "embeddings": "Embeddings are not offered: the models here write text.",
     "rerank": "Reranking is not offered: the models here write text.",
-    "speech": "Speech is not spoken here: models write text, or write down speech.",
-    "translations": "Recordings are not translated: /v1/audio/transcriptions writes them down.",
+    "speech": "Speech output is not offered: models write text, or transcribe speech.",
+    "translations": "Recordings are not translated: /v1/audio/transcriptions transcribes them.",
     "moderations": "Moderation is not offered: the models here write text.",
     "conversations": "Conversations are not stored: name the last answer as previous_response_id.",
-    "input_items": "What was asked is not told again: keep it, or name previous_response_id.",
-    "generations": "Images are not made here: the models write text.",
+    "input_items": "Input items are not stored: keep them, or name previous_response_id.",
+    "generations": "Images are not offered: the models here write text.",
 }
-"""What clients ask for that is not there, by the end of its address."""
+"""OpenAI's endpoints that are not offered, by the end of the address."""
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ def create_api(host: Host) -> FastAPI:
 
     @api.get("/models/{name:path}")
     async def model(name: str) -> Model:
-        """Say what is known of one model."""
+        """Describe one model."""
         return _model(completer.info(name), started)
 
     @api.post("/chat/completions", response_model=ChatCompletion, responses=_streamed("chunks"))
@@ -118,30 +118,33 @@ def create_api(host: Host) -> FastAPI:
 
     @api.post("/responses", responses=_streamed("its events"))
     async def responses(body: ResponseRequest, request: Request) -> Response:
-        """Answer as OpenAI's newer clients ask; with `stream`, in server-sent events."""
-        owner, previous = salt(host, request, None), body.previous_response_id
-        field = "previous_response_id"
-        before = stored.get(owner, previous, field).messages if previous else ()
-        body.fill_in(partial(stored.item, owner))
-        chat = body.chat(before)
+        """OpenAI's newer form of a chat; with `stream`, in server-sent events."""
+        chat, owner = full_chat(body, request), salt(host, request, None)
         return await completer.complete(
             request, chat, partial(ResponseWriter, body, store=stored, owner=owner)
         )
 
+    def full_chat(body: ResponseRequest, request: Request) -> ChatRequest:
+        owner, previous = salt(host, request, None), body.previous_response_id
+        field = "previous_response_id"
+        before = stored.get(owner, previous, field).messages if previous else ()
+        body.fill_in(partial(stored.item, owner))
+        return body.chat(before)
+
     @api.get("/responses/{id}")
     async def response(id: str, request: Request) -> Response:
-        """Tell an answer of before again, while it is kept."""
+        """Return an earlier answer that is still stored."""
         return Response(stored.get(salt(host, request, None), id).answer, media_type=JSON)
 
     @api.delete("/responses/{id}")
     async def forget_response(id: str, request: Request) -> dict[str, Any]:
-        """Forget an answer."""
+        """Delete an answer."""
         stored.remove(salt(host, request, None), id)
         return {"id": id, "object": "response", "deleted": True}
 
     @api.post("/messages", responses=_streamed("its events"))
     async def messages(body: MessagesRequest, request: Request) -> Response:
-        """Answer as Anthropic's clients ask; with `stream`, in server-sent events."""
+        """Anthropic's form of a chat; with `stream`, in server-sent events."""
         chat = body.chat()
         token_ids = await completer.encoded_ahead(chat) if chat.stream else ()
         writer = partial(MessageWriter, prompt_tokens=len(token_ids))
@@ -149,8 +152,20 @@ def create_api(host: Host) -> FastAPI:
 
     @api.post("/messages/count_tokens")
     async def count_tokens(body: MessagesRequest) -> dict[str, int]:
-        """Count the tokens of what would be asked."""
-        chat = body.chat()
+        """Count the tokens of such a request."""
+        return await counted(body.chat())
+
+    @api.post("/responses/input_tokens")
+    async def count_response_tokens(body: ResponseRequest, request: Request) -> dict[str, Any]:
+        """Count the tokens of such a request."""
+        return {"object": "response.input_tokens", **await counted(full_chat(body, request))}
+
+    @api.post("/chat/completions/input_tokens")
+    async def count_chat_tokens(body: ChatRequest) -> dict[str, int]:
+        """Count the tokens of such a request."""
+        return await counted(body)
+
+    async def counted(chat: ChatRequest) -> dict[str, int]:
         info, [prompt] = completer.info(chat.model), chat.prompts()
         host.check(info.name, prompt)
         check_prompt(prompt, info)
@@ -164,7 +179,7 @@ def create_api(host: Host) -> FastAPI:
         form: Annotated[TranscriptionForm, Form(media_type="multipart/form-data")],
         request: Request,
     ) -> Response:
-        """Write down what is said in a recording: WAV, FLAC, OGG, MP3, M4A or WebM."""
+        """Transcribe a recording: WAV, FLAC, OGG, MP3, M4A or WebM."""
         options = form.options()
         model = meant(form.model, host.models(), lambda info: info.family == "speech")
         host.check(model, "", options)
@@ -198,7 +213,7 @@ def create_api(host: Host) -> FastAPI:
 
     @api.exception_handler(ValidationError)
     async def wrong_chat(request: Request, error: ValidationError) -> Response:
-        """Of the chat that another request was made."""
+        """Wrong fields of the chat that another protocol's request becomes."""
         errors = [{**each, "loc": ("body", *each["loc"])} for each in error.errors()]
         return error_response(*describe_fields(errors))
 
@@ -212,7 +227,7 @@ def create_api(host: Host) -> FastAPI:
         sentence = _NOT_OFFERED.get(last) if error.status_code == 404 else None
         sentence = sentence or {
             404: f"There is nothing at this address. {PATH}/models lists the models.",
-            405: "This address takes another method.",
+            405: "This address needs another method.",
             400: "The body cannot be read. Send a JSON object, as application/json.",
         }.get(error.status_code, str(error.detail))
         answer = error_response(error.status_code, sentence)
@@ -235,7 +250,7 @@ def create_api(host: Host) -> FastAPI:
 
 def _model(info: ModelInfo, created: int) -> Model:
     return Model(
-        # A folder's name is a path of the server, of which callers need to know the end alone.
+        # A folder's name is a path on the server, of which callers need only the end.
         id=PurePath(info.name).name if info.source == "folder" else info.name,
         created=created,
         owned_by=info.source,

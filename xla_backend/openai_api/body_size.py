@@ -1,7 +1,7 @@
-"""`BodySize`: how many bytes a request may send, whether it says so or they come in chunks.
+"""`BodySize`: the bound on a request's bytes, with a Content-Length or in chunks.
 
-Knows paths and bytes. Must not know what the bytes mean. An ASGI middleware for servers that have
-no gate of their own; others take `counted`.
+Knows paths and bytes. Must not know what the bytes mean. An ASGI middleware for servers without
+their own gate; others use `counted`.
 """
 
 from __future__ import annotations
@@ -12,20 +12,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from xla_backend.openai_api.errors import error_response
 
 MAX_BODY_BYTES = 4 * 2**20
-"""Of everything but files. A visitor's whole history travels with each run: half a million
+"""For everything but files. A visitor's whole history comes with each run: half a million
 characters, each up to six bytes as JSON."""
 MAX_UPLOAD_BYTES = 210 * 2**20
-"""Of one upload: the largest recording that is taken, and what surrounds it."""
-_READ_ANYWAY = 32 * 2**20  # Else the connection breaks before the answer is read.
+"""For one upload: the largest recording, and the form around it."""
+_READ_ANYWAY = 32 * 2**20  # otherwise the connection breaks before the answer is read
 
 
 class TooLarge(BaseException):
-    """More bytes came than are taken. FastAPI takes any other exception for a broken body."""
+    """Too many bytes came. Not an `Exception`, which FastAPI would report as a broken body."""
 
     def __init__(self, most: int) -> None:
-        super().__init__(
-            f"The request has more than {most:,} bytes, which is more than is taken here."
-        )
+        super().__init__(f"The request has more than {most:,} bytes, which is the limit.")
 
 
 class BodySize:
@@ -35,7 +33,7 @@ class BodySize:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Has the app answer, or says that the body is too large."""
+        """Calls the app, or answers that the body is too large."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -48,7 +46,7 @@ class BodySize:
 
 
 def counted(scope: Scope, receive: Receive, most: int) -> Receive:
-    """`receive` that ends in `TooLarge` where more comes than is taken."""
+    """A `receive` that raises `TooLarge` beyond `most` bytes."""
     came = 0
     said = Headers(scope=scope).get("content-length", "0")
     is_too_large = said.isdecimal() and int(said) > most

@@ -1,7 +1,7 @@
-"""`Completer`: runs requests for texts at the host's engine, and sends what a writer makes of them.
+"""`Completer`: runs text requests at the host's engine, and sends the answers of a writer.
 
-Knows how an answer is sent: whole or in events. Must not know paths, nor what a request holds or an
-answer looks like.
+Knows how an answer is sent: whole or in events. Must not know paths, nor the form of requests and
+answers.
 """
 
 from __future__ import annotations
@@ -34,41 +34,40 @@ from xla_backend.openai_api.running import Runs
 from xla_backend.openai_api.writers import Facts, Writer, event
 
 WHOLE_TOKENS = 64
-"""A text of so many tokens is written at once where it is not streamed: were its client to leave,
-it would be over nearly as soon as it could be stopped."""
+"""Texts of up to this many tokens run in one piece if not streamed: stopping one when its client
+leaves would hardly be faster than finishing it."""
 EVENTS = "text/event-stream"
 JSON = "application/json"
 _UNBUFFERED = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 _COMMENT = ": nothing yet\n\n"
 FIRST_WAIT_S = 0.5
-"""How long a stream waits for its first token before it sends its headers."""
+"""Seconds for which a stream waits for its first token before it sends its headers."""
 COMMENT_EVERY_S = 10.0
-"""How often a stream says that it lives, before proxies that wait a minute give it up."""
+"""Interval of a silent stream's comments, because proxies cut it after a minute."""
 
 logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 
 class ClientLeft(Exception):
-    """Nobody reads the answer."""
+    """The client has closed the connection."""
 
 
 class Completer:
-    """Runs requests for texts.
+    """Runs text requests.
 
     Attributes:
-        threads: where the engine's streams are read.
+        threads: read the engine's streams.
     """
 
     def __init__(self, host: Host) -> None:
-        """Takes the server that offers the API."""
         self.host = host
         self.threads = ThreadPoolExecutor(host.at_once, thread_name_prefix="v1")
         self._fingerprints: dict[str, str] = {}
         self._tokenizers: dict[str, Tokenizer] = {}
 
     def model(self, name: str | None, is_chat: bool) -> str:
-        """The model for texts that a request means; see `meant`."""
+        """The text model of a request; see `meant`."""
 
         def fits(info: ModelInfo) -> bool:
             return info.is_instruct if is_chat else info.family != "speech"
@@ -76,7 +75,7 @@ class Completer:
         return meant(name, self.host.models(), fits)
 
     def info(self, name: str | None) -> ModelInfo:
-        """The entry of the model that a request means.
+        """The entry of a request's model.
 
         Raises:
             ModelUnavailable: it is not in the list.
@@ -97,10 +96,10 @@ class Completer:
         """The answer to a request; with `stream`, in server-sent events.
 
         Args:
-            request: who waits for it.
-            body: what is asked.
-            writer: makes the writer of the answer, of `body` and `facts`.
-            token_ids: of the only prompt, where it has been tokenized.
+            request: the HTTP request.
+            body: its contents.
+            writer: makes the answer's writer from `body` and `facts`.
+            token_ids: of the only prompt, if it has been tokenized.
         """
         host = self.host
         model = body.model = self.model(body.model, isinstance(body, ChatRequest))
@@ -144,7 +143,7 @@ class Completer:
         try:
             if body.stream:
                 first = asyncio.ensure_future(anext(chunks := runs.chunks()))
-                # An error that is there by then has a status of its own.
+                # An error that comes before then gets its own status.
                 await while_there(request, asyncio.wait([first], timeout=FIRST_WAIT_S))
                 if first.done():
                     first.result()
@@ -160,9 +159,9 @@ class Completer:
         return Response(json.dumps(answer), media_type=JSON)
 
     async def encoded_ahead(self, chat: ChatRequest) -> tuple[int, ...]:
-        """The tokens of a chat whose template is told more, or whose number is told ahead.
+        """The tokens of a chat with tools or template variables, or if their number is sent first.
 
-        Empty where the model is still to be loaded: the engine tokenizes then.
+        Empty if the model is not loaded yet: then the engine tokenizes.
 
         Raises:
             InvalidRequest: the messages are wrong, or too long.
@@ -180,7 +179,7 @@ class Completer:
         return tuple(await asyncio.to_thread(encode, tokenizer, prompt, info))
 
     async def _loaded_tokenizer(self, request: Request, chat: ChatRequest) -> Tokenizer:
-        """The tokenizer of a chat's model, which is loaded first if it is to be downloaded yet.
+        """The tokenizer of a chat's model, which is loaded first if it is not downloaded yet.
 
         Raises:
             ModelUnavailable: the model is not offered.
@@ -213,8 +212,10 @@ class Completer:
         return self._tokenizers[model]
 
     async def _known(self, model: str) -> tuple[str | None, Tokenizer | None]:
-        """`system_fingerprint`, of names of models, their weights and the versions that run them,
-        and the tokenizer; None where nothing can be told yet of the model."""
+        """`system_fingerprint` (of a model's name, weights and versions) and the tokenizer.
+
+        None for a model that is not loaded yet.
+        """
         try:
             if model not in self._fingerprints:
                 identity = await asyncio.to_thread(self.host.backend.identity, model)
@@ -227,11 +228,11 @@ class Completer:
 
 
 def salt(host: Host, request: Request, asked: str | None) -> str:
-    """The engine's salt for a caller: no other caller's, nor a visitor's of the page.
+    """The engine's salt for a caller, never that of another caller or a visitor of the page.
 
-    Who names none shares prefixes with those of the same password and address. A salt is a secret
-    of those who share it: mixed with both, one that is easy to guess is still none to others.
-    OpenAI's `prompt_cache_key` is no secret, so it does nothing here.
+    Callers without a `cache_salt` share prefixes with those of the same password and address. Both
+    are mixed in, so that a salt which is easy to guess still protects against others. OpenAI's
+    `prompt_cache_key` is not a secret, so it has no effect.
     """
     who = [request.headers.get("authorization", ""), host.address(request), asked or ""]
     return "v1 " + hashlib.sha256("\0".join(who).encode()).hexdigest()
@@ -270,13 +271,13 @@ async def _events(
             logger.exception("A stream failed unexpectedly")
         yield write.failed(error_object(*describe(error)))
     finally:
-        runs.leave()  # the client may have left
+        runs.leave()  # stops the runs if the client has left
 
 
 async def _alive(
     first: asyncio.Future[Any], rest: AsyncIterator[Value]
 ) -> AsyncIterator[Value | None]:
-    """What comes, and None whenever nothing came for a while, so that proxies keep the line."""
+    """The values, and None whenever none came for a while, to keep proxies from cutting."""
     following = first
     try:
         while True:
@@ -294,10 +295,10 @@ async def _alive(
 
 
 async def while_there(request: Request, work: Awaitable[Value]) -> Value:
-    """What comes of the work.
+    """The result of the work.
 
     Raises:
-        ClientLeft: nobody waits for it any more.
+        ClientLeft: the client has closed the connection.
     """
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(request))
     try:

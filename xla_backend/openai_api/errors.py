@@ -22,8 +22,8 @@ from xla_backend.interface.errors import (
 )
 
 RETRY_S = 2
-"""What a client is told to wait before it tries again."""
-UNEXPECTED = "Something went wrong that should not have; the server's log says what. Try again."
+"""Seconds in `Retry-After`."""
+UNEXPECTED = "An unexpected error occurred; the server's log has the details. Try again."
 _STATUSES: tuple[tuple[type[BackendError], int, str | None], ...] = (
     (ModelUnavailable, 404, "model_not_found"),
     (ContextLengthExceeded, 400, "context_length_exceeded"),
@@ -37,11 +37,11 @@ _SENTENCES = {
     "prompt": "prompt must be a text, a list of texts, token ids or a list of lists of token ids.",
     "stop": "stop must be a string or a list of strings.",
 }
-"""What is told of fields that take several types, where each type has a complaint of its own."""
+"""Errors for fields with several types, for which pydantic reports one error per type."""
 
 
 class NotSupported(InvalidRequest):
-    """A field asks for what this API does not do.
+    """A field asks for something that this API does not support.
 
     Attributes:
         param: the field's name.
@@ -57,7 +57,7 @@ class NotSupported(InvalidRequest):
 def error_object(
     status: int, message: str, code: str | None = None, param: str | None = None
 ) -> dict[str, Any]:
-    """The JSON object of an error: OpenAI's, and with its first field Anthropic's too."""
+    """The JSON object of an error: OpenAI's, with Anthropic's first field."""
     kind = {401: "authentication_error", 429: "rate_limit_error"}.get(status)
     kind = kind or ("server_error" if status >= 500 else "invalid_request_error")
     error = {"message": message, "type": kind, "param": param, "code": code}
@@ -65,7 +65,7 @@ def error_object(
 
 
 def error_body(status: int, message: str, code: str | None = None, param: str | None = None) -> str:
-    """The same as text. In ASCII: what a client sent and an error repeats may be half a pair."""
+    """The same as text, in ASCII: an error may repeat half of a surrogate pair from the client."""
     return json.dumps(error_object(status, message, code, param))
 
 
@@ -79,7 +79,7 @@ def error_response(
 
 
 def describe(error: Exception) -> tuple[int, str, str | None, str | None]:
-    """Status, message, code and field of what the engine, or the server's line, raised."""
+    """Status, message, code and field of an error of the engine or the queue."""
     if isinstance(error, NotSupported):
         return 400, str(error), error.code, error.param
     for kind, status, code in _STATUSES:
@@ -89,14 +89,14 @@ def describe(error: Exception) -> tuple[int, str, str | None, str | None]:
 
 
 def describe_fields(errors: Sequence[Mapping[str, Any]]) -> tuple[int, str, str | None, str | None]:
-    """The same for what pydantic found wrong with a request's fields: the first of it."""
+    """The same for the first error that pydantic found in a request's fields."""
     first = errors[0]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, BackendError):
         return describe(cause)
     if first["type"] == "json_invalid":
         return 400, "The body is not JSON. Send a JSON object.", "invalid_json", None
-    # The first part of the place is "body", the name of an argument.
+    # The first part of the location is "body", the name of an argument.
     names = [str(part) for part in first["loc"][1:]]
     if not names:
         return 400, "The body must be a JSON object, sent as application/json.", None, None

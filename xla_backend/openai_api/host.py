@@ -1,7 +1,6 @@
-"""`Host`: what the API needs of the server that offers it, and which model a request means.
+"""`Host`: what the API needs from its server, and which model a request means.
 
-Knows who decides what: the server says which models there are, what may be asked and who waits.
-Must not know the protocol.
+Knows what the server decides: the models, the limits and the queue. Must not know the protocol.
 """
 
 from __future__ import annotations
@@ -30,37 +29,37 @@ if TYPE_CHECKING:
 
 
 class Answering(Protocol):
-    """What the API asks of an engine; see `ServedBackend`, which has more."""
+    """What the API needs from an engine; a part of `ServedBackend`."""
 
     @property
     def submit(self) -> Callable[[TextRequest], AnyStream[str, GenerationResult]]:
-        """Takes a request for a text."""
+        """Starts a text request."""
 
     @property
     def submit_speech(
         self,
     ) -> Callable[[SpeechRequest], AnyStream[TranscribedWindow, Transcription]]:
-        """Takes a request for the text of a recording, a file's path."""
+        """Starts a transcription; the recording is a file's path."""
 
     @property
     def tokenizer(self) -> Callable[[str], Tokenizer]:
-        """The tokenizer of a model, which for one of the Hub has to be loaded."""
+        """The tokenizer of a model; a Hub model must be loaded."""
 
     @property
     def identity(self) -> Callable[[str], str]:
-        """A name for a model's weights and settings."""
+        """A hash of a model's weights and settings."""
 
 
 class Turn(Protocol):
-    """A run's place in the server's waiting line."""
+    """A run's place in the server's queue."""
 
     @abstractmethod
     async def wait(self) -> float:
-        """Waits until the run may begin; returns the seconds that it waited for others."""
+        """Waits until the run may start; returns the seconds that it waited."""
 
     @abstractmethod
     def leave(self) -> None:
-        """Gives up the place, or says that the run is over; may be called twice."""
+        """Leaves the queue or ends the run; may be called twice."""
 
 
 class Host(Protocol):
@@ -68,9 +67,9 @@ class Host(Protocol):
 
     Attributes:
         backend: the engine.
-        new_tokens: most tokens that one run may write.
+        new_tokens: bound on the new tokens of one run.
         audio_s: longest recording, in seconds.
-        at_once: most runs that have their turn at the same time.
+        at_once: bound on the runs that are under way at once.
     """
 
     backend: Answering
@@ -80,25 +79,25 @@ class Host(Protocol):
 
     @abstractmethod
     def models(self) -> list[ModelInfo]:
-        """The models that may be used, for text and for speech."""
+        """The offered models, for text and for speech."""
 
     def health(self) -> dict[str, Any]:
-        """What /health answers; with 503 where `status` is not "ok"."""
+        """The answer of /health, with 503 if `status` is not "ok"."""
         return {"status": "ok"}
 
     def running(self) -> int:
-        """Requests that have their turn."""
+        """Number of requests under way."""
         return 0
 
     def address(self, request: Request) -> str:
-        """Where a request comes from."""
+        """The client's address."""
         return request.client.host if request.client else ""
 
     @abstractmethod
     def check(
         self, model: str, prompt: Prompt = "", options: GenerationOptions | None = None
     ) -> None:
-        """Refuses what is not offered here, even if the engine could do it.
+        """Refuses requests beyond what this server offers.
 
         Raises:
             ModelUnavailable: the model is not offered.
@@ -107,12 +106,12 @@ class Host(Protocol):
 
     @abstractmethod
     def enter(self, request: Request, runs: int, alone: bool = False) -> Sequence[Turn]:
-        """Takes places in the waiting line; called on the event loop.
+        """Takes places in the queue; called on the event loop.
 
         Args:
-            request: the HTTP request, which says whose they are.
-            runs: how many.
-            alone: whether nothing else may run meanwhile.
+            request: the HTTP request.
+            runs: how many places.
+            alone: whether nothing else may run at the same time.
 
         Raises:
             NoRoom: too many wait.
@@ -123,13 +122,13 @@ def meant(name: str | None, models: Sequence[ModelInfo], fits: Callable[[ModelIn
     """The model that a request means.
 
     Args:
-        name: as the request has it. Its owner on the Hub can be left out, or be there for a model
-            that has none here. Without a name, the first model here that fits.
-        models: all that may be used.
+        name: from the request, with or without the owner on the Hub. Without a name, the first
+            model that fits.
+        models: the offered models.
         fits: whether a model can serve such a request.
 
     Returns:
-        Its name; `name` itself where there is none, which is refused later.
+        The model's name; `name` itself if there is no such model, which is refused later.
 
     Raises:
         ModelUnavailable: there is no name and no model.

@@ -1,6 +1,6 @@
-"""Addresses that llama.cpp's web page and tools look for: tokens, properties and slots.
+"""Endpoints for llama.cpp's web page and tools: tokens, properties and slots.
 
-Knows their fields, and those that vLLM has for tokens. Must not know how requests are run.
+Knows their fields, and vLLM's for tokens. Must not know how requests are run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xla_backend.openai_api.requests import ChatMessage, Fields
 
 
 class TokenizeRequest(Fields):
-    """A text (`content` as llama.cpp has it, `prompt` as vLLM does) or messages."""
+    """A text (llama.cpp's `content`, vLLM's `prompt`) or messages."""
 
     model: str | None = None
     content: str | None = None
@@ -38,12 +38,12 @@ class DetokenizeRequest(Fields):
 
 
 def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
-    """Adds the addresses."""
+    """Adds the endpoints."""
     host = completer.host
 
     @api.post("/tokenize")
     async def tokenize(body: TokenizeRequest) -> dict[str, Any]:
-        """Tell the tokens of a text, or of messages as the model reads them."""
+        """The tokens of a text, or of messages as the model reads them."""
         info = completer.info(body.model)
         text = body.prompt if body.content is None else body.content
         special = body.add_special if body.content is not None else body.add_special_tokens
@@ -65,7 +65,7 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
 
     @api.post("/detokenize")
     async def detokenize(body: DetokenizeRequest) -> dict[str, str]:
-        """Tell the text of tokens."""
+        """The text of tokens."""
         tokenizer = await completer.tokenizer(completer.info(body.model).name)
 
         def read() -> str:
@@ -77,7 +77,7 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
 
     @api.get("/props")
     async def props(model: str | None = None) -> dict[str, Any]:
-        """Tell what llama.cpp tells of a model and the server."""
+        """llama.cpp's properties of a model and the server."""
         info = completer.info(model)
         tokenizer = await completer.tokenizer(info.name)
         sampling = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0} | info.sampling
@@ -94,7 +94,7 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
 
     @api.get("/slots")
     async def slots(model: str | None = None) -> list[dict[str, Any]]:
-        """Tell how many requests run; which slot has which is not told."""
+        """How many requests run, without saying which slot has which."""
         context, running = completer.info(model).context_length, host.running()
         return [
             {"id": place, "n_ctx": context or 0, "is_processing": place < running}
@@ -103,7 +103,7 @@ def add_llama_cpp(api: FastAPI, completer: Completer) -> None:
 
     @api.get("/health")
     async def health() -> JSONResponse:
-        """Tell whether a request would be served at once; needs no password."""
+        """Whether a request would be served at once; needs no password."""
         report = host.health()
         if report["status"] == "ok":
             return JSONResponse(report)

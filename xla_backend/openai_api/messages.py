@@ -1,4 +1,4 @@
-"""`/v1/messages`: Anthropic's requests, as chats, and their answers and events.
+"""`/v1/messages`: Anthropic's requests as chats, and their answers and events.
 
 Knows the fields of both. Must not know HTTP, nor how a chat is run.
 """
@@ -21,7 +21,7 @@ from xla_backend.openai_api.writers import Facts, Writer, event
 
 
 class MessagesRequest(Fields):
-    """What to answer. Fields of chats that are not named here, as `temperature`, hold too."""
+    """A request. Other fields of chats, such as `temperature`, also apply."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -37,14 +37,14 @@ class MessagesRequest(Fields):
     output_format: dict[str, Any] | None = Field(None, description="the format, of older clients")
 
     def chat(self) -> ChatRequest:
-        """The chat that this is.
+        """The equivalent chat.
 
         Raises:
-            NotSupported: it asks for what there is not.
+            NotSupported: it asks for something that is not supported.
         """
         extra = dict(self.model_extra or {})
         if extra.get("n") not in (None, 1):
-            raise NotSupported("n", "n is not supported here: a message is one text.")
+            raise NotSupported("n", "n is not supported here: there is one message per request.")
         choice = self.tool_choice or {}
         kind: Any = choice.get("type")
         if kind == "tool":
@@ -64,20 +64,20 @@ class MessagesRequest(Fields):
         system = self.system
         if isinstance(system, list):
             system = "\n\n".join(part.text for part in system)
-        if system:  # only now: an error tells the place of a message as it was sent
+        if system:  # after parsing, so that errors count messages as they were sent
             chat.messages = [ChatMessage(role="system", content=system), *chat.messages]
         return chat
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
-    """A tool as chats have it; those that Anthropic runs itself stay what they are."""
+    """A tool in the form of chats; Anthropic's own server tools stay unchanged."""
     if tool.get("type", "custom") != "custom":
         return tool
     return {"type": "function", "function": {**tool, "parameters": tool.get("input_schema")}}
 
 
 def _as_chat(message: dict[str, Any]) -> list[dict[str, Any]]:
-    """A message as chats have it; results of tools are messages of their own there."""
+    """A message in the form of chats, where results of tools are separate messages."""
     if not isinstance(message.get("content"), list):
         return [message]
     results, calls, rest = [], [], []
@@ -97,17 +97,17 @@ def _as_chat(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class MessageWriter(Writer):
-    """Of `MessagesRequest`."""
+    """The writer for `MessagesRequest`."""
 
     done = ""
 
     def __init__(self, chat: ChatRequest, facts: Facts, prompt_tokens: int = 0) -> None:
-        """Writes the answer to a request that was asked as `chat`; only streams need the tokens."""
+        """`chat` is the equivalent chat; only streams need `prompt_tokens`."""
         super().__init__()
         self._model = chat.model
         self._reader = chat.reader()
         self._blocks = 0
-        self._open = ""  # the type of the last block, until it is stopped
+        self._open = ""  # the type of the open block; empty without one
         self._prompt_tokens = prompt_tokens
         self._id = f"msg_{uuid.uuid4().hex}"
 
@@ -192,7 +192,7 @@ def _call(id: str, name: str) -> dict[str, Any]:
 
 
 def _object(arguments: str) -> Any:
-    """Of arguments that a limit of tokens has cut nothing is left."""
+    """The arguments as an object; empty if the token limit has cut them."""
     try:
         return json.loads(arguments)
     except ValueError:
@@ -200,7 +200,7 @@ def _object(arguments: str) -> Any:
 
 
 def _usage(result: GenerationResult) -> dict[str, int]:
-    """Tokens of the prompt are counted once: as read from the cache, or as input."""
+    """Prompt tokens count once: as read from the cache, or as input."""
     return {
         "input_tokens": result.prompt_tokens - result.cached_tokens,
         "cache_creation_input_tokens": 0,

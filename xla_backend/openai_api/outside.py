@@ -1,8 +1,7 @@
-"""`Outside`: what every request to the API has in common, to whichever part of the server it goes.
+"""`Outside`: what all requests to the API have in common.
 
-Knows addresses, request ids and CORS, and what clients send in several ways. Must not know what is
-asked. An ASGI middleware that stands before everything else: a browser asks about CORS before it
-sends a password.
+Knows addresses, request ids, CORS, and what clients send in several ways. Must not know what is
+asked. The outermost ASGI middleware: a browser asks about CORS before it sends a password.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from xla_backend.interface.request_id import REQUEST_ID
 
 PATH = "/v1"
-"""Where the API is."""
+"""The path of the API."""
 _WITHOUT_V1 = re.compile(
-    r"/((models|responses)(/.*)?|(chat/)?completions|messages(/count_tokens)?|embeddings|rerank|"
+    r"/((models|responses)(/.*)?|(chat/)?completions(/input_tokens)?|messages(/count_tokens)?|embeddings|rerank|"
     r"tokenize|detokenize|props|slots|health|docs|openapi\.json)"
 )
-"""Addresses that clients also ask for without `PATH`, as llama.cpp has them."""
+"""Addresses that also work without `PATH`, as in llama.cpp."""
 _PIECE = 2**16
-"""Bytes that a piece of a compressed body may become at a time."""
+"""Size in bytes of a decompressed piece of a body."""
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -35,12 +34,7 @@ class Outside:
     """Wraps an ASGI app; only requests for the API are touched."""
 
     def __init__(self, app: ASGIApp, origins: Sequence[str] = ()) -> None:
-        """Stands before an app.
-
-        Args:
-            app: what requests go to.
-            origins: of pages in browsers that may use the API, "*" for all.
-        """
+        """Wraps `app`; web pages of these `origins` may use the API, "*" for all."""
         self._app = app
         self._api: ASGIApp = self._answer
         if origins:
@@ -53,7 +47,7 @@ class Outside:
             )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Gives each request an id, the client's own where it sent one that can be repeated."""
+        """Gives each request an id: the client's, if it is valid."""
         if scope["type"] != "http" or not is_for_api(path := address(scope["path"])):
             await self._app(scope, receive, send)
             return
@@ -62,10 +56,13 @@ class Outside:
         headers = MutableHeaders(scope=scope)
         given = headers.get("x-request-id", "")
         name = given if _ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
-        if (key := headers.get("x-api-key")) and "authorization" not in headers:  # Anthropic's way
+        if (
+            key := headers.get("x-api-key")
+        ) and "authorization" not in headers:  # Anthropic's header
             headers["authorization"] = f"Bearer {key}"
         is_form = headers.get("content-type", "").startswith("multipart/")
-        # A page of another site may send these types without asking; other clients forget theirs.
+        # Clients often forget the type. Not for pages of other sites, which may send some types
+        # without a CORS preflight.
         if scope["method"] == "POST" and "origin" not in headers and not is_form:
             headers["content-type"] = "application/json"
         if headers.get("content-encoding") in ("gzip", "deflate"):
@@ -85,32 +82,32 @@ class Outside:
         await self._api(scope, receive, tell)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What is said of other pages is said here: a server with rules of its own sees none."""
+        """Hides the origin from the app, whose own rules for other sites do not apply here."""
         headers = [pair for pair in scope["headers"] if pair[0] != b"origin"]
         await self._app({**scope, "headers": headers}, receive, send)
 
 
 def is_for_api(path: str) -> bool:
-    """Whether an address is one of the API's."""
+    """Whether a path belongs to the API."""
     return path == PATH or path.startswith(f"{PATH}/")
 
 
 def address(path: str) -> str:
-    """The address that is meant: with `PATH`, and without a slash at its end."""
+    """The canonical path: with `PATH`, and without a trailing slash."""
     path = path.rstrip("/") or "/"
     return PATH + path if _WITHOUT_V1.fullmatch(path) else path
 
 
 def inflated(receive: Receive) -> Receive:
-    """`receive` of a body that comes compressed with gzip or deflate.
+    """A `receive` that decompresses a body (gzip or deflate).
 
-    It comes in small pieces, so that what counts them sees early that it is too large.
+    In small pieces, so that a body that is too large is noticed early.
     """
     stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
 
     def pieces(message: Message) -> Iterator[Message]:
         body, more = message.get("body", b""), message.get("more_body", False)
-        with suppress(zlib.error):  # then the body is cut, and is no JSON
+        with suppress(zlib.error):  # the body is truncated, and so not JSON
             while piece := stream.decompress(body, _PIECE):
                 yield {**message, "body": piece, "more_body": True}
                 body = stream.unconsumed_tail

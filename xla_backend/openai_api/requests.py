@@ -1,7 +1,7 @@
-"""The requests of OpenAI's protocol, typed: what they may hold, and what the engine is asked then.
+"""The typed requests of OpenAI's protocol, and what they mean for the engine.
 
-Knows the fields, and which of OpenAI's mean what this engine does not do: those are refused by
-their name. Fields that nobody knows are ignored, as OpenAI does. Must not know HTTP.
+Knows the fields, and which of OpenAI's, vLLM's and llama.cpp's are not supported: those are refused
+by name. Unknown fields are ignored, as OpenAI does. Must not know HTTP.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from xla_backend.interface.tools import Tools
 from xla_backend.openai_api.errors import NotSupported
 
 MAX_CHOICES = 16
-"""Texts of one prompt that a request may ask for."""
+"""Bound on the texts per prompt."""
 MAX_TEXTS = 128
-"""Texts that one request may ask for, of all its prompts. LangChain sends 20 prompts at a time."""
+"""Bound on the texts per request, over all prompts. LangChain sends 20 prompts at once."""
 MAX_TOP_LOGPROBS = 20
 CHAT_TOKENS = 256
-"""Most tokens of an answer with several beams where a chat says nothing: they are compiled for."""
+"""Default `max_tokens` of a chat with several beams, for which a function is compiled."""
 COMPLETION_TOKENS = 16
-"""Most tokens where a completion says nothing, as OpenAI's own."""
+"""Default `max_tokens` of a completion, as OpenAI's."""
 _NONE: tuple[object, ...] = (None, False, "", [], {})  # and 0, which equals False
 _REFUSED: dict[str, tuple[object, ...]] = {
     # OpenAI's; the first two of completions
@@ -46,7 +46,6 @@ _REFUSED: dict[str, tuple[object, ...]] = {
     "suffix": _NONE,
     "best_of": (None, 1),
     # vLLM's
-    "guided_grammar": _NONE,
     **dict.fromkeys(("bad_words", "allowed_token_ids", "use_beam_search"), _NONE),
     **dict.fromkeys(("chat_template", "documents"), _NONE),
     **dict.fromkeys(("prompt_logprobs", "prompt_embeds", "truncate_prompt_tokens"), _NONE),
@@ -58,14 +57,14 @@ _REFUSED: dict[str, tuple[object, ...]] = {
     "typical_p": (None, 1),
     "top_n_sigma": (None, -1),
 }
-"""What would change an answer and is not supported, with the values that ask for nothing."""
+"""Unsupported fields that would change an answer, with their values that have no effect."""
 _INSTEAD = {"bad_words": "Forbid single tokens by logit_bias, with -100 for each."}
 
 MAX_SALT = 256
 """Characters of a `cache_salt`."""
 
 Tokens = Annotated[int, Field(ge=-1)]
-"""Most tokens of a text; -1 for as many as there is room for, as llama.cpp has it."""
+"""Bound on the tokens of a text; -1 for the room in the context, as in llama.cpp."""
 
 
 class Fields(BaseModel):
@@ -89,16 +88,16 @@ class CalledFunction(Fields):
 
 
 class CalledTool(Fields):
-    """A call of a tool, as an answer before had it."""
+    """A tool call of an earlier answer."""
 
     id: str = ""
     function: CalledFunction
 
     def to_call(self) -> ToolCall:
-        """As the engine takes it.
+        """In the engine's form.
 
         Raises:
-            NotSupported: the arguments are no JSON object.
+            NotSupported: the arguments are not a JSON object.
         """
         arguments = self.function.arguments
         try:
@@ -108,8 +107,8 @@ class CalledTool(Fields):
         if not isinstance(read, dict):
             raise NotSupported(
                 "messages",
-                f"The arguments of a call of {self.function.name[:80]} are no JSON object: send "
-                "them as they were answered.",
+                f"The arguments of a call of {self.function.name[:80]} are not a JSON object: send "
+                "them as the answer had them.",
             )
         return ToolCall(self.id, self.function.name, json.dumps(read, ensure_ascii=False))
 
@@ -117,8 +116,8 @@ class CalledTool(Fields):
 class ChatMessage(Fields):
     """A message.
 
-    "developer" is OpenAI's newer word for "system". An assistant's may have calls of tools, and a
-    tool's has the id of the call whose result it is.
+    "developer" is OpenAI's newer name of "system". An assistant's message may have tool calls; a
+    tool's message has the id of the call whose result it is.
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -137,12 +136,12 @@ class ChatMessage(Fields):
             if isinstance(kind, str) and kind not in ("text", "input_text", "output_text"):
                 raise NotSupported(
                     "messages",
-                    f"Content of the type {kind[:40]!r} is not supported: send text alone.",
+                    f"Content of the type {kind[:40]!r} is not supported: send only text.",
                 )
         return values
 
     def to_message(self) -> Message:
-        """As the engine takes it."""
+        """In the engine's form."""
         content = self.content or ""
         text = content if isinstance(content, str) else "".join(part.text for part in content)
         role = "system" if self.role == "developer" else self.role
@@ -157,17 +156,17 @@ class StreamOptions(Fields):
 
 
 def _option_fields() -> dict[str, Any]:
-    """The engine's options under their own names, each of which may be left out."""
+    """The engine's options under their own names, all optional."""
     kinds: dict[str, Any] = get_type_hints(GenerationOptions)
-    # As JSON has them.
+    # Their types in JSON.
     kinds |= {"logit_bias": dict[str, float], "stop": str | list[str], "stop_token_ids": list[int]}
     said = {
-        "temperature": "; the model's own or 1 where it is left out, but 0 with several beams",
-        "seed": "; a new one at each request if left out",
+        "temperature": "; default: the model's own or 1, but 0 with several beams",
+        "seed": "; default: a new one for each request",
     }
     fields = {}
     for name, option in OPTIONS.items():
-        if name in ("max_new_tokens", "min_new_tokens", "grammar"):  # which have other names
+        if name in ("max_new_tokens", "min_new_tokens", "grammar"):  # these have other names
             continue
         about = Field(None, description=option.help + said.get(name, ""))
         bounds = Field(ge=option.low, le=option.high)
@@ -201,8 +200,10 @@ class Generation(OptionFields):
         None, description="of llama.cpp: events while a long prompt is read"
     )
     user: str | None = Field(None, description="ignored")
-    grammar: dict[str, Any] | None = Field(
-        None, description="of this engine: one of json_schema, regex, choice and json_object"
+    grammar: dict[str, Any] | str | None = Field(
+        None,
+        description="of llama.cpp: rules as text (GBNF) without recursion; or one of json_schema, "
+        "regex, choice, gbnf and json_object",
     )
     response_format: dict[str, Any] | None = Field(
         None, description="text, json_object, or json_schema with a schema that is always followed"
@@ -210,6 +211,7 @@ class Generation(OptionFields):
     guided_json: dict[str, Any] | str | None = Field(None, description="of vLLM: a JSON schema")
     guided_regex: str | None = Field(None, description="of vLLM: a regular expression")
     guided_choice: list[str] | None = Field(None, description="of vLLM: the answer is one of these")
+    guided_grammar: str | None = Field(None, description="of vLLM: rules as text, as in grammar")
     structured_outputs: dict[str, Any] | None = Field(
         None, description="of vLLM: one of json, regex, choice and json_object"
     )
@@ -220,7 +222,7 @@ class Generation(OptionFields):
     cache_salt: Annotated[str, Field(max_length=MAX_SALT)] | None = Field(
         None,
         description="of vLLM: requests with the same one reuse each other's keys and values; "
-        "choose what nobody guesses",
+        "choose one that nobody can guess",
     )
 
     _grammar: Grammar | None = PrivateAttr(None)
@@ -233,25 +235,17 @@ class Generation(OptionFields):
                 if name not in cls.model_fields and values.get(name) not in harmless:
                     instead = _INSTEAD.get(name, "Leave it out.")
                     raise NotSupported(name, f"{name} is not supported. {instead}")
-            if values.get("grammar") == "":
-                values = {**values, "grammar": None}
-            if isinstance(values.get("grammar"), str):
-                raise NotSupported(
-                    "grammar",
-                    "A grammar as text, llama.cpp's GBNF, is not supported: send json_schema, "
-                    "guided_regex or guided_choice.",
-                )
             if values.get("stream_options") and not values.get("stream"):
                 raise NotSupported("stream_options", "stream_options needs stream to be true.")
         return values
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
-        """Makes one grammar of all ways to ask for one, and checks that it can be followed."""
+        """Converts the fields for a grammar to one, and checks that it can be followed."""
         asked = [(name, form) for name, form in self._forms() if form]
         if len(asked) > 1:
             names = " and ".join(name for name, _ in asked)
-            raise NotSupported(asked[1][0], f"{names} each ask for a form: leave all but one out.")
+            raise NotSupported(asked[1][0], f"{names} each set a grammar: leave out all but one.")
         for name, form in asked:
             try:
                 self._grammar = Grammar.of(form)
@@ -262,41 +256,39 @@ class Generation(OptionFields):
         return self
 
     def _forms(self) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
-        """What is asked for, by the field that asks, as `Grammar.of` takes it."""
-        yield "grammar", self.grammar
+        """The requested grammars by field, in the form of `Grammar.of`."""
+        rules = self.grammar
+        yield "grammar", {"gbnf": rules} if rules and isinstance(rules, str) else rules or None
         yield "response_format", _response_format(self.response_format or {})
         for name, kind, value in (
             ("guided_json", "json_schema", self.guided_json),
             ("guided_regex", "regex", self.guided_regex),
             ("guided_choice", "choice", self.guided_choice),
+            ("guided_grammar", "gbnf", self.guided_grammar),
             ("json_schema", "json_schema", self.json_schema),
         ):
             yield name, {kind: value} if value else None
-        kinds = {"json": "json_schema", "regex": "regex", "choice": "choice"}
+        kinds = {"json": "json_schema", "grammar": "gbnf"}
         for name, value in (self.structured_outputs or {}).items():
-            if name == "grammar" and value:
-                raise NotSupported(
-                    "structured_outputs", "structured_outputs: a grammar as text is not supported."
-                )
             kind = kinds.get(name, name)
             yield "structured_outputs", {kind: value} if value and kind in KINDS else None
 
     def prompts(self) -> list[Prompt]:
-        """What is to be continued or answered."""
+        """The prompts to continue or answer."""
         raise NotImplementedError
 
     def wanted_tokens(self) -> int | None:
-        """The tokens asked for; None for as many as there is room for."""
+        """The requested tokens; None for all the room in the context."""
         raise NotImplementedError
 
     def runs(
         self, new_tokens: int, sampling: Mapping[str, float] = MappingProxyType({})
     ) -> list[tuple[Prompt, GenerationOptions]]:
-        """What the engine is asked: n times each prompt, each time with another seed.
+        """The engine's runs: each prompt n times, each time with another seed.
 
         Args:
-            new_tokens: most that a run may write where the request says nothing.
-            sampling: what the model's options are then, see `ModelInfo`.
+            new_tokens: default bound on a run's new tokens.
+            sampling: the model's default options, see `ModelInfo`.
 
         Raises:
             InvalidRequest: an option is out of range, or there are too many texts.
@@ -305,8 +297,8 @@ class Generation(OptionFields):
         if len(prompts) * times > MAX_TEXTS:
             raise NotSupported(
                 "prompt",
-                f"{len(prompts)} prompts {times} times are more than the {MAX_TEXTS} texts that "
-                "one request may ask for. Send several requests.",
+                f"{len(prompts)} prompts {times} times are more than {MAX_TEXTS} texts, the limit "
+                "of one request. Send several requests.",
             )
         given = {
             name: value for name in OPTIONS if (value := getattr(self, name, None)) is not None
@@ -314,7 +306,8 @@ class Generation(OptionFields):
         beams, wanted, least = given.get("num_beams", 1), self.wanted_tokens(), self.min_tokens or 0
         if least > (wanted or MAX_NEW_TOKENS):
             raise NotSupported(
-                "min_tokens", f"min_tokens is {least}, and max_tokens {wanted}: ask for fewer."
+                "min_tokens",
+                f"min_tokens is {least}, but max_tokens is {wanted}: lower min_tokens.",
             )
         most = wanted or (CHAT_TOKENS if beams > 1 else new_tokens)
         options = GenerationOptions.from_dict(
@@ -352,7 +345,7 @@ def _response_format(asked: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _bound(tokens: int | None) -> int | None:
     if tokens == 0:
-        raise NotSupported("max_tokens", "max_tokens is 0: ask for one token at least.")
+        raise NotSupported("max_tokens", "max_tokens is 0: ask for at least one token.")
     return None if tokens is None or tokens < 0 else tokens
 
 
@@ -395,8 +388,8 @@ class ChatRequest(Generation):
             if value is not None and value is not only:
                 raise NotSupported(
                     name,
-                    f"{name} is {str(value).lower()}, but an answer goes on from the last message "
-                    "where that is the assistant's, and nowhere else. Leave it out.",
+                    f"{name} is {str(value).lower()}, but an answer continues the last message "
+                    "exactly if that is the assistant's. Leave it out.",
                 )
         if self.top_logprobs and not self.logprobs:
             raise NotSupported("top_logprobs", "top_logprobs needs logprobs to be true.")
@@ -414,11 +407,11 @@ class ChatRequest(Generation):
 
     @property
     def listed_tools(self) -> tuple[dict[str, Any], ...]:
-        """Those that the model is told of."""
+        """The tools for the chat template."""
         return self._tools.listed if self._tools else ()
 
     def call_as(self, form: ToolFormat) -> None:
-        """Has calls written in the model's format, with arguments as their schemas say.
+        """Sets the grammar of calls: the model's format, and arguments by their schemas.
 
         Raises:
             NotSupported: see `grammars.of_tools`.
@@ -431,7 +424,7 @@ class ChatRequest(Generation):
         self._tool_format = form
 
     def reader(self) -> CallReader:
-        """Reads one answer."""
+        """A reader for one answer."""
         return CallReader(self._tool_format)
 
     def wanted_tokens(self) -> int | None:
@@ -439,7 +432,7 @@ class ChatRequest(Generation):
 
 
 class CompletionRequest(Generation):
-    """A text that a model continues, or several."""
+    """One or several texts that a model continues."""
 
     prompt: str | list[str] | list[int] | list[list[int]] = Field(
         description="a text, texts, token ids, or lists of token ids"
@@ -454,7 +447,7 @@ class CompletionRequest(Generation):
         if isinstance(self.logprobs, bool):
             self.logprobs = 1 if self.logprobs else None
         if self.echo and self.logprobs is not None:
-            raise NotSupported("echo", "echo and logprobs do not go together: leave one out.")
+            raise NotSupported("echo", "echo and logprobs cannot be combined: leave one out.")
         return self
 
     def prompts(self) -> list[Prompt]:

@@ -1,4 +1,4 @@
-"""`/v1/responses`: OpenAI's newer requests, as chats, and their answers and events.
+"""`/v1/responses`: OpenAI's newer requests as chats, and their answers and events.
 
 Knows the fields of both. Must not know HTTP, nor how a chat is run.
 """
@@ -24,13 +24,13 @@ from xla_backend.openai_api.requests import ChatMessage, ChatRequest, Fields, To
 from xla_backend.openai_api.writers import Facts, Writer, event
 
 MAX_STORED = 1000
-"""Answers that later requests may name, of all callers together."""
+"""Bound on the stored answers, of all callers together."""
 MAX_STORED_CHARACTERS = 2**24
 _LOGPROBS = "message.output_text.logprobs"
 
 
 class ResponseRequest(Fields):
-    """What to answer. Fields of chats that are not named here, as `temperature`, hold too."""
+    """A request. Other fields of chats, such as `temperature`, also apply."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -46,7 +46,7 @@ class ResponseRequest(Fields):
     tool_choice: str | dict[str, Any] | None = Field(None, description="as of a chat")
 
     def fill_in(self, find: Callable[[str], dict[str, Any]]) -> None:
-        """Puts items of earlier answers where the input only names them, as `ai` for npm does."""
+        """Replaces references to items of earlier answers, as npm's `ai` sends them."""
         if isinstance(self.input, list):
             self.input = [
                 find(str(item.get("id"))) if item.get("type") == "item_reference" else item
@@ -54,10 +54,10 @@ class ResponseRequest(Fields):
             ]
 
     def messages(self) -> list[dict[str, Any]]:
-        """Those of the input, as chats have them.
+        """The input's messages in the form of chats.
 
         Raises:
-            NotSupported: an item is no message.
+            NotSupported: an item is not a message.
         """
         if isinstance(self.input, str):
             return [{"role": "user", "content": self.input}]
@@ -75,11 +75,13 @@ class ResponseRequest(Fields):
                 told = {"tool_call_id": item.get("call_id"), "content": item.get("output")}
                 messages.append({"role": "tool", **told})
             elif kind != "reasoning":
-                raise NotSupported("input", f"Items of the type {str(kind)[:40]!r} are not taken.")
+                raise NotSupported(
+                    "input", f"Items of the type {str(kind)[:40]!r} are not supported."
+                )
         return messages
 
     def chat(self, before: Sequence[Message] = ()) -> ChatRequest:
-        """The chat that this is.
+        """The equivalent chat.
 
         Args:
             before: messages of the conversation so far.
@@ -89,7 +91,7 @@ class ResponseRequest(Fields):
             if extra.pop(name, None):
                 raise NotSupported(name, f"{name} is not supported. Leave it out.")
         if extra.get("n") not in (None, 1):
-            raise NotSupported("n", "n is not supported here: a response is one text.")
+            raise NotSupported("n", "n is not supported here: there is one response per request.")
         choice = self.tool_choice
         if isinstance(choice, dict) and choice.get("type") == "function":
             choice = {"function": choice}
@@ -103,14 +105,14 @@ class ResponseRequest(Fields):
         }
         chat = ChatRequest.model_validate(extra | {k: v for k, v in own.items() if v is not None})
         system = [Message("system", self.instructions)] if self.instructions else []
-        # Only now: an error tells the place of a message as it was sent.
+        # After parsing, so that errors count messages as they were sent.
         known = [ChatMessage(**message.to_dict()) for message in (*system, *before)]
         chat.messages = [*known, *chat.messages]
         return chat
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
-    """A tool as chats have it, whose function is an object of its own."""
+    """A tool in the form of chats, whose function is an object inside."""
     return {"type": tool.get("type"), "function": tool}
 
 
@@ -121,7 +123,7 @@ class Stored(NamedTuple):
     messages: tuple[Message, ...]
 
     def characters(self) -> int:
-        """What it takes, about."""
+        """Its approximate size."""
         said = sum(len(str(message)) for message in self.messages)
         return 1000 + len(self.answer) + said
 
@@ -129,21 +131,21 @@ class Stored(NamedTuple):
 def _missing(what: str, id: str, param: str) -> NotSupported:
     return NotSupported(
         param,
-        f"There is no {what} {id[:80]!r}: it had store false, is another caller's or was long ago. "
+        f"There is no {what} {id[:80]!r}: it had store false, is another caller's or too old. "
         "Send the whole conversation as input.",
         "previous_response_not_found",
     )
 
 
 class ResponseStore:
-    """Answers by their callers and ids, in memory; the oldest give way."""
+    """Answers by caller and id, in memory; the oldest are dropped."""
 
     def __init__(self) -> None:
         self._stored: OrderedDict[tuple[str, str], Stored] = OrderedDict()
         self._characters = 0
 
     def put(self, owner: str, id: str, stored: Stored) -> None:
-        """Keeps an answer."""
+        """Stores an answer."""
         self._stored[owner, id] = stored
         self._characters += stored.characters()
         while len(self._stored) > MAX_STORED or self._characters > MAX_STORED_CHARACTERS:
@@ -153,14 +155,14 @@ class ResponseStore:
         """An answer of this caller.
 
         Raises:
-            NotSupported: there is none, or none any more.
+            NotSupported: it does not exist, or not any more.
         """
         if (owner, id) not in self._stored:
             raise _missing("response", id, param)
         return self._stored[owner, id]
 
     def item(self, owner: str, id: str) -> dict[str, Any]:
-        """An item of an answer, whose id ends as the answer's; errors as for `get`."""
+        """An item of an answer, whose id ends like the answer's; errors as for `get`."""
         stored = self._stored.get((owner, f"resp_{id.rpartition('_')[2]}"))
         for item in json.loads(stored.answer)["output"] if stored else ():
             if item["id"] == id:
@@ -168,13 +170,13 @@ class ResponseStore:
         raise _missing("item", id, "input")
 
     def remove(self, owner: str, id: str) -> None:
-        """Forgets an answer; errors as for `get`."""
+        """Removes an answer; errors as for `get`."""
         self._characters -= self.get(owner, id).characters()
         del self._stored[owner, id]
 
 
 class ResponseWriter(Writer):
-    """Of `ResponseRequest`."""
+    """The writer for `ResponseRequest`."""
 
     done = ""
 
@@ -186,7 +188,7 @@ class ResponseWriter(Writer):
         owner: str,
         facts: Facts,
     ) -> None:
-        """Writes the answer to `body`, which was asked as `chat` by `owner`."""
+        """`chat` is the chat that is equivalent to `body`; `owner` is the caller."""
         super().__init__()
         self._body = body
         self._chat = chat
@@ -204,7 +206,7 @@ class ResponseWriter(Writer):
     def whole(self, results: Sequence[GenerationResult]) -> dict[str, Any]:
         [result] = results
         for _ in (*self.more(0, result.text), *self._close(result)):
-            pass  # the events are those of a stream
+            pass  # runs the steps of a stream
         return self._answer(result)
 
     def _answer(self, result: GenerationResult) -> dict[str, Any]:
@@ -306,14 +308,14 @@ class ResponseWriter(Writer):
         yield self._event(answer["status"], response=answer)
 
     def failed(self, error: dict[str, Any]) -> str:
-        # Flat as OpenAI has it, and as everywhere here.
+        # Flat as in OpenAI's events, and nested as everywhere else here.
         return event({"sequence_number": next(self._numbers), **error["error"], **error})
 
     def _event(self, kind: str, **values: Any) -> dict[str, Any]:
         return {"sequence_number": next(self._numbers), **values, "type": f"response.{kind}"}
 
     def _place(self) -> dict[str, Any]:
-        """Of the last item."""
+        """The fields that name the last item."""
         return {"item_id": self._output[-1]["id"], "output_index": len(self._output) - 1}
 
     def _logprobs(self, tokens: Sequence[Token]) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """`Runs`: a request's runs at the engine, for a caller on the event loop.
 
-Knows threads, turns and an event loop. Must not know HTTP or the protocol. Each run has a thread
-only while it has its turn, and nobody waits for a caller who reads slowly: what is written waits in
-memory, where it is no more than the tokens that were asked for.
+Knows threads, the queue and an event loop. Must not know HTTP or the protocol. Each run has a
+thread only while it is under way. A slow reader delays nothing: output waits in memory, which the
+requested tokens bound.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from xla_backend.interface.errors import EngineStopped
 from xla_backend.interface.results import GenerationResult
 from xla_backend.openai_api.host import Turn
 
-_tasks: set[asyncio.Task[None]] = set()  # the event loop alone would let go of them
+_tasks: set[asyncio.Task[None]] = set()  # the event loop holds only weak references
 
 
 class Runs(Generic[Chunk, Result]):
-    """Runs that begin as their turns come, side by side."""
+    """Runs that start when the queue lets them, side by side."""
 
     def __init__(
         self,
@@ -31,12 +31,12 @@ class Runs(Generic[Chunk, Result]):
         turns: Sequence[Turn],
         opens: Sequence[Callable[[], AnyStream[Chunk, Result]]],
     ) -> None:
-        """Begins.
+        """Starts the runs.
 
         Args:
-            threads: where the engine's streams are read; as many as turns may come at once.
-            turns: of each run, its place in the line.
-            opens: of each run, what sends it to the engine.
+            threads: read the engine's streams; as many as runs may be under way at once.
+            turns: the place in the queue of each run.
+            opens: for each run, the function that sends it to the engine.
         """
         self._threads = threads
         self._arrived: asyncio.Queue[tuple[int, Chunk | Result] | Exception] = asyncio.Queue()
@@ -46,10 +46,10 @@ class Runs(Generic[Chunk, Result]):
         ]
 
     async def chunks(self) -> AsyncIterator[tuple[int, Chunk | Result]]:
-        """Number of the run, and its next chunk or, as its last, its result.
+        """Pairs of a run's number and its next chunk or, at its end, its result.
 
         Raises:
-            BackendError: of the first run that failed.
+            BackendError: the first run's that failed.
         """
         ended = 0
         while ended < len(self._tasks):
@@ -60,7 +60,7 @@ class Runs(Generic[Chunk, Result]):
             ended += isinstance(arrived[1], GenerationResult)
 
     async def results(self) -> list[Result]:
-        """What came of each run, once all are over; raises what `chunks` raises."""
+        """The results of all runs; raises what `chunks` raises."""
         results: dict[int, Result] = {}
         async for number, chunk in self.chunks():
             if isinstance(chunk, GenerationResult):
@@ -68,7 +68,7 @@ class Runs(Generic[Chunk, Result]):
         return [results[number] for number in range(len(self._tasks))]
 
     def leave(self) -> None:
-        """Stops the runs that are not over; nobody reads them any more."""
+        """Stops unfinished runs, whose caller has left."""
         for task in self._tasks:
             task.cancel()
 
@@ -79,7 +79,7 @@ class Runs(Generic[Chunk, Result]):
         _tasks.add(task)
 
         def end(task: asyncio.Task[None]) -> None:
-            turn.leave()  # here: a task that is cancelled at once never begins
+            turn.leave()  # here, because a task that is cancelled at once never starts
             _tasks.discard(task)
 
         task.add_done_callback(end)
@@ -93,15 +93,15 @@ class Runs(Generic[Chunk, Result]):
 
         put = self._arrived.put_nowait
         reader = _Reader(open, lambda chunk: loop.call_soon_threadsafe(put, (number, chunk)))
-        # With the request's id, which a thread would not see by itself.
+        # With the request's id, a context variable, which threads do not inherit.
         read = contextvars.copy_context().run
         work = loop.run_in_executor(self._threads, read, reader.read)
         try:
-            await asyncio.wait([work])  # which does not end the work where it is cancelled itself
+            await asyncio.wait([work])  # cancelling this does not cancel the work
         finally:
             if not work.done():
                 reader.stop()
-                await asyncio.wait([work])  # the engine is at it until then
+                await asyncio.wait([work])  # the engine works on it until then
             error = work.exception()
         if error is not None:
             self._arrived.put_nowait(error if isinstance(error, Exception) else RuntimeError(error))
@@ -112,7 +112,7 @@ class Runs(Generic[Chunk, Result]):
 
 
 class _Reader(Generic[Chunk, Result]):
-    """Reads one stream to its end, in a thread; another may stop it."""
+    """Reads one stream to its end in a thread; another thread may stop it."""
 
     def __init__(
         self, open: Callable[[], AnyStream[Chunk, Result]], pass_on: Callable[[Any], object]

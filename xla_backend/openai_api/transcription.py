@@ -35,13 +35,13 @@ _UNSUPPORTED = {
 
 
 class TranscriptionForm(BaseModel):
-    """The fields of the form; numbers are text there."""
+    """The fields of the form."""
 
     model_config = ConfigDict(extra="ignore", arbitrary_types_allowed=True)
 
     file: UploadFile = Field(description="WAV, FLAC, OGG, MP3, M4A or WebM")
     model: str | None = Field(None, description="a speech model that /v1/models lists")
-    language: str | None = Field(None, description='as "en"; empty to let the model hear it')
+    language: str | None = Field(None, description='as "en"; empty to detect it')
     response_format: Literal["json", "text", "verbose_json", "srt", "vtt"] = "json"
     granularities: list[Literal["segment"]] = Field(
         [], alias="timestamp_granularities[]", description="segment; words have no times"
@@ -64,16 +64,16 @@ class TranscriptionForm(BaseModel):
                 raise NotSupported(name, sentence)
         if values.get("response_format") == "diarized_json":
             raise NotSupported(
-                "response_format", "Speakers are not told apart: ask for verbose_json."
+                "response_format", "Speakers are not distinguished: ask for verbose_json."
             )
         if "word" in (values.get("timestamp_granularities[]") or ()):
             raise NotSupported(
-                "timestamp_granularities", "Words have no times here: ask for segment alone."
+                "timestamp_granularities", "Words have no times here: ask only for segment."
             )
         return values
 
     def options(self) -> GenerationOptions:
-        """What the engine is asked.
+        """The options for the engine.
 
         Raises:
             InvalidRequest: an option is out of range.
@@ -84,11 +84,11 @@ class TranscriptionForm(BaseModel):
 
     @property
     def has_times(self) -> bool:
-        """Whether the answer tells times."""
+        """Whether the answer has times."""
         return self.response_format in ("verbose_json", "srt", "vtt")
 
     def text(self, result: Transcription) -> str | None:
-        """The answer where it is no JSON."""
+        """The answer in formats other than JSON; None for JSON."""
         if self.response_format == "text":
             return result.text + "\n"
         if self.response_format not in ("srt", "vtt"):
@@ -121,14 +121,14 @@ class TranscriptionForm(BaseModel):
 
 
 def _clock(seconds: float, mark: str) -> str:
-    """A time as subtitles have it, with a mark before the milliseconds."""
+    """A time in the form of subtitles, with a mark before the milliseconds."""
     minutes, ms = divmod(round(seconds * 1000), 60_000)
     return f"{minutes // 60:02}:{minutes % 60:02}:{ms // 1000:02}{mark}{ms % 1000:03}"
 
 
 @contextmanager
 def kept(upload: UploadFile) -> Iterator[str]:
-    """The path of a file that holds the upload, which the engine's process reads; then it goes."""
+    """Writes the upload to a temporary file for the engine's process; yields its path."""
     suffix = re.sub(r"[^\w.]", "", Path(upload.filename or "").suffix)[:10]
     with tempfile.NamedTemporaryFile(suffix=suffix) as file:
         shutil.copyfileobj(upload.file, file)

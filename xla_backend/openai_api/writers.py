@@ -1,7 +1,7 @@
 """`Writer`: a request's results as the objects of a protocol, whole or in events.
 
-Knows what OpenAI's objects of chats and completions hold; others are in `responses` and `messages`.
-Must not know how they are sent.
+Knows OpenAI's objects of chats and completions; others are in `responses` and `messages`. Must not
+know how they are sent.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from xla_backend.openai_api.answers import (
 from xla_backend.openai_api.requests import ChatRequest, CompletionRequest, Generation
 
 Values = BaseModel | dict[str, Any]
-"""An answer, or an event of one. An event that is a dict is named by its `type`."""
+"""An answer, or an event of one. The `type` of a dict is the event's name."""
 
 
 class Facts(NamedTuple):
-    """What an answer tells beside the results.
+    """What an answer contains besides the results.
 
     Attributes:
-        fingerprint: of the model; None where nothing can be told of it yet.
-        tokenizer: the model's; None likewise.
+        fingerprint: of the model; None if it is not loaded yet.
+        tokenizer: of the model; None likewise.
         asked: the prompts and options of the runs.
     """
 
@@ -68,7 +68,7 @@ class Writer(ABC):
     """Writes the answer to one request.
 
     Attributes:
-        done: what ends a stream.
+        done: the end of a stream.
     """
 
     done = "data: [DONE]\n\n"
@@ -77,42 +77,42 @@ class Writer(ABC):
         self._told_tokens: dict[int, int] = {}
 
     def new(self, number: int, text: str) -> tuple[Token, ...]:
-        """The tokens of a choice's chunk, where they were asked for."""
+        """The tokens of a choice's chunk, if they were requested."""
         tokens = text.tokens if isinstance(text, TextChunk) else ()
         self._told_tokens[number] = self._told_tokens.get(number, 0) + len(tokens)
         return tokens
 
     def rest(self, number: int, result: GenerationResult) -> tuple[Token, ...]:
-        """The tokens of a choice that came with no chunk."""
+        """The tokens of a choice that were in no chunk."""
         return written(result)[self._told_tokens.get(number, 0) :]
 
     @abstractmethod
     def whole(self, results: Sequence[GenerationResult]) -> Values:
-        """The answer that is not streamed."""
+        """The answer without streaming."""
 
     @abstractmethod
     def begin(self, number: int) -> Iterator[Values]:
-        """What is sent before a choice's first text."""
+        """The events before a choice's first text."""
 
     @abstractmethod
     def more(self, number: int, text: str) -> Iterator[Values]:
-        """What a chunk of a choice's text tells."""
+        """The events of a chunk of a choice's text."""
 
     @abstractmethod
     def end(self, number: int, result: GenerationResult) -> Iterator[Values]:
-        """A choice's end."""
+        """The events at a choice's end."""
 
     def finish(self, results: Sequence[GenerationResult]) -> Iterator[Values]:
-        """The events behind all choices."""
+        """The events after all choices."""
         yield from ()
 
     def failed(self, error: dict[str, Any]) -> str:
-        """The last event of a stream that an error ended."""
+        """The last event of a stream that failed."""
         return f"data: {json.dumps(error)}\n\n"
 
 
 class _OpenAiWriter(Writer):
-    """What chats and completions have in common."""
+    """The common part of chats and completions."""
 
     prefix: str
 
@@ -121,7 +121,7 @@ class _OpenAiWriter(Writer):
         self._times = body.n or 1
         self._tokenizer = facts.tokenizer
         wants_usage = body.stream_options is not None and body.stream_options.include_usage
-        # As OpenAI does: null in every event but the last, and only where it was asked for.
+        # As OpenAI does: null in every event but the last, and only if it was requested.
         self._no_usage: dict[str, Any] = {"usage": None} if wants_usage else {}
         self._common: dict[str, Any] = {
             "id": f"{self.prefix}-{uuid.uuid4().hex}",
@@ -147,7 +147,7 @@ class _OpenAiWriter(Writer):
 
 
 class ChatWriter(_OpenAiWriter):
-    """Of `ChatRequest`."""
+    """The writer for `ChatRequest`."""
 
     prefix = "chatcmpl"
 
@@ -180,7 +180,7 @@ class ChatWriter(_OpenAiWriter):
         yield self._event([ChunkChoice(index=number, delta=delta, finish_reason=None)])
 
     def more(self, number: int, text: str) -> Iterator[ChatChunk]:
-        # What is held back has its tokens with the next chunk that there is.
+        # Tokens of text that is held back come with the next chunk.
         tokens = self._untold.pop(number, ()) + self.new(number, text)
         if told := progress(text):
             choice = ChunkChoice(index=number, delta=Delta(), finish_reason=None)
@@ -217,7 +217,7 @@ class ChatWriter(_OpenAiWriter):
 
 
 class CompletionWriter(_OpenAiWriter):
-    """Of `CompletionRequest`."""
+    """The writer for `CompletionRequest`."""
 
     prefix = "cmpl"
 
@@ -282,7 +282,7 @@ def _delta(part: str | CallPart) -> Delta:
 
 
 def event(values: Values) -> str:
-    """A server-sent event; of OpenAI's objects, what was not set is left out."""
+    """A server-sent event; unset fields of OpenAI's objects are left out."""
     if isinstance(values, BaseModel):
         return f"data: {values.model_dump_json(exclude_unset=True)}\n\n"
     return f"event: {values['type']}\ndata: {json.dumps(values)}\n\n"

@@ -1,1 +1,1 @@
-"""What a request will meet and how long it should take, also where the engine is elsewhere."""
+"""A request's expected outcome and duration, also outside the engine's process."""

@@ -1,7 +1,7 @@
-"""`History`: how often each key was asked for, and what it took, in this run and earlier ones.
+"""`History`: how often each key was requested, and how long it took, also in earlier runs.
 
-Knows keys, counts and seconds, and how they travel through the store. Must not know TensorFlow: the
-page's process predicts from it.
+Knows keys, counts and seconds, and how they are stored. Must not know TensorFlow: the page's
+process predicts from it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from xla_backend.interface.results import CacheOutcome, FirstCall, KeyHistory, P
 
 SAVE_EVERY_S = 10.0
 ROWS_KEPT = 32
-"""Of a pool, the latest rows that tell how long the next one takes."""
+"""How many of a pool's latest rows are kept for predictions."""
 
 
 class History:
-    """The past of all keys; thread-safe, saved now and then."""
+    """The history of all keys; thread-safe, saved from time to time."""
 
     def __init__(self, store: Store | None, weights: str) -> None:
-        """Reads what earlier runs left in the store; `weights` is the kind of all models'."""
+        """Reads earlier runs from the store; `weights` is the format of all models' weights."""
         self._store = store
         self._weights = weights
         self._lock = threading.Lock()
@@ -45,18 +45,18 @@ class History:
         self._save_now_and_then()
 
     def record_run(self, model: str, key: CacheKey, run_s: float) -> None:
-        """Keeps what the latest run of a function took."""
+        """Records the latest run time of a function."""
         with self._lock:
             self._note(model, key, run_s=run_s)
 
     def record_row(self, model: str, key: CacheKey, row: RowRun) -> None:
-        """Keeps what a row of a pool took that ran alone."""
+        """Records the times of a pool's row that ran alone."""
         with self._lock:
             rows = (*self._of(model, key).rows, row)[-ROWS_KEPT:]
             self._note(model, key, rows=rows)
 
     def record_first_call(self, model: str, key: CacheKey, first_call: FirstCall) -> None:
-        """Keeps what making a function available took, run included."""
+        """Records the phases of a first call."""
         took_s = first_call.total_s
         with self._lock:
             if first_call.outcome is CacheOutcome.DISK:
@@ -66,7 +66,7 @@ class History:
         self._save_now_and_then()
 
     def most_used(self, model: str) -> list[CacheKey]:
-        """The keys that were asked for, most often first."""
+        """The requested keys, the most used first."""
         with self._lock:
             keys = self._past.get(model, {})
             asked = [key for key in keys if keys[key].times > 0]
@@ -102,7 +102,7 @@ def _to_json(past: Past) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def _from_json(values: object) -> Past:
-    """The inverse; what does not fit is left out: it is a memory, not a source of truth."""
+    """The inverse; invalid entries are dropped, because predictions can do without them."""
     past: Past = {}
     if not isinstance(values, dict):
         return past
@@ -147,5 +147,5 @@ def _first_call(values: Any) -> FirstCall | None:
 
 def _at_least(low: float, value: float) -> Any:
     if not low <= value < math.inf:
-        raise ValueError(f"{value} is no count, size or duration")
+        raise ValueError(f"{value} is not a count, size or duration")
     return value

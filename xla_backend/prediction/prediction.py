@@ -1,8 +1,8 @@
 """Which function serves a request, and how long that should take.
 
-Knows keys, what is in memory and on disk, and what earlier calls took. Must not know TensorFlow or
-where the entries live: the engine decides by these rules, the page's process predicts by them, and
-so both say the same.
+Knows keys, what is in memory and on disk, and the times of earlier calls. Must not know TensorFlow
+or where the entries are: the engine decides with these rules and the page's process predicts with
+them, so both agree.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from xla_backend.interface.results import (
 )
 from xla_backend.prediction import prefixes
 
-# Reuse wastes work on padding, never on tokens: decoding stops where the request says. The bounds
-# keep the waste below what any compile costs.
+# Reuse wastes work on padding, not on tokens: decoding stops at the request's limit. The bounds
+# keep the waste below the cost of any compile.
 REUSE_PADDED_LENGTH = 8
-"""A function may serve prompts padded to up to this many times their own bucket."""
+"""How many times larger than a prompt's own bucket a reused function may be."""
 REUSE_MAX_NEW_TOKENS = 16
-"""Likewise for the slots of new tokens, which cost far less."""
+"""The same for new tokens, which cost far less."""
 
 LATEST = 3
-"""Estimates of a MISS are the median of so many functions that were made last."""
+"""Estimates of a MISS are the median of this many latest functions."""
 ALIKE = 6.0
-"""Of those whose sizes differ from the wanted ones by at most so many doublings."""
+"""Only functions whose sizes differ by at most this many doublings count."""
 MARGIN = 1.25
-"""A row may be so many times quicker or slower than all earlier ones: a position of a small chunk
-takes up to a quarter longer than one of a large chunk. Likewise for each doubling of the longest
-prompt so far: the longer a text is, the longer attention to it takes."""
+"""Factor by which a row may be faster or slower than all earlier ones: a position of a small chunk
+takes up to a quarter longer than one of a large chunk. It applies again for each doubling of the
+longest prompt so far, because attention takes longer."""
 MARGIN_OF_FEW = 2.0
-"""Likewise where there are less than `FEW`, of which nobody can say how they scatter."""
+"""The same with less than `FEW` earlier rows, whose scatter is unknown."""
 FEW = 3
 MIN_TRACE_S = 0.05
-"""Tracing takes longer than that: a graph that is there in less had been traced before."""
+"""Tracing takes longer than this: in less time the graph had been traced before."""
 
 
 def reusable(keys: Iterable[CacheKey], wanted: CacheKey) -> CacheKey | None:
     """The compiled function that serves a request with the least waste, other than its own.
 
-    It must have as many beams and be large enough but not too large. A pool's serves all of its
-    requests, and no others.
+    It must have the same beams and be large enough but not too large. A pool's functions serve all
+    its requests and no others.
     """
     fitting = [
         key
@@ -82,10 +82,10 @@ def choose(
     """Decides for one request.
 
     Args:
-        wanted: the key that fits best.
+        wanted: the request's exact key.
         in_memory: the model's compiled functions.
         is_stored: whether the store can restore a key.
-        exact_key: forbids that a larger function serves.
+        exact_key: forbids reusing a larger function.
     """
     if wanted in in_memory:
         return Choice(wanted, CacheOutcome.HIT)
@@ -105,7 +105,7 @@ def keys_of(entries: Iterable[CacheEntry]) -> dict[CacheKey, CacheEntry]:
 
 @dataclass(frozen=True)
 class RowWork:
-    """What a row of a pool will have to do.
+    """The work of a row of a pool.
 
     Attributes:
         prompt_tokens: of the prompt.
@@ -121,7 +121,7 @@ class RowWork:
     def of(
         cls, root: str, cached: Collection[str], token_ids: Sequence[int], max_new_tokens: int
     ) -> RowWork:
-        """What a prompt is for a pool; `root` and `cached` as `prefixes.cached_tokens` has them."""
+        """The work of a prompt; `root` and `cached` as in `prefixes.cached_tokens`."""
         tokens = prefixes.cached_tokens(cached, root, token_ids)
         return cls(len(token_ids), tokens, max_new_tokens)
 
@@ -138,13 +138,13 @@ def predict(
     """Predicts outcome and duration of one request.
 
     Args:
-        wanted: the key that fits best.
+        wanted: the request's exact key.
         prompt_tokens: tokens of the prompt, without padding.
-        entries: compiled functions in memory, of the requested model only.
-        past: what the model's keys took before.
-        missing: what must be traced or compiled for a key; empty where the store can restore it.
+        entries: compiled functions of the model in memory.
+        past: history of the model's keys.
+        missing: what must be traced or compiled for a key; empty if the store can restore it.
         exact_key: see `choose`.
-        row: what a row of the pool will do, where `wanted` is a pool's key.
+        row: the work of a row, if `wanted` is a pool's key.
     """
     known = keys_of(entries)
     past = {key: was for key, was in past.items() if key.is_pooled == wanted.is_pooled}
@@ -162,11 +162,11 @@ def predict(
 
 
 Estimate = tuple[float, float, float] | None
-"""Seconds expected, and between which they lie; None where nothing comparable was measured."""
+"""Expected seconds and their range; None if nothing comparable was measured."""
 
 
 def _of_running(entry: CacheEntry, key: CacheKey, past: Mapping[CacheKey, KeyHistory]) -> Estimate:
-    """Of a function in memory: by its cached calls, else by its first run, or an earlier one."""
+    """For a function in memory: from its cached calls, its first run, or an earlier run."""
     if cached := entry.cached:
         return cached.p50_s, cached.low_s, cached.high_s
     if run_s := entry.first_call.run_s:
@@ -175,11 +175,11 @@ def _of_running(entry: CacheEntry, key: CacheKey, past: Mapping[CacheKey, KeyHis
 
 
 def _of_row(row: RowWork, past: Sequence[RowRun]) -> Estimate:
-    """Of a row of a pool: by what a position and a token took in earlier rows.
+    """For a row of a pool: from the time per position and per token of earlier rows.
 
-    Both take longer behind a long text, so that rows with prompts about as long count, where there
-    are some. Texts that ended by themselves tell how long the next one may become, those that were
-    cut that it may become as long as it is allowed to. Where all were cut, nothing tells how short.
+    Both grow with the length of the text, so rows with prompts of similar length count if there are
+    any. Texts that ended by themselves show how long the next one may become; those that were cut,
+    that it may reach its limit. If all were cut, the shortest length is unknown.
     """
     further_than = {each: math.log2(row.prompt_tokens / each.prompt_tokens) for each in past}
     alike = [each for each in past if abs(further_than[each]) <= 1]
@@ -207,10 +207,10 @@ def _of_row(row: RowWork, past: Sequence[RowRun]) -> Estimate:
 def _of_making(
     wanted: CacheKey, missing: Collection[Part], past: Mapping[CacheKey, KeyHistory]
 ) -> Estimate:
-    """Of a function that must be compiled: by the parts of it that are missing.
+    """For a function that must be compiled: from its missing parts.
 
-    Graphs are traced once for all lengths, so whether one is there matters more than any size; and
-    sizes change compiling less than what else the machine does, which the latest calls tell.
+    Graphs are traced once for all lengths, so whether one exists matters more than sizes; and sizes
+    change compile time less than the machine's load, which the latest calls show.
     """
     compiled = {key: was.compiled for key, was in past.items() if was.compiled}
     if not compiled:
@@ -224,7 +224,7 @@ def _of_making(
     traced = [compiled[key].trace_s for key in latest if compiled[key].trace_s > MIN_TRACE_S]
     trace_s = 0.0
     if traced and any("trace" in part for part in missing):
-        # In a new process there is one graph more to trace.
+        # A new process traces one graph more.
         of_four = statistics.quantiles(2 * traced[:LATEST], n=4, method="inclusive")
         trace_s = of_four[2 if "prefill trace" in missing else 1]
     return trace_s + statistics.median(made), trace_s + min(made), trace_s + max(made)
@@ -233,11 +233,11 @@ def _of_making(
 def _nearest(
     took: Mapping[CacheKey, float | None], wanted: CacheKey, grows: bool = False
 ) -> Estimate:
-    """What the most similar key with as many beams took.
+    """The time of the most similar key with the same beams.
 
     Args:
         grows: whether it grows with the new tokens. A text may end before its limit, so the range
-            begins with what the other key took.
+            begins at the other key's time.
     """
     known = {
         key: seconds
@@ -254,7 +254,7 @@ def _nearest(
 
 
 def _distance(one: CacheKey, other: CacheKey) -> float:
-    """How unlike two functions are: the doublings between their sizes, added up."""
+    """The doublings between the sizes of two functions, added up."""
     return sum(
         abs(math.log2(getattr(one, name) / getattr(other, name)))
         for name in ("padded_length", "num_beams", "max_new_tokens")

@@ -1,7 +1,7 @@
-"""How many tokens of a prompt are cached, told from the names of the cached blocks.
+"""How many tokens of a prompt are cached, from the names of the cached blocks.
 
 Knows how a block of KV memory is named: by all tokens up to its last, its model and its salt. Must
-not know the blocks themselves: the page's process has their names alone.
+not know the blocks themselves: the page's process has only their names.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Collection, Sequence
 from xla_backend.matmul.tiles import BLOCK
 
 _LAYOUT = "float32 in blocks of 64, 1"
-"""Of what is in a block: what another layout left on disk is not found."""
+"""Format of a block; part of its name, so that files in another format are not found."""
 
 
 def root_name(identity: str, salt: str) -> str:
-    """What the names of a salt's prefixes begin from; `identity` is the model's."""
+    """The name of a salt's root; `identity` is the model's."""
     return block_name(f"{_LAYOUT} {identity} {salt}", ())
 
 
 def block_name(parent: str, tokens: Sequence[int]) -> str:
-    """The name of a block with these tokens behind those of its parent."""
+    """The name of a block with these tokens after its parent."""
     text = " ".join([parent, *map(str, tokens)])
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -29,11 +29,11 @@ def block_name(parent: str, tokens: Sequence[int]) -> str:
 def cached_tokens(names: Collection[str], root: str, token_ids: Sequence[int]) -> tuple[int, int]:
     """How many tokens of a prompt a row would find cached, at least and at most.
 
-    A row reads its last token itself. A block that agrees with the prompt in part has another name,
-    so that up to a block more may be cached than the names tell.
+    A row always reads its last token. A block that agrees with the prompt only in part has another
+    name, so up to a block more may be cached than the names show.
 
     Args:
-        names: of the cached blocks, and the root's where the salt has any.
+        names: of the cached blocks, and of the root if the salt has any.
         root: see `root_name`.
         token_ids: of the prompt.
     """

@@ -1,4 +1,4 @@
-"""`Vocabulary`: what predictions need of a model, where the model itself is elsewhere.
+"""`Vocabulary`: what predictions need from a model, without the model itself.
 
 Knows how a prompt or a recording's window becomes a key. Must not know TensorFlow, nor what is in
 memory or in the store.
@@ -29,27 +29,25 @@ from xla_backend.interface.results import ModelInfo
 
 REMEMBERED_PROMPTS = 64
 REMEMBERED_LENGTH = 20_000
-"""Characters; what is longer is refused by most models, and not worth the memory."""
+"""Characters; longer prompts are not worth the memory."""
 
 
 class PromptEncoder:
     """Tokenizes prompts; can be pickled.
 
-    It is asked about a prompt again and again, with other options or when the prompt is sent, and
-    remembers the latest ones.
+    It caches the latest prompts, because each is predicted again with other options and when sent.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        """Remembers nothing yet."""
         self.tokenizer = tokenizer
         self._remembered = functools.lru_cache(REMEMBERED_PROMPTS)(self._encode)
 
     def __reduce__(self) -> tuple[type[PromptEncoder], tuple[Tokenizer]]:
-        """What it remembers stays behind."""
+        """Without the cache."""
         return PromptEncoder, (self.tokenizer,)
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
-        """The ids of a prompt's tokens, without padding."""
+        """A prompt's token ids, without padding."""
         if isinstance(prompt, TokenIds):
             return prompt.ids
         texts = [prompt] if isinstance(prompt, str) else [message.content for message in prompt]
@@ -61,12 +59,12 @@ class PromptEncoder:
 
 
 class Asked(NamedTuple):
-    """What a request for a text is to the engine.
+    """What the engine makes of a text request.
 
     Attributes:
-        key: that fits best.
+        key: its exact key.
         token_ids: of the prompt, without padding.
-        max_new_tokens: how many there may be, and is room for.
+        max_new_tokens: limited to the room in the context.
     """
 
     key: CacheKey
@@ -76,10 +74,10 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What predictions need of a model; can be pickled.
+    """What predictions need from a model; can be pickled.
 
     Attributes:
-        speech: None for a model that works on text.
+        speech: None for a text model.
         identity: see `naming.identity`.
     """
 
@@ -107,7 +105,7 @@ class Vocabulary:
         )
 
     def asked(self, rules: BucketRules, request: TextRequest) -> Asked:
-        """What a request for a text is to the engine.
+        """The key and tokens of a text request.
 
         Raises:
             InvalidRequest: the prompt is empty or too long.
@@ -125,7 +123,7 @@ class Vocabulary:
         """The key of every window of a recording, and a whole window's frames.
 
         Raises:
-            InvalidRequest: the model is none for speech.
+            InvalidRequest: it is not a speech model.
         """
         if self.speech is None:
             raise works_on_text(self.info.name)

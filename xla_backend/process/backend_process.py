@@ -1,9 +1,9 @@
 """`BackendProcess`: the engine in a child process, with the methods of `Backend`.
 
-Knows how a request becomes a message, and answers from mirrors of the child's state what must not
+Knows how a request becomes a message, and answers from a copy of the child's state what must not
 wait for it. Must not know how the child is kept running (`supervisor`), nor import TensorFlow: the
 page's process imports this module, and a crash, an out-of-memory kill or seconds of tracing in the
-child must not reach it.
+child must not affect it.
 
 The child is a fresh interpreter (`python -m xla_backend.process.engine_process`), not a fork and
 not `multiprocessing`'s spawn: the caller's main module is never imported again, so it also works
@@ -65,14 +65,14 @@ from xla_backend.rows.scheduler import ROW_COUNTS
 class BackendProcess(ServedBackend):
     """A `Backend` in a child process. Methods may be called from any thread.
 
-    The child starts when this object is made, without waiting: it imports TensorFlow and loads the
-    default model in the background. Requests are served in the order of their calls, those that
-    wait for the same function side by side; `models`, `predict`, `cached_functions` and `status`
-    answer at once, even while the engine works.
-    Time spent in the child's start is in no request's `timing`, like the loading of a model.
-    If the child dies or hangs, the request at work gets `EngineStopped`; those that waited are
-    served by a new child, which starts at once. A child that has grown near the memory limit is
-    replaced between two requests, by one that has started beside it where there is room for both.
+    The child starts with this object, without waiting: it imports TensorFlow and loads the default
+    model in the background. Requests start in the order of their calls; `models`, the predictions,
+    `cached_functions` and `status` answer at once, even while the engine works. The child's start
+    and the loading of a model are not part of any request's `timing`.
+
+    If the child dies or hangs, running requests get `EngineStopped`; a new child starts at once and
+    serves those that waited. A child that has grown near the memory limit is replaced between two
+    requests, by one that starts beside it if there is room for both.
     """
 
     def __init__(
@@ -98,19 +98,18 @@ class BackendProcess(ServedBackend):
                 soon and must not call `generate` or `stream`.
             default_model: the model that the child loads before the first request; None for none.
             store: folder that keeps compiled functions; see `Backend`.
-            warm_up: options whose key the child makes ready first in idle moments after its start,
-                before those that earlier runs used most; None to make nothing ready by itself.
-            memory_limit: what the child may hold; see `memory.limit_from`. A single request that
-                needs more gets more, and the child is replaced after it.
-            kv_memory: what the keys and values of a model's rows and of cached prefixes may take,
-                likewise; at least what one row needs.
-            prefix_store: what cached prefixes may take on disk, in the store's folder: an amount,
-                or "off".
-            patience: after which silence a child counts as hung.
-            on_request: told of every request that has ended, from any thread; must return soon.
+            warm_up: options whose key the child compiles first in the background, before those that
+                earlier runs used most; None to compile nothing by itself.
+            memory_limit: memory of the child; see `memory.limit_from`. A single request that needs
+                more gets more, and the child is replaced after it.
+            kv_memory: memory of the keys and values of a model's rows and of cached prefixes, in
+                the same form; at least what one row needs.
+            prefix_store: disk space for cached prefixes, in the store's folder: an amount or "off".
+            patience: how long a child may send nothing before it counts as hung.
+            on_request: called with every request that has ended, from any thread; must return soon.
 
         Raises:
-            ValueError: an amount of memory cannot be understood.
+            ValueError: an amount of memory cannot be parsed.
         """
         self._rules = rules
         registry = Registry() if registry is None else registry
@@ -134,7 +133,7 @@ class BackendProcess(ServedBackend):
             patience,
         )
         if default_model is not None:
-            # So that the first prediction does not wait for an import and a vocabulary.
+            # The first prediction then does not wait for an import and a vocabulary.
             threading.Thread(target=self._read_ahead, args=(default_model,), daemon=True).start()
 
     # --- what needs the engine ------------------------------------------------------------------
@@ -148,7 +147,7 @@ class BackendProcess(ServedBackend):
     ) -> ProcessStream[TranscribedWindow, Transcription]:
         recording = request.recording
         if isinstance(recording, str | os.PathLike) and recording:
-            # The child stays in the folder in which it was started.
+            # The child does not follow a change of the working directory.
             recording = os.path.abspath(recording)  # noqa: PTH100 (keeps links, takes any string)
             request = dataclasses.replace(request, recording=recording)
         return ProcessStream(self._supervisor.submit(Request(0, "transcribe", request)))
@@ -180,23 +179,22 @@ class BackendProcess(ServedBackend):
 
     @property
     def inspector(self) -> Inspector | None:
-        """Looks inside what the engine has compiled; None without a store."""
+        """Inspects compiled functions; None without a store."""
         return self._inspector
 
     @property
     def pid(self) -> int:
-        """The child's process id; of the last one, when it has ended."""
+        """The process id of the child, or of the last one."""
         return self._supervisor.engine.pid
 
     def health(self) -> EngineHealth:
-        """The engine's health."""
         return self._supervisor.health()
 
     def models(self) -> list[ModelInfo]:
         mirrored, registry = self._supervisor.engine.snapshot.models, self._predictor.registry
         if mirrored is None:
             return registry.list()
-        # What was added meanwhile, the engine tells only after its next request.
+        # The engine reports models that were added since only after its next request.
         known = {info.name for info in mirrored}
         return [*mirrored, *(i for i in registry.additions().values() if i.name not in known)]
 
@@ -225,10 +223,10 @@ class BackendProcess(ServedBackend):
         return self.vocabulary(model).encoder.tokenizer
 
     def vocabulary(self, model: str) -> Vocabulary:
-        """What predictions need of a model; read once.
+        """What predictions need from a model; read once.
 
         Raises:
-            ModelUnavailable: the model is not known, or a Hub model that is not loaded yet.
+            ModelUnavailable: the model is unknown, or a Hub model that is not loaded yet.
         """
         return self._predictor.vocabulary(model, self.models())
 
@@ -271,24 +269,23 @@ class BackendProcess(ServedBackend):
             if disk and self._store is not None:
                 self._store.clear(names)
 
-        # While no engine runs: what it is compiling would be written to the store afterwards.
+        # While no engine runs: otherwise it would save what it is compiling afterwards.
         self._supervisor.begin_anew(meanwhile=forget_stored)
 
     def close(self, within_s: float = CLOSE_S) -> None:
         """Ends the child. Requests that wait get `EngineStopped`; later calls raise it too.
 
         Args:
-            within_s: seconds that the child gets to end its work; 0 ends it now, whatever it does.
+            within_s: seconds in which the child may finish its work; 0 ends it now.
         """
         self._supervisor.close(within_s)
 
     # --- inside ---------------------------------------------------------------------------------
 
     def _tokenized(self, request: TextRequest) -> TextRequest:
-        """With its prompt's tokens, unless a vocabulary must be read first.
+        """The request with its prompt's tokens, unless a vocabulary must be read first.
 
-        The engine's thread then has more time for others' texts, and a prompt that was predicted is
-        tokenized once.
+        This saves time of the engine's thread, and a prompt that was predicted is tokenized once.
         """
         vocabulary = self._predictor.known(request.model)
         if vocabulary is None or request.token_ids or isinstance(request.prompt, TokenIds):
@@ -296,11 +293,11 @@ class BackendProcess(ServedBackend):
         started = time.perf_counter()
         try:
             ids = vocabulary.asked(self._rules, request).token_ids
-        except BackendError:  # which the engine says again, to who reads the stream
+        except BackendError:  # the engine raises it again in the stream
             return request
         took_s = time.perf_counter() - started
         return dataclasses.replace(request, token_ids=ids, tokenize_s=took_s)
 
     def _read_ahead(self, model: str) -> None:
-        with contextlib.suppress(BackendError):  # a request for it will say so
+        with contextlib.suppress(BackendError):  # a request for the model raises it
             self.vocabulary(model)

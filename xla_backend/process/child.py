@@ -1,7 +1,7 @@
-"""`Child`: one engine process, from its start to its end, and the mirrors of its state.
+"""`Child`: one engine process, from its start to its end, and a copy of its state.
 
-Knows what is said to the process and how it is watched, and which requests it has. Must not know
-what replaces it, nor import TensorFlow: that runs in the process.
+Knows the messages to the process, how it is watched, and which requests it has. Must not know what
+replaces it, nor import TensorFlow: that runs in the process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from xla_backend.process.request_log import FinishedRequest
 from xla_backend.process.watchdog import Patience, Watchdog, describe_hang
 
 MAX_MOVES = 3
-"""How many children may die under a request that only waits in them."""
+"""How many children may die while a request waits in them."""
 
 Warming = tuple[tuple[str, CacheKey], ...]
 
@@ -33,36 +33,35 @@ logger = logging.getLogger("xla_backend.process.backend_process")
 
 
 class Owner(Protocol):
-    """Who has a child, and is told what happens to it, in a thread of the child's."""
+    """Is told what happens to a child, in one of the child's threads."""
 
     def child_is_ready(self, child: Child) -> None:
         """It has started."""
 
     def child_passed_soft_limit(self, child: Child, held: int) -> None:
-        """It holds so many bytes that a successor should get ready."""
+        """It holds so many bytes that a successor should start."""
 
     def child_passed_hard_limit(self, child: Child, held: int) -> None:
-        """It holds so many bytes that it takes up no more requests."""
+        """It holds so many bytes that it takes no more requests."""
 
     def child_drained(self, child: Child, waiting: list[Call], unmade: Warming) -> None:
-        """It ended as it was told to, and left requests and keys to its successor."""
+        """It ended as told, and left requests and keys to its successor."""
 
     def child_died(self, child: Child, waiting: list[Call]) -> None:
-        """It ended by itself, and left the requests that it had not taken up."""
+        """It ended by itself, and left the requests that it had not started."""
 
     def request_finished(self, finished: FinishedRequest) -> None:
         """A request has its last reply."""
 
 
 class Call:
-    """One request that was sent to a child, and its replies."""
+    """One request that was sent to a child, and its replies. Made by `Child.submit`."""
 
     def __init__(self, child: Child, number: int, request: Request, ahead: int) -> None:
-        """Made by `Child.submit`."""
         self.child = child
         self.number = number
         self.request = request
-        self.started = threading.Event()  # also set at its end, so that nobody waits in vain
+        self.started = threading.Event()  # also set at its end, so that no caller waits forever
         self.times_moved = 0
         self._sent = time.perf_counter()
         self._ahead = ahead
@@ -75,10 +74,10 @@ class Call:
         return self._replies.get()
 
     def wait(self) -> Any:
-        """The result of a request that has one reply only; raises what the child sent instead."""
+        """The result of a request that has one reply only; raises the child's error."""
         try:
             kind, value = self.next_reply()
-        except BaseException:  # Ctrl-C: nobody waits any more
+        except BaseException:  # Ctrl-C: no caller waits any more
             self.abandon()
             raise
         if kind == "error":
@@ -86,37 +85,36 @@ class Call:
         return value
 
     def stop(self) -> None:
-        """Ends it after the chunk that is being made."""
+        """Ends it after the present chunk."""
         self._is_stopped = True
         self.child.stop(self)
 
     def abandon(self) -> None:
-        """Ends it, and wants no more replies."""
+        """Ends it; replies are ignored from now on."""
         self._is_abandoned = True
         self.child.abandon(self)
 
     # --- called by its child --------------------------------------------------------------------
 
     def move(self, child: Child, number: int) -> Request:
-        """Makes it another child's; returns what to send there."""
+        """Assigns it to another child; returns the message for that child."""
         self.child, self.number = child, number
         self.times_moved += 1
         return dataclasses.replace(self.request, number=number, is_moved=True)
 
     def repeat_wishes(self) -> None:
-        """Says again what its caller asked for while it moved."""
+        """Repeats a stop or an abandonment that came while it moved."""
         if self._is_abandoned:
             self.child.abandon(self)
         elif self._is_stopped:
             self.child.stop(self)
 
     def reply(self, kind: str, value: Any) -> None:
-        """Passes a reply on."""
         self._replies.put((kind, value))
         self.started.set()
 
     def finished(self, kind: str, value: Any) -> FinishedRequest:
-        """What there is to tell about it in the end."""
+        """Its record for `on_request`."""
         return FinishedRequest(
             self.request, kind, value, time.perf_counter() - self._sent, self._ahead
         )
@@ -135,10 +133,10 @@ class Child:
         """Starts the process, without waiting for it.
 
         Args:
-            settings: what it shall be.
-            owner: a weak reference to who is told what happens.
+            settings: of the process.
+            owner: a weak reference to the owner.
             on_status: called with every new status.
-            patience: how long each phase may go without a sign of life.
+            patience: how long each phase may last without a message.
 
         Raises:
             EngineStopped: it cannot be started.
@@ -152,13 +150,13 @@ class Child:
         self._patience = patience
         self._numbers = itertools.count()
         self._lock = threading.Lock()
-        # Guarded by the lock, but for removal, which is one step and happens in `__del__` too.
+        # Guarded by the lock, except removal, which is atomic and also happens in `__del__`.
         self._calls: dict[int, Call] = {}
         self._end: str | None = None
         self._failure: str | None = None
         self._hang: str | None = None
         self._closing = False
-        self._ready = threading.Event()  # also set at the end, so that nobody waits in vain
+        self._ready = threading.Event()  # also set at the end, so that no caller waits forever
         self._over = threading.Event()  # it takes no more requests
         self._ended = threading.Event()
         self._process = ChildProcess("xla_backend.process.engine_process", settings, ENVIRONMENT)
@@ -170,16 +168,16 @@ class Child:
     # --- called by the callers' threads ---------------------------------------------------------
 
     def is_over(self) -> bool:
-        """Whether it takes no more requests; if it has just gone, waits until that is settled."""
+        """Whether it takes no more requests; waits for the cleanup if it has just ended."""
         if self._process.has_ended():
             self._over.wait()
         return self._over.is_set()
 
     def submit(self, request: Request) -> Call | None:
-        """Sends a request; None if the child is gone. Requests are served in this order.
+        """Sends a request; None if the child is gone. Requests start in this order.
 
         Args:
-            request: the child gives it its number.
+            request: without its number, which is set here.
         """
         with self._lock:
             if self._end is not None:
@@ -191,7 +189,7 @@ class Child:
         return call
 
     def adopt(self, calls: list[Call]) -> None:
-        """Takes over requests that waited in another child, before those that come later."""
+        """Takes over requests that waited in another child, before later ones."""
         for call in calls:
             with self._lock:
                 if self._end is None:
@@ -207,26 +205,26 @@ class Child:
                 self.finish(call, "error", EngineStopped(end))
 
     def waiting(self) -> int:
-        """How many requests it has, the one at work included."""
+        """How many requests it has, running ones included."""
         return len(self._calls)
 
     def send(self, kind: str, value: Any) -> None:
-        """Sends what gets no reply."""
+        """Sends a message that gets no reply."""
         self._process.send(kind, value)
 
     def stop(self, call: Call) -> None:
-        """Ends a request after the chunk that is being made."""
+        """Ends a request after the present chunk."""
         if call.number in self._calls:
             self._process.send("stop", call.number)
 
     def abandon(self, call: Call) -> None:
-        """Ends a request whose replies nobody wants."""
+        """Ends a request whose replies are no longer wanted."""
         if self._calls.pop(call.number, None) is not None:
             self._process.send("stop", call.number)
             self._tell_finished(call, "abandoned", None)
 
     def inherit(self, past: Past) -> None:
-        """Takes what calls took before, the best guess until this one knows more."""
+        """Takes the times of earlier calls, for predictions until this one has its own."""
         self.snapshot = dataclasses.replace(self.snapshot, past=self.snapshot.past or past)
 
     def wait_ready(self, timeout_s: float | None) -> bool:
@@ -242,14 +240,14 @@ class Child:
         self._process.send("close", None)
 
     def close(self, within_s: float = CLOSE_S) -> None:
-        """Ends it, and waits for that; after so many seconds it is killed."""
+        """Ends it and waits; it is killed after `within_s` seconds."""
         self.end_soon()
         if not self._ended.wait(within_s):
             self._process.kill()
             self._ended.wait()
 
     def finish(self, call: Call, kind: str, value: Any) -> None:
-        """Gives a request its last reply."""
+        """Sends a request its last reply."""
         call.reply("result" if kind == "dropped" else kind, value)
         self._tell_finished(call, kind, value)
 
@@ -312,7 +310,7 @@ class Child:
             self.finish(call, kind, value)
 
     def _tell_owner(self, event: str, *values: Any) -> None:
-        """In a thread of its own: the owner may be waiting for this child's end just now."""
+        """Calls the owner in another thread: it may be waiting for this child's end."""
         if (owner := self._owner()) is not None:
             tell = getattr(owner, event)
             threading.Thread(target=tell, args=(self, *values), daemon=True, name=event).start()
@@ -322,7 +320,7 @@ class Child:
             owner.request_finished(call.finished(kind, value))
 
     def _allowed_s(self) -> float | None:
-        """How long nothing may come from the child now; None while nobody waits for it."""
+        """How long the child may send nothing now; None while no request waits for it."""
         calls = list(self._calls.values())
         if self._closing or (self.was_ready and not calls):
             return None
@@ -334,16 +332,16 @@ class Child:
         self._process.kill()
 
     def _take_leave(self, sentence: str) -> list[Call]:
-        """From here on it takes no requests; returns those that it has, in their order."""
+        """Stops taking requests; returns those that it has, in their order."""
         with self._lock:
             if self._end is None:
                 self._end = sentence
             calls = [self._calls.pop(number, None) for number in sorted(self._calls)]
         self._over.set()
-        return [call for call in calls if call is not None]  # else abandoned at this very moment
+        return [call for call in calls if call is not None]  # None: abandoned at this moment
 
     def _settle(self) -> None:
-        """Settles the end of the child: its exit status, its waiting callers, its status."""
+        """Handles the end of the child: its exit status, its waiting callers, its status."""
         self._watchdog.end()
         self._process.end(CLOSE_S)
         sentence = self._describe_end()
@@ -376,5 +374,5 @@ class Child:
         cause = self._hang or self._process.cause()
         return (
             f"The engine stopped while {doing}: {cause}. "
-            "Send the request again: a new engine serves it."
+            "Send the request again: a new engine will serve it."
         )

@@ -1,11 +1,11 @@
 """The child process of `BackendProcess`: one `Backend`, served over a `Channel`.
 
-Knows the order of work and what to tell the parent. Must not know who asks, nor how text is
+Knows the order of work and what to report to the parent. Must not know who asks, nor how text is
 generated: `Backend` does that. `Child` starts it.
 
-The main thread takes requests up in the order of arrival and gives them to the engine, whose own
-thread answers them. A further thread receives, so that a stop reaches a request between its chunks,
-and so that the process ends by itself when the parent is gone, however it went.
+The main thread starts requests in the order of arrival; the engine's own thread answers them.
+Another thread receives, so that a stop reaches a request between its chunks, and so that the
+process ends by itself when the parent is gone, for whatever reason.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from xla_backend.engine.backend import Backend
 
 GOODBYE_S = 2.0
-"""Seconds that the engine gets to finish its step when it is told to end."""
+"""Seconds in which the engine may finish its step when it is told to end."""
 
 logger = logging.getLogger(
     "xla_backend.process.engine_process"
@@ -42,42 +42,40 @@ logger = logging.getLogger(
 
 
 class Active(Stream[Any, Any]):
-    """A request that was taken up; what comes of it goes over the channel.
+    """A request that was started; its output goes over the channel.
 
     Attributes:
-        request: what is asked.
-        is_handed_over: whether it is a successor's now, so that it gets no reply here.
+        request: the request.
+        is_handed_over: whether a successor serves it, so that it gets no reply here.
     """
 
     def __init__(self, request: Request, process: EngineProcess) -> None:
-        """Nothing has come yet."""
         super().__init__()
         self.request = request
         self.is_handed_over = False
         self._process = process
 
     def put(self, chunk: Any) -> None:
-        """Sends a chunk, where they are wanted one by one."""
+        """Sends a chunk, if the request is streamed."""
         asked = self.request.asked
         if isinstance(asked, TextRequest | SpeechRequest) and asked.in_chunks:
             self._process.send_chunk(self, chunk)
 
     def finish(self, result: Any) -> None:
-        """Sends the result."""
         self._process.answer(self, "result" if self.has_started else "dropped", result)
         super().finish(result)
 
     def fail(self, error: BaseException) -> None:
-        """Sends what ended it."""
+        """Sends the error that ended it."""
         self._process.answer_error(self, error)
         super().fail(error)
 
 
 class EngineProcess:
-    """Takes requests from the channel and lets the engine serve them."""
+    """Takes requests from the channel and gives them to the engine."""
 
     def __init__(self, channel: Channel, settings: Settings) -> None:
-        """Prepares only; `listen` and `run` are the two threads."""
+        """`listen` and `run` are for two threads."""
         self._channel = channel
         self._settings = settings
         self._ready_at = 0.0
@@ -86,7 +84,7 @@ class EngineProcess:
         self._marks_sent: set[str] = set()  # of "soft_limit" and "hard_limit"
         self._is_asked_to_warm = False
         self._is_giving_up_warming = False
-        self._unmade: tuple[Any, ...] = ()  # what was asked for and is left to a successor
+        self._unmade: tuple[Any, ...] = ()  # keys that are left to a successor
         self._mirroring = threading.Lock()
         self._mirrored: Snapshot | None = None
         self._measuring = threading.Lock()
@@ -105,7 +103,7 @@ class EngineProcess:
     # --- the receiving thread -------------------------------------------------------------------
 
     def listen(self) -> None:
-        """Receives until told to end or until the parent is gone; then `run` returns soon."""
+        """Receives until told to end or until the parent is gone; `run` then returns soon."""
         try:
             while True:
                 kind, value = self._channel.receive()
@@ -156,7 +154,7 @@ class EngineProcess:
         """Loads the engine, then serves requests until told to end.
 
         Raises:
-            Exception: the engine could not be loaded; the parent knows why.
+            Exception: the engine could not be loaded; the parent was told why.
         """
         try:
             backend = self._load_engine()
@@ -165,7 +163,7 @@ class EngineProcess:
             raise
         self._backend = backend
         if self._settings.warm_up is not None and self._settings.preload is not None:
-            # It only lists the keys; their work waits for idle moments.
+            # Only lists the keys; they are compiled in the background.
             backend.warm_up(self._settings.preload, self._settings.warm_up)
         self._mirror(backend)
         self._bound = MemoryBound(self._settings.memory_limit, memory.resident() or 0)
@@ -177,7 +175,7 @@ class EngineProcess:
         if self._draining and not self._ending:
             if self._is_asked_to_warm:
                 self._unmade = self._unmade or tuple(backend.prefetching())
-            backend.close()  # first: the successor reads the history that it saves
+            backend.close()  # first: it saves the history that the successor reads
             self._channel.send(("drained", None, self._unmade))
             return
         backend.close()
@@ -209,7 +207,7 @@ class EngineProcess:
         self._channel.send(("status", None, status))
 
     def _mirror(self, backend: Backend) -> None:
-        # The background's thread mirrors too: what was read first must not be sent last.
+        # The background's thread does this too: an older state must not be sent last.
         with self._mirroring:
             snapshot = Snapshot(
                 entries=tuple(backend.cached_functions()),
@@ -230,8 +228,10 @@ class EngineProcess:
             self._look_at_memory(self._backend)
 
     def _look_at_memory(self, backend: Backend) -> None:
-        """Tells the parent when the process has become too large; called between requests and
-        between jobs of the background."""
+        """Tells the parent if the process has become too large.
+
+        Called between requests and between jobs of the background.
+        """
         held = memory.resident()
         if held is None or not self.is_ready:
             return
@@ -250,14 +250,14 @@ class EngineProcess:
             self._channel.send((mark, None, held))
 
     def _give_up_warming(self, backend: Backend) -> None:
-        """Drops what nobody asked for; and all of it above the hard limit."""
+        """Drops background jobs that nobody asked for; all of them above the hard limit."""
         if self._is_giving_up_warming or not (pending := tuple(backend.prefetching())):
             return
         if self._is_asked_to_warm:
             if "hard_limit" not in self._marks_sent:
                 return
             self._unmade = self._unmade or pending
-        self._is_giving_up_warming = True  # for that is a change, and changes lead here
+        self._is_giving_up_warming = True  # cancelling is a change, and changes call this
         try:
             backend.cancel_prefetch()
         finally:
@@ -278,7 +278,7 @@ class EngineProcess:
             return self._active[-1]
 
     def _may_begin(self, active: Active) -> bool:
-        """Asked when the engine turns to a request: not all that were taken up are served here."""
+        """Called before a request starts: some that were queued are left to a successor."""
         with self._condition:
             is_full = "hard_limit" in self._marks_sent
             active.is_handed_over = self._ending or self._draining or is_full
@@ -288,7 +288,7 @@ class EngineProcess:
             return not active.is_handed_over
 
     def _wait_for_active(self) -> None:
-        """Waits for the requests that have begun; the others are left to the successor."""
+        """Waits for the requests that have started; the others are left to the successor."""
         with self._condition:
             for active in self._active:
                 if not active.has_started:
@@ -297,7 +297,7 @@ class EngineProcess:
             self._condition.wait_for(lambda: not self._active)
 
     def _serve(self, backend: Backend, active: Active) -> None:
-        """Gives a request to the engine, which answers it."""
+        """Gives a request to the engine."""
         request, arrival_time = active.request, self._arrival_time(active.request)
 
         def may_begin() -> bool:
@@ -316,7 +316,7 @@ class EngineProcess:
             ).start()
 
     def _administer(self, backend: Backend, active: Active) -> None:
-        """Does what is no text."""
+        """Handles a request that generates nothing."""
         request = active.request
         if not self._may_begin(active):
             active.finish(None)
@@ -338,9 +338,9 @@ class EngineProcess:
             active.finish(value)
 
     def _arrival_time(self, request: Request) -> float:
-        # The queue is other people's requests. The start of the engine happens once, like the
-        # loading of a model, and counts towards no request's timing either; that of a successor,
-        # for which a request had to wait in the middle of its time, does.
+        # The queue time is time spent behind other requests. Like the loading of a model, the
+        # engine's start is not part of any request's timing; a successor's start is, for requests
+        # that had to wait for it.
         return (
             request.arrival_time if request.is_moved else max(request.arrival_time, self._ready_at)
         )
@@ -348,13 +348,13 @@ class EngineProcess:
     # --- called by the thread that answers ------------------------------------------------------
 
     def send_chunk(self, active: Active, chunk: Any) -> None:
-        """Sends a part of an answer."""
+        """Sends a chunk of an answer."""
         self._channel.send(("chunk", active.request.number, chunk))
 
     def answer(self, active: Active, kind: str, value: Any) -> None:
         """Sends the last reply of a request."""
         assert self._backend is not None, "it has answered"
-        # Before the reply: a caller that has the result can trust the next prediction.
+        # Before the reply, so that a caller's next prediction is up to date.
         self._mirror(self._backend)
         if not active.is_handed_over:
             self._channel.send((kind, active.request.number, value))
@@ -366,25 +366,25 @@ class EngineProcess:
             self._condition.notify_all()
 
     def answer_error(self, active: Active, error: BaseException) -> None:
-        """Sends what ended a request."""
+        """Sends the error that ended a request."""
         if isinstance(error, BackendError):
             self.answer(active, "error", error)
             return
         kind = active.request.kind
         if _is_out_of_memory(error):
-            # What it left lying about stays.
+            # The memory that it left allocated stays.
             logger.error("There was not enough memory for a request (%s)", kind, exc_info=error)
             self._tell_size("hard_limit", memory.resident() or 0)
             sentence = (
                 "There was not enough memory for this request. Try fewer beams, fewer new tokens "
-                "or a smaller model. The engine starts anew, which takes a moment."
+                "or a smaller model. The engine restarts, which takes a moment."
             )
             self.answer(active, "error", OutOfMemory(sentence))
             return
         logger.error("Unexpected error while serving a request (%s)", kind, exc_info=error)
         sentence = (
             f"The engine met an unexpected error ({type(error).__name__}: {first_line(error)}). "
-            "It is in the log; other requests are not affected."
+            "The log has the details; other requests are not affected."
         )
         self.answer(active, "error", BackendError(sentence))
 
@@ -393,7 +393,7 @@ class ChannelHandler(logging.Handler):
     """Sends log records to the parent, which logs them as its own."""
 
     def __init__(self, channel: Channel) -> None:
-        """Formats tracebacks here: they cannot be pickled."""
+        """Tracebacks are formatted here, because they cannot be pickled."""
         super().__init__()
         self._channel = channel
 
@@ -403,14 +403,14 @@ class ChannelHandler(logging.Handler):
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    # TensorFlow's error, by its name: here TensorFlow is not imported.
+    # TensorFlow's error by its name: this module does not import TensorFlow.
     return isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
 
 
 def _listen_and_end(engine: EngineProcess, channel: Channel) -> None:
-    """Listens to the end, then ends the process if the engine's thread does not get to it."""
+    """Receives until the end, then ends the process if the engine's thread does not."""
     engine.listen()
-    if engine.is_ready:  # else there is nothing to finish
+    if engine.is_ready:  # otherwise there is nothing to finish
         time.sleep(GOODBYE_S)  # a compilation cannot be interrupted
     end(channel)
 

@@ -1,7 +1,7 @@
-"""What a process holds in memory, and how much it may: the kernel's own accounts.
+"""How much memory a process holds and may hold, by the kernel's accounts.
 
-Knows `/proc` and control groups, versions 1 and 2. Must not know what is held, nor who is ended for
-it. Where the system keeps no such accounts the answer is None, and nothing is bounded.
+Knows `/proc` and control groups, versions 1 and 2. Must not know what is held, nor which process is
+ended for it. Where the system has no such accounts the answer is None, and nothing is bounded.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DEFAULT_LIMIT = "60%"
-"""What the engine's process may hold: the rest is for the page, the files that the system keeps in
-memory, and a moment in which an old engine and a new one are both there."""
+"""Memory of the engine's process. The rest is for the page, the system's file cache, and the moment
+in which an old and a new engine run at once."""
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNITS |= {f"{unit}I": 1024**power for power, unit in enumerate("KMGT", start=1)}
@@ -24,7 +24,7 @@ _ROOT = Path("/")
 
 
 def resident(pid: int | None = None) -> int | None:
-    """Bytes that a process holds in memory (its resident set); None where nobody knows.
+    """Bytes that a process holds in memory (its resident set); None where that is unknown.
 
     Args:
         pid: which process; None for this one.
@@ -36,7 +36,7 @@ def resident(pid: int | None = None) -> int | None:
 
 
 def peak(pid: int | None = None) -> int | None:
-    """The most bytes that a process ever held, this one by default; None where nobody knows."""
+    """The most bytes that a process, by default this one, ever held; None where unknown."""
     return _entry(Path(f"/proc/{pid or 'self'}/status"), "VmHWM:", 1024)
 
 
@@ -52,7 +52,7 @@ def total(root: Path = _ROOT) -> int | None:
 
 
 def available(root: Path = _ROOT) -> int | None:
-    """Bytes that can still be had before something is swapped out or killed; see `total`."""
+    """Bytes that are free before something is swapped out or killed; see `total`."""
     amounts = [_entry(root / "proc/meminfo", "MemAvailable:", 1024)]
     for group in _groups(root):
         if group.limit is not None and group.used is not None:
@@ -62,19 +62,19 @@ def available(root: Path = _ROOT) -> int | None:
 
 DEFAULT_PREFIX_STORE = "2GB"
 DEFAULT_KV_MEMORY = "1GB"
-"""Some twenty thousand tokens of a model with 135 million weights."""
+"""Some 20,000 tokens of a model with 135 million weights."""
 
 
 def limit_from(text: str, of: int | None) -> int | None:
-    """A limit in bytes, from what somebody wrote.
+    """Parses a limit; the result is in bytes.
 
     Args:
-        text: an amount ("3GB", "1500 MiB", bytes without a unit), a share ("60%") of what there is,
-            or "off".
-        of: what there is, in bytes; None where that is not known, and then there are no shares.
+        text: an amount ("3GB", "1500 MiB", bytes without a unit), a share ("60%") of the total, or
+            "off".
+        of: the total in bytes; None where it is unknown, and then shares give no limit.
 
     Raises:
-        ValueError: it cannot be understood; the sentence says what can.
+        ValueError: it cannot be parsed; the message says what can.
     """
     text = text.strip()
     if text.lower() == "off":
@@ -82,8 +82,8 @@ def limit_from(text: str, of: int | None) -> int | None:
     found = _AMOUNT.fullmatch(text)
     if found is None or not float(found[1]):
         raise ValueError(
-            f"{text!r} is no amount of memory: write 3GB, 1500MiB, 60% (of the machine's or the "
-            "container's) or off."
+            f"{text!r} is not an amount of memory: write 3GB, 1500MiB, 60% (of the machine's or "
+            "the container's) or off."
         )
     if found[2]:
         return None if of is None else int(of * min(float(found[1]), 100.0) / 100)
@@ -92,14 +92,14 @@ def limit_from(text: str, of: int | None) -> int | None:
 
 @dataclass(frozen=True)
 class _Group:
-    """A control group: bytes; `used` without the cached files that it would give up."""
+    """A control group, in bytes; `used` excludes cached files that it would give up."""
 
     limit: int | None
     used: int | None
 
 
 def _groups(root: Path) -> Iterator[_Group]:
-    """The groups that this process is in and those around them, as far as they can be seen."""
+    """The groups of this process and their parents, as far as they are visible."""
     with contextlib.suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, _, rest = line.partition(":")
@@ -113,7 +113,7 @@ def _groups(root: Path) -> Iterator[_Group]:
                 cached = "total_inactive_file"
             else:
                 continue
-            # A container sees its own group at the top, under a path that exists outside only.
+            # A container sees its own group at the top; the path exists only outside.
             inner = Path(path.lstrip("/"))
             for folder in (place / inner, *(place / parent for parent in inner.parents), place):
                 limit = _number(folder / files[0])

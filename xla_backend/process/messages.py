@@ -1,7 +1,7 @@
-"""The words between `BackendProcess` and its child.
+"""The messages between `BackendProcess` and its child.
 
-Knows the shape of every message. Must not know what either side does with it. All values can be
-pickled, and none of them comes from TensorFlow.
+Knows the form of every message. Must not know what either side does with it. All values can be
+pickled, and none comes from TensorFlow.
 
 To the child: first one `Settings`; then tuples (kind, value):
 
@@ -9,9 +9,9 @@ To the child: first one `Settings`; then tuples (kind, value):
 | --- | --- |
 | "request" | a `Request` |
 | "stop" | number of the request that shall end now |
-| "warm" | (model, keys): make them ready in idle moments |
-| "cancel_prefetch" | None: give up what waits |
-| "drain" | None: end after the request at work; what waits goes to a successor |
+| "warm" | (model, keys): compile them in the background |
+| "cancel_prefetch" | None: drop the keys that wait |
+| "drain" | None: end after the running requests; waiting ones go to a successor |
 | "close" | None: end the process |
 
 To the parent: tuples (kind, number of the request or None, value):
@@ -20,17 +20,17 @@ To the parent: tuples (kind, number of the request or None, value):
 | --- | --- |
 | "status" | an `EngineStatus` |
 | "snapshot" | a `Snapshot`, when the engine's state has changed |
-| "ready" | None: the engine takes requests, the default model was tried |
+| "ready" | None: the engine takes requests; loading the default model was tried |
 | "failed" | why the engine cannot start; the process ends |
 | "log" | (logger, level, text) |
-| "soft_limit" | bytes held: so many that a successor should get ready |
-| "hard_limit" | bytes held: so many that the engine takes up no other request |
-| "drained" | models and keys that were still to be made ready: the process ends |
-| "started" | None: the engine has taken the request up |
+| "soft_limit" | bytes held: so many that a successor should start |
+| "hard_limit" | bytes held: so many that the engine takes no other request |
+| "drained" | models and keys that were still to be compiled: the process ends |
+| "started" | None: the request has started |
 | "chunk" | the next chunk of a stream: text, or a `TranscribedWindow` |
 | "result" | the last reply: what the method returns; a stream's `result` |
 | "error" | the last reply: a `BackendError` |
-| "dropped" | the last reply: it was stopped before the engine took it up |
+| "dropped" | the last reply: it was stopped before it started |
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ RequestKind = Literal["load", "generate", "transcribe", "compare_function", "cle
 
 @dataclass(frozen=True)
 class Settings:
-    """What the child shall be.
+    """The child's settings.
 
     Attributes:
         registry: the models that may be loaded.
         rules: how lengths are rounded up.
         preload: model to load before the first request, None for none.
         store: folder that keeps compiled functions; "off" for none.
-        warm_up: options whose key is made ready first in idle moments after the start, before
-            those that earlier runs used most; None to make nothing ready.
-        log_level: records of this package from this level on are sent to the parent.
-        memory_limit: bytes that the process should not grow beyond; None for no bound.
+        warm_up: options whose key is compiled first in the background, before those that earlier
+            runs used most; None to compile nothing.
+        log_level: log records of this package from this level on are sent to the parent.
+        memory_limit: bytes that the process should not exceed; None for no bound.
         kv_bytes, prefix_store_bytes: see `Backend`.
     """
 
@@ -83,8 +83,7 @@ class Settings:
 class Snapshot:
     """The engine's state, for answers that must not wait for it.
 
-    Attributes: what the methods of `Backend` return; `models` is None before there is an engine.
-        prefixes: see `Backend.prefixes`.
+    Attributes are what the methods of `Backend` return; `models` is None before there is an engine.
     """
 
     entries: tuple[CacheEntry, ...] = ()
@@ -101,15 +100,14 @@ class Request:
     """Work for the engine.
 
     Attributes:
-        number: the parent's number for it; every reply carries it.
-        kind: what is wanted.
+        number: the parent's number for it, which every reply carries.
+        kind: the method.
         asked: the request as its caller made it; to load a model, its name.
-        arrival_time: `time.perf_counter()` in the parent when its caller asked. That clock is the
-            system's monotonic one, which all processes of a machine share, so the time in the
-            queue counts from the caller's call.
-        request_id: what the server calls the HTTP request; empty for others.
-        is_moved: whether it waited in another child before, which ended without taking it up. The
-            start of its successor is then part of the wait.
+        arrival_time: `time.perf_counter()` in the parent at the caller's call. That clock is the
+            system's monotonic one, which all processes of a machine share.
+        request_id: the server's id of the HTTP request; empty for others.
+        is_moved: whether it waited in another child that ended before starting it. The successor's
+            start is then part of the wait.
     """
 
     number: int
@@ -121,13 +119,13 @@ class Request:
 
     @property
     def model(self) -> str:
-        """The model that is asked; empty where it is none."""
+        """The name of its model; empty if it has none."""
         if isinstance(self.asked, TextRequest | SpeechRequest):
             return self.asked.model
         return self.asked if isinstance(self.asked, str) else ""
 
     @property
     def options(self) -> GenerationOptions | None:
-        """Those of a generation, where it has any."""
+        """The options of a generation; None for other requests."""
         asked = self.asked
         return asked.options if isinstance(asked, TextRequest | SpeechRequest) else None

@@ -1,7 +1,7 @@
-"""`Predictor`: what a request to an engine's process will meet, said without asking the process.
+"""`Predictor`: predicts a request's outcome without asking the engine's process.
 
-Knows a model's vocabulary and what the store holds; what is in the engine's memory it is told. Must
-not import TensorFlow, nor know how the process is spoken to.
+Knows a model's vocabulary and what the store holds; callers pass what is in the engine's memory.
+Must not import TensorFlow, nor know how to talk to the process.
 """
 
 from __future__ import annotations
@@ -31,12 +31,6 @@ class Predictor:
     """
 
     def __init__(self, registry: Registry, store: Store | None) -> None:
-        """Reads nothing yet.
-
-        Args:
-            registry: see above.
-            store: what the engine can restore.
-        """
         self.registry = registry
         self._store = store
         self._vocabularies: dict[str, Vocabulary] = {}
@@ -50,12 +44,12 @@ class Predictor:
                 if info.name == model
             ]
             if any(is_away):
-                # Locating it could start a download, and a prediction must not wait for one.
+                # Locating the model could start a download; a prediction must not wait for that.
                 raise ModelUnavailable(
-                    f"{model} is not loaded yet. Its first request downloads it if need be and "
-                    "loads it; from then on requests can be predicted."
+                    f"{model} is not loaded yet. Its first request downloads and loads it; from "
+                    "then on requests can be predicted."
                 )
-            # Another thread may have read it too: the first one stays, with what it remembers.
+            # Another thread may have read it too: the first one stays, with its cached prompts.
             self._vocabularies.setdefault(model, Vocabulary.load(self.registry.locate(model)))
         return self._vocabularies[model]
 

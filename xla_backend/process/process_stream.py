@@ -1,4 +1,4 @@
-"""`ProcessStream`: what the engine's process sends for one request as it comes.
+"""`ProcessStream`: the stream of one request to the engine's process.
 
 Knows the replies to one call. Must not know what was asked, nor import TensorFlow.
 """
@@ -12,16 +12,14 @@ from xla_backend.process.child import Call
 
 
 class ProcessStream(AnyStream[Chunk, Result]):
-    """Dropping it, or closing it, before its end stops the work and frees the engine.
+    """Closing or dropping it before its end stops the request.
 
     Attributes:
-        result: set when the iterator has ended, also after `stop`. It stays None in two cases: an
-            error was raised, or the stream was stopped before the engine took it up, so that
-            nothing ran.
+        result: set when the iterator has ended, also after `stop`. It stays None after an error, or
+            if the stream was stopped before anything ran.
     """
 
     def __init__(self, call: Call) -> None:
-        """Wraps a request that was sent."""
         self.result: Result | None = None
         self._ended = False
         self._call = call
@@ -34,11 +32,9 @@ class ProcessStream(AnyStream[Chunk, Result]):
         self._call.started.wait()
 
     def __iter__(self) -> Self:
-        """Itself."""
         return self
 
     def __next__(self) -> Chunk:
-        """The next chunk."""
         if self._ended:
             raise StopIteration
         kind, value = self._call.next_reply()
@@ -54,7 +50,7 @@ class ProcessStream(AnyStream[Chunk, Result]):
         self._call.stop()
 
     def close(self) -> None:
-        """Stops, without waiting for what is left."""
+        """Stops the request without waiting for it."""
         if not self._ended:
             self._ended = True
             self._call.abandon()

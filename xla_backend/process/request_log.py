@@ -1,7 +1,7 @@
-"""`RequestLog`: one line of JSON a request, for the operator.
+"""`RequestLog`: one line of JSON per request, for the operator.
 
-Knows what may be told about a request: sizes, names, outcomes, seconds. Never the prompt, the text
-or anything else that a visitor sent: a log is read by more people than the page.
+Knows what may be logged about a request: sizes, names, outcomes, seconds. Never the prompt, the
+text or anything else that a visitor sent.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class FinishedRequest:
     """A request that has had its last reply.
 
     Attributes:
-        request: what was asked.
-        kind: "result"; "error"; "dropped" (stopped before the engine took it up); "abandoned"
-            (nobody waited for the rest of it).
+        request: the request.
+        kind: "result"; "error"; "dropped" (stopped before it started); "abandoned" (its caller
+            left).
         value: the result, or the error.
         wall_s: seconds from the call in this process to the last reply.
         ahead: how many requests the engine had before it.
@@ -36,7 +36,7 @@ class FinishedRequest:
     ahead: int
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON object of the log; seconds, and only what is known."""
+        """The JSON object of the log: times in seconds, without unknown fields."""
         entry: dict[str, Any] = {
             "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
             "id": self.request.request_id or None,
@@ -63,15 +63,14 @@ class FinishedRequest:
 
 
 class RequestLog:
-    """Writes the lines, each at once."""
+    """Writes each line at once."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Takes a stream that is open for writing, and leaves it open."""
+        """The stream is open for writing, and is not closed here."""
         self._stream = stream
         self._lock = threading.Lock()
 
     def write(self, finished: FinishedRequest) -> None:
-        """Writes one line."""
         line = json.dumps(finished.to_json())
         with self._lock:
             self._stream.write(line + "\n")

@@ -1,7 +1,7 @@
-"""`Supervisor`: the engine's process, and the one that replaces it.
+"""`Supervisor`: keeps one engine process running, and replaces it.
 
-Knows when a child is started, when its successor takes its place, and what becomes of the requests
-that wait. Must not know what is asked of the engine, nor import TensorFlow.
+Knows when a child starts, when its successor takes its place, and what happens to waiting requests.
+Must not know what is asked of the engine, nor import TensorFlow.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ CLOSED = "The engine was closed; it takes no more requests."
 TO_FREE_MEMORY = "to free memory"
 STOPPED = "after it stopped"
 NOTE_S = 60.0
-"""Seconds for which the status says that the engine was replaced, and why."""
+"""Seconds for which the status says why the engine was replaced."""
 ROOM_FOR_TWO = 1.2
-"""A successor gets ready beside the engine where this many times the engine's size at its start is
-still to be had; elsewhere the engine ends first."""
+"""A successor starts beside the engine if this many times the engine's size at its start is free;
+otherwise the engine ends first."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class EngineHealth:
-    """How an engine's process fares.
+    """Health of the engine's process.
 
     Attributes:
         up_s: seconds since the first engine was started.
-        requests: how many it has, the one at work included.
+        requests: how many it has, running ones included.
         resident: bytes that it holds in memory; None where the system does not say.
         memory_limit: bytes that it may hold; None for no bound.
-        restarts: how often it was replaced: "memory" (before it grew too large), "stopped" (it had
-            died or hung).
-        kv_memory: what keys and values take, as of the last request.
+        restarts: how often it was replaced, by cause: "memory" (before it grew too large),
+            "stopped" (it had died or hung).
+        kv_memory: memory of keys and values, as of the last request.
     """
 
     pid: int
@@ -104,7 +104,6 @@ class Supervisor:
         return status.replace(note=self._note) if is_new else status
 
     def health(self) -> EngineHealth:
-        """The engine's health."""
         engine = self.engine
         return EngineHealth(
             pid=engine.pid,
@@ -120,7 +119,7 @@ class Supervisor:
         """The running child; a new one if the last one ended.
 
         Raises:
-            EngineStopped: this was closed, or a new one cannot be started; or it is a fork.
+            EngineStopped: this was closed, a new one cannot be started, or this process is a fork.
         """
         self._origin.check()
         with self._lock:
@@ -131,7 +130,7 @@ class Supervisor:
             return self.engine
 
     def submit(self, request: Request) -> Call:
-        """Sends a request, whose queue begins now; raises what `current` raises."""
+        """Sends a request, whose queue time begins now; raises what `current` raises."""
         request = dataclasses.replace(
             request, arrival_time=time.perf_counter(), request_id=REQUEST_ID.get()
         )
@@ -140,7 +139,7 @@ class Supervisor:
                 return call
 
     def begin_anew(self, meanwhile: Callable[[], None]) -> None:
-        """Ends the child, calls a function, and starts another that makes nothing ready by itself.
+        """Ends the child, calls a function, and starts another child without a warm-up.
 
         Raises:
             EngineStopped: this was closed, or a new one cannot be started.
@@ -200,14 +199,14 @@ class Supervisor:
     def child_died(self, child: Child, waiting: list[Call]) -> None:
         """See `Owner`."""
         with self._lock:
-            if child is self._successor:  # nobody's requests were in it
+            if child is self._successor:  # it had no requests yet
                 self._successor = None
                 self.engine.send("drain", None)
                 return
         if child.was_ready:
             self._replace(child, waiting)
             return
-        for call in waiting:  # another would not start either
+        for call in waiting:  # a new engine would not start either
             child.finish(call, "error", EngineStopped(child.status.detail))
 
     def request_finished(self, finished: FinishedRequest) -> None:
@@ -234,13 +233,13 @@ class Supervisor:
         return available is None or available > ROOM_FOR_TWO * self._size_at_start
 
     def _prepare_successor(self, held: int) -> None:
-        """Starts the next child beside the present one; the caller holds the lock."""
+        """Starts the next child beside this one; the caller holds the lock."""
         if not self._closed:
             logger.info("The engine holds %d MB; its successor starts", held // 10**6)
             self._successor = self._start(self._settings.warm_up, is_announced=False)
 
     def _replace(self, child: Child, waiting: list[Call]) -> None:
-        """Has the successor, or a new child, go on where one is gone."""
+        """Lets the successor, or a new child, go on for one that has ended."""
         with self._lock:
             try:
                 if child is self.engine and not self._closed:
@@ -249,12 +248,11 @@ class Supervisor:
                 for call in waiting:
                     child.finish(call, "error", error)
             else:
-                # Under the lock, so that they stay before requests that come now.
+                # Under the lock, so that they stay before new requests.
                 self.engine.adopt(waiting)
 
     def _renew(self) -> None:
-        """Puts the successor, or a new child, in the place of the present one, which takes no more
-        requests. The caller holds the lock."""
+        """Replaces the child, which takes no more requests; the caller holds the lock."""
         old, new = self.engine, self._successor or self._start(self._settings.warm_up)
         old.on_status = None
         self.engine, self._successor = new, None

@@ -1,6 +1,6 @@
 """`TraceLog`: all requests of a program as one trace, written as they end.
 
-Knows the file and which requests have something to show. Must not know the format's events.
+Knows the file and which requests are shown. Must not know the format's events.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from xla_backend.process.request_log import FinishedRequest
 
 
 class TraceLog:
-    """Writes each request's events at once: what was written is a trace at any moment.
+    """Writes each request's events at once, so the file is a valid trace at any moment.
 
-    The format allows for an array that nothing closes, for programs that end unexpectedly.
+    The format does not require the array to be closed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,7 +37,7 @@ class TraceLog:
         self._write(trace.process_events())
 
     def write(self, finished: FinishedRequest) -> None:
-        """Writes a request that has a result; of others nothing is known that took time."""
+        """Writes a request that has a result; others have no timing."""
         if not isinstance(finished.value, GenerationResult):
             return
         sent = time.perf_counter() - finished.wall_s

@@ -1,7 +1,6 @@
-"""`Watchdog`: how long an engine may give no sign of life before it counts as hung.
+"""`Watchdog`: how long an engine may send nothing before it counts as hung.
 
-Knows phases and seconds of a monotonic clock; clocks that are set back or forward do not matter.
-Must not know processes: the caller ends the engine.
+Knows phases and seconds of a monotonic clock. Must not know processes: the caller ends the engine.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from xla_backend.interface.results import EngineStatus
 TICK_S = 0.5
 _WORDS = {
     "starting": "its start",
-    "downloading": "a download that stands still",
+    "downloading": "a stalled download",
     "loading": "loading a model",
     "ready": "taking up a request",
     "tracing": "tracing",
@@ -29,16 +28,15 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Patience:
-    """The longest that each phase may go without a sign of life, in seconds.
+    """The longest time without a sign of life in each phase, in seconds.
 
-    Far above what any of them takes on a slow machine: a limit that is met by work is a fault of
-    its own. Signs of life are a change of phase, a chunk of text, a chunk of a download.
+    Far above what any phase takes on a slow machine, because ending a working engine is worse than
+    waiting. Signs of life are a change of phase, a chunk of text, a chunk of a download.
 
     Attributes:
-        generating_s: for a chunk of a text, to which comes
-        step_s: for every token and beam that the request may ask for: a text that is not streamed
-            is one chunk.
-        ready_s: until a request is taken up; reading a recording is part of it.
+        generating_s: for a chunk of text, plus `step_s`
+        step_s: for every token and beam of the request: a text that is not streamed is one chunk.
+        ready_s: until a request starts, including reading a recording.
     """
 
     starting_s: float = 300.0
@@ -57,9 +55,9 @@ class Patience:
         """Seconds without a sign of life in a phase.
 
         Args:
-            status: says the phase.
-            options: of the request at work; None where it has none.
-            is_warming: whether functions are being made in the background, for which a request may
+            status: has the phase.
+            options: of the running request, or None.
+            is_warming: whether functions are compiled in the background, for which a request may
                 have to wait.
         """
         allowed = getattr(self, f"{status.state}_s")
@@ -72,16 +70,16 @@ class Patience:
 
 
 class Watchdog:
-    """Counts the time since the last sign of life, in a thread of its own."""
+    """Counts the time since the last sign of life, in its own thread."""
 
     def __init__(
         self, allowed_s: Callable[[], float | None], on_hang: Callable[[float], None]
     ) -> None:
-        """Prepares; `watch` is what the thread runs.
+        """`watch` is for the thread.
 
         Args:
-            allowed_s: how long the silence may last now; None while nothing is waited for.
-            on_hang: called once with the seconds of silence that were too many.
+            allowed_s: how long the silence may last now; None while nothing is expected.
+            on_hang: called once with the seconds of silence.
         """
         self._allowed_s = allowed_s
         self._on_hang = on_hang
@@ -89,11 +87,10 @@ class Watchdog:
         self._ending = threading.Event()
 
     def sign_of_life(self) -> None:
-        """Starts counting anew."""
+        """Resets the count."""
         self._silent_s = 0.0
 
     def end(self) -> None:
-        """Ends the watch."""
         self._ending.set()
 
     def watch(self) -> None:
@@ -101,7 +98,7 @@ class Watchdog:
         before = time.monotonic()
         while not self._ending.wait(TICK_S):
             now = time.monotonic()
-            # A machine that slept, or a debugger that held this process, is nobody's hang.
+            # A sleeping machine or a debugger that stopped this process is not a hang.
             self._silent_s += min(now - before, 2 * TICK_S)
             before = now
             allowed = self._allowed_s()
@@ -115,6 +112,6 @@ class Watchdog:
 def describe_hang(state: str, silent_s: float) -> str:
     """Why an engine was ended, as the middle of a sentence."""
     return (
-        f"nothing came from it for {silent_s:.0f} s, too long for {_WORDS[state]}, "
+        f"it sent nothing for {silent_s:.0f} s, too long for {_WORDS[state]}, "
         "so it was ended as hung"
     )

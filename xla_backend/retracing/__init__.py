@@ -1,1 +1,1 @@
-"""Why `tf.function` traces again: two calls of a function, tried in a process of their own."""
+"""Why `tf.function` traces again: two calls of a function, tried in their own process."""

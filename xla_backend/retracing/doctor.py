@@ -1,6 +1,6 @@
-"""`diagnose`: asks a process of its own which of two calls made TensorFlow trace again.
+"""`diagnose`: finds in another process why the second of two calls made TensorFlow trace again.
 
-Knows the process and what it must see. Must not import TensorFlow, nor know what is tried.
+Knows the process and its environment. Must not import TensorFlow, nor know what is tried.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ MODULE = "xla_backend.retracing.retracing_process"
 
 
 def diagnose(question: Question) -> Findings:
-    """Tries both calls, and each change alone. Takes some seconds, of `generate` a minute or two.
+    """Tries both calls, and each change alone; takes some seconds, for `generate` a minute or two.
 
     Raises:
-        InvalidRequest: the file that is asked about does not define what it must.
-        BaselineMissing: Transformers' TensorFlow models are asked about and not installed.
+        InvalidRequest: the file does not define what it must.
+        BaselineMissing: `generate` needs Transformers' TensorFlow models, which are not installed.
         EngineStopped: the process failed.
     """
     is_generate = question.function == GENERATE

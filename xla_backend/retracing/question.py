@@ -1,7 +1,7 @@
-"""Two calls of one function, and what was found about the second.
+"""Two calls of one function, and the findings about the second.
 
-Knows how arguments differ, and the functions that can be asked about. Must not import TensorFlow:
-the page's process imports this module.
+Knows how arguments differ, and which functions can be tried. Must not import TensorFlow: the page's
+process imports this module.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from xla_backend.interface.errors import InvalidRequest
 
 WEIGHTED, GENERATE = "weighted", "generate"
 MAX_SIZE = 64
-"""Largest dimension of a tensor, which only takes time, and largest Python number of `GENERATE`."""
+"""Largest dimension of a tensor, and largest Python number of `GENERATE`: larger ones only take
+time."""
 
 Kind = Literal["shape", "dtype", "value", "none", "type"]
-"""What changed of an argument; "type" is a tensor that became a Python number, or the reverse."""
+"""What changed in an argument; "type": a tensor became a Python number, or the reverse."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Argument:
         name: its parameter.
         dtype: of a tensor; empty for a Python value.
         shape: of a tensor.
-        value: a Python value, which is text only where nothing is called with it anew.
+        value: a Python value; as text in findings only.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Argument:
         return f"{self.dtype}{list(self.shape)}" if self.dtype else f"{self.value}"
 
     def changes(self, now: Argument) -> tuple[Kind, ...]:
-        """What another call changes; nothing where it changes nothing."""
+        """What another call changes in this argument."""
         if self.dtype and now.dtype:
             changed: dict[Kind, bool] = {
                 "shape": self.shape != now.shape,
@@ -56,18 +57,18 @@ class Argument:
 
 @dataclass(frozen=True)
 class Question:
-    """Which function, and how it is called twice.
+    """A function and two calls of it.
 
     Attributes:
         function: `WEIGHTED`; `GENERATE` for Transformers' `model.generate` as the guide calls it;
             empty for a file.
         first, second: the arguments of both calls, in the same order; empty for a file.
         jit_compile: whether XLA compiles what is traced.
-        any_rows: whether the function is declared for any number of rows; only for `WEIGHTED`.
+        any_rows: whether the signature allows any number of rows; only for `WEIGHTED`.
         file: a Python file that defines `function` and `calls`, two dicts of its arguments.
 
     Raises:
-        InvalidRequest: the two cannot be tried.
+        InvalidRequest: these calls cannot be tried.
     """
 
     function: str
@@ -85,14 +86,14 @@ class Question:
             for each in self.first:
                 if not each.dtype:
                     raise InvalidRequest(
-                        f"A signature for any number of rows names tensors only, and {each.name} is"
-                        f" {each} in the first call: pass it as a tensor."
+                        f"A signature for any number of rows can only have tensors, and "
+                        f"{each.name} is {each} in the first call: pass it as a tensor."
                     )
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One call of a fresh function's first two.
+    """One of a fresh function's first two calls.
 
     Attributes:
         traced, compiled: whether TensorFlow traced, and XLA compiled, for it.
@@ -108,11 +109,11 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Change:
-    """One argument that differs, and what changing it alone did.
+    """One argument that differs, and the effect of this change alone.
 
     Attributes:
-        name: the argument. was, now: as text. kinds: what of it.
-        alone: the second call with this change alone.
+        name: of the argument. was, now: as text. kinds: what changed.
+        alone: the second call with only this change.
     """
 
     name: str
@@ -124,10 +125,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Findings:
-    """What was found.
+    """The findings.
 
     Attributes:
-        first, second: the calls as asked.
+        first, second: the two calls.
         changes: each argument that differs.
     """
 

@@ -1,7 +1,7 @@
 """The process that tries two calls: answers one question and ends.
 
-Knows how a question comes and its answer goes, and which model has the `generate` that may be asked
-about. Must not know what is tried. Run by `doctor`; the first message is the question.
+Knows how question and answer are sent, and which model's `generate` is used. Must not know what is
+tried. Run by `doctor`; the first message is the question.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Tries calls of a fresh `tf.function` and counts what each of them made.
+"""Tries calls of a fresh `tf.function` and counts the traces and compilations of each.
 
-Knows TensorFlow's count of traces, and the files that XLA writes about what it compiles. Must not
+Knows TensorFlow's count of traces, and the files that XLA writes for each compilation. Must not
 know who asks.
 """
 
@@ -39,8 +39,8 @@ def find(question: Question, dumps: Path, generate: Callable[[], Callable[..., A
 
     Args:
         question: the calls.
-        dumps: where XLA writes a file about each module that it compiles.
-        generate: loads `model.generate`; called where that is asked about.
+        dumps: the folder in which XLA writes a file for each compiled module.
+        generate: loads `model.generate`, if the question needs it.
 
     Raises:
         InvalidRequest: the file cannot be read, or does not define what it must.
@@ -52,7 +52,7 @@ def find(question: Question, dumps: Path, generate: Callable[[], Callable[..., A
         first, second = _values(question.first), _values(question.second)
 
     def attempts(*calls: Values) -> list[Attempt]:
-        """The calls of one fresh function."""
+        """Calls a fresh function."""
         signature = _any_rows(first) if question.any_rows else None
         fresh = tf.function(function, signature, jit_compile=question.jit_compile)
         return [_attempt(fresh, values, dumps) for values in calls]
@@ -68,7 +68,7 @@ def find(question: Question, dumps: Path, generate: Callable[[], Callable[..., A
 
 
 def _together(first: Values, second: Values) -> list[list[tuple[str, Argument, Argument]]]:
-    """The arguments that differ; those with new sizes, which must fit each other, in one group."""
+    """The arguments that differ; those with new sizes, which must match, in one group."""
     sizes, others = [], []
     for name in dict.fromkeys([*first, *second]):
         was, now = (_described(name, values.get(name)) for values in (first, second))
@@ -94,7 +94,7 @@ def _attempt(function: Any, values: Values, dumps: Path) -> Attempt:
 
 
 def _said(error: Exception) -> str:
-    """An error in a line: TensorFlow tells where it was, and only then what it was."""
+    """An error in one line: TensorFlow's text begins with the location."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     sentence = lines[-1] if lines and lines[0] == "in user code:" else first_line(error)
     is_named = sentence.partition(":")[0].isidentifier()
@@ -132,7 +132,7 @@ def _of_file(path: Path) -> tuple[Callable[..., Any], Values, Values]:
     """The function and the two calls that a file defines.
 
     Raises:
-        InvalidRequest: it does not.
+        InvalidRequest: it does not define them.
     """
     names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
     try:

@@ -1,1 +1,1 @@
-"""The rows of a model's pool: their order, their blocks of KV memory, the prefixes they share."""
+"""The rows of a model's pool: their order, their KV memory, the prefixes they share."""

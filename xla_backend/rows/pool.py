@@ -1,7 +1,7 @@
-"""`Pool`: the rows of one model over its KV memory, which one set of compiled functions serves.
+"""`Pool`: the rows of one model and their KV memory.
 
-Knows where each row's keys and values lie, and runs chunks of prompts and of text. Must not know
-requests, their order, or time: `loop` does. For one thread.
+Knows where each row's keys and values are, and runs chunks of prompts and of text. Must not know
+requests, their order, or time: `scheduler` does. For one thread.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from xla_backend.model.prompt_lookup import Lookup
 from xla_backend.rows.prefix import Node, PrefixTree
 
 _NUMBERS = ("tokens", "lengths", "generated", "grammar")
-"""What a row's state holds a whole number of."""
+"""The integers in a row's state."""
 
 
 @dataclass(eq=False)
 class Row:
-    """One text, whose prompt is read and which then grows.
+    """One text: its prompt and its generated tokens.
 
     Attributes:
-        token_ids: the prompt, then what was generated. prompt_tokens: how many are the prompt's.
-        salt: whose prefixes it may begin with; empty: it shares its own with nobody.
+        token_ids: the prompt, then the generated tokens. prompt_tokens: length of the prompt.
+        salt: it may reuse prefixes of this salt; if empty, it reuses and shares none.
         options: of the text.
-        in_memory: of how many tokens the keys and values are in memory.
-        reused: how many of them an earlier text had computed.
-        grammar: what it may say; None for anything. grammar_state: where it is in it.
+        in_memory: how many tokens have their keys and values in memory.
+        reused: how many of them were cached.
+        grammar: restricts the text; None for any text. grammar_state: the automaton's state.
         is_done: whether the text has ended.
-        is_restored: whether some of what it reused came from disk.
+        is_restored: whether some reused tokens came from disk.
     """
 
     token_ids: list[int]
@@ -65,22 +65,21 @@ class Row:
 
     @property
     def generated(self) -> int:
-        """How many tokens were generated."""
+        """Number of generated tokens."""
         return len(self.token_ids) - self.prompt_tokens
 
     @property
     def is_read(self) -> bool:
-        """Whether it needs no reading before its next token."""
+        """Whether its next token can be generated without reading more."""
         goes_on = self.generated > 0 and self.in_memory == len(self.token_ids) - 1
         return goes_on or self.logits is not None
 
     def output(self) -> Output:
-        """The text so far."""
         fields = output.num_fields(1) if not self.records else self.records[0].shape[1]
         return output.read(np.concatenate(self.records or [np.zeros([0, fields], np.int32)]))
 
     def passes_of_tokens(self) -> np.ndarray:
-        """Of each generated token its row in the pass that brought it."""
+        """For each generated token, its index in the pass that generated it."""
         return np.concatenate(self.passes or [np.zeros([0], np.int32)])
 
 
@@ -95,13 +94,13 @@ class Pool:
         blocks_of_row: int,
         eos_token_ids: tuple[int, ...] = (),
     ) -> None:
-        """No row yet.
+        """Starts without rows.
 
         Args:
-            prefixes: what is cached in the memory.
-            memory: for the keys and values.
+            prefixes: the cached prefixes in the memory.
+            memory: for keys and values.
             vocabulary_size: V. blocks_of_row: M.
-            eos_token_ids: those that end a text by themselves.
+            eos_token_ids: tokens that end a text.
         """
         self.memory = memory
         self.prefixes = prefixes
@@ -116,10 +115,10 @@ class Pool:
         self._no_logits: dict[int, tf.Tensor] = {}
 
     def admit(self, row: Row) -> None:
-        """Gives a row what is cached of its beginning; all but its last token at most.
+        """Gives a row its cached prefix, at most all but its last token.
 
         Raises:
-            OutOfBlocks: there is no room for a copy; nothing has changed then.
+            OutOfBlocks: there is no room for a copy; nothing has changed.
         """
         path: list[Node] = []
         partial: Node | None = None
@@ -131,12 +130,12 @@ class Pool:
         row.path, row.addresses = path, [node.address for node in path]
         row.in_memory = len(path) * BLOCK
         if partial is not None:
-            partial.users += 1  # is not to be evicted for its own copy
+            partial.users += 1  # must not be evicted to make room for its copy
             try:
                 row.addresses.append(self.memory.copy(partial.address))
                 row.in_memory += count
             except OutOfBlocks:
-                pass  # it is read again
+                pass  # without a copy these tokens are read again
             finally:
                 partial.users -= 1
         if not row.generated:
@@ -145,7 +144,7 @@ class Pool:
             row.is_restored = any(node.is_restored for node in used)
 
     def read(self, row: Row, functions: PoolFunctions) -> int:
-        """Reads the next chunk of what is not in memory yet; returns how many tokens.
+        """Reads the next chunk that is not in memory; returns its number of tokens.
 
         Raises:
             OutOfBlocks: there is no room.
@@ -173,7 +172,7 @@ class Pool:
         return count
 
     def decode(self, rows: Sequence[Row], functions: PoolFunctions, steps: int) -> None:
-        """Adds up to `steps` tokens to each of some rows that have been read.
+        """Adds up to `steps` tokens to each row; all must have been read.
 
         Raises:
             OutOfBlocks: there is no room; nothing was generated.
@@ -205,7 +204,7 @@ class Pool:
         self._state = decoded.state
 
     def leave(self, row: Row) -> None:
-        """Takes a row out, and caches what is in memory of it."""
+        """Removes a row and caches its keys and values."""
         self._keep_state()
         self._batch = ()
         self._release(row)
@@ -222,12 +221,12 @@ class Pool:
         row.addresses, row.path, row.in_memory = [], [], 0
 
     def suspend(self, row: Row) -> None:
-        """Takes a row's memory; it must be admitted and read again to go on."""
+        """Removes a row for now; it must be admitted and read again to go on."""
         self.leave(row)
         row.logits = None
 
     def _share(self, row: Row) -> None:
-        """Lets others begin with the whole blocks of a prompt that was just read."""
+        """Makes the full blocks of a prompt that was just read available to other rows."""
         whole = row.in_memory // BLOCK
         if not row.salt or whole <= len(row.path):
             return
@@ -240,7 +239,7 @@ class Pool:
         row.addresses[:whole] = [node.address for node in path]
 
     def _reserve(self, row: Row, positions: int) -> None:
-        """Takes blocks for so many positions of a row."""
+        """Takes blocks for this many positions of a row."""
         needed = min(-(-positions // BLOCK), self._blocks_of_row)
         while len(row.addresses) < needed:
             row.addresses.append(self.memory.take())
@@ -252,12 +251,12 @@ class Pool:
         return blocks
 
     def has_room(self, row: Row) -> bool:
-        """Whether a row's tokens and some more fit beside those that run."""
+        """Whether a row's tokens and some more fit beside the running rows."""
         needed = len(row.token_ids) // BLOCK + 2
         return needed <= self.memory.limit - self.memory.used + self.prefixes.unused()
 
     def _logits_of(self, rows: Sequence[Row], count: int) -> tf.Tensor:
-        """What rows bring; zeros for the others."""
+        """The logits that rows have from reading; zeros for the others."""
         if all(row.logits is None for row in rows):
             if count not in self._no_logits:
                 self._no_logits[count] = tf.zeros([count, self._vocabulary_size])
@@ -269,7 +268,7 @@ class Pool:
         return tf.constant(logits)
 
     def _state_of(self, rows: Sequence[Row], functions: PoolFunctions) -> Any:
-        """The state of rows: that of the last call, if it was of the same."""
+        """The state of rows; that of the last call, if it was for the same rows."""
         batch = tuple(rows)
         if self._batch == batch and functions.rows == self._state.done.shape[0]:
             is_same = bool(functions.drafts) == bool(self._state.lookup)
@@ -312,7 +311,7 @@ class Pool:
         return self._state
 
     def _keep_state(self) -> None:
-        """Gives the rows of the last call what only its state has."""
+        """Copies what only the state of the last call has to its rows."""
         for place, row in enumerate(self._batch):
             if is_counted(row.options):
                 row.counts = self._state.counts.numpy()[place]
@@ -320,7 +319,7 @@ class Pool:
 
 
 def is_counted(options: GenerationOptions) -> bool:
-    """Whether it matters how often a token was generated."""
+    """Whether an option depends on how often a token was generated."""
     return (
         options.repetition_penalty != 1.0
         or options.presence_penalty != 0.0

@@ -1,9 +1,9 @@
-"""`PrefixTree`: blocks of keys and values of earlier texts, for those that begin likewise.
+"""`PrefixTree`: blocks of keys and values of earlier texts, for texts with the same prefix.
 
-Knows whose tokens are in which block, and which block was used longest ago. Must not know models,
-rows or how keys are computed. A prefix is found by the tokens themselves, so that an edited,
-rewritten or repeated conversation reuses what is still true of it and nothing else: a radix tree
-over blocks (after SGLang's RadixAttention, arXiv:2312.07104).
+Knows which tokens are in which block, and which block was used longest ago. Must not know models,
+rows or how keys are computed. A prefix is found by its tokens, so an edited or repeated
+conversation reuses exactly what is unchanged: a radix tree over blocks (after SGLang's
+RadixAttention, arXiv:2312.07104).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from xla_backend.rows.prefix_store import PrefixStore
 
 Tokens = tuple[int, ...]
 MOST_ROOTS = 1000
-"""Salts that are remembered at most, besides those of which something is cached."""
+"""How many salts without cached blocks are kept at most."""
 
 
 @dataclass(eq=False)
@@ -26,12 +26,12 @@ class Node:
     """A block of the tree.
 
     Attributes:
-        tokens: those in the block; fewer than `BLOCK` only in a leaf.
-        address: of the block; 0 of a root.
-        parent: whose tokens come before.
-        name: a hash of all tokens up to its last, of the model and the salt: its name on disk.
+        tokens: in the block; fewer than `BLOCK` only in a leaf.
+        address: of the block; 0 for a root.
+        parent: the block before it.
+        name: a hash of the model, the salt and all tokens up to its last: its name on disk.
         users: how many rows read it now.
-        used_at: of the last use, on the tree's own clock.
+        used_at: time of the last use, on the tree's own clock.
         is_restored: whether it was read from disk.
     """
 
@@ -46,17 +46,17 @@ class Node:
 
 
 class PrefixTree:
-    """The cached prefixes of one model, apart for each salt. For one thread."""
+    """The cached prefixes of one model, separately for each salt. For one thread."""
 
     def __init__(
         self, memory: KVMemory, identity: str = "", store: PrefixStore | None = None
     ) -> None:
-        """Knows no prefix in memory.
+        """Starts without prefixes in memory.
 
         Args:
-            memory: gets blocks back where it has none left.
+            memory: asks this tree to evict when it has no free blocks.
             identity: of the model and its weights.
-            store: keeps what falls out of memory; None for nowhere.
+            store: saves evicted blocks; None for no disk.
         """
         self._memory = memory
         self._identity = identity
@@ -69,21 +69,21 @@ class PrefixTree:
 
     @property
     def nodes(self) -> int:
-        """How many blocks are cached."""
+        """Number of cached blocks."""
         return len(self._names)
 
     def names(self) -> frozenset[str]:
-        """The names of all blocks in memory, and of the roots below which they are."""
-        # May be called from any thread: a set and a list are copied at once.
+        """The names of all blocks in memory, and of their roots."""
+        # May be called from any thread: copying a set or a list is atomic.
         roots = [root.name for root in list(self._roots.values()) if root.children]
         return frozenset(self._names).union(roots)
 
     def match(self, salt: str, token_ids: Sequence[int]) -> tuple[list[Node], Node | None, int]:
-        """What is cached of a text's beginning; what is on disk comes back into memory.
+        """The cached prefix of a text; blocks on disk are restored to memory.
 
         Returns:
-            The nodes whose blocks hold it, from the first on; a node whose block holds a part of
-            the tokens that follow, or None; and how many of them.
+            The nodes of its full blocks, in order; a node that holds some of the tokens after them,
+            or None; and how many.
         """
         node = self._root(salt)
         path: list[Node] = []
@@ -103,15 +103,15 @@ class PrefixTree:
     def insert(
         self, salt: str, token_ids: Sequence[int], addresses: Sequence[int], known: list[Node]
     ) -> list[Node]:
-        """Takes over the blocks of a text, as far as there are tokens.
+        """Takes over the blocks of a text, which then belong to the tree.
 
-        A block whose tokens the tree has already is given back; the memory is the tree's then.
+        Blocks whose tokens the tree already has are freed.
 
         Args:
-            salt: whose text it is.
+            salt: of the text.
             token_ids: all tokens whose keys are in the blocks.
-            addresses: of the blocks. The first are those of `known`.
-            known: the nodes that the text was found to begin with.
+            addresses: of the blocks; the first are those of `known`.
+            known: the nodes that `match` returned for the text.
 
         Returns:
             The nodes of all blocks.
@@ -137,7 +137,7 @@ class PrefixTree:
         return path
 
     def evict(self) -> None:
-        """Gives back the leaf that was used longest ago, if no row reads it."""
+        """Frees the least recently used leaf that no row reads."""
         leaves = [node for node in self._all() if not node.children and not node.users]
         if leaves:
             oldest = min(leaves, key=lambda node: node.used_at)
@@ -145,17 +145,17 @@ class PrefixTree:
             self._remove(oldest)
 
     def unused(self) -> int:
-        """How many blocks could be given back."""
+        """How many blocks could be freed."""
         return sum(not node.users for node in self._all())
 
     def clear(self) -> None:
-        """Gives back all that no row reads."""
+        """Frees all blocks that no row reads."""
         while leaves := [node for node in self._all() if not node.children and not node.users]:
             for leaf in leaves:
                 self._remove(leaf)
 
     def save(self) -> None:
-        """Has all written to disk, and waits for it."""
+        """Saves all blocks to disk and waits for it."""
         if self._store is not None:
             for node in self._all():
                 self._keep(node)
@@ -169,13 +169,13 @@ class PrefixTree:
         return self._roots[salt]
 
     def _keep(self, node: Node) -> None:
-        """Has a node's block written to disk."""
+        """Queues a node's block for writing to disk."""
         if self._store is not None and node.parent is not None:
             block = self._memory.content(node.address).copy()
             self._store.save(node.parent.name, node.name, node.tokens, block)
 
     def _restore(self, parent: Node, tokens: Tokens) -> bool:
-        """Whether a block on disk begins with more of the tokens than those in memory; takes it."""
+        """Restores a block that has more of the tokens than those in memory; whether it did."""
         if self._store is None or not tokens:
             return False
         best = max((_common(child, tokens) for child in parent.children), default=0)
@@ -188,7 +188,7 @@ class PrefixTree:
         count, name, held = max(found, default=(0, "", ()))
         if count <= best or block_name(parent.name, held) != name:
             return False
-        parent.users += 1  # it is not to be evicted for its own child
+        parent.users += 1  # must not be evicted to make room for its child
         try:
             address = self._memory.take()
         except OutOfBlocks:
@@ -206,7 +206,7 @@ class PrefixTree:
         return True
 
     def _replace_shorter(self, parent: Node, tokens: Tokens) -> None:
-        """Drops a leaf that a longer block holds as well."""
+        """Removes a leaf whose tokens a longer block contains."""
         for child in list(parent.children.values()):
             if (
                 len(child.tokens) < len(tokens)
@@ -236,7 +236,7 @@ class PrefixTree:
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two texts begin with alike."""
+    """Length of the common prefix of two texts."""
     for place, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return place

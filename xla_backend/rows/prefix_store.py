@@ -1,8 +1,8 @@
-"""`PrefixStore`: blocks of cached prefixes on disk, so that a conversation survives a restart.
+"""`PrefixStore`: blocks of cached prefixes on disk, which survive a restart.
 
-Knows files, their names, their bound and who may read them. Must not know models, nor what the
-bytes of a block mean. Files are written by a thread of its own. They are the user's alone (modes
-0700 and 0600); one that is damaged or not of this program is ignored.
+Knows files, their names, sizes and permissions. Must not know models, nor what the bytes of a block
+mean. A separate thread writes the files, which only the user can read (modes 0700 and 0600); a
+damaged or foreign file is ignored.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ logger = logging.getLogger(__name__)
 
 
 class PrefixStore:
-    """Blocks by their names, each under the name of the block before it."""
+    """Blocks by name; each file also names the block before it."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
-        """Reads which files there are.
+        """Lists the files that are there.
 
         Args:
-            folder: of the files; made where it is missing.
-            limit_bytes: the most that they may take; those used longest ago go first.
+            folder: of the files; created if missing.
+            limit_bytes: bound on their size; the least recently used are removed first.
         """
         self._folder = folder
         self._limit_bytes = limit_bytes
@@ -43,7 +43,7 @@ class PrefixStore:
         self._children: defaultdict[str, set[str]] = defaultdict(set)
         self._waiting: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for left in folder.glob("*-*.[0-9]*"):  # half written, by a process that was killed
+        for left in folder.glob("*-*.[0-9]*"):  # left half written by a process that was killed
             if not Path(f"/proc/{left.suffix[1:]}").exists():
                 left.unlink(missing_ok=True)
         found = [(path.stat(), path) for path in folder.glob(f"*-*{SUFFIX}")]
@@ -55,12 +55,12 @@ class PrefixStore:
         self._writer.start()
 
     def save(self, parent: str, name: str, tokens: tuple[int, ...], block: np.ndarray) -> None:
-        """Has a block written, unless it is there; returns at once.
+        """Queues a block for writing, unless it is on disk; returns at once.
 
         Args:
-            parent, name: of the block before it, and its own.
+            parent, name: name of the block before it, and its own.
             tokens: in the block.
-            block: uint8; is not changed any more.
+            block: uint8; must not change afterwards.
         """
         with self._lock:
             is_there = name in self._files
@@ -68,24 +68,24 @@ class PrefixStore:
             self._waiting.put((parent, name, tokens, block))
 
     def children(self, parent: str) -> list[str]:
-        """The blocks behind one."""
+        """Names of the blocks that follow one."""
         with self._lock:
             return list(self._children.get(parent, ()))
 
     def tokens(self, name: str) -> tuple[int, ...]:
-        """What is in a block; nothing where its file cannot be read."""
+        """The tokens of a block; none if its file cannot be read."""
         found = self._read(name, "tokens")
         return () if found is None else tuple(found.tolist())
 
     def load(self, name: str, size: int) -> np.ndarray | None:
-        """A block's bytes; None where its file cannot be read, or has another size."""
+        """A block's bytes; None if its file cannot be read or has another size."""
         block = self._read(name, "block")
         if block is None or block.nbytes != size:
             return None
         return block
 
     def flush(self) -> None:
-        """Waits until all is written, and ends the writing."""
+        """Waits until all is written, and ends the writing thread."""
         self._waiting.put(None)
         self._writer.join()
 
@@ -99,12 +99,12 @@ class PrefixStore:
                 found = file.get_tensor(what)
                 if what == "block":
                     if str(_sum(found)) != (file.metadata() or {}).get("crc32"):
-                        raise ValueError("its sum is another")
+                        raise ValueError("its checksum does not match")
                     os.utime(path)
                     with self._lock:  # now the most recently used
                         self._files[name] = self._files.pop(name)
         except (OSError, SafetensorError, ValueError, KeyError) as error:
-            logger.warning("A cached prefix on disk cannot be used (%s): it is removed.", error)
+            logger.warning("A cached prefix on disk cannot be used (%s) and is removed.", error)
             self._remove(name)
             return None
         return found
@@ -114,7 +114,7 @@ class PrefixStore:
             try:
                 self._write(*work)
             except OSError as error:
-                logger.warning("A prefix cannot be kept on disk (%s).", error)
+                logger.warning("A prefix cannot be saved on disk (%s).", error)
 
     def _write(self, parent: str, name: str, tokens: tuple[int, ...], block: np.ndarray) -> None:
         arrays = {"tokens": np.array(tokens, np.int32), "block": block}

@@ -1,11 +1,11 @@
-"""`RowScheduler`: which rows of a pool are read or extended next, and who waits for a row.
+"""`RowScheduler`: which rows of a pool are read or decoded next, and which wait.
 
-Knows the order of arrival, how many rows there are functions for, and how long steps take. Must not
-know TensorFlow, requests or texts: a test gives it a pool of its own and a clock.
+Knows the order of arrival, for how many rows there are functions, and how long steps take. Must not
+know TensorFlow, requests or texts: tests pass their own pool and clock.
 
 In each round one chunk of a prompt is read and one chunk of text is generated. Prompts are read in
-turns, a chunk each, so that a long one starves nobody and is not starved. Rows join and leave
-between two chunks. Where more rows go on than the functions at hand take, groups of them alternate.
+turns, a chunk each, so that a long one neither blocks others nor is blocked. Rows join and leave
+between two chunks. If more rows run than the available functions take, groups of rows alternate.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from xla_backend.rows.pool import Row
 
 ROW_COUNTS = (1, 4, 8, 16)
-"""How many rows compiled functions take. Two in a function for four take as long as in their own,
-because products skip rows that are not there; eight in one for 16 take 1.17 times as long."""
+"""Numbers of rows for which functions are compiled. Two rows in a function for four take as long as
+in one for two, because products skip unused rows; eight in one for 16 take 1.17 times as long."""
 MAX_ROWS = max(ROW_COUNTS)
 MAX_AT_ONCE = 4 * MAX_ROWS
-"""How many requests for texts shall be inside an engine: those beyond its rows wait there."""
+"""How many text requests an engine takes at once; those beyond its rows wait in it."""
 
 CHUNK_S = 0.08
-"""A chunk of text should last about this long: often enough that text flows, rarely enough that the
-cost of a call does not show."""
+"""Target duration of a chunk of text: short enough that text flows, long enough that the cost of a
+call does not matter."""
 SHORT_CHUNK_S = 0.04
-"""The same while somebody waits for a first token."""
+"""The same while a request waits for its first token."""
 
 logger = logging.getLogger(__name__)
 
 
 class AnyPool(Protocol):
-    """What the scheduler needs of a pool; see `pool.Pool`."""
+    """What the scheduler needs from a pool; see `pool.Pool`."""
 
     def has_room(self, row: Row) -> bool: ...
 
@@ -57,29 +57,29 @@ class AnyPool(Protocol):
 
 
 class Functions(Protocol):
-    """Which functions there are for rows."""
+    """The functions of a pool."""
 
     def of(self, rows: int, drafts: int = 0) -> PoolFunctions | None:
-        """Those for so many rows, if they are in memory."""
+        """Those for this number of rows, if they are in memory."""
 
     def make(self, rows: int) -> None:
-        """Has those for so many rows made in the background."""
+        """Has those for this number of rows compiled in the background."""
 
 
 @dataclass(eq=False)
 class Seat:
-    """A row and who wants its text.
+    """A row and the callbacks of its request.
 
     Attributes:
         row: the text.
-        watch: of the request; it is told the phases.
+        watch: the request's stopwatch, for the phases.
         drafts: how many a pass may verify while the row is alone.
-        begins: asked once, when it is the row's turn; where it says no, the row is not run.
-        on_read: called after each chunk of the prompt.
-        on_tokens: called after each chunk that brought tokens; returns whether more are wanted.
-        is_stopped: whether its end was asked for.
+        begins: called once, before the row starts; if it returns False, the row does not run.
+        on_read: called before the first chunk of the prompt and after each.
+        on_tokens: called after each chunk with new tokens; returns whether more are wanted.
+        is_stopped: whether it was stopped.
         error: what ended it.
-        rows_at_most: the most rows that ran beside it, itself included.
+        rows_at_most: the largest number of rows that ran at once, itself included.
     """
 
     row: Row
@@ -95,10 +95,10 @@ class Seat:
 
 
 class RowScheduler:
-    """The rows of one pool and those who wait for one. For one thread."""
+    """The rows of one pool, running and waiting. For one thread."""
 
     def __init__(self, pool: AnyPool, functions: Functions, clock: Callable[[], float]) -> None:
-        """Nobody waits yet; `clock` reads seconds."""
+        """`clock` returns seconds."""
         self._pool = pool
         self._functions = functions
         self._clock = clock
@@ -113,19 +113,19 @@ class RowScheduler:
         return bool(self._waiting or self._reading or self._decoding)
 
     def join(self, seat: Seat) -> None:
-        """Lets a row wait for its turn."""
+        """Adds a waiting row."""
         self._waiting.append(seat)
 
     def seats(self) -> list[Seat]:
-        """All, those that run first."""
+        """All rows, the running ones first."""
         return [*self._decoding, *self._reading, *self._waiting]
 
     def give_up(self, error: Exception) -> list[Seat]:
-        """Ends all with an error."""
+        """Ends all rows with an error."""
         seats = self.seats()
         for seat in seats:
             seat.error = error
-            with contextlib.suppress(Exception):  # what failed once may fail again
+            with contextlib.suppress(Exception):  # the pool that failed may fail again
                 self._remove(seat)
         self._waiting.clear()
         self._reading.clear()
@@ -133,11 +133,11 @@ class RowScheduler:
         return seats
 
     def pause(self) -> None:
-        """Says that something else runs now."""
+        """Something else runs now: all rows wait."""
         self._enter([], "queue")
 
     def round(self) -> list[Seat]:
-        """Admits, reads a chunk, generates a chunk; returns the seats that have ended."""
+        """Admits rows, reads a chunk, generates a chunk; returns the rows that have ended."""
         ended = self._drop_stopped()
         ended += self._admit()
         ended += self._read()
@@ -169,11 +169,14 @@ class RowScheduler:
                 break
             self._waiting.popleft()
             try:
-                if not seat.has_begun and not seat.begins():
+                is_first = not seat.has_begun
+                if is_first and not seat.begins():
                     refused.append(seat)
                     continue
                 seat.has_begun = True
                 self._pool.admit(seat.row)
+                if is_first:
+                    seat.on_read()
             except Exception as error:
                 refused.append(self._failed(seat, error))
                 continue
@@ -188,7 +191,7 @@ class RowScheduler:
             return []
         seat = self._reading.popleft()
         functions = self._functions.of(1)
-        assert functions is not None, "a row joins when there are functions for one"
+        assert functions is not None, "rows join only when there are functions for one row"
         self._enter([seat], "prefill")
         try:
             self._pool.read(seat.row, functions)
@@ -212,7 +215,7 @@ class RowScheduler:
         group, functions = self._group()
         budget_s = SHORT_CHUNK_S if self._reading or self._waiting else CHUNK_S
         if any(seat.row.logits is not None for seat in group):
-            steps = 1  # who waits for a first token has it at once
+            steps = 1  # a first token is handed out at once
         else:
             steps = max(1, round(budget_s / self._step_s.get(functions.rows, budget_s)))
         steps = min(
@@ -244,30 +247,30 @@ class RowScheduler:
         return ended
 
     def _group(self) -> tuple[list[Seat], PoolFunctions]:
-        """The rows that go on now, on which functions."""
+        """The rows that run now, and their functions."""
         count = len(self._decoding)
         if count == 1 and (drafts := self._decoding[0].drafts):
             with_drafts = self._functions.of(1, drafts)
             if with_drafts is not None:
                 return [*self._decoding], with_drafts
         wanted = min(size for size in ROW_COUNTS if size >= min(count, MAX_ROWS))
-        # Larger ones serve, too; else the largest that there are.
+        # Larger functions serve, too; otherwise the largest available.
         larger = [size for size in ROW_COUNTS if size >= wanted]
         smaller = [size for size in reversed(ROW_COUNTS) if size < wanted]
         found = next(
             functions for size in larger + smaller if (functions := self._functions.of(size))
         )
         if found.rows < count and found.rows < MAX_ROWS:
-            self._functions.make(MAX_ROWS)  # which serve any number
+            self._functions.make(MAX_ROWS)  # they serve any number
         if found.rows != wanted:
             self._functions.make(wanted)
         group = self._decoding[: found.rows]
-        if len(group) < count:  # the others are next
+        if len(group) < count:  # the others come next
             self._decoding = self._decoding[found.rows :] + group
         return group, found
 
     def _make_room(self) -> None:
-        """Takes the memory of the row that came last; it is read again when there is room."""
+        """Suspends the newest row; it is read again when there is room."""
         running = [*self._decoding, *self._reading]
         last = max(running, key=lambda seat: seat.watch.started)
         logger.info("KV memory is full: a row waits until there is room.")
@@ -288,7 +291,7 @@ class RowScheduler:
         return seat
 
     def _enter(self, group: list[Seat], phase: str) -> None:
-        """Says what the rows of a group do now; the others wait for them.
+        """Sets the phase of a group's rows; the others wait in the queue phase.
 
         The first token belongs to the prompt's phase.
         """

@@ -1,7 +1,7 @@
 """`Ingress`: the API over HTTP, in front of the replicas.
 
 Knows which models are offered, and paths outside the API. Must not know the protocol, nor how a
-replica is found. Nobody waits in line here: Ray Serve and the engines have queues of their own.
+replica is found. There is no queue here: Ray Serve and the engines have their own.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from xla_backend.interface.results import ModelInfo
 
 AT_ONCE = 200
-"""Requests that one ingress carries at once; each waits in a thread."""
+"""Requests of one ingress at once; each waits in a thread."""
 
 
 class AtOnce(Turn):
-    """A turn that has come already."""
+    """A turn without waiting."""
 
     async def wait(self) -> float:
         return 0.0
 
     def leave(self) -> None:
-        """Nobody waits for it."""
+        """Does nothing."""
 
 
 class ServiceHost(Host):
@@ -57,7 +57,7 @@ class ServiceHost(Host):
         self.backend = backend
         listed = {info.name: info for info in open_registry(models, weights=weights).list()}
         names = models or tuple(listed)
-        # As the files on this machine, or their names, tell; which replica has loaded what changes.
+        # From the files on this machine, or the names; which replica has loaded them changes.
         self._models = {name: listed.get(name) or folder_info(name) for name in names}
 
     def models(self) -> list[ModelInfo]:
@@ -74,14 +74,14 @@ class ServiceHost(Host):
 
 
 def create_app(host: Host) -> ASGIApp:
-    """The API, and a sentence at every other address."""
+    """The API, and an error at every other address."""
     nothing = error_response(404, f"There is nothing at this address. {PATH}/models lists models.")
     return Outside(BodySize(Router([Mount(PATH, create_api(host))], default=nothing)))
 
 
 @serve.ingress()
 class Ingress:
-    """The deployment that Ray Serve's proxies send HTTP to."""
+    """The deployment that gets HTTP requests from Ray Serve's proxies."""
 
     def __init__(self, handle: DeploymentHandle, models: tuple[str, ...], weights: str) -> None:
         """Takes a handle to the replicas; see `ServeSettings`."""

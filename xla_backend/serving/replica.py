@@ -1,9 +1,9 @@
 """`Replica`: one engine inside Ray Serve.
 
-Knows how a request reaches the engine, and how its answer or error leaves it. Must not know who
-asks, nor TensorFlow: the engine is a `BackendProcess`, a child of this process. Tracing holds
-Python's lock for seconds, and XLA may take all memory; neither must keep this process from
-answering Serve's questions after its health and its queue, or from passing on a stop.
+Knows how a request reaches the engine, and how its answer or error returns. Must not know who asks,
+nor TensorFlow: the engine is a `BackendProcess`, a child of this process. Tracing holds Python's
+lock for seconds, and XLA may take all memory; neither must keep this process from reporting health
+and queue to Serve, or from passing on a stop.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from xla_backend.process.backend_process import BackendProcess
 from xla_backend.process.process_stream import ProcessStream
 
 Reply = str | TranscribedWindow | GenerationResult | BackendError | None
-"""None when a replica has taken the request, then any number of chunks, then the result or an
-error: as a value, because Serve would log it as a fault of the replica."""
+"""None when a replica has accepted the request, then chunks, then the result or an error: as a
+value, because Serve would log an exception as a fault of the replica."""
 STREAMS = 200
-"""Most streams read at once, each in a thread: more than Serve is ever told to let in."""
+"""Bound on streams read at once, each in a thread: more than Serve sends."""
 
 Value = TypeVar("Value")
 
@@ -50,15 +50,15 @@ class Replica:
         """Starts the engine; returns when it is ready, so that no request comes too early.
 
         Args:
-            models, store, weights, cores, memory_limit: see `ServeSettings`. Not all of it: a
-                replica is replaced when its arguments change, and how many there are is none of
-                them.
+            models, store, weights, cores, memory_limit: see `ServeSettings`. Not the others,
+            because
+                a replica is replaced when its arguments change.
 
         Raises:
             EngineStopped: it cannot start; Ray Serve tries again.
         """
-        # TensorFlow reads them when the engine's process starts: the replicas of one machine share
-        # its cores, each with as many threads as it has reserved.
+        # TensorFlow reads these when the engine's process starts: the replicas of one machine share
+        # its cores, each with as many threads as it has reserved cores.
         os.environ["TF_NUM_INTRAOP_THREADS"] = str(cores)
         os.environ["TF_NUM_INTEROP_THREADS"] = "1"
         self._threads = ThreadPoolExecutor(STREAMS, thread_name_prefix="stream")
@@ -67,7 +67,7 @@ class Replica:
             open_registry(models, weights=weights),
             default_model=self._first,
             store=store,
-            # All replicas making the same functions ready would cost memory for nothing.
+            # Compiling the same functions in all replicas would waste memory.
             warm_up=None,
             memory_limit=memory_limit,
         )
@@ -76,11 +76,11 @@ class Replica:
     async def run(
         self, request: TextRequest | SpeechRequest, sound: bytes = b""
     ) -> AsyncIterator[Reply]:
-        """Runs a request; a client who leaves cancels it, which stops the engine's work.
+        """Runs a request; a client that leaves cancels it, which stops the engine's work.
 
         Args:
-            request: what is asked.
-            sound: the bytes of the recording's file, whose path is the ingress's.
+            request: the request.
+            sound: the bytes of the recording's file, whose path is on the ingress's machine.
         """
         yield None
         await self.register(request.model)
@@ -92,7 +92,7 @@ class Replica:
             except BackendError as error:
                 yield error
             finally:
-                stream.stop()  # not closed: then nothing would wake the thread that waits for it
+                stream.stop()  # not closed, which would not wake the thread that waits for it
 
     async def identity(self, model: str) -> str:
         """See `ServedBackend`."""
@@ -104,11 +104,11 @@ class Replica:
 
     @serve.multiplexed(max_num_models_per_replica=-1)
     async def register(self, model: str) -> str:
-        """Tells Ray Serve that requests for this model may come here; the engine loads it."""
+        """Registers the model with Ray Serve's multiplexing; the engine loads it."""
         return model
 
     async def check_health(self) -> None:
-        """Called by Ray Serve now and then, which replaces the replica where this keeps failing.
+        """Called regularly by Ray Serve, which replaces the replica if this keeps failing.
 
         Raises:
             EngineStopped: the engine ended, and another one did not start.
@@ -119,7 +119,6 @@ class Replica:
         await self.register(self._first)
 
     def __del__(self) -> None:
-        """Ends the engine."""
         if hasattr(self, "_process"):
             self._process.close()
 
@@ -131,7 +130,7 @@ class Replica:
 def _submitted(
     process: BackendProcess, request: TextRequest | SpeechRequest, sound: bytes
 ) -> Iterator[ProcessStream[Any, Any]]:
-    """The request at the engine; a recording lies in a file until it is over."""
+    """Submits the request; a recording is in a temporary file until its end."""
     if isinstance(request, TextRequest):
         yield process.submit(request)
         return

@@ -1,7 +1,7 @@
 """`Replicas`: the replicas as one engine that answers the API's requests.
 
-Knows Ray Serve's handle, and what becomes of a request whose replica dies. Must not know what runs
-in a replica. Its methods wait, so they are called from threads.
+Knows Ray Serve's handle, and what happens to a request whose replica dies. Must not know what runs
+in a replica. Its methods block, so they are called from threads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 REPLICA_DIED = (
     "The replica that served this request ended before it was done. "
-    "Send the request again: another one takes it."
+    "Send the request again: another one will take it."
 )
 
 
@@ -48,7 +48,7 @@ class Replicas:
     def submit_speech(
         self, request: SpeechRequest
     ) -> ReplicaStream[TranscribedWindow, Transcription]:
-        """See `AnyBackend`. The file's bytes travel: replicas need not see it."""
+        """See `AnyBackend`. Sends the file's bytes, because replicas may not see the file."""
         assert isinstance(request.recording, str), "a file's path"
         return self._send(request, sound=Path(request.recording).read_bytes())
 
@@ -77,10 +77,10 @@ class Replicas:
 
 
 class ReplicaStream(AnyStream[Chunk, Result]):
-    """What a replica sends for one request as it comes."""
+    """The stream of one request to a replica."""
 
     def __init__(self, response: Any) -> None:
-        """Takes Ray Serve's response, from which each `replica.Reply` is read."""
+        """`response` is Ray Serve's, which yields each `replica.Reply`."""
         self.result: Result | None = None
         self._response = response
 
@@ -88,7 +88,7 @@ class ReplicaStream(AnyStream[Chunk, Result]):
         sent, waited_s = time.perf_counter(), 0.0
         try:
             for reply in self._response:
-                if reply is None:  # the way to the replica, and a place there, are waited for
+                if reply is None:  # the replica has accepted the request
                     waited_s = time.perf_counter() - sent
                 elif isinstance(reply, BackendError):
                     raise reply
@@ -100,5 +100,5 @@ class ReplicaStream(AnyStream[Chunk, Result]):
             raise EngineStopped(REPLICA_DIED) from error
 
     def stop(self) -> None:
-        """Cancels the request: who stops wants no result."""
+        """Cancels the request, without a result."""
         self._response.cancel()

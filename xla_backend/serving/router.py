@@ -1,7 +1,7 @@
-"""`SessionRouter`: which replica Ray Serve asks.
+"""`SessionRouter`: which replica Ray Serve chooses.
 
-Knows Ray Serve's routers, sessions and models. Must not know what is asked. Runs in every process
-that has a handle to the replicas.
+Knows Ray Serve's routers, sessions and models. Must not know the requests. Runs in every process
+with a handle to the replicas.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ray.serve.request_router import MultiplexMixin, PendingRequest, RunningRepl
 
 
 class SessionRouter(MultiplexMixin, ConsistentHashRouter):
-    """Requests of one session go to one replica, which has what they reuse in memory, and to its
+    """Requests of one session go to one replica, which has their prefixes in memory, or to its
     neighbours while that one is full; others to the least busy replica that has their model."""
 
     async def choose_replicas(
@@ -19,10 +19,10 @@ class SessionRouter(MultiplexMixin, ConsistentHashRouter):
         candidate_replicas: list[RunningReplica],
         pending_request: PendingRequest | None = None,
     ) -> list[list[RunningReplica]]:
-        """The candidates in groups, the best first; Serve takes the least busy that has room."""
+        """The candidates in groups, the best first; Serve takes the least busy one with room."""
         if pending_request is None or pending_request.metadata.session_id:
             return await super().choose_replicas(candidate_replicas, pending_request)
-        # Or Serve would ask again without a pause while everybody is full.
+        # Otherwise Serve would retry without a pause while all replicas are full.
         pending_request.routing_context.should_backoff = True
         model = pending_request.metadata.multiplexed_model_id
         return self.rank_replicas_via_multiplex(candidate_replicas, model)

@@ -1,4 +1,4 @@
-"""`ServeSettings`: what the service on Ray Serve may be told.
+"""`ServeSettings`: the arguments of the service on Ray Serve.
 
 Knows names, defaults and checks. Must not import Ray.
 """
@@ -17,35 +17,35 @@ from xla_backend.rows.scheduler import MAX_ROWS
 class ServeSettings(BaseModel):
     """The arguments of `serve run`, and of `args` in a Ray Serve config file.
 
-    What Ray Serve itself decides, such as how soon replicas are added, a config file can say for
-    each deployment.
+    A config file can also set Ray Serve's own options of each deployment, such as how soon replicas
+    are added.
 
     Raises:
-        ValidationError: an argument is unknown, or not what it should be.
+        ValidationError: an argument is unknown or invalid.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     models: tuple[str, ...] = Field(
-        (), description="names with commas, the first one loaded at the start; none: all known"
+        (), description="names with commas, the first one loaded at the start; default: all known"
     )
     store: str | None = Field(
-        None, description="folder of compiled functions, best one that all replicas share; off"
+        None, description="folder of compiled functions, preferably shared by all replicas; or off"
     )
     weights: str = Field(
-        "", validate_default=True, description=f"what weights are kept in, else {kinds.VARIABLE}"
+        "", validate_default=True, description=f"format of weights; default: {kinds.VARIABLE}"
     )
-    cores: int = Field(1, ge=1, description="that a replica reserves, and computes with")
+    cores: int = Field(1, ge=1, description="cores of a replica")
     memory_limit: str = Field(
-        memory.DEFAULT_LIMIT, description="what each engine may hold before it is replaced"
+        memory.DEFAULT_LIMIT, description="memory of each engine before it is replaced"
     )
     min_replicas: int = Field(1, ge=1)
     max_replicas: int = Field(1, ge=1)
     target_ongoing: float = Field(
-        4.0, gt=0, description="requests of a replica that autoscaling aims at"
+        4.0, gt=0, description="requests per replica that autoscaling aims at"
     )
     max_ongoing: int = Field(
-        MAX_ROWS, ge=1, description="requests of a replica before others are asked"
+        MAX_ROWS, ge=1, description="requests of a replica before others get the next"
     )
 
     @field_validator("models", mode="before")

@@ -163,6 +163,12 @@ def test_a_message_is_answered_as_anthropic_does(page: ApiPage) -> None:
     for root in (page.api, page.url):
         counted = httpx.post(f"{root}/messages/count_tokens", json=body).json()
         assert counted == {"input_tokens": 9}
+        chat = {"messages": [{"role": "system", "content": "Be brief."}, *body["messages"]]}
+        counted = httpx.post(f"{root}/chat/completions/input_tokens", json=chat).json()
+        assert counted == {"input_tokens": 9}
+        asked = {"input": "Hello", "instructions": "Be brief."}
+        counted = httpx.post(f"{root}/responses/input_tokens", json=asked).json()
+        assert counted == {"object": "response.input_tokens", "input_tokens": 9}
 
 
 def test_a_message_is_streamed_as_anthropic_does(page: ApiPage) -> None:
@@ -272,6 +278,8 @@ def test_a_stream_that_fails_ends_with_an_event_of_it(page: ApiPage, path: str, 
     [
         ("messages", {"messages": HELLO, "stream": True}),
         ("messages/count_tokens", {"messages": HELLO}),
+        ("responses/input_tokens", {"input": HELLO}),
+        ("chat/completions/input_tokens", {"messages": HELLO}),
         ("tokenize", {"content": "Hello"}),
         ("tokenize", {"messages": HELLO}),
         ("detokenize", {"tokens": [0, 1]}),

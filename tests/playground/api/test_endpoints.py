@@ -140,7 +140,7 @@ def test_the_endpoints_say_what_they_take(client: Client) -> None:
     ]
     assert required == ["prompt"]
     endpoint = described["named_endpoints"]["/transcribe"]
-    assert endpoint["description"].startswith("Write down what is said")
+    assert endpoint["description"].startswith("Transcribe a recording")
     defaults = {
         p["parameter_name"]: p["parameter_default"]
         for p in endpoint["parameters"]
@@ -248,7 +248,7 @@ def test_shapes_are_made_ahead(client: Client, site: ApiPage) -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"num_beams": [9]}, "num_beams must be a list of whole numbers from 1 to 8; 9 is none"),
+        ({"num_beams": [9]}, "num_beams must be a list of whole numbers from 1 to 8, not 9"),
         ({"padded_lengths": []}, "padded_lengths must be a list"),
         ({"padded_lengths": "16"}, "padded_lengths must be a list"),
         ({"max_new_tokens": [True]}, "max_new_tokens must be a list"),
@@ -339,7 +339,7 @@ def test_lone_surrogates_are_no_accident(site: ApiPage) -> None:
 def test_a_megabyte_of_text_is_refused_in_words(site: ApiPage) -> None:
     event, data = over_http(site, "generate", prompt="word " * 210_000, max_new_tokens=7)
     assert event == "error"
-    assert "The prompt has 1,050,000 bytes, and at most 65,536 are taken" in json.dumps(data)
+    assert "The prompt has 1,050,000 bytes; at most 65,536 are allowed" in json.dumps(data)
 
 
 def test_without_a_store_nothing_can_be_looked_into(client: Client) -> None:

@@ -521,6 +521,7 @@ def test_who_reads_slowly_holds_up_nobody(page: ApiPage, client: openai.OpenAI) 
 # --- forms ----------------------------------------------------------------------------------------
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+RULES = "root ::= [a-z]+"
 NAMED = {"name": "answer", "schema": SCHEMA, "strict": True}
 
 
@@ -540,6 +541,10 @@ NAMED = {"name": "answer", "schema": SCHEMA, "strict": True}
         ({"guided_regex": "[0-9]+"}, {"regex": "[0-9]+"}),
         ({"guided_choice": ["yes", "no"]}, {"choice": ["yes", "no"]}),
         ({"structured_outputs": {"json": SCHEMA}}, {"json_schema": SCHEMA}),
+        ({"structured_outputs": {"grammar": RULES}}, {"gbnf": RULES}),
+        ({"guided_grammar": RULES}, {"gbnf": RULES}),
+        ({"grammar": RULES}, {"gbnf": RULES}),
+        ({"grammar": ""}, None),
         ({"structured_outputs": {"choice": ["a"], "regex": None}}, {"choice": ["a"]}),
         ({"json_schema": SCHEMA}, {"json_schema": SCHEMA}),
         ({"grammar": {"regex": "a|b"}}, {"regex": "a|b"}),
@@ -589,9 +594,13 @@ def test_other_addresses_take_a_form(page: ApiPage, client: openai.OpenAI) -> No
         ({"guided_json": {"enum": ["a"], "pattern": "("}}, "guided_json", "beside other keywords"),
         ({"guided_json": '{"type": "number", "minimum": NaN}'}, "guided_json", "must be a number"),
         ({"guided_regex": "(?=a)b"}, "guided_regex", "look-around"),
-        ({"guided_choice": ["a"], "json_schema": {"type": "null"}}, "json_schema", "leave all but"),
-        ({"structured_outputs": {"grammar": "x"}}, "structured_outputs", "is not supported"),
-        ({"grammar": "root ::= [a-z]"}, "grammar", "GBNF"),
+        (
+            {"guided_choice": ["a"], "json_schema": {"type": "null"}},
+            "json_schema",
+            "leave out all but",
+        ),
+        ({"structured_outputs": {"grammar": "x"}}, "structured_outputs", "consists of rules"),
+        ({"grammar": "root ::= root [a-z]"}, "grammar", "'root' refers to itself"),
         ({"grammar": {"ebnf": "a"}}, "grammar", "one of json_schema"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
@@ -601,7 +610,7 @@ def test_other_addresses_take_a_form(page: ApiPage, client: openai.OpenAI) -> No
         ({"modalities": ["text", "audio"]}, "modalities", "modalities is not"),
         ({"n": 17}, "n", "less than or equal to 16"),
         ({"max_tokens": -2}, "max_tokens", "greater than or equal to -1"),
-        ({"max_tokens": 0}, "max_tokens", "ask for one token at least"),
+        ({"max_tokens": 0}, "max_tokens", "ask for at least one token"),
         ({"top_logprobs": 21, "logprobs": True}, "top_logprobs", "less than or equal to 20"),
         ({"temperature": "hot"}, "temperature", "valid number"),
         ({"temperature": -1}, "temperature", "greater than or equal to 0"),
@@ -612,7 +621,7 @@ def test_other_addresses_take_a_form(page: ApiPage, client: openai.OpenAI) -> No
         ({"logit_bias": {"one": 1}}, None, "a token id of logit_bias"),
         ({"seed": 2**64}, "seed", "less than or equal to 18446744073709551615"),
         ({"messages": []}, None, "There are no messages"),
-        ({"continue_final_message": True}, "continue_final_message", "goes on from the last"),
+        ({"continue_final_message": True}, "continue_final_message", "continues the last message"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "needs stream"),
         ({"top_logprobs": 2}, "top_logprobs", "needs logprobs"),
         *(
@@ -624,7 +633,7 @@ def test_other_addresses_take_a_form(page: ApiPage, client: openai.OpenAI) -> No
         ),
         ({"messages": [{"role": "user", "content": " "}]}, None, "The prompt is empty"),
         ({"stream": "yes"}, "stream", "valid boolean"),
-        ({"min_tokens": 17, "max_tokens": 16}, "min_tokens", "and max_tokens 16"),
+        ({"min_tokens": 17, "max_tokens": 16}, "min_tokens", "but max_tokens is 16"),
         ({"stop_token_ids": [-1]}, None, "must be from 0"),
         ({"stop_token_ids": [1], "num_beams": 2}, None, "one beam, not with 2"),
     ],
@@ -649,8 +658,8 @@ def test_what_is_wrong_is_said_and_where(
         ({"prompt": " "}, "The prompt is empty"),
         ({"prompt": {}}, "prompt must be a text, a list of texts"),
         ({"prompt": [1, "a"]}, "prompt must be"),
-        ({"prompt": ["a"] * 9, "n": 15}, "more than the 128 texts"),
-        ({"echo": True, "logprobs": 1}, "echo and logprobs do not go together"),
+        ({"prompt": ["a"] * 9, "n": 15}, "more than 128 texts"),
+        ({"echo": True, "logprobs": 1}, "echo and logprobs cannot be combined"),
         ({"suffix": "end"}, "suffix is not supported"),
         ({"best_of": 3}, "best_of is not supported"),
     ],
@@ -665,7 +674,7 @@ def test_what_is_wrong_with_a_completion_is_said(
 @pytest.mark.parametrize(
     ("fields", "reported"),
     [
-        ({"response_format": "diarized_json"}, "not told apart"),
+        ({"response_format": "diarized_json"}, "not distinguished"),
         ({"timestamp_granularities": ["segment", "word"]}, "Words have no times here"),
         ({"prompt": "Names: Leo"}, "A prompt is not supported"),
         ({"stream": True}, "not streamed"),
@@ -816,12 +825,12 @@ def test_limits_hold_here_too() -> None:
         client = openai.OpenAI(base_url=page.api, api_key="none", max_retries=0)
         client.completions.create(model=MODEL, prompt="Once", max_tokens=21)
         assert page.backend.asked[-1][2].max_new_tokens == 20
-        with pytest.raises(openai.BadRequestError, match="at most 40 are taken"):
+        with pytest.raises(openai.BadRequestError, match="at most 40 are allowed"):
             client.completions.create(model=MODEL, prompt="Once" * 11)
         long = [{"role": "user", "content": "Once" * 11}]
         for path in ("messages/count_tokens", "tokenize"):
             refused = httpx.post(f"{page.api}/{path}", json={"model": MODEL, "messages": long})
-            assert "at most 40 are taken" in refused.json()["error"]["message"]
+            assert "at most 40 are allowed" in refused.json()["error"]["message"]
         client.chat.completions.create(model=MODEL, messages=HELLO)
         assert page.backend.asked[-1][2].max_new_tokens == 20
         page.backend.hold("end")

@@ -128,7 +128,7 @@ def test_a_choice_says_what_the_answer_may_be(
                 ]
             },
             "messages",
-            "no JSON object",
+            "not a JSON object",
         ),
         ({"num_beams": 2}, None, "one beam"),
     ],

@@ -189,7 +189,7 @@ def test_an_error_ends_the_run_and_becomes_a_sentence(caplog: pytest.LogCaptureF
     runs = Runs()
     for error, sentence in (
         (InvalidRequest("The prompt is empty."), "The prompt is empty."),
-        (ValueError("x"), "the server's log says what"),
+        (ValueError("x"), "the server's log has the details"),
     ):
         runs.begin("one", a_run())
         with runs.carrying_out("one") as ending:

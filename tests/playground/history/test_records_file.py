@@ -79,7 +79,7 @@ def test_negative_numbers_stay_numbers() -> None:
         (b"[]", "no runs of this page"),
         (b'{"format": "other"}', "no runs of this page"),
         (b'{"format": "xla-playground-runs", "version": 99}', "another version"),
-        (b'{"format": "xla-playground-runs", "version": 1}', "holds no run"),
+        (b'{"format": "xla-playground-runs", "version": 1}', "has no runs"),
         (b'{"format": "xla-playground-runs", "version": 1, "runs": [1, {}]}', "None of the runs"),
         (b" " * (records_file.FILE.max_bytes + 1), "larger than 10 MB"),
     ],

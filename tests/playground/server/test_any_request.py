@@ -138,7 +138,7 @@ def test_raw_requests(http: httpx.Client, path: str, body: bytes) -> None:
 def test_an_answer_to_no_request(http: httpx.Client, number: str) -> None:
     answer = http.get(f"{API}/call/generate/{number}")
     assert answer.status_code == 404
-    assert "no request of this number" in answer.json()["detail"]
+    assert "no request with this number" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("data", [[], ["one too many"]], ids=["right", "refused"])
@@ -166,7 +166,7 @@ def test_ten_megabytes_are_not_taken(http: httpx.Client, path: str, is_counted: 
 
 def test_a_long_prompt_is_refused_before_its_tokens_are_counted(http: httpx.Client) -> None:
     said = ask(http, "predict", {"prompt": "x" * 3_000_000})
-    assert "The prompt has 3,000,000 bytes, and at most 65,536 are taken here" in said
+    assert "The prompt has 3,000,000 bytes; at most 65,536 are allowed here" in said
 
 
 def test_any_value_in_an_event_of_the_page_is_answered(http: httpx.Client) -> None:
@@ -185,7 +185,7 @@ def test_any_value_in_an_event_of_the_page_is_answered(http: httpx.Client) -> No
         assert not LEAKS.search(answer.text), answer.text[:500]
         assert answer.status_code in (200, 400, 500)
         if answer.status_code == 500:
-            assert "Something went wrong" in answer.json()["detail"]
+            assert "An unexpected error" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(

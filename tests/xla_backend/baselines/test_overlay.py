@@ -132,6 +132,6 @@ def test_a_program_can_use_it_before_it_imports_anything_else() -> None:
     assert done.stdout == "TFGPT2LMHeadModel\n", done.stderr
     late = python("import tokenizers\nfrom xla_backend.baselines import overlay; overlay.use()")
     assert (
-        "tokenizers is imported already: call xla_backend.baselines.overlay.use() before."
+        "tokenizers is imported already: call xla_backend.baselines.overlay.use() first."
         in late.stderr
     )

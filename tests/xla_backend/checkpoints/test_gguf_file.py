@@ -184,7 +184,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     ),
     "an unknown kind of value": (
         counts(0, 1) + text(b"a") + struct.pack("<I", 77) + bytes(99),
-        "unknown kind 77",
+        "unknown type 77",
     ),
     "a name that is no text": (counts(0, 1) + text(b"\xff\xfe") + bytes(99), "UTF-8"),
     "no axes": (counts(1, 0) + tensor(b"a") + bytes(99), "'a' wrongly"),
@@ -203,7 +203,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     ),
     "a part of a block": (
         counts(1, 0) + tensor(b"a", 33, kind=8) + bytes(99),
-        "no whole number of blocks",
+        "not a whole number of blocks",
     ),
     "many tensors in one place": (
         counts(9, 0) + b"".join(tensor(b"%d" % i, 64) for i in range(9)) + bytes(320),

@@ -217,17 +217,17 @@ def test_an_unknown_way_to_split_text_is_named(tmp_path: Path) -> None:
     writer = gguf_files.begin(path, "llama")
     gguf_files.add_byte_level(writer, byte_level("gpt-2"), "of-tomorrow")
     gguf_files.finish(writer)
-    with pytest.raises(ModelUnavailable, match=r"'of-tomorrow'\. Convert the model anew"):
+    with pytest.raises(ModelUnavailable, match=r"'of-tomorrow'\. Convert the model again"):
         tokenization.Tokenizer.load(path)
 
 
 @pytest.mark.parametrize(
     ("tokens", "merges", "message"),
     [
-        (["a", "b" * 2000], [], "without end"),
-        (["a", "b"], ["a"], "token of two"),
-        (["a", "b"], ["a b"], "token of two"),
-        (["a", "b"], ["a c"], "token of two"),
+        (["a", "b" * 2000], [], "far too long"),
+        (["a", "b"], ["a"], "two tokens into a third"),
+        (["a", "b"], ["a b"], "two tokens into a third"),
+        (["a", "b"], ["a c"], "two tokens into a third"),
     ],
 )
 def test_a_vocabulary_that_cannot_be_right_is_damaged(

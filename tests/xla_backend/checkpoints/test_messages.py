@@ -255,7 +255,7 @@ def test_a_model_without_a_template_takes_no_messages(tmp_path: Path) -> None:
         ((), "There are no messages"),
         ((Message("user", "Hi"), Message("user", " \n")), "The prompt is empty"),
         ((Message("assistant", ""),), "The prompt is empty"),
-        (ASKED[:2], "asks for calls of tools: send their results"),
+        (ASKED[:2], "has tool calls: send their results"),
         (
             (Message(cast("Any", "cook"), "Hi"),),
             "Message 1 must be a Message with one of the roles",

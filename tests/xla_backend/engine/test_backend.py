@@ -157,7 +157,7 @@ def refusal(backend: Backend, model: Any, prompt: Any, options: GenerationOption
         (5, "must be text, not int"),
         (b"Once", "must be text, not bytes"),
         (["Once"], "must be text, not list"),
-        ("half \ud83d of it", "surrogate pair, which is no character, at position 6"),
+        ("half \ud83d of it", "surrogate pair, not a character, at position 6"),
         ("\udc80", "at position 1"),
         ("back\udfff\ud800wards", "at position 5"),
     ],

@@ -166,7 +166,7 @@ def test_entries_that_are_whole_but_make_no_sense_are_made_anew(
     assert reported.tokens == filled[1].tokens
     assert reported.left == ()
     assert reported.log.count("XLA refuses it") == 2
-    assert reported.log.count("XLA looks for it elsewhere") == 1
+    assert reported.log.count("XLA looks for it under another name") == 1
     assert len(list((store.root / "damaged").iterdir())) == 3
     again = answer(model, store.root, REQUESTS)
     assert again.outcomes == ["disk"] * 4, "what was made anew took its place"

@@ -132,9 +132,9 @@ def test_a_long_prompt_tells_how_far_it_is(engine: Backend) -> None:
         told = [each.progress for each in engine.submit(request) if isinstance(each, TextChunk)]
         totals, known, processed, times = zip(*filter(None, told), strict=True)
         assert {*totals, *known} == {300, cached}
-        assert list(processed) == sorted(processed) and cached < processed[0]
-        assert processed[-1] == 300 and times[0] > 0
-        assert (len(processed) > 2) == (not cached)
+        assert list(processed) == sorted(set(processed)) and processed[0] == cached
+        assert processed[-1] == 300 and 0 <= times[0] < times[-1]
+        assert (len(processed) > 3) == (not cached)
 
 
 @WAYS

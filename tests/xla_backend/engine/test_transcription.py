@@ -246,7 +246,7 @@ def test_options_of_recordings(engine: Backend, folder: str) -> None:
     assert (short.key.max_new_tokens, short.requested_key.max_new_tokens) == (64, 8)
     most = engine.transcribe(folder, sound, GenerationOptions(max_new_tokens=1000))
     assert most.options.max_new_tokens == 60
-    with pytest.raises(InvalidRequest, match="written down to its end: leave it out"):
+    with pytest.raises(InvalidRequest, match="transcribed to its end: leave it out"):
         engine.transcribe(folder, sound, SHORT.replace(stop="a"))
     with pytest.raises(InvalidRequest, match=r"3 s long; at most 2 s"):
         engine.transcribe(folder, sound, SHORT, max_seconds=2.0)
@@ -297,7 +297,7 @@ def test_each_kind_of_model_refuses_the_other_s_requests(
     engine: Backend, folder: str, small_gpt2: Path, tmp_path: Path
 ) -> None:
     for ask in (engine.generate, engine.predict):
-        with pytest.raises(InvalidRequest, match="writes down speech: give it a recording"):
+        with pytest.raises(InvalidRequest, match="is a speech model: give it a recording"):
             ask(folder, "Once upon a time")
     for ask in (lambda name: engine.transcribe(name, (RATE, tone(1.0))), engine.predict_speech):
         with pytest.raises(InvalidRequest, match="works on text: choose a speech model"):
@@ -308,7 +308,7 @@ def test_each_kind_of_model_refuses_the_other_s_requests(
     for changes, sentence in (
         (
             {"chunk_length": 3, "n_samples": 48_000},
-            "300 frames of 80 bands, and the model wants 200",
+            "300 frames of 80 bands, and the model needs 200",
         ),
         ({"hop_length": "many"}, r"preprocessor_config\.json in .* cannot be used"),
     ):
@@ -373,7 +373,7 @@ def test_through_the_engine_s_process(folder: str, tmp_path: Path) -> None:
         assert (restored.text, restored.cache.value) == (again.text, "disk")
         with pytest.raises(InvalidRequest, match="at most 2 s"):
             list(process.transcribe_windows(folder, (RATE, tone(3)), max_seconds=2))
-        with pytest.raises(InvalidRequest, match="writes down speech"):
+        with pytest.raises(InvalidRequest, match="is a speech model"):
             process.predict(folder, "Once upon a time")
     finally:
         process.close()

@@ -173,9 +173,9 @@ def test_someone_who_watches_sees_a_progress_bar(model: str, tmp_path: Path) -> 
         (["--padded-lengths", "16,65"], "padded_lengths must be at most 64 for "),
         (
             ["--padded-lengths", "64", "--max-new-tokens", "32"],
-            "No request can ask for padded 64 · beams 1 · new 32: the context of ",
+            "No request can have padded 64 · beams 1 · new 32: the context of ",
         ),
-        (["--max-new-tokens", "64"], "No request can ask for padded 16 · beams 1 · new 64"),
+        (["--max-new-tokens", "64"], "No request can have padded 16 · beams 1 · new 64"),
     ],
 )
 def test_what_cannot_be_is_told(

@@ -164,7 +164,7 @@ def test_what_cannot_have_drafts_says_so(engine: Backend, tmp_path: Path) -> Non
     t5, whisper = checkpoints.t5(tmp_path / "t5"), checkpoints.whisper(tmp_path / "whisper")
     options = GenerationOptions(prompt_lookup_num_tokens=DRAFTS)
     for ask in (engine.generate, engine.predict):
-        with pytest.raises(InvalidRequest, match=r"decoder-only models, and .* is none"):
+        with pytest.raises(InvalidRequest, match=r"decoder-only models, and .* is not one"):
             ask(str(t5), "Once", options)
     with pytest.raises(InvalidRequest, match="a recording has none"):
         noise = np.random.default_rng(0).standard_normal(1600, np.float32)

@@ -37,7 +37,7 @@ def test_a_comparison_is_asked_for_and_shown(visitor: Visitor, engine: FakeBacke
     ("error", "sentence"),
     [
         (EngineStopped("The engine stopped."), "The engine stopped."),
-        (ValueError("x"), "went wrong"),
+        (ValueError("x"), "unexpected error"),
     ],
 )
 def test_an_error_keeps_the_result_that_is_shown(

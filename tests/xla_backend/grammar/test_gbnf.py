@@ -1,0 +1,83 @@
+"""Rules as text: what llama.cpp's notation allows can be written; what cannot be kept says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.xla_backend.grammar.vocabularies import KINDS, refused_at, vocabulary
+from xla_backend import Grammar, InvalidRequest
+from xla_backend.grammar import automaton, grammars
+
+CASES: dict[str, tuple[str, list[str], list[str]]] = {
+    "a literal repeated as one": (
+        'root ::= "ab"{2,3}',
+        ["abab", "ababab"],
+        ["ab", "abb", "abab" * 2],
+    ),
+    "counts": ('root ::= "a"{2} "b"{,2} "c"{1,}', ["aac", "aabbccc"], ["ac", "aabbbc", "aab"]),
+    "sets and ranges": (
+        r"root ::= [a-c\-\]]+ [^a-z\n] .",
+        ["b-]1x", "a\U0001f98a\n"],
+        ["b1", "d1x"],
+    ),
+    "escapes": (r'root ::= "\x41\u00e9\U0001F98A\t\"\\"', ['Aé\U0001f98a\t"\\'], ["A", "x41"]),
+    "signs are no operators in texts": (
+        'root ::= "(a|b)*." [.*|]',
+        ["(a|b)*.*"],
+        ["a.*", "(a|b)*.x"],
+    ),
+    "rules, groups, comments and line breaks": (
+        """
+        # a list of numbers
+        root ::= "[" (number ("," space number)* |
+                      "none") "]"
+        number ::= "-"? digit+  # with a sign
+        digit ::= [0-9]
+        space ::= " " |
+        """,
+        ["[1]", "[-12, 3,4]", "[none]"],
+        ["[]", "[1,]", "[none, 1]"],
+    ),
+    "a rule that repeats itself at its end": (
+        'root ::= word rest\nrest ::= ("," word rest)?\nword ::= [a-z] word | [a-z]',
+        ["a", "ab,c", "a,b,c"],
+        ["", "a,", ",a"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_the_rules_allow_can_be_written_and_no_other(case: str) -> None:
+    rules, allowed, refused = CASES[case]
+    made = automaton.build(grammars.regex(Grammar.gbnf(rules)), vocabulary(KINDS[1]))
+    assert [refused_at(made, KINDS[1], text) for text in allowed] == [None] * len(allowed)
+    assert None not in [refused_at(made, KINDS[1], text) for text in refused]
+
+
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        ('root ::= "(" root ")" | "x"', "'root' refers to itself"),
+        ('root ::= "a" b\nb ::= "b" root | "c"', "'root' refers to itself"),
+        ('root ::= "a" root', "'root' never ends"),
+        ('root ::= "a" b', "no rule 'b'"),
+        ('list ::= "a"', "no rule 'root'"),
+        ('"a"', "consists of rules"),
+        ("root ::= <think> .*", "line 1, at '<think>"),
+        ('root ::= "a"\n  "b', "line 2, at '\"b'"),
+        ("root ::= [z-a]", "a range that is empty: z-a"),
+        ('root ::= ("a"', "a group that is not closed"),
+        ('root ::= * "a"', "nothing before '*'"),
+        ("root ::= " + "(" * 5000 + '"a"' + ")" * 5000, "nested too deeply"),
+        (
+            "\n".join(
+                ["root ::= a0", *(f"a{n} ::= a{n + 1} a{n + 1}" for n in range(60)), 'a60 ::= "x"']
+            ),
+            "too large",
+        ),
+    ],
+    ids=lambda text: text[:24],
+)
+def test_what_cannot_be_followed_is_refused_by_its_place(rules: str, says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says.replace("(", r"\(").replace("*", r"\*")):
+        grammars.regex(Grammar.gbnf(rules))

@@ -1,0 +1,207 @@
+"""llama.cpp's grammars as text (GBNF), as regular expressions.
+
+Knows their notation (llama.cpp, grammars/README.md), which vLLM's `guided_grammar` shares. Must not
+know tokens. A rule that refers to itself at its end is a repetition; any other recursion is not
+regular and is refused by the rule's name.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from xla_backend.grammar import json_text
+from xla_backend.interface.errors import InvalidRequest
+
+ROOT = "root"
+MAX_CHARACTERS = 200_000
+"""Of the expressions that are put in place of references: each rule can double them."""
+_PART = re.compile(
+    r"(?P<skipped>\s+|#[^\n]*)|(?P<rule>[\w-]+)\s*::=|(?P<name>[\w-]+)"
+    r'|"(?P<text>(?:\\.|[^"\\])*)"|\[(?P<not>\^?)(?P<set>(?:\\.|[^]\\])*)\]'
+    r"|\{(?P<least>\d*)(?P<comma>,?)(?P<most>\d*)\}|(?P<sign>[.()|*+?])",
+    re.DOTALL,
+)
+_CHARACTER = r"\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8}|\\.|[^\\]"
+_SPAN = re.compile(rf"({_CHARACTER})(?:-({_CHARACTER}))?", re.DOTALL)
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+class _Reference(NamedTuple):
+    name: str
+
+
+class _Sequence(NamedTuple):
+    parts: list[_Node]
+
+
+class _Either(NamedTuple):
+    ways: list[_Node]
+
+
+class _Repeated(NamedTuple):
+    part: _Node
+    times: str
+
+
+_Node = str | _Reference | _Sequence | _Either | _Repeated
+"""A part of a rule; text is a regular expression already."""
+
+
+def regex(text: str) -> str:
+    """Matches what the rule `root` allows.
+
+    Raises:
+        InvalidRequest: the grammar cannot be read, is recursive, or is too large.
+    """
+    try:
+        return _Writer(_Reader(text).rules()).rule(ROOT)
+    except RecursionError:
+        raise InvalidRequest("the grammar is nested too deeply.") from None
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._parts: list[re.Match[str]] = []
+        at = 0
+        while at < len(text):
+            if not (part := _PART.match(text, at)):
+                line = text.count("\n", 0, at) + 1
+                raise InvalidRequest(
+                    f"the grammar cannot be read in line {line}, at {text[at : at + 20]!r}."
+                )
+            at = part.end()
+            if part["skipped"] is None:
+                self._parts.append(part)
+        self._parts.reverse()
+
+    def rules(self) -> dict[str, _Node]:
+        """Each rule by its name."""
+        rules = {}
+        while self._parts:
+            if (name := self._parts.pop()["rule"]) is None:
+                raise InvalidRequest("a grammar consists of rules, as root ::= [0-9]+.")
+            rules[name] = self._either()
+        return rules
+
+    def _either(self) -> _Node:
+        ways = [self._sequence()]
+        while self._next_is("|"):
+            self._parts.pop()
+            ways.append(self._sequence())
+        return _Either(ways)
+
+    def _next_is(self, signs: str) -> bool:
+        return bool(self._parts) and (self._parts[-1]["sign"] or " ") in signs
+
+    def _sequence(self) -> _Node:
+        parts: list[_Node] = []
+        while self._parts and self._parts[-1]["rule"] is None and not self._next_is("|)"):
+            part = self._parts.pop()
+            if part["text"] is not None:
+                spans = _spans(part["text"], with_ranges=False)
+                parts.append("".join(json_text.any_of([span]) for span in spans))
+            elif part["set"] is not None:
+                spans = _spans(part["set"])
+                spans = json_text.complement(spans) if part["not"] else json_text.joined(spans)
+                parts.append(json_text.any_of(spans))
+            elif part["name"]:
+                parts.append(_Reference(part["name"]))
+            elif part["sign"] == ".":
+                parts.append(json_text.any_of(json_text.complement([])))
+            elif part["sign"] == "(":
+                parts.append(self._either())
+                if not self._next_is(")"):
+                    raise InvalidRequest("the grammar has a group that is not closed.")
+                self._parts.pop()
+            elif not parts:
+                raise InvalidRequest(f"the grammar has nothing before {part[0]!r} to repeat.")
+            else:
+                least = part["least"] or "0"
+                times = f"{{{least}{part['comma']}{part['most']}}}"
+                parts[-1] = _Repeated(parts[-1], part["sign"] or times)
+        return _Sequence(parts)
+
+
+def _spans(text: str, with_ranges: bool = True) -> json_text.Ranges:
+    spans = []
+    characters = _SPAN if with_ranges else re.compile(f"({_CHARACTER})()", re.DOTALL)
+    for first, last in characters.findall(text):
+        span = (_code(first), _code(last or first))
+        if span[0] > span[1]:
+            raise InvalidRequest(f"the grammar has a range that is empty: {first}-{last}.")
+        spans.append(span)
+    return spans
+
+
+def _code(character: str) -> int:
+    if not character.startswith("\\"):
+        return ord(character)
+    if len(character) > 2:
+        return int(character[2:], 16)
+    return ord(_ESCAPED.get(character[1], character[1]))
+
+
+@dataclass
+class _Writer:
+    rules: dict[str, _Node]
+
+    def __post_init__(self) -> None:
+        self._written: dict[str, str] = {}
+        self._open: list[str] = []
+        self._characters = 0
+
+    def rule(self, name: str) -> str:
+        """A rule's expression."""
+        if name in self._written:
+            return self._written[name]
+        if name not in self.rules:
+            raise InvalidRequest(f"the grammar has no rule {name!r}.")
+        if name in self._open:
+            raise InvalidRequest(
+                f"the rule {name!r} refers to itself, which is supported at its end only."
+            )
+        self._open.append(name)
+        again, ends = self._ways(self.rules[name], name)
+        written = f"(?:{'|'.join(ends)})"
+        if again:
+            written = f"(?:{'|'.join(again)})*{written}"
+        if not ends:
+            raise InvalidRequest(f"the rule {name!r} never ends.")
+        self._open.pop()
+        self._written[name] = written
+        return written
+
+    def _ways(self, node: _Node, name: str) -> tuple[list[str], list[str]]:
+        """What comes before the rule itself, at its end; and what ends without it."""
+        match node:
+            case _Reference(other) if other == name:
+                return [""], []
+            case _Either(ways):
+                told = [self._ways(way, name) for way in ways]
+                return [each for one, _ in told for each in one], [e for _, o in told for e in o]
+            case _Repeated(part, "?"):
+                again, ends = self._ways(part, name)
+                return again, [*ends, ""]
+            case _Sequence([*parts, last]):
+                before = "".join(map(self._of, parts))
+                again, ends = self._ways(last, name)
+                return [before + way for way in again], [before + way for way in ends]
+        return [], [self._of(node)]
+
+    def _of(self, node: _Node) -> str:
+        match node:
+            case _Reference(name):
+                written = self.rule(name)
+                self._characters += len(written)
+                if self._characters > MAX_CHARACTERS:
+                    raise InvalidRequest(f"the grammar is too large at the rule {name!r}.")
+                return written
+            case _Sequence(parts):
+                return "".join(map(self._of, parts))
+            case _Either(ways):
+                return f"(?:{'|'.join(map(self._of, ways))})"
+            case _Repeated(part, times):
+                return f"(?:{self._of(part)}){times}"
+        return node
