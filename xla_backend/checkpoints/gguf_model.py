@@ -224,7 +224,7 @@ def _kv_heads(file: GGUFFile, architecture: str, heads: int) -> int:
 
 
 def _layer_types(file: GGUFFile, architecture: str, layers: int) -> list[str]:
-    """Which layers look through a window: all but one of so many, or each as the file says."""
+    """Which layers have a sliding window: all but one in so many, or each as the file says."""
     key = f"{architecture}.attention.sliding_window_pattern"
     default = _SLIDING_PATTERN[architecture]
     if file.is_array(key):

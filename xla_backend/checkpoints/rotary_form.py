@@ -27,8 +27,8 @@ class Positions:
 
     Attributes:
         inverse_frequencies: radians a position, for each pair of a head's numbers; zeros in a layer
-            without positions. Numbers of a head that are in no pair, its last ones, are not turned.
-        amplitude: the factor of what is turned.
+            without positions. The last numbers of a head, if they are in no pair, are not rotated.
+        amplitude: factor of the rotated queries and keys.
         query_growth: b and n: queries are multiplied by 1 + b * log(1 + floor(position / n)).
     """
 
@@ -42,7 +42,7 @@ class Attention:
     """A mixer: causal softmax attention.
 
     Attributes:
-        window: a position looks at so many, itself included; None: at all before it.
+        window: how many positions a position attends to, itself included; None: all before it.
     """
 
     positions: Positions
@@ -100,7 +100,7 @@ class RotaryForm:
     """A decoder with rotary positions, RMS norms and gated feed-forward networks.
 
     Attributes:
-        layers: what may differ between them.
+        layers: the parts of each.
         heads, kv_heads: of queries, and of keys and values; the second divides the first.
         head_size: D, which need not be width / heads.
         norm_offset: added to the stored scales of norms, 1 in Gemma.
@@ -326,7 +326,7 @@ def _mixer(config: Any, place: int, head_size: int) -> Attention | Convolution:
         )
     # The baseline's Transformers is older and has another name; it has no scaling.
     rope = getattr(config, "rope_parameters", None) or {"rope_theta": config.rope_theta}
-    rotated = getattr(config, "no_rope_layers", None)  # 1 where positions count, 0 where not
+    rotated = getattr(config, "no_rope_layers", None)  # 1: with positions, 0: without
     is_rotated = rotated[place] if rotated else True
     if config.model_type == "granitemoehybrid":
         is_rotated = config.position_embedding_type == "rope"
@@ -387,9 +387,9 @@ def _positions(config: Any, rope: dict[str, Any], head_size: int) -> Positions:
         config: of the model.
         rope: Hugging Face's `rope_parameters`. `linear` stretches all positions (arXiv:2306.15595);
             `llama3` only the slow ones, and those between in part (Llama 3.1's release); `yarn`
-            likewise by the place of the pair (arXiv:2309.00071); `longrope` each pair by a factor
-            of its own (arXiv:2402.13753), see `context_length`. `dynamic` stretches only what is
-            beyond `max_position_embeddings`, which is never reached here.
+            likewise by the index of the pair (arXiv:2309.00071); `longrope` each pair by its own
+            factor (arXiv:2402.13753), see `context_length`. `dynamic` changes only positions
+            beyond `max_position_embeddings`, which are never reached here.
         head_size: D.
 
     Raises:
@@ -471,7 +471,7 @@ def _yarn(base: list[float], rope: dict[str, Any], head_size: int) -> Iterator[f
 
 
 def _yarn_amplitude(rope: dict[str, Any]) -> float:
-    """`attention_factor`, or what follows from the other parameters."""
+    """`attention_factor`, or its default from the other parameters."""
     if (given := rope.get("attention_factor")) is not None:
         return float(given)
 

@@ -10,13 +10,49 @@ never repeated in memory.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
 from xla_backend.matmul import attention, earlier
 from xla_backend.model.families import blocks
 from xla_backend.model.families.blocks import CausalMask, KeysValues, Linear, Norm
+
+
+class Mixer(Protocol):
+    """What a layer's mixer offers.
+
+    What it remembers is a nest of tensors of its own; `rotation` and `visible`, in which its
+    positions and those that a step sees are told to it, are what its class says.
+    """
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes that it takes of a block of memory."""
+
+    def empty(self, batch_size: int, num_beams: int, length: int) -> Any:
+        """Zeros for what it remembers of so many new tokens, `[.., N, K, ..]`."""
+
+    def prefill(
+        self, x: tf.Tensor, rotation: Any, mask: CausalMask, only_last: bool
+    ) -> tuple[tf.Tensor, Any]:
+        """A prompt, `[S, E]`, all of it or only its last position; what it remembers of it."""
+
+    def run(
+        self, x: tf.Tensor, rotation: Any, places: tf.Tensor, memory: tf.Tensor, of_layer: tf.Tensor
+    ) -> tf.Tensor:
+        """Any tokens, `[T, E]`, over blocks of memory; see `attention.attend`."""
+
+    def step(
+        self, x: tf.Tensor, rotation: Any, prompt: Any, cached: Any, visible: Any
+    ) -> tuple[tf.Tensor, Any]:
+        """The current tokens, `[K * B, E]`; what it remembers of them, `[K, .., ..]`.
+
+        Args:
+            x: tokens. rotation: of their positions.
+            prompt, cached: what it remembers of the prompt and of the new tokens.
+            visible: which of these the tokens see.
+        """
 
 
 class Rotation(NamedTuple):
@@ -51,18 +87,18 @@ class Attention(NamedTuple):
 
     @property
     def block_bytes(self) -> int:
-        """Of a block of memory."""
+        """See `Mixer.block_bytes`."""
         return attention.layer_bytes(self.kv_heads, self.head_size)
 
     def empty(self, batch_size: int, num_beams: int, length: int) -> KeysValues:
-        """Zeros for what `step` gives of so many tokens."""
+        """See `Mixer.empty`."""
         zeros = tf.zeros([batch_size * self.kv_heads, length, num_beams, self.head_size])
         return KeysValues(zeros, zeros)
 
     def prefill(
         self, x: tf.Tensor, rotation: Rotation, mask: CausalMask, only_last: bool
     ) -> tuple[tf.Tensor, KeysValues]:
-        """A prompt, `[S, E]`, all of it or only its last position; its keys and values."""
+        """See `Mixer.prefill`."""
         # Keys and values `[H, S, D]`, queries `[H * R, S, D]`.
         q, k, v = (_swap(y) for y in self._inputs(x, rotation))
         kv = KeysValues(k, v)
@@ -80,7 +116,7 @@ class Attention(NamedTuple):
         memory: tf.Tensor,
         of_layer: tf.Tensor,
     ) -> tf.Tensor:
-        """Any tokens, `[T, E]`; see `attention.attend` for the others."""
+        """See `Mixer.run`."""
         q, k, v = (tf.reshape(y, [-1, y.shape[1] * y.shape[2]]) for y in self._inputs(x, rotation))
         attended = attention.attend(
             *(q, k, v, places, memory, of_layer),
@@ -96,15 +132,9 @@ class Attention(NamedTuple):
         rotation: Rotation,
         prompt: KeysValues,
         cached: KeysValues,
-        biases: tuple[tf.Tensor, tf.Tensor],
+        visible: tuple[tf.Tensor, tf.Tensor],
     ) -> tuple[tf.Tensor, KeysValues]:
-        """The current tokens, `[K * B, E]`; their keys and values.
-
-        Args:
-            x: tokens. rotation: of their positions.
-            prompt, cached: keys and values of the prompt and of the new tokens.
-            biases: of these, broadcastable to `[K * R, G, ...]`; see `for_queries`.
-        """
+        """See `Mixer.step`; `visible`: biases of prompt and new tokens, see `for_queries`."""
         q, k, v = self._inputs(x, rotation)
         groups, size = prompt.keys.shape[0], self.head_size
         shared, num_beams = self.heads // self.kv_heads, cached.keys.shape[2]
@@ -113,7 +143,7 @@ class Attention(NamedTuple):
         q = _swap_middle(tf.reshape(q, [num_beams, groups, shared, size]))
         q = tf.reshape(q, [num_beams * shared, groups, size])
         repeated = KeysValues(*(tf.repeat(y, shared, axis=0) for y in current))
-        prompt_bias, cache_bias = biases
+        prompt_bias, cache_bias = visible
         attended = blocks.attend_step(
             q, prompt, prompt_bias, cached, cache_bias, repeated, 0.0, self.score_cap
         )
@@ -168,17 +198,17 @@ class Convolution(NamedTuple):
 
     @property
     def block_bytes(self) -> int:
-        """Of a block of memory."""
+        """See `Mixer.block_bytes`."""
         return earlier.layer_bytes(self.taps.shape[1])
 
     def empty(self, batch_size: int, num_beams: int, length: int) -> Inputs:
-        """Zeros for what `step` gives of so many tokens."""
+        """See `Mixer.empty`."""
         return Inputs(tf.zeros([batch_size, length, num_beams, self.taps.shape[1]]))
 
     def prefill(
         self, x: tf.Tensor, rotation: None, mask: CausalMask, only_last: bool
     ) -> tuple[tf.Tensor, Inputs]:
-        """A prompt, `[S, E]`, all of it or only its last position; its last inputs."""
+        """See `Mixer.prefill`; remembers the last inputs."""
         given, gate = self._inputs(x)
         length, count = tf.shape(x)[0], self.taps.shape[0] - 1
         is_token = tf.range(length)[:, None] >= mask.padding
@@ -199,7 +229,7 @@ class Convolution(NamedTuple):
         memory: tf.Tensor,
         of_layer: tf.Tensor,
     ) -> tf.Tensor:
-        """Any tokens, `[T, E]`; see `earlier.before` for the others."""
+        """See `Mixer.run`."""
         given, gate = self._inputs(x)
         count = self.taps.shape[0] - 1
         before = tf.split(earlier.before(given, places, memory, of_layer, count), count, axis=1)
@@ -211,19 +241,16 @@ class Convolution(NamedTuple):
         rotation: None,
         prompt: Inputs,
         cached: Inputs,
-        place: tuple[tf.Tensor, tf.Tensor],
+        visible: tuple[tf.Tensor, tf.Tensor],
     ) -> tuple[tf.Tensor, Inputs]:
-        """The current tokens, `[K * B, E]`; their inputs.
+        """See `Mixer.step`.
 
-        Args:
-            x: tokens. rotation: of no meaning here.
-            prompt, cached: inputs of the prompt and of the new tokens.
-            place: of these tokens among the new ones; and which of those are a beam's own, as a
-                bias that is 0 there, broadcastable to `[K, B, N * K]`.
+        `visible`: the place of these tokens among the new ones; and a bias that is 0 for those new
+        tokens that are a beam's own, broadcastable to `[K, B, N * K]`.
         """
         given, gate = self._inputs(x)
         batch_size, _, num_beams, width = cached.inputs.shape
-        index, bias = place
+        index, bias = visible
         count = self.taps.shape[0] - 1
 
         def before(back: int) -> tf.Tensor:
@@ -257,10 +284,6 @@ class Convolution(NamedTuple):
         for tap, earlier_one in zip(taps[1:], before, strict=True):
             total += earlier_one * tap
         return total if self.bias is None else total + self.bias
-
-
-Mixer: TypeAlias = Attention | Convolution
-Remembered: TypeAlias = KeysValues | Inputs
 
 
 def _normed(parts: Iterable[tf.Tensor], norms: Iterable[Norm | None]) -> list[tf.Tensor]:

@@ -36,7 +36,6 @@ from xla_backend.model.families.mixers import (
     Convolution,
     Inputs,
     Mixer,
-    Remembered,
     Rotation,
 )
 from xla_backend.model.families.model import Prefilled
@@ -167,7 +166,7 @@ class Rotary(PaddedPrompt):
             rotation: Rotation | None,
             mask: CausalMask,
             only_last: bool = False,
-        ) -> tuple[tf.Tensor, Remembered]:
+        ) -> tuple[tf.Tensor, Any]:
             mixed, remembered = layer.mixer.prefill(_normed(layer, x), rotation, mask, only_last)
             return self._finish(layer, x[-1, None] if only_last else x, mixed), remembered
 
@@ -228,9 +227,9 @@ class Rotary(PaddedPrompt):
         token_ids: tf.Tensor,
         index: tf.Tensor,
         context: Context,
-        kv_cache: list[Remembered],
+        kv_cache: list[Any],
         kv_cache_bias: tf.Tensor,
-    ) -> tuple[tf.Tensor, list[Remembered]]:
+    ) -> tuple[tf.Tensor, list[Any]]:
         """Runs the current token of each beam; see `Model.step`."""
         num_beams, batch_size = token_ids.shape
         rotations = self._rotations(tf.tile(context.length + index, [num_beams]))
@@ -250,9 +249,9 @@ class Rotary(PaddedPrompt):
             layer: Layer,
             x: tf.Tensor,
             rotation: Rotation | None,
-            remembered: tuple[Remembered, Remembered],
+            remembered: tuple[Any, Any],
             visible: tuple[tf.Tensor, tf.Tensor],
-        ) -> tuple[tf.Tensor, Remembered]:
+        ) -> tuple[tf.Tensor, Any]:
             mixed, current = layer.mixer.step(_normed(layer, x), rotation, *remembered, visible)
             return self._finish(layer, x, mixed), current
 
@@ -268,7 +267,7 @@ class Rotary(PaddedPrompt):
             all_current.append(current)
         return self.logits(blocks.batch_first(x, batch_size)), all_current
 
-    def empty_kv_cache(self, batch_size: int, num_beams: int, length: int) -> list[Remembered]:
+    def empty_kv_cache(self, batch_size: int, num_beams: int, length: int) -> list[Any]:
         """See `Model.empty_kv_cache`."""
         return [layer.mixer.empty(batch_size, num_beams, length) for layer in self.layers]
 
