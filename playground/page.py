@@ -81,7 +81,7 @@ def create_app(
     Args:
         backend: the engine.
         models: the names to offer, the first one selected; empty for all that the engine knows.
-        admin: whether to build the tabs that change the engine for everybody.
+        admin: whether to build the modes that change the engine for everybody.
         limits: of each visitor.
         behind_proxy: whether X-Forwarded-For comes from a trusted proxy.
         added: the models that are added on the page; None if none can be added. Visitors can then

@@ -1,1 +1,1 @@
-"""What the tabs share: the engine, the queue, the current runs."""
+"""What the modes share: the engine, the queue, the current runs."""

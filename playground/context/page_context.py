@@ -1,6 +1,6 @@
-"""What the tabs share: the engine, its queue, the current runs, the visitors' limits.
+"""What the modes share: the engine, its queue, the current runs, the visitors' limits.
 
-Knows which models this page offers and how an event enters the queue. Must not know any tab, nor
+Knows which models this page offers and how an event enters the queue. Must not know any mode, nor
 how anything looks.
 """
 
@@ -34,16 +34,16 @@ ENGINE_QUEUE = "engine"
 
 @dataclass
 class PageContext:
-    """What the tabs share.
+    """What the modes share.
 
     Attributes:
         backend: the engine.
         offered: names of the models that visitors may use, in order; empty for all.
         status: the line that says what the engine is doing.
         status_is_new: a hidden button that the page's script presses when the status has changed.
-        in_sight: for each tab, by its address, a hidden button that the page's script presses when
-            the tab becomes visible, and while it is, when the engine's functions have changed.
-        watched: further values whose change refreshes tabs; see `server.changes`.
+        in_sight: for each mode, by its address, a hidden button that the page's script presses when
+            the mode becomes visible, and while it is, when the engine's functions have changed.
+        watched: further values whose change refreshes modes; see `server.changes`.
         line: the queue of requests for the engine.
         runs_of_visitor: this visitor's runs, kept in the browser.
         runs_are_new, runs_are_lost: hidden buttons that the page's script presses when another
@@ -147,7 +147,7 @@ class PageContext:
         return [model for model in self._all_models() if model.family in TEXT_FAMILIES]
 
     def models_that_continue_first(self) -> list[ModelInfo]:
-        """The same with instruct models last, for tabs with beginnings of stories."""
+        """The same with instruct models last, for modes with beginnings of stories."""
         return sorted(self.models(), key=lambda model: model.is_instruct)
 
     def speech_models(self) -> list[ModelInfo]:

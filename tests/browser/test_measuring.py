@@ -15,6 +15,7 @@ from playwright.sync_api import expect
 from playground.tabs.compare import runs as compare_runs
 from playground.walkthrough import runs as walkthrough_runs
 from tests.browser.visit import Visit
+from tests.playground.api_page import ApiPage
 from tests.playground.fake_backend import FakeBackend
 from tests.waiting import wait_until
 from xla_backend.baselines import overlay
@@ -126,8 +127,12 @@ def test_others_read_what_they_wait_for_and_a_mistake_keeps_what_was_measured(
     window.at("#compare:enabled").wait_for()
 
 
+@pytest.mark.parametrize(
+    ("tab", "prefix", "before"),
+    [("playground", "", "#report"), ("start", "start_", "#start_walkthrough .stored")],
+)
 def test_a_walkthrough_is_stopped_and_a_visitor_who_leaves_ends_it(
-    visit: Open, monkeypatch: pytest.MonkeyPatch
+    visit: Open, site: ApiPage, monkeypatch: pytest.MonkeyPatch, tab: str, prefix: str, before: str
 ) -> None:
     started: list[Any] = []
 
@@ -147,18 +152,19 @@ def test_a_walkthrough_is_stopped_and_a_visitor_who_leaves_ends_it(
             self.ended.set()
 
     monkeypatch.setattr(walkthrough_runs, "BackendProcess", Held)
-    window = visit(390, 844)
-    starting = window.at("#walkthrough", has_text="processes are starting")
-    window.at("#walkthrough_show").click()
+    window = visit(390, 844, address=f"{site.url}/?tab={tab}")
+    starting = window.at(f"#{prefix}walkthrough", has_text="processes are starting")
+    show = window.at(f"#{prefix}walkthrough_show")
+    show.click()
     starting.wait_for()
-    expect(window.at("#generate")).to_be_disabled()
-    expect(window.at("#report")).to_be_hidden()  # it stands in place of the result
+    expect(show).to_be_disabled()
+    expect(window.at(before)).to_be_hidden()  # it stands in place of the result
     assert window.overflow() == 0
     window.page.keyboard.press("Escape")
-    window.at("#generate:enabled").wait_for()
-    expect(window.at("#report")).to_be_visible()  # nothing was measured: the result is back
+    expect(show).to_be_enabled()
+    expect(window.at(before)).to_be_visible()  # nothing was measured: the result is back
 
-    window.at("#walkthrough_show").click()
+    show.click()
     starting.wait_for()
     wait_until(lambda: len(started) == 4)
     window.close()

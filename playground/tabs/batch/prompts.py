@@ -10,11 +10,13 @@ import csv
 import io
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Any
 
 from playground.ui.csv_cells import unguarded
-from playground.ui.markup import clean
+from playground.ui.markup import clean, quoted
 from xla_backend import InvalidRequest
 
 MAX_PROMPTS = 50
@@ -23,6 +25,7 @@ MAX_HEADING = 10_000  # characters; csv refuses to look at more than 131,072 in 
 COLUMN = "prompt"
 _SEPARATOR = re.compile(r"sep=(.)(?=[\r\n]|$)", re.IGNORECASE)
 """The line by which Excel is told what stands between cells."""
+_VARIABLE = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
 
 
 @dataclass(frozen=True)
@@ -38,10 +41,11 @@ def prompts_in(text: str) -> tuple[list[BatchPrompt], list[int]]:
     prompts that stand one a line mean nothing.
 
     It is CSV when its first line has a column `prompt`, with commas, semicolons or tabs (a line
-    `sep=;` may come before it); JSON when its first line begins an object, or a list of them.
+    `sep=;` may come before it); JSON when its first line begins an object, or a list of them. There
+    `{{name}}` in a prompt stands for what its row has in the column, or under the key, `name`.
 
     Raises:
-        InvalidRequest: there is none, or there are too many.
+        InvalidRequest: there is none, there are too many, or a row lacks a `{{name}}`.
     """
     text = clean(text.removeprefix("\ufeff"))
     delimiter = _delimiter(text)
@@ -136,11 +140,13 @@ def _of_json(text: str) -> tuple[list[BatchPrompt], list[int]]:
         for line, value in enumerate(json.loads(text) if is_list else text.split("\n"), 1):
             if not is_list and not value.strip():
                 continue
-            found = (value if is_list else json.loads(value))[COLUMN].strip()
-            if found:
-                prompts.append(BatchPrompt(line, found))
+            row = value if is_list else json.loads(value)
+            if found := row[COLUMN].strip():
+                prompts.append(BatchPrompt(line, _filled_in(found, row, line)))
             else:
                 without.append(line)
+    except InvalidRequest:
+        raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise InvalidRequest(
             f'Line {line} is no JSON object with a text under "{COLUMN}". Write one on each line: '
@@ -153,13 +159,14 @@ def _of_table(text: str, delimiter: str) -> tuple[list[BatchPrompt], list[int]]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     prompts: list[BatchPrompt] = []
     without: list[int] = []
-    column = None
+    column, names = None, [""]
     line = 1
     try:
         for row in reader:
             if column is not None:
                 if prompt := _cell(row, column):
-                    prompts.append(BatchPrompt(line, prompt))
+                    cells = {name: _cell(row, place) for place, name in enumerate(names)}
+                    prompts.append(BatchPrompt(line, _filled_in(prompt, cells, line)))
                 else:
                     without.append(line)
             elif any(cell.strip() for cell in row):
@@ -177,6 +184,24 @@ def _of_table(text: str, delimiter: str) -> tuple[list[BatchPrompt], list[int]]:
             'and write each quote in it twice: "She said ""yes"", and left".'
         ) from None
     return prompts, without
+
+
+def _filled_in(prompt: str, row: Mapping[str, Any], line: int) -> str:
+    """A prompt with the variables of its row; those of a row that has nothing else are text."""
+    variables = {name.strip().lower(): value for name, value in row.items()}
+    if len(variables) < 2:
+        return prompt
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1].lower()
+        if name == COLUMN or variables.get(name) is None:
+            raise InvalidRequest(
+                f"Line {line} has no {quoted(match[1])} for {quoted(match[0])} in its prompt. It "
+                f"has {', '.join(quoted(each) for each in variables if each != COLUMN)}."
+            )
+        return str(variables[name])
+
+    return _VARIABLE.sub(value, prompt)
 
 
 def _cell(row: list[str], column: int) -> str:

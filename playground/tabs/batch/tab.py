@@ -54,7 +54,11 @@ class BatchTab:
         self._connect()
 
     def _build_request(self) -> None:
-        ui.heading("Many prompts", "One on each line, or CSV with a column “prompt”; 50 at most.")
+        ui.heading(
+            "Many prompts",
+            "One on each line, or CSV or JSON with a column “prompt”; 50 at most. {{name}} in a "
+            "prompt stands for the column “name” of its row.",
+        )
         models = self._page.models_that_continue_first()
         self.model = ui.model_dropdown(models, "batch_model")
         self.prompts = gr.Textbox(

@@ -137,3 +137,24 @@ def test_a_row_without_a_prompt_is_left_out_and_named(
 ) -> None:
     read, left_out = prompts_in(text)
     assert ([each.prompt for each in read], left_out) == (prompts, without)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'prompt,Animal,place\n"The {{animal}} in the {{ Place }}",fox,wood\n',
+        '{"prompt": "The {{animal}} in the {{ Place }}", "Animal": "fox", "place": "wood"}',
+        '[{"prompt": "The {{animal}} in the {{ Place }}", "Animal": "fox", "place": "wood"}]',
+    ],
+)
+def test_a_prompt_is_filled_in_from_its_row(text: str) -> None:
+    [found], _ = prompts_in(text)
+    assert found.prompt == "The fox in the wood"
+    with pytest.raises(InvalidRequest, match=r"no 'colour' for '{{colour}}'.*'animal', 'place'"):
+        prompts_in(text.replace("{{animal}}", "{{colour}}"))
+
+
+@pytest.mark.parametrize("text", ["A {{name}}", 'prompt\n"A {{name}}"', '{"prompt": "A {{name}}"}'])
+def test_what_looks_like_a_variable_is_text_where_there_are_none(text: str) -> None:
+    [found], _ = prompts_in(text)
+    assert found.prompt == "A {{name}}"
