@@ -146,7 +146,7 @@ def decide(parsed: argparse.Namespace, out: IO[str]) -> int:
             asked = json.loads(_read("questions", parsed.questions))
         except (ValueError, RecursionError) as error:
             raise InvalidRequest(
-                f"the questions {parsed.questions} are no JSON: {error}."
+                f"the questions {parsed.questions} are not JSON: {error}."
             ) from error
     if isinstance(asked, dict):
         asked |= {each: {"type": "yes_no", "instructions": each} for each in parsed.yes_no or ()}

@@ -62,7 +62,7 @@ def test_json_follows_a_schema_and_comes_as_a_form(window: Visit, engine: FakeBa
     assert {*json.loads(grammar.text)["properties"]} == {"sentiment", "stars", "summary"}
     schema.fill("{")
     window.at("#generate").click()
-    window.says("#notice", "the JSON schema is no JSON")
+    window.says("#notice", "the JSON schema is not JSON")
     # An earlier run brings its form back; a text has none.
     answer_as(window, "Text")
     expect(schema).to_be_hidden()

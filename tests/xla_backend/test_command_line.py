@@ -272,5 +272,5 @@ def test_questions_are_answered_with_probabilities(
     assert said[0].startswith("tone: ")
     assert "very calm 0." in said[0] or "very calm 1." in said[0]
     file.write_text("{")
-    assert "are no JSON" in run(*asked).stderr
+    assert "are not JSON" in run(*asked).stderr
     assert "1 to 64 questions" in run("decide", "A fox.").stderr
