@@ -31,7 +31,9 @@ def test_yes_or_no_is_told_by_bars_and_writes_nothing(window: Visit, engine: Fak
     expect(window.at("#copy_text")).to_be_hidden()
     request = engine.streams[-1].request
     assert (request.prompt, len(request.questions)) == ("A fox went by.", 2)
-    expect(window.at("#history tbody")).to_have_count(0)
+    window.open_mode("Your runs")
+    window.says("#history", "Your runs appear here")
+    window.open_mode("Playground")
 
     answer_as(window, "Choice")
     window.at("#answer_choices textarea").fill("tame\nwild")
@@ -66,7 +68,9 @@ def test_json_follows_a_schema_and_comes_as_a_form(window: Visit, engine: FakeBa
     # An earlier run brings its form back; a text has none.
     answer_as(window, "Text")
     expect(schema).to_be_hidden()
+    window.open_mode("Your runs")
     window.at("#history button", has_text="Rerun").first.click()
+    window.has_value("#prompt textarea", re.compile("."))
     window.wait_for_result()
     expect(window.at("#answer_as input:checked")).to_have_value("JSON")
     expect(schema).to_have_value(re.compile("sentiment"))

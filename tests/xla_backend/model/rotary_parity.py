@@ -48,6 +48,8 @@ LARGEST_DIFFERENCE = 1e-4
 
 LONG_FORM = "Phi-3 beyond its first context"
 """Which is served only where a longer context is asked for."""
+SHORT_FORM = "Phi-3"
+"""Whose context is too short for the questions."""
 _LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 10_000.0,
@@ -117,7 +119,7 @@ FORMS: dict[str, dict[str, Any]] = {
         "rope_parameters": _YARN
         | {"llama_4_scaling_beta": 0.4, "mscale": 1.0, "mscale_all_dim": 0.5},
     },
-    "Phi-3": {
+    SHORT_FORM: {
         "model_type": "phi3",
         "hidden_size": 64,
         "head_dim": 16,
@@ -279,7 +281,10 @@ def ask(form: str) -> dict[str, Any]:
                 "logprobs": logprobs(ids, written),
             }
         )
-    return {"eos_token_id": ends, "cases": cases, "decisions": [*map(decisions, QUESTIONS)]}
+    found: dict[str, Any] = {"eos_token_id": ends, "cases": cases}
+    if form != SHORT_FORM:
+        found["decisions"] = [*map(decisions, QUESTIONS)]
+    return found
 
 
 def main() -> None:
@@ -303,7 +308,9 @@ def main() -> None:
             found["forms"][form]["cases"], expected["forms"][form]["cases"], strict=True
         ):
             assert case["ids"] == kept["ids"], (form, case["options"])
-        pairs = zip(*(x["forms"][form]["decisions"] for x in (found, expected)), strict=True)
+        pairs = zip(
+            *(x["forms"][form].get("decisions", []) for x in (found, expected)), strict=True
+        )
         assert all(np.allclose(*pair, atol=LARGEST_DIFFERENCE) for pair in pairs), form
         print(f"{form}: the same tokens as in {EXPECTED.name}")
 

@@ -25,6 +25,7 @@ from tests.xla_backend.model.rotary_parity import (
     NEW_TOKENS,
     PROMPT_TOKENS,
     QUESTIONS,
+    SHORT_FORM,
     prompt,
     write_ending,
 )
@@ -88,6 +89,8 @@ def _compare(
         written.append(tuple(case["ids"]))
     assert max(differences) < LARGEST_DIFFERENCE
     assert len({*written}) > 1, "searches would not matter"
+    if form == SHORT_FORM:
+        return
     decided = backend.decide(str(folder), DECIDED, QUESTIONS).decisions
     for decision, logprobs in zip(decided, expected["decisions"], strict=True):
         assert decision.logprobs == pytest.approx(logprobs, abs=1e-3)
