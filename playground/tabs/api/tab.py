@@ -26,6 +26,7 @@ _PATHS = {
     "completions": "OpenAI’s completions: a text to continue",
     "responses": "OpenAI’s newer clients",
     "messages": "Anthropic’s clients",
+    "decide": "questions about a text: how likely each answer is",
     "audio/transcriptions": "OpenAI’s transcriptions",
     "models": "the models that can be named",
 }
