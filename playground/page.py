@@ -102,6 +102,7 @@ def create_app(
                 backend=backend,
                 status=status,
                 status_is_new=gr.Button(visible="hidden", elem_id="status_is_new"),
+                offered_is_new=gr.Button(visible="hidden", elem_id="offered_is_new"),
                 in_sight={
                     address: gr.Button(visible="hidden", elem_id=f"{address}_is_new")
                     for address in places.modes(admin)

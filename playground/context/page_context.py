@@ -41,6 +41,7 @@ class PageContext:
         offered: names of the models that visitors may use, in order; empty for all.
         status: the line that says what the engine is doing.
         status_is_new: a hidden button that the page's script presses when the status has changed.
+        offered_is_new: likewise, when the list of added models has changed.
         in_sight: for each mode, by its address, a hidden button that the page's script presses when
             the mode becomes visible, and while it is, when the engine's functions have changed.
         watched: further values whose change refreshes modes; see `server.changes`.
@@ -63,6 +64,7 @@ class PageContext:
     backend: ServedBackend
     status: gr.HTML
     status_is_new: gr.Button
+    offered_is_new: gr.Button
     in_sight: Mapping[str, gr.Button]
     line: WaitingLine
     runs_of_visitor: gr.BrowserState

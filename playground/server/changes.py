@@ -1,9 +1,9 @@
 """`/changes`: whether there is anything new to show, so that an open page need not request it all.
 
-Knows what the page shows of the engine and of the queue, as two marks: the page's script asks once
-a second, and sends Gradio's events only for a new mark, and of the tabs only for the visible one.
+Knows what the page shows of the engine and of the queue, as marks: the page's script asks once a
+second, and sends Gradio's events only for a new mark, and of the modes only for the visible one.
 Without that, an idle page kept half a core of its visitor's computer busy with five useless events
-a second. Must not know what the tabs show.
+a second. Must not know what the modes show.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def changes_route(page: PageContext) -> Route:
 
 
 def changes(page: PageContext) -> dict[str, str]:
-    """Two marks, each of which changes with its state.
+    """Three marks, each of which changes with its state.
 
-    `status`: what the engine is doing, for how many seconds, and which requests wait. `engine`: its
-    functions in memory and in the making.
+    `status`: what the engine is doing, for how many seconds, and which requests wait. `offered`:
+    the models that were added. `engine`: its functions in memory and in the making.
     """
     backend, line = page.backend, page.line
     status = backend.status
@@ -47,6 +47,7 @@ def changes(page: PageContext) -> dict[str, str]:
     clock = 0 if is_at_rest else int(time.perf_counter() - since)
     return {
         "status": _mark(status, bool(occupation), clock, len(prefetching), line.order()),
+        "offered": _mark(*(page.added.read() if page.added else ())),
         "engine": _mark(
             status.state == "starting",
             prefetching,

@@ -33,8 +33,10 @@ PAGE_EVENT: dict[str, Any] = {
 QUIET: dict[str, Any] = {"queue": False, **PAGE_EVENT}
 
 # Likewise, for what shows the newest values: of the events that come during one, only the last is
-# carried out.
+# carried out. Gradio then repeats whatever is connected to that event, so two of these on one event
+# would put each other off for ever: all else on it has `EACH_TIME`.
 LATEST: dict[str, Any] = {**QUIET, "trigger_mode": "always_last"}
+EACH_TIME: dict[str, Any] = {**QUIET, "trigger_mode": "multiple"}
 
 # An event that follows another one's. Gradio drops an event while the same one of an earlier press
 # is going on: then the run that the first event entered would never be carried out, and its button
@@ -215,7 +217,7 @@ def describe_model(
         found = info(name)
         return gr.update(info=model_description(found)) if found else gr.skip()
 
-    gr.on([model.change, in_sight.click], describe, model, model, **LATEST)
+    gr.on([model.change, in_sight.click], describe, model, model, **EACH_TIME)
 
 
 def model_description(model: ModelInfo) -> str:

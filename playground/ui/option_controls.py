@@ -13,7 +13,7 @@ from typing import Any
 
 import gradio as gr
 
-from playground.ui.components import LATEST, Field, without_validation
+from playground.ui.components import EACH_TIME, Field, without_validation
 from xla_backend import GenerationOptions, Grammar
 from xla_backend.interface.grammar import KINDS
 from xla_backend.interface.options import MAX_STOPS, OPTIONS
@@ -179,14 +179,14 @@ class OptionControls:
             lambda temperature: _switch((*SAMPLING_ONLY, "hold"), bool(temperature)),
             self._by_name["temperature"],
             [*(self._by_name[name] for name in SAMPLING_ONLY), self.hold],
-            **LATEST,
+            **EACH_TIME,
         )
         gr.on(
             self._by_name["num_beams"].change,
             lambda beams: _switch(BEAMS_ONLY, isinstance(beams, int | float) and beams > 1),
             self._by_name["num_beams"],
             [self._by_name[name] for name in BEAMS_ONLY],
-            **LATEST,
+            **EACH_TIME,
         )
 
 

@@ -112,6 +112,21 @@ def test_events_that_the_browser_handles_alone_come_before_the_server_s() -> Non
         assert asks == sorted(asks)
 
 
+def test_no_two_of_an_event_put_each_other_off_for_ever() -> None:
+    """Gradio repeats the whole event for what it has put off.
+
+    After a reload the page asked for its prediction and its code 17 times a second, for ever.
+    """
+    put_off: dict[tuple[Any, str], list[str | None]] = {}
+    for fn in page_for_chat(admin=True).fns.values():
+        for target, event in fn.targets:
+            # An event that follows another, or the page's load, is repeated alone.
+            if fn.fn is not None and fn.trigger_mode == "always_last" and target is not None:
+                put_off.setdefault((target, event), []).append(fn.name)
+    assert len(put_off) > 80
+    assert {event: names for event, names in put_off.items() if len(names) > 1} == {}
+
+
 @pytest.mark.parametrize(
     ("model", "line"),
     [

@@ -192,7 +192,7 @@ class ChatTab:
         self.text.change(None, self.text, None, js="keepDraft", **ui.QUIET)
         self.chatbot.example_select(self._take_example, None, self.text, **ui.QUIET)
         self.model.change(
-            self._follow_model, [*self._settings], [*self.controls.inputs], **ui.QUIET
+            self._follow_model, [*self._settings], [*self.controls.inputs], **ui.EACH_TIME
         )
         ui.describe_model(self._page.info, self.model, self._page.in_sight["chat"])
         gr.on(

@@ -170,7 +170,7 @@ class CompareTab:
 
     def _connect(self) -> None:
         ui.empty_on_change(self.notice, [component.change for component in self._choice])
-        self.kind.change(self._show_kind, self.kind, [*self._kinds_of], **ui.QUIET)
+        self.kind.change(self._show_kind, self.kind, [*self._kinds_of], **ui.EACH_TIME)
         gr.on(
             [self._page.in_sight["compare"].click, *(part.change for part in self._estimated)],
             self._estimate,

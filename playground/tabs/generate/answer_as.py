@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from playground.ui.components import LATEST, QUIET, Field, Updates, name_buttons
+from playground.ui.components import QUIET, Field, Updates, name_buttons
 from xla_backend import InvalidRequest
 from xla_backend.interface.decisions import Question
 
@@ -59,6 +59,15 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 }
 
 
+# The schema, the buttons for schemas, the choices and the questions, each of one kind alone.
+_SHOW = """(kind, schema) => {
+  const {json, choice, yes, first} = %s;
+  const update = (of, more = {}) => ({__type__: "update", visible: kind === of, ...more});
+  const value = kind === json ? schema || first : "";
+  return [update(json, {value}), update(json), update(choice), update(yes)];
+}"""
+
+
 class AnswerAs:
     """Builds the fields where it is created; that of the schema is an option's, see `connect`."""
 
@@ -100,24 +109,19 @@ class AnswerAs:
         """Shows the fields of the chosen kind. A form that a link or an earlier run has is JSON."""
         self._schema = controls.grammar
         parts = [self._schema, self._schemas, self.choices, self.questions]
-        self.kind.change(self._show, [self.kind, self._schema], parts, **LATEST)
+        texts = [json.dumps(schema, indent=2) for schema in SCHEMAS.values()]
+        show = _SHOW % json.dumps(
+            {"json": JSON, "choice": CHOICE, "yes": YES_NO, "first": texts[0]}
+        )
+        self.kind.change(None, [self.kind, self._schema], parts, js=show, **QUIET)
         self._schema.change(
-            lambda kind, schema: JSON if schema.strip() else kind,
+            None,
             [self.kind, self._schema],
             self.kind,
-            **LATEST,
+            js=f"(kind, schema) => (schema?.trim() ? '{JSON}' : kind)",
+            **QUIET,
         )
-        texts = [json.dumps(schema, indent=2) for schema in SCHEMAS.values()]
         self._schemas.click(lambda place: texts[place], self._schemas, self._schema, **QUIET)
-
-    def _show(self, kind: str, schema: str) -> list[Any]:
-        first = json.dumps(next(iter(SCHEMAS.values())), indent=2)
-        return [
-            gr.update(visible=kind == JSON, value=(schema or first) if kind == JSON else ""),
-            gr.update(visible=kind == JSON),
-            gr.update(visible=kind == CHOICE),
-            gr.update(visible=kind == YES_NO),
-        ]
 
     def asking(self, questions: tuple[str, ...]) -> Updates:
         """The fields for these questions, each with yes or no; for a text where there are none."""

@@ -111,9 +111,9 @@ class PlaygroundTab:
         self.link.connect(
             self.fields, self.generate, self._interrupted, [self.story, self.origin, self.retry]
         )
+        self.answer.connect(self.controls)
         self._connect_request()
         self.controls.connect()
-        self.answer.connect(self.controls)
         self.view_code.connect(self.fields)
         self._connect_run()
         self._connect_entries()
@@ -157,9 +157,10 @@ class PlaygroundTab:
         self.shown = gr.State(None)
 
     def _connect_request(self) -> None:
-        inputs = sorted([*self.fields.inputs, *self.answer.inputs], key=lambda field: field._id)
+        asked, form = [*self.fields.inputs, *self.answer.inputs], self.view_code.form
+        inputs = sorted([*asked, form], key=lambda field: field._id)
         kept = [inputs.index(field) for field in self.fields.inputs]
-        changes = [field.change for field in inputs]
+        changes = [field.change for field in asked]
         ui.await_prediction(self.prediction, self.model)
         ui.empty_on_change(self.notice, changes)
         self.model.change(
@@ -175,7 +176,7 @@ class PlaygroundTab:
                 self.report,
                 *self.controls.inputs,
             ],
-            **ui.LATEST,
+            **ui.EACH_TIME,
         )
         ui.describe_model(self._page.info, self.model, self._page.in_sight["playground"])
         self.examples.click(
@@ -185,10 +186,15 @@ class PlaygroundTab:
             **ui.QUIET,
         )
         gr.on(
-            [self._page.in_sight["playground"].click, self.entries.change, *changes],
-            self._predict,
+            [
+                self._page.in_sight["playground"].click,
+                self.entries.change,
+                form.change,
+                *changes,
+            ],
+            self._follow_request,
             {*inputs},
-            self.prediction,
+            [self.prediction, self.view_code.code],
             js=f"(...values) => (keepRequest({kept}.map((place) => values[place])), values)",
             **ui.LATEST,
         )
@@ -243,7 +249,10 @@ class PlaygroundTab:
 
     def _connect_entries(self) -> None:
         self._page.in_sight["playground"].click(
-            self._look_at_engine, self.entries_sent, [self.entries, self.entries_sent], **ui.LATEST
+            self._look_at_engine,
+            self.entries_sent,
+            [self.entries, self.entries_sent],
+            **ui.EACH_TIME,
         )
 
     def _family(self, name: str, prompt: Prompt = ()) -> Family:
@@ -304,6 +313,12 @@ class PlaygroundTab:
         # store on disk was cleared.
         mark = h.comment(f" {self._page.times_cleared} ")
         return str(h.fragment[cached_functions_table(self._backend.cached_functions()), mark])
+
+    def _follow_request(self, request: gr.Request, values: dict[Any, Any]) -> ui.Updates:
+        return {
+            self.prediction: self._predict(values),
+            self.view_code.code: self.view_code.written(values, request),
+        }
 
     def _predict(self, values: dict[Any, Any]) -> str:
         try:

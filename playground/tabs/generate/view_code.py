@@ -11,7 +11,7 @@ import gradio as gr
 
 from playground.tabs.generate import permalink
 from playground.tabs.generate.request_code import FORMS, SHORTEST, CodeRequest
-from playground.ui.components import LATEST, QUIET, heading, html
+from playground.ui.components import QUIET, heading, html
 from xla_backend import BackendError
 
 if TYPE_CHECKING:
@@ -63,14 +63,6 @@ class ViewCode:
     def connect(self, request: RequestFields) -> None:
         """Connects the card to the fields of the request."""
         self._request = request
-        changes = [component.change for component in request.inputs]
-        gr.on(
-            [self._page.in_sight["playground"].click, self.form.change, *changes],
-            self._write,
-            {self.form, *request.inputs},
-            self.code,
-            **LATEST,
-        )
         self.copy_link.click(
             None,
             [*request.in_link, self.link_runs],
@@ -82,7 +74,8 @@ class ViewCode:
         inputs = [component.input for component in (*request.in_link, self.link_runs)]
         gr.on(inputs, None, None, self.notice, js="() => ''", **QUIET)
 
-    def _write(self, request: gr.Request, values: dict[Any, Any]) -> Any:
+    def written(self, values: dict[Any, Any], request: gr.Request) -> Any:
+        """The code for what the fields and `form` say now."""
         language, write = FORMS[values[self.form]]
         try:
             asked = self._request.asked(values)

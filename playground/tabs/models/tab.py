@@ -107,13 +107,7 @@ class ModelsTab:
                 ),
             ]
 
-        gr.on(
-            [self._page.load, *(tab.click for tab in self._page.in_sight.values())],
-            follow,
-            self.names,
-            [self.names, *pickers],
-            **ui.LATEST,
-        )
+        self._page.offered_is_new.click(follow, self.names, [self.names, *pickers], **ui.LATEST)
 
     def _look(self, sent: int | None) -> ui.Updates | dict[Any, Any]:
         """The list and the progress, sent only if something changed."""

@@ -201,7 +201,7 @@ class ShapesTab:
             lambda what: gr.update(visible=what == clear_controls.ONE),
             controls.what,
             controls.shape,
-            **ui.QUIET,
+            **ui.EACH_TIME,
         )
         # The sentence and the action arrive together, so nobody confirms anything else.
         gr.on(

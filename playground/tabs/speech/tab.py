@@ -194,7 +194,7 @@ class SpeechTab:
         )
         ui.await_prediction(self.prediction, self.model)
         self.model.change(
-            self._choose_model, self.model, [self.max_new_tokens, self.language], **ui.QUIET
+            self._choose_model, self.model, [self.max_new_tokens, self.language], **ui.EACH_TIME
         )
         gr.on(
             [part.change for part in self._options],

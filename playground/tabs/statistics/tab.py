@@ -11,7 +11,7 @@ import gradio as gr
 
 from playground.history import records
 from playground.tabs.statistics.report import engine_statistics, visitor_statistics
-from playground.ui.components import LATEST, heading, html
+from playground.ui.components import EACH_TIME, heading, html
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
@@ -44,13 +44,13 @@ class StatisticsTab:
             self._look,
             self.sent,
             [self.engine, self.sent],
-            **LATEST,
+            **EACH_TIME,
         )
         page.in_sight["statistics"].click(
             lambda runs: visitor_statistics(records.readable(runs)),
             page.runs_of_visitor,
             self.runs,
-            **LATEST,
+            **EACH_TIME,
         )
 
     def _look(self, sent: int | None) -> tuple[Any, Any]:

@@ -229,7 +229,8 @@ function tellPhase() {
 const seen = {};
 let marks = {};
 function showNews() {
-  for (const [what, mark] of [["status", marks.status], [modeInSight, marks.engine]]) {
+  const { status, offered, engine } = marks;
+  for (const [what, mark] of Object.entries({ status, offered, [modeInSight]: engine })) {
     const button = document.getElementById(`${what}_is_new`);
     // Where the server cannot be asked for marks, a mode is filled once.
     const isKnown = what in seen && (mark === undefined || seen[what] === mark);
