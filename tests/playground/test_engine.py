@@ -9,6 +9,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,16 +62,17 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
     log = folder / "requests.jsonl"
     options = ["--no-store", "--metrics", "--log-requests", str(log)]
     options += ["--memory-limit", "3GB", "--kv-memory", "2MB"]
-    with hold.at("starting"):
-        served = serve(
-            "--models", f"{talker},whisper-commands", *options, PYTHONPATH=str(hold.folder)
-        )
-        running = App(served, hold, talker, log)
-        status, report = running.health()
-        assert (status, report["status"]) == (503, "starting")
-        assert "XLA Playground" in served.first_page
-    yield running
-    served.process.kill()
+    with ExitStack() as ends:
+        with hold.at("starting"):
+            served = serve(
+                "--models", f"{talker},whisper-commands", *options, PYTHONPATH=str(hold.folder)
+            )
+            ends.callback(served.process.kill)
+            running = App(served, hold, talker, log)
+            status, report = running.health()
+            assert (status, report["status"]) == (503, "starting")
+            assert "XLA Playground" in served.first_page
+        yield running
 
 
 @pytest.fixture(scope="module")

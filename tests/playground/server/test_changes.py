@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from playground import create_app
 from playground.server.changes import changes
 from tests.playground.clock import Clock
 from tests.playground.fake_backend import FakeBackend
-from xla_backend import CacheKey, EngineStatus
+from xla_backend import CacheKey, EngineStatus, ModelInfo
+from xla_backend.checkpoints.added_models import AddedModels
 
 
 @pytest.fixture
@@ -20,9 +22,14 @@ def engine() -> FakeBackend:
 
 
 @pytest.fixture
-def changed(engine: FakeBackend) -> Callable[[Callable[[], Any]], set[str]]:
+def added(tmp_path: Path) -> AddedModels:
+    return AddedModels(tmp_path / "added.json")
+
+
+@pytest.fixture
+def changed(engine: FakeBackend, added: AddedModels) -> Callable[[Callable[[], Any]], set[str]]:
     """Says which marks are others after a change."""
-    context = create_app(engine).context
+    context = create_app(engine, admin=True, added=added).context
 
     def compared(change: Callable[[], Any]) -> set[str]:
         before = changes(context)
@@ -55,6 +62,13 @@ def test_the_status_mark_follows_status_and_clock(
     assert changed(wait) == set(), "no clock is shown of what is at rest"
     assert changed(set_status("ready", note="It was restarted.")) == {"status"}
     assert changed(set_status("starting")) == {"status", "engine"}
+
+
+def test_the_mark_of_what_is_offered_follows_the_added_models(
+    added: AddedModels, changed: Callable[[Callable[[], Any]], set[str]]
+) -> None:
+    model = ModelInfo("org/model", "decoder-only", "hub", "")
+    assert changed(lambda: added.add(model)) == {"offered"}
 
 
 def test_the_engine_mark_follows_functions_and_orders(
