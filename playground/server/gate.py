@@ -122,7 +122,7 @@ class Gate:
                 if self._password.guesses_too_often(address):
                     await answer.tell(429, _WAIT, {"retry-after": f"{TRIES_S:.0f}"})
                 elif path == "/" and scope["method"] in ("GET", "HEAD"):
-                    await answer.page(401, login_page())
+                    await answer.page(401, login_page(_query(scope)))
                 else:
                     await answer.tell(401, _NO_PASSWORD)
                 return True
@@ -156,14 +156,15 @@ class Gate:
         headers, address = _headers(scope), self._address(scope)
         wants_page = "text/html" in headers.get("accept", "")
         if scope["method"] != "POST":
-            await answer.page(200, login_page())
+            await answer.page(200, login_page(_query(scope)))
             return
         form = parse_qs((await _body(counted(scope, receive, 10_000))).decode("utf-8", "replace"))
         if self._password.is_right(form.get("password", [""])[0], address):
             scheme = headers.get("x-forwarded-proto", scope.get("scheme", ""))
             cookie = self._password.cookie(is_https=scheme == "https")
             if wants_page:
-                await answer.send(303, b"", {"location": "./", "set-cookie": cookie})
+                next_page = f"./{_query(scope)}"
+                await answer.send(303, b"", {"location": next_page, "set-cookie": cookie})
             else:
                 await answer.send(200, b'{"success":true}', {"set-cookie": cookie})
             return
@@ -171,7 +172,7 @@ class Gate:
         problem = _WAIT if too_often else "This is not the password."
         status = 429 if too_often else 401
         if wants_page:
-            await answer.page(status, login_page(problem))
+            await answer.page(status, login_page(_query(scope), problem))
         else:
             await answer.tell(status, problem)
 
@@ -269,6 +270,11 @@ async def _body(receive: Receive) -> bytes:
         whole += message.get("body", b"")
         if not message.get("more_body"):
             return whole
+
+
+def _query(scope: Scope) -> str:
+    query: bytes = scope.get("query_string", b"")
+    return f"?{query.decode('latin-1')}" if query else ""
 
 
 def _headers(scope: Scope) -> dict[str, str]:

@@ -28,8 +28,13 @@ p { margin: 0; color: var(--danger); }
 
 
 @rendered
-def login_page(problem: str = "") -> h.Node:
-    """A whole HTML page; `problem` is the error of the last attempt."""
+def login_page(query: str, problem: str = "") -> h.Node:
+    """A whole HTML page.
+
+    Args:
+        query: of the address that was asked for, with its question mark; it is opened next.
+        problem: the error of the last attempt.
+    """
     dark = "".join(f"--{name}:{value};" for name, value in DARK.items())
     style = f"{css_variables()}@media (prefers-color-scheme: dark){{:root{{{dark}}}}}{_STYLE}"
     secret = h.input(
@@ -47,7 +52,7 @@ def login_page(problem: str = "") -> h.Node:
             h.style[Markup(style)],
         ],
         h.body[
-            h.form(method="post", action="login")[
+            h.form(method="post", action=f"login{query}")[
                 h.h1["XLA Playground"],
                 h.label["Password", secret],
                 problem and h.p(role="alert")[problem],

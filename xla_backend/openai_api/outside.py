@@ -41,7 +41,7 @@ class Outside:
             self._api = CORSMiddleware(
                 self._answer,
                 allow_origins=origins,
-                allow_methods=["GET", "POST"],
+                allow_methods=["GET", "POST", "DELETE"],
                 allow_headers=["*"],
                 expose_headers=["x-request-id", "retry-after"],
             )

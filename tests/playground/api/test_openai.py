@@ -873,6 +873,9 @@ def test_other_pages_may_ask_where_they_are_named() -> None:
         )
         assert may.headers["access-control-allow-origin"] == chat
         assert may.status_code == 200
+        operations = httpx.get(f"{page.url}/openapi.json", auth=("any", "sesame")).json()["paths"]
+        methods = {method.upper() for of_path in operations.values() for method in of_path}
+        assert methods <= {*may.headers["access-control-allow-methods"].split(", ")}
         refused = httpx.get(f"{page.api}/models", headers={"origin": chat})
         assert refused.status_code == 401
         assert refused.headers["access-control-allow-origin"] == chat

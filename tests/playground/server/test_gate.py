@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import html
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -97,14 +98,18 @@ def test_an_address_that_takes_a_post_says_so() -> None:
 
 def test_a_browser_gets_a_form_and_then_the_page() -> None:
     visitor = Knocker(Gate(echo, SECRET))
-    form = visitor("GET", "/", headers=PAGE)
+    asked = "tab=chat&system=%22%3E&new=5"
+    form = visitor("GET", f"/?{asked}", headers=PAGE)
     assert form.status_code == 401
     assert 'type="password"' in form.text
-    wrong = visitor("POST", "/login", data={"password": "wrong"}, headers=PAGE)
+    sent_to = html.unescape(form.text.partition('action="')[2].partition('"')[0])
+    assert sent_to == f"login?{asked}"
+    wrong = visitor("POST", f"/{sent_to}", data={"password": "wrong"}, headers=PAGE)
     assert wrong.status_code == 401
     assert "not the password" in wrong.text
-    right = visitor("POST", "/login", data={"password": SECRET}, headers=PAGE)
-    assert (right.status_code, right.headers["location"]) == (303, "./")
+    assert html.escape(sent_to) in wrong.text
+    right = visitor("POST", f"/{sent_to}", data={"password": SECRET}, headers=PAGE)
+    assert (right.status_code, right.headers["location"]) == (303, f"./?{asked}")
     cookie = right.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert SECRET not in cookie
