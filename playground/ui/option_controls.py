@@ -60,7 +60,7 @@ _OTHERS: dict[str, tuple[type[Field], dict[str, Any]]] = {
         {
             "lines": 2,
             "max_lines": 4,
-            "info": f"The text ends before the first of them. One a line, at most {MAX_STOPS}; "
+            "info": f"The text ends before the first of them. One per line, at most {MAX_STOPS}; "
             "\\n is a line break.",
         },
     ),
@@ -167,7 +167,7 @@ class OptionControls:
         if name == "seed":
             self.hold = gr.Checkbox(
                 label="Hold the seed",
-                info="Otherwise each run takes a new one, and writes another text.",
+                info="Otherwise each run draws a new seed and writes a different text.",
                 interactive=shown["interactive"],
                 elem_id=f"{self._prefix}hold",
             )

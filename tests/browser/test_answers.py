@@ -42,7 +42,7 @@ def test_yes_or_no_is_told_by_bars_and_writes_nothing(window: Visit, engine: Fak
     window.wait_for_result()
     window.at("#answer_choices textarea").fill(" ")
     window.at("#generate").click()
-    window.says("#notice", "write one choice a line")
+    window.says("#notice", "write one per line")
 
     answer_as(window, "Text")
     window.generate()

@@ -385,7 +385,7 @@ class ChatTab:
         conversation = readable(opened) or Conversation(model)
         if len(conversation.turns) >= MAX_TURNS or len(opened) > MAX_JSON_CHARACTERS:
             raise InvalidRequest(
-                f"The conversation is as long as the page keeps one: {MAX_TURNS} turns or "
+                f"The conversation has reached this page's limit of {MAX_TURNS} turns or "
                 f"{MAX_JSON_CHARACTERS:,} characters. Begin a new one."
             )
         return conversation.set_to(model, system or "", options), "" if without_reuse else salt

@@ -140,7 +140,7 @@ class CompareTab:
         self.option_sets = gr.Textbox(
             value=compare_choice.OPTION_SETS,
             label="Option sets",
-            info="One a line, two to four lines; names as in Hugging Face’s GenerationConfig.",
+            info="One per line, two to four; names as in Hugging Face’s GenerationConfig.",
             lines=4,
             max_lines=6,
             visible=_HIDDEN,
@@ -229,8 +229,8 @@ class CompareTab:
             return str(remarks(said)), gr.update(visible=_HIDDEN)
         if kind != WAYS:
             said = (
-                "Each one takes what its first call takes: seconds when it must be compiled, "
-                "milliseconds when it is there."
+                "Each takes as long as its first call: seconds if it must be compiled, milliseconds "
+                "if it already is."
             )
             return str(remarks(said)), gr.update(visible=_HIDDEN)
         request = (values[self.max_new_tokens], values[self.num_beams], values[self.cached_calls])
@@ -338,8 +338,8 @@ class CompareTab:
         found = self._backend.predict(model, prompt, options, cache_salt="any")
         if not found.requested_key.is_pooled:
             raise InvalidRequest(
-                f"{model_name(model)} has buckets alone: one shape for all lengths is there for "
-                "decoder-only models. Choose one of these."
+                f"{model_name(model)} only has buckets: one shape for all lengths needs a "
+                "decoder-only model. Choose one of those."
             )
 
         def count(text: str) -> int:

@@ -88,7 +88,7 @@ class RetraceDoctor:
                     self._build_call(function, number, choices) for number in (1, 2)
                 ]
         self.file = gr.Textbox(
-            label="A Python file that defines function and calls, two dicts of its arguments",
+            label="A Python file with function and calls (two dicts of arguments)",
             visible=False,
             elem_id="doctor_file",
         )

@@ -85,7 +85,7 @@ def empty() -> h.Node:
 def working(question: Question) -> h.Node:
     """While it is tried."""
     how_long = "a minute" if question.function == GENERATE else "some seconds"
-    what = f"Trying both calls in a process of its own: {how_long}."
+    what = f"Trying both calls in a separate process: {how_long}."
     return h.p(role="status")[what], working_bar()
 
 

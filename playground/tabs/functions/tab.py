@@ -71,7 +71,7 @@ class FunctionsTab:
         )
         self.pad = gr.Checkbox(
             label="Pad the batch to the next power of two",
-            info="So that several batch sizes share one shape. The output is cut again.",
+            info="Several batch sizes then share one shape; the output is sliced back.",
             elem_id="functions_pad",
         )
         self.run = gr.Button("Compare", variant="primary", elem_id="functions_run")

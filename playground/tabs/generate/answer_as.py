@@ -85,7 +85,7 @@ class AnswerAs:
         self.choices = gr.Textbox(
             "positive\nneutral\nnegative",
             label="Choices",
-            info="One a line.",
+            info="One per line.",
             lines=3,
             max_lines=12,
             visible=False,
@@ -93,7 +93,7 @@ class AnswerAs:
         )
         self.questions = gr.Textbox(
             label="Questions about the prompt",
-            info="One a line; without any, the prompt is the question.",
+            info="One per line. If empty, the prompt is the question.",
             lines=3,
             max_lines=12,
             visible=False,
@@ -139,7 +139,7 @@ class AnswerAs:
         kind = values[self.kind]
         if kind == CHOICE:
             if not (choices := _lines(values[self.choices])):
-                raise InvalidRequest("There is nothing to choose from: write one choice a line.")
+                raise InvalidRequest("There is nothing to choose from: write one per line.")
             return Question.all_of({CHOICE: {"type": "choice", "criteria": choices}})
         if kind == YES_NO:
             lines = _lines(values[self.questions])

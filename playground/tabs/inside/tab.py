@@ -80,7 +80,7 @@ class InsideTab:
             (self.look, "Reading the function.", self._look),
             (
                 self.measure,
-                "Measuring once the engine is idle: the model is loaded in a process of its own.",
+                "Measuring once the engine is idle; the model is loaded in a separate process.",
                 self._measure,
             ),
             (

@@ -40,7 +40,7 @@ def texts_route(page: PageContext) -> Route:
             return PlainTextResponse(str(error), 404)
         found = [file for file in files if file.name == name and name in TEXTS]
         if not found:
-            return PlainTextResponse("There is no such file: have it made on the Inside tab.", 404)
+            return PlainTextResponse("There is no such file: have it made under Inside.", 404)
         return FileResponse(found[0], media_type="text/plain; charset=utf-8", filename=name)
 
     return Route(PATH, answer)

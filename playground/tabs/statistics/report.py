@@ -69,7 +69,7 @@ def visitor_statistics(runs: Sequence[Record]) -> h.Node:
     """Histogram, percentiles by shape, and speed over time, of the visitor's own runs."""
     if not runs:
         return nothing(
-            "Nothing to count yet. Generate a few times on the Playground tab: your runs are "
+            "Nothing to count yet. Generate a few times on Playground: your runs are "
             "counted here, those that had to compile apart from those that only ran."
         )
     return _speeds(runs), _histogram(runs), _table(by_shape(runs))
