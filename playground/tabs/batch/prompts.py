@@ -149,7 +149,7 @@ def _of_json(text: str) -> tuple[list[BatchPrompt], list[int]]:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise InvalidRequest(
-            f'Line {line} is not a JSON object with a text under "{COLUMN}". Write one on each line: '
+            f'Line {line} is not a JSON object with a text under "{COLUMN}". Write one per line: '
             f'{{"{COLUMN}": "Once upon a time"}}.'
         ) from None
     return prompts, without

@@ -229,8 +229,8 @@ class CompareTab:
             return str(remarks(said)), gr.update(visible=_HIDDEN)
         if kind != WAYS:
             said = (
-                "Each takes as long as its first call: seconds if it must be compiled, milliseconds "
-                "if it already is."
+                "Each takes as long as its first call: seconds if it must be compiled, "
+                "milliseconds if it already is."
             )
             return str(remarks(said)), gr.update(visible=_HIDDEN)
         request = (values[self.max_new_tokens], values[self.num_beams], values[self.cached_calls])

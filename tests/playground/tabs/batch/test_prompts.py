@@ -73,8 +73,8 @@ def test_an_exported_file_can_be_read_again() -> None:
         ("prompt,note\n,b\n", "There are no prompts yet"),
         ('prompt\ngood\n"never closed\n', "Line 3 cannot be read as CSV"),
         ('{"prompt": "a"}\nb', 'Line 2 is not a JSON object with a text under "prompt"'),
-        ('{"text": "a"}', "Line 1 is no JSON object"),
-        ('[{"prompt": 5}]', "Line 1 is no JSON object"),
+        ('{"text": "a"}', "Line 1 is not a JSON object"),
+        ('[{"prompt": 5}]', "Line 1 is not a JSON object"),
         ("\n".join(["x"] * 63), "There are 63 prompts, and at most 50 run at once. Leave out those "
          "from line 51 on."),
     ],
