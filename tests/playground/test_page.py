@@ -115,7 +115,7 @@ def test_events_that_the_browser_handles_alone_come_before_the_server_s() -> Non
 def test_no_two_of_an_event_put_each_other_off_for_ever() -> None:
     """Gradio repeats the whole event for what it has put off.
 
-    After a reload the page asked for its prediction and its code 17 times a second, for ever.
+    After a reload the page asked for its prediction and its code some 15 times a second, for ever.
     """
     put_off: dict[tuple[Any, str], list[str | None]] = {}
     for fn in page_for_chat(admin=True).fns.values():
