@@ -13,7 +13,7 @@ from typing import Any
 
 import gradio as gr
 
-from playground.ui.components import EACH_TIME, Field, without_validation
+from playground.ui.components import QUIET, Field, without_validation
 from xla_backend import GenerationOptions, Grammar
 from xla_backend.interface.grammar import KINDS
 from xla_backend.interface.options import MAX_STOPS, OPTIONS
@@ -173,21 +173,18 @@ class OptionControls:
             )
 
     def connect(self) -> None:
-        """Switches off what has no effect, as long as it has none."""
-        gr.on(
-            self._by_name["temperature"].change,
-            lambda temperature: _switch((*SAMPLING_ONLY, "hold"), bool(temperature)),
-            self._by_name["temperature"],
-            [*(self._by_name[name] for name in SAMPLING_ONLY), self.hold],
-            **EACH_TIME,
-        )
-        gr.on(
-            self._by_name["num_beams"].change,
-            lambda beams: _switch(BEAMS_ONLY, isinstance(beams, int | float) and beams > 1),
-            self._by_name["num_beams"],
-            [self._by_name[name] for name in BEAMS_ONLY],
-            **EACH_TIME,
-        )
+        """Switches off what has no effect, as long as it has none; in the browser alone.
+
+        To be called before other events are connected to the fields, as `empty_on_change`.
+        """
+        sampling = [*(self._by_name[name] for name in SAMPLING_ONLY), self.hold]
+        self._switch("temperature", sampling, above=0)
+        self._switch("num_beams", [self._by_name[name] for name in BEAMS_ONLY], above=1)
+
+    def _switch(self, name: str, parts: list[Field], above: int) -> None:
+        update = f"{{__type__: 'update', interactive: value > {above}}}"
+        js = f"(value) => Array({len(parts)}).fill({update})"
+        self._by_name[name].change(None, self._by_name[name], parts, js=js, **QUIET)
 
 
 def options_from(values: tuple[Any, ...]) -> GenerationOptions:
@@ -294,7 +291,3 @@ def slider_end(most_new_tokens: int) -> int:
 
 def _word_of(early_stopping: bool | str) -> str:
     return next(word for word, value in EARLY_STOPPING.items() if value == early_stopping)
-
-
-def _switch(names: tuple[str, ...], interactive: bool) -> list[Any]:
-    return [gr.update(interactive=interactive) for _ in names]

@@ -210,3 +210,17 @@ def test_an_instruct_model_is_asked_messages_or_what_stands_there(
     window.choose_model("gpt2-stories")
     expect(system).to_be_hidden()
     expect(window.at("#raw_prompt")).to_be_hidden()
+
+
+def test_an_option_without_effect_is_switched_off_without_asking_the_server(window: Visit) -> None:
+    window.open_more()
+    top_p, penalty = (
+        window.at(f'#{name} input[type="number"]') for name in ("top_p", "length_penalty")
+    )
+    window.page.route("**/run/**", lambda route: None)  # the server does not answer
+    for temperature, beams in ((0, 1), (0.7, 4), (0, 1), (0.7, 1)):
+        window.set_number("temperature", temperature)
+        window.set_number("num_beams", beams)
+        expect(top_p).to_be_enabled(enabled=temperature > 0)
+        expect(penalty).to_be_enabled(enabled=beams > 1)
+    window.page.unroute("**/run/**")

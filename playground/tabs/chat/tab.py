@@ -88,8 +88,8 @@ class ChatTab:
             with gr.Column(elem_classes="card area-options"):
                 self.shelf = Shelf(page)
         self._salt = gr.Textbox(visible=False)
-        self._connect_request()
         self.controls.connect()
+        self._connect_request()
         self._connect_runs()
 
     def prepare(self) -> None:

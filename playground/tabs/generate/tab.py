@@ -112,8 +112,8 @@ class PlaygroundTab:
             self.fields, self.generate, self._interrupted, [self.story, self.origin, self.retry]
         )
         self.answer.connect(self.controls)
-        self._connect_request()
         self.controls.connect()
+        self._connect_request()
         self.view_code.connect(self.fields)
         self._connect_run()
         self._connect_entries()
