@@ -43,9 +43,17 @@ def test_no_mode_has_a_serious_finding_of_axe_and_each_fits_a_phone(window: Visi
     window.resize(390, 844)
     lines = """[...document.querySelectorAll("#places nav")].filter((nav) => nav.offsetParent)
       .map((nav) => new Set([...nav.children].map((link) => link.offsetTop)).size)"""
+    # The page itself hides what a card has no room for.
+    beyond = """[...document.querySelectorAll(".card :is(pre, .copied-code button)")].filter((part) => {
+      const card = part.closest(".card").getBoundingClientRect();
+      return part.checkVisibility() && part.getBoundingClientRect().right > card.right;
+    }).map((part) => part.textContent)"""
     for name in names:
         window.open_mode(name)
+        if name == "API":
+            window.at("#api_snippets pre").first.wait_for()
         assert window.overflow() == 0, name
+        assert window.page.evaluate(beyond) == [], name
         assert set(window.page.evaluate(lines)) == {1}, "places and modes stand in a line each"
     findings["On a phone"] = window.page.evaluate(_FINDINGS)
     assert {name: found for name, found in findings.items() if found} == {}
