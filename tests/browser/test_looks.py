@@ -44,7 +44,8 @@ def test_no_mode_has_a_serious_finding_of_axe_and_each_fits_a_phone(window: Visi
     lines = """[...document.querySelectorAll("#places nav")].filter((nav) => nav.offsetParent)
       .map((nav) => new Set([...nav.children].map((link) => link.offsetTop)).size)"""
     # The page itself hides what a card has no room for.
-    beyond = """[...document.querySelectorAll(".card :is(pre, .copied-code button)")].filter((part) => {
+    beyond = """[...document.querySelectorAll(".card :is(pre, button:has(+ pre))")]
+      .filter((part) => {
       const card = part.closest(".card").getBoundingClientRect();
       return part.checkVisibility() && part.getBoundingClientRect().right > card.right;
     }).map((part) => part.textContent)"""
