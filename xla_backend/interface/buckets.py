@@ -23,10 +23,11 @@ CHUNK_ROWS = 16
 def chunk_size(tokens: int, sizes: Sequence[int] = CHUNK_SIZES) -> int:
     """The size of the next chunk when this many tokens are still to be read.
 
-    The large one, unless small ones compute less.
+    The large one for more than half of it: each call has costs of its own, and places without a
+    token are not multiplied with weights.
     """
     small, large = min(sizes), max(sizes)
-    return large if tokens > large - small else small
+    return large if tokens > large // 2 else small
 
 
 def chunk_rows(size: int, sizes: Sequence[int] = CHUNK_SIZES) -> int:
