@@ -56,7 +56,12 @@ def allowed(scores: tf.Tensor, states: tf.Tensor, grammars: tf.Tensor) -> tf.Ten
     def masked() -> tf.Tensor:
         return foreign_calls.call(_MASK, [scores, states, grammars], size)
 
-    return tf.cond(tf.reduce_any(grammars[:, 0] > 0), masked, lambda: scores)
+    return tf.cond(are_given(grammars), masked, lambda: scores)
+
+
+def are_given(grammars: tf.Tensor) -> tf.Tensor:
+    """Whether any row has a grammar: scalar bool."""
+    return tf.reduce_any(grammars[:, 0] > 0)
 
 
 def advanced(states: tf.Tensor, tokens: tf.Tensor, grammars: tf.Tensor) -> tf.Tensor:

@@ -31,11 +31,15 @@ class CacheOutcome(str, Enum):
 
 
 class TopLogprob(NamedTuple):
-    """One of the most likely tokens at a position. Fields as in `Token`."""
+    """One of the most likely tokens at a position. Fields as in `Token`.
+
+    `is_forbidden` says whether a grammar forbade it there.
+    """
 
     id: int
     text: str
     logprob: float
+    is_forbidden: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Token:
             not be among them.
         in_same_pass: whether it came from the same pass of the model as the token before it, with
             prompt lookup.
+        forbidden: the probability, 0 to 1, of all tokens that a grammar forbade at this position.
     """
 
     id: int
@@ -57,6 +62,7 @@ class Token:
     logprob: float
     top_logprobs: tuple[TopLogprob, ...] = ()
     in_same_pass: bool = False
+    forbidden: float = 0.0
 
 
 class PromptProgress(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,6 +103,14 @@ def test_rows_have_the_form_alone_and_beside_others_and_a_grammar_compiles_nothi
         if grammar := request.options.grammar:
             assert one.finish == "eos"
             check(one.text, grammar)
+        for mine, beside in zip(one.tokens, other.tokens, strict=True):
+            assert mine.forbidden == pytest.approx(beside.forbidden, abs=1e-5)
+            shares = {is_forbidden: 0.0 for is_forbidden in (False, True)}
+            for top in mine.top_logprobs:
+                shares[top.is_forbidden] += math.exp(top.logprob)
+                assert not (top.is_forbidden and (top.id == mine.id or grammar is None))
+            assert shares[True] - 1e-5 <= mine.forbidden <= 1 - shares[False] + 1e-5
+        assert any(token.forbidden for token in one.tokens) == (grammar is not None)
     late = GenerationOptions(grammar={"choice": ["never", "seen"]}, max_new_tokens=9)
     for _ in range(2):  # without a salt nothing is shared
         result = engine.generate(model, TokenIds((7, 8, 9, 10)), late)
