@@ -105,7 +105,7 @@ def test_rows_have_the_form_alone_and_beside_others_and_a_grammar_compiles_nothi
             check(one.text, grammar)
         for mine, beside in zip(one.tokens, other.tokens, strict=True):
             assert mine.forbidden == pytest.approx(beside.forbidden, abs=1e-5)
-            shares = {is_forbidden: 0.0 for is_forbidden in (False, True)}
+            shares = dict.fromkeys((False, True), 0.0)
             for top in mine.top_logprobs:
                 shares[top.is_forbidden] += math.exp(top.logprob)
                 assert not (top.is_forbidden and (top.id == mine.id or grammar is None))
