@@ -12,6 +12,7 @@ import tensorflow as tf
 from llvmlite import ir
 
 from xla_backend.grammar.automaton import Automaton
+from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.matmul import foreign_calls, handler
 from xla_backend.matmul.handler import Handler
 from xla_backend.matmul.machine_code import FLOAT, HALF, LONG, POINTER, WORD, Loop, Value, long
@@ -32,7 +33,7 @@ def prepare() -> None:
     handler.prepare(_ADVANCE, _advance)
 
 
-def fields(automaton: Automaton | None) -> list[int]:
+def fields(automaton: Automaton | StepByStep | None) -> list[int]:
     """What a row says of its grammar; the automaton must live as long."""
     if automaton is None:
         return [0] * FIELDS

@@ -168,6 +168,9 @@ class CacheEntry:
 Finish = Literal["eos", "stop", "length", "stopped"]
 """What ended a text; see `GenerationResult`."""
 
+GrammarWay = Literal["", "tensors", "step by step"]
+"""How a grammar was followed; see `GenerationResult`."""
+
 
 @dataclass(frozen=True)
 class GenerationResult:
@@ -203,6 +206,8 @@ class GenerationResult:
         rounded_bits: to how many bits the model's weights were rounded; None if they are as stored.
         compile_beside_s: how long other functions were compiled while it ran, which slows it down.
         stop_string: the one that ended it; empty if none did.
+        grammar: how its grammar was followed: by tables in the compiled loop, or token by token
+            where these would be too large or endless; empty without one.
     """
 
     model: str
@@ -228,6 +233,7 @@ class GenerationResult:
     rounded_bits: int | None = None
     compile_beside_s: float = 0.0
     stop_string: str = ""
+    grammar: GrammarWay = ""
 
     @property
     def new_tokens(self) -> int:
@@ -297,6 +303,7 @@ class GenerationResult:
             "ttft_s": self.ttft_s,
             "tpot_s": self.tpot_s,
             **({} if self.passes is None else {"tokens_per_pass": self.tokens_per_pass}),
+            **({"grammar": self.grammar} if self.grammar else {}),
             **({} if self.rounded_bits is None else {"rounded_bits": self.rounded_bits}),
             **({"compile_beside_s": self.compile_beside_s} if self.compile_beside_s else {}),
         }

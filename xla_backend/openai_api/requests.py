@@ -266,7 +266,7 @@ class Generation(OptionFields):
             try:
                 self._grammar = Grammar.of(form)
                 if self._grammar:
-                    grammars.regex(self._grammar)
+                    grammars.check(self._grammar)
             except InvalidRequest as error:
                 raise NotSupported(name, f"{name}: {error}", "invalid_value") from error
         return self
