@@ -31,6 +31,10 @@ _ANY_TOKENS = '%llguidance {"no_forcing": true}\n'
 """A text may be written in any tokens, as where an automaton holds it."""
 
 
+_LETTERS = Vocabulary([*(bytes([byte]) for byte in range(256)), b""], [256], False)
+"""Where no model is known."""
+
+
 def rules(grammar: Grammar, regex: str | None = None) -> str:
     """A grammar in the library's notation.
 
@@ -61,9 +65,7 @@ def check(grammar: Grammar) -> None:
     Raises:
         InvalidRequest: it cannot be followed in this way either.
     """
-    is_wrong, said = LLMatcher.validate_grammar_with_warnings(rules(grammar), limits=_LIMITS)
-    if is_wrong:
-        raise InvalidRequest(f"the grammar cannot be followed: {said[0]:.100}.")
+    StepByStep.of(rules(grammar), _LETTERS)
 
 
 class _Tokens:
