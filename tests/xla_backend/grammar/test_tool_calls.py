@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 from typing import Any
 
 import jsonschema
@@ -283,3 +284,13 @@ def test_schemas_that_cannot_be_held_are_any_object_but_of_strict_tools(
     assert tools is not None
     with pytest.raises(InvalidRequest, match=r"of the tool tree .* refers to itself"):
         grammars.of_tools(GENERIC, tools, None)
+
+
+def test_long_arguments_in_small_pieces_take_linear_time() -> None:
+    # Parsed anew at each piece, these took minutes.
+    text = json.dumps({"days": 3, "city": ['\\"}]{[' * 5, {}] * 3000})
+    started = time.process_time()
+    said, reader = read(GENERIC, GENERIC.write(ToolCall("", "forecast", text)) + "\n", 3)
+    assert (said, reader.has_called) == ("", True)
+    assert json.loads(reader.calls[0].arguments) == json.loads(text)
+    assert time.process_time() - started < 2
