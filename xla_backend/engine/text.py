@@ -38,6 +38,7 @@ from xla_backend.interface.results import (
 )
 from xla_backend.interface.timing import Stopwatch
 from xla_backend.prediction.prediction import Choice
+from xla_backend.prediction.questions import QuestionTokens
 from xla_backend.rows.scheduler import CHUNK_S, Seat
 
 if TYPE_CHECKING:
@@ -111,10 +112,11 @@ class Text:
         if request.questions:
             with ThreadPoolExecutor(1) as beside:  # the text is tokenized with each question
                 asked = (engine.tokenizer, engine.info, request.prompt, request.questions)
-                deciding = yield Wait(beside.submit(Deciding, *asked))
+                tokens = yield Wait(beside.submit(QuestionTokens.of, *asked))
+            deciding = Deciding(request.questions, tokens)
         elif not prompt_ids:
             prompt_ids = encode_prompt(engine.tokenizer, request.prompt, engine.info)
-        length = deciding.most_tokens if deciding else len(prompt_ids)
+        length = deciding.tokens.most_tokens if deciding else len(prompt_ids)
         engine.check(request.options)
         self._request = request = with_room(request, length, engine.info)
         wanted = self._functions.key(engine, length, request)
@@ -234,10 +236,11 @@ class Text:
                 self._loop.tell(EngineStatus("generating", str(wanted)))
                 watch.enter("prefill")
         result = self._result(engine, wanted, served, [], (), True)
+        read = len(deciding.tokens.to_read)
         fields = vars(result) | {
             "finish": "eos",
-            "prompt_tokens": deciding.prompt_tokens,
-            "cached_tokens": max(0, deciding.prompt_tokens - deciding.computed),
+            "prompt_tokens": read,
+            "cached_tokens": max(0, read - deciding.computed),
         }
         found = {"decisions": deciding.decisions(started), "rows_at_once": deciding.rows_at_once}
         self._stream.finish(Decisions(**fields | found))

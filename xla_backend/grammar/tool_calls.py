@@ -5,7 +5,6 @@ Knows a `ToolFormat` and JSON schemas. Must not know automata or protocols.
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from collections.abc import Iterator, Mapping
