@@ -15,7 +15,18 @@ from types import ModuleType
 
 from benchmarks.harness import MeasureFailed, OtherPrograms, machine, note, table
 
-MEASURES = ("peers", "first_call", "weights", "rows", "chat", "decide", "crowd", "page", "load")
+MEASURES = (
+    "peers",
+    "first_call",
+    "weights",
+    "rows",
+    "chat",
+    "decide",
+    "grammar",
+    "crowd",
+    "page",
+    "load",
+)
 
 
 def main() -> int:

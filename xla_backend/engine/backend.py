@@ -53,6 +53,7 @@ from xla_backend.interface.results import (
 from xla_backend.prediction.history import History
 from xla_backend.prediction.prediction import RowWork
 from xla_backend.prediction.prefixes import root_name
+from xla_backend.prediction.questions import QuestionTokens
 from xla_backend.rows.prefix_store import PrefixStore
 
 if TYPE_CHECKING:
@@ -163,9 +164,15 @@ class Backend(AnyBackend):
     def predict_text(self, request: TextRequest) -> Prediction:
         """See `AnyBackend`; loads the model if need be."""
         engine = self._models.get(request.model)
-        ids = encode_prompt(engine.tokenizer, request.prompt, engine.info)
-        request = with_room(request, len(ids), engine.info)
-        wanted = self._functions.key(engine, len(ids), request)
+        if request.questions:
+            asked = engine.tokenizer, engine.info, request.prompt, request.questions
+            tokens = QuestionTokens.of(*asked)
+            ids, length = tokens.to_read, tokens.most_tokens
+        else:
+            ids = encode_prompt(engine.tokenizer, request.prompt, engine.info)
+            length = len(ids)
+        request = with_room(request, length, engine.info)
+        wanted = self._functions.key(engine, length, request)
         root = root_name(engine.identity, request.cache_salt)
         row = RowWork.of(root, self.prefixes(), ids, request.options.max_new_tokens)
         return self._functions.predict(engine, len(ids), wanted, request.exact_key, row)

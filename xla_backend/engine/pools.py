@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from xla_backend.compilation.function_cache import FunctionCache
     from xla_backend.engine.function_maker import FunctionMaker
     from xla_backend.grammar.automaton import Automaton
+    from xla_backend.grammar.step_by_step import StepByStep
     from xla_backend.model.engine import Engine
     from xla_backend.model.functions import KeyFunctions, PoolFunctions
 
@@ -39,7 +40,7 @@ class ModelPool:
         token_ids: Sequence[int],
         salt: str,
         options: GenerationOptions,
-        grammar: Automaton | None = None,
+        grammar: Automaton | StepByStep | None = None,
     ) -> Row:
         return Row(list(token_ids), len(token_ids), salt, options, grammar)
 

@@ -21,6 +21,8 @@ from xla_backend.engine.function_resolver import FunctionResolver, Served
 from xla_backend.engine.loop import Join, Loop, Stopped, Turn, Wait, Wish
 from xla_backend.engine.stop_strings import StopStrings
 from xla_backend.engine.streams import Stream
+from xla_backend.grammar.automaton import Automaton
+from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.interface.buckets import CacheKey, positions
 from xla_backend.interface.decisions import Decisions
 from xla_backend.interface.requests import TextRequest
@@ -28,6 +30,7 @@ from xla_backend.interface.results import (
     EngineStatus,
     Finish,
     GenerationResult,
+    GrammarWay,
     PromptProgress,
     RowRun,
     TextChunk,
@@ -35,15 +38,17 @@ from xla_backend.interface.results import (
 )
 from xla_backend.interface.timing import Stopwatch
 from xla_backend.prediction.prediction import Choice
+from xla_backend.prediction.questions import QuestionTokens
 from xla_backend.rows.scheduler import CHUNK_S, Seat
 
 if TYPE_CHECKING:
     from xla_backend.engine.loaded_models import LoadedModels
     from xla_backend.engine.pools import Pools
-    from xla_backend.grammar.automaton import Automaton
     from xla_backend.model.engine import Engine
     from xla_backend.model.functions import PaddedFunctions, PoolFunctions
     from xla_backend.model.output import Output
+
+_WAYS: dict[type, GrammarWay] = {type(None): "", Automaton: "tensors", StepByStep: "step by step"}
 
 TextStream = Stream[str, GenerationResult]
 
@@ -73,7 +78,7 @@ class Text:
         arrival = time.perf_counter() if request.arrival_time is None else request.arrival_time
         self._watch = Stopwatch("tokenize", arrival - request.tokenize_s)
         self._watch.enter("queue", arrival)
-        self._grammar: Automaton | None = None
+        self._grammar: Automaton | StepByStep | None = None
         self._load_s = 0.0
         self._has_begun = False
         self._chunks: list[str] = []
@@ -107,10 +112,11 @@ class Text:
         if request.questions:
             with ThreadPoolExecutor(1) as beside:  # the text is tokenized with each question
                 asked = (engine.tokenizer, engine.info, request.prompt, request.questions)
-                deciding = yield Wait(beside.submit(Deciding, *asked))
+                tokens = yield Wait(beside.submit(QuestionTokens.of, *asked))
+            deciding = Deciding(request.questions, tokens)
         elif not prompt_ids:
             prompt_ids = encode_prompt(engine.tokenizer, request.prompt, engine.info)
-        length = deciding.most_tokens if deciding else len(prompt_ids)
+        length = deciding.tokens.most_tokens if deciding else len(prompt_ids)
         engine.check(request.options)
         self._request = request = with_room(request, length, engine.info)
         wanted = self._functions.key(engine, length, request)
@@ -159,6 +165,8 @@ class Text:
         def on_tokens() -> bool:
             self._loop.tell(status)  # other requests may have set another one
             new = row.token_ids[row.prompt_tokens + self._known :]
+            if isinstance(self._grammar, StepByStep):
+                self._grammar.follow(new)
             return self._write(new, engine, row.output) and not self._stream.is_stopped
 
         started = 0.0
@@ -181,7 +189,9 @@ class Text:
         seat = Seat(
             row,
             self._watch,
-            self._request.options.prompt_lookup_num_tokens,
+            0
+            if isinstance(self._grammar, StepByStep)
+            else request.options.prompt_lookup_num_tokens,
             begins,
             on_read,
             on_tokens,
@@ -226,10 +236,11 @@ class Text:
                 self._loop.tell(EngineStatus("generating", str(wanted)))
                 watch.enter("prefill")
         result = self._result(engine, wanted, served, [], (), True)
+        read = len(deciding.tokens.to_read)
         fields = vars(result) | {
             "finish": "eos",
-            "prompt_tokens": deciding.prompt_tokens,
-            "cached_tokens": max(0, deciding.prompt_tokens - deciding.computed),
+            "prompt_tokens": read,
+            "cached_tokens": max(0, read - deciding.computed),
         }
         found = {"decisions": deciding.decisions(started), "rows_at_once": deciding.rows_at_once}
         self._stream.finish(Decisions(**fields | found))
@@ -353,6 +364,7 @@ class Text:
             passes=passes,
             rounded_bits=engine.info.rounded_bits,
             compile_beside_s=self._loop.compiling.read() - self._compiling_s,
+            grammar=_WAYS[type(self._grammar)],
         )
 
 

@@ -36,6 +36,8 @@ class Vocabulary:
 
     Attributes:
         size: V.
+        texts: of each token, then of those that are others at a text's beginning, `changed`, what
+            they are there.
     """
 
     def __init__(
@@ -49,8 +51,8 @@ class Vocabulary:
             drops_first_space: whether a text's first token loses the space that it begins with.
         """
         self.size = len(tokens)
+        self.texts = texts = list(tokens)
         self.ends = np.array(sorted(end for end in ends if end < self.size), np.int64)
-        texts = list(tokens)
         for end in self.ends:
             texts[end] = b""
         # What the first tokens of a text are, where that is something else.
@@ -88,6 +90,10 @@ class Automaton:
     def bytes(self) -> int:
         """Of memory."""
         return self.class_of_token.nbytes + self.next_state.nbytes
+
+    def for_row(self) -> Automaton:
+        """One for a further text: itself."""
+        return self
 
 
 def build(regex: str, vocabulary: Vocabulary) -> Automaton:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from llvmlite import ir
 
 from xla_backend.grammar.automaton import Automaton
+from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.matmul import foreign_calls, handler
 from xla_backend.matmul.handler import Handler
 from xla_backend.matmul.machine_code import FLOAT, HALF, LONG, POINTER, WORD, Loop, Value, long
@@ -32,7 +33,7 @@ def prepare() -> None:
     handler.prepare(_ADVANCE, _advance)
 
 
-def fields(automaton: Automaton | None) -> list[int]:
+def fields(automaton: Automaton | StepByStep | None) -> list[int]:
     """What a row says of its grammar; the automaton must live as long."""
     if automaton is None:
         return [0] * FIELDS
@@ -56,7 +57,12 @@ def allowed(scores: tf.Tensor, states: tf.Tensor, grammars: tf.Tensor) -> tf.Ten
     def masked() -> tf.Tensor:
         return foreign_calls.call(_MASK, [scores, states, grammars], size)
 
-    return tf.cond(tf.reduce_any(grammars[:, 0] > 0), masked, lambda: scores)
+    return tf.cond(are_given(grammars), masked, lambda: scores)
+
+
+def are_given(grammars: tf.Tensor) -> tf.Tensor:
+    """Whether any row has a grammar: scalar bool."""
+    return tf.reduce_any(grammars[:, 0] > 0)
 
 
 def advanced(states: tf.Tensor, tokens: tf.Tensor, grammars: tf.Tensor) -> tf.Tensor:

@@ -14,16 +14,25 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from xla_backend.grammar import automaton, gbnf, json_schema, json_text, tool_calls
+from xla_backend.grammar import (
+    automaton,
+    gbnf,
+    json_schema,
+    json_text,
+    step_by_step,
+    tool_calls,
+)
 from xla_backend.grammar.automaton import Automaton, Vocabulary
 from xla_backend.grammar.pattern import Pattern
+from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.grammar.tool_format import ToolFormat
 from xla_backend.interface.errors import InvalidRequest
 from xla_backend.interface.grammar import MAX_CHARACTERS, Grammar
 from xla_backend.interface.tools import Tools
 
 MAX_TOOL_CHARACTERS = 150_000
-"""Of a regular expression of calls that keeps all schemas: some 15,000 states."""
+"""Of a regular expression of calls: some 15,000 states. Longer ones are followed step by step at
+once: that an automaton is too large takes long to find out."""
 MAX_BYTES = 2**28
 """Of automata in memory; the latest one stays in any case."""
 _WRONG_TYPES = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, re.error)
@@ -54,6 +63,21 @@ def regex(grammar: Grammar) -> str:
     if grammar.kind == "gbnf":
         return gbnf.regex(grammar.text)
     return "|".join(map(json_text.literal, json.loads(grammar.text)))
+
+
+def check(grammar: Grammar) -> None:
+    """Checks a grammar as far as that is possible without a model.
+
+    Raises:
+        InvalidRequest: no text has its form, it is no schema, or it cannot be followed.
+    """
+    try:
+        regex(grammar)
+    except InvalidRequest as error:
+        try:
+            step_by_step.check(grammar)
+        except InvalidRequest:
+            raise error from None  # which says more
 
 
 _ANY_OBJECT = {"type": "object"}
@@ -108,6 +132,21 @@ def _without_schemas(text: str) -> str:
     return json.dumps(asked)
 
 
+def _follow(grammar: Grammar, vocabulary: Vocabulary) -> Automaton | StepByStep:
+    """An automaton where one can hold the grammar, otherwise what follows it step by step."""
+    asked, refused = None, None
+    try:
+        asked = regex(grammar)
+        if grammar.kind != "tool_calls" or len(asked) <= MAX_TOOL_CHARACTERS:
+            return automaton.build(asked, vocabulary)
+    except InvalidRequest as error:
+        refused = error
+    try:
+        return StepByStep.of(step_by_step.rules(grammar, asked), vocabulary)
+    except InvalidRequest as error:
+        raise refused or error from None
+
+
 class Grammars:
     """Makes automata in a thread of its own."""
 
@@ -115,39 +154,36 @@ class Grammars:
         """Makes nothing yet; `vocabulary` reads the model's when it is first needed."""
         self._read = vocabulary
         self._vocabulary: Vocabulary | None = None
-        self._made: OrderedDict[Grammar, Automaton] = OrderedDict()
+        self._made: OrderedDict[Grammar, Automaton | StepByStep] = OrderedDict()
         self._lock = threading.Lock()
         self._beside = ThreadPoolExecutor(1, "grammars")
 
-    def get(self, grammar: Grammar) -> Future[Automaton]:
-        """The automaton of a grammar; its error is an `InvalidRequest`, see `regex`."""
+    def get(self, grammar: Grammar) -> Future[Automaton | StepByStep]:
+        """What follows a grammar in one text; its error is an `InvalidRequest`, see `check`."""
         with self._lock:
             if (known := self._made.get(grammar)) is not None:
                 self._made.move_to_end(grammar)
-                at_once: Future[Automaton] = Future()
-                at_once.set_result(known)
+                at_once: Future[Automaton | StepByStep] = Future()
+                at_once.set_result(known.for_row())
                 return at_once
         return self._beside.submit(self._make, grammar)
 
-    def _make(self, grammar: Grammar) -> Automaton:
+    def _make(self, grammar: Grammar) -> Automaton | StepByStep:
         if (known := self._made.get(grammar)) is not None:
-            return known
+            return known.for_row()
         if self._vocabulary is None:
             self._vocabulary = self._read()
-        asked, smaller = regex(grammar), _smaller(grammar)
-        if smaller != grammar and len(asked) > MAX_TOOL_CHARACTERS:
-            asked = regex(smaller)  # at once: what is too large takes long to find out
         try:
-            made = automaton.build(asked, self._vocabulary)
+            made = _follow(grammar, self._vocabulary)
         except InvalidRequest:
-            if smaller == grammar:
+            if (smaller := _smaller(grammar)) == grammar:
                 raise
-            made = automaton.build(regex(smaller), self._vocabulary)
+            made = _follow(smaller, self._vocabulary)
         with self._lock:
             self._made[grammar] = made
             while len(self._made) > 1 and self._bytes() > MAX_BYTES:
                 self._made.popitem(last=False)
-        return made
+        return made.for_row()
 
     def _bytes(self) -> int:
         return sum(each.bytes for each in self._made.values())

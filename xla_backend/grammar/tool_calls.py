@@ -5,8 +5,6 @@ Knows a `ToolFormat` and JSON schemas. Must not know automata or protocols.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
 import secrets
 from collections.abc import Iterator, Mapping
@@ -122,6 +120,7 @@ class CallReader:
         self._held = ""
         self._has_said = False
         self._is_in_call = False
+        self._arguments = _Object()
         if form is not None:
             opening, middle, closing = (_loosely(part) for part in form[:3])
             self._begin = re.compile(rf"{opening}([A-Za-z0-9_.-]+){middle}(?=\{{)")
@@ -162,7 +161,7 @@ class CallReader:
             yield said
         self._held = self._held[begun.end() if begun else end :]
         if begun:
-            self._is_in_call = True
+            self._is_in_call, self._arguments = True, _Object()
             self.calls.append(ToolCall(secrets.token_hex(5)[:9], begun[1], ""))
             yield CallPart(len(self.calls) - 1, self.calls[-1].id, begun[1], "")
 
@@ -183,17 +182,38 @@ class CallReader:
         return len(self._held[:end].rstrip())
 
     def _call(self) -> Iterator[str | CallPart]:
-        call, size = self.calls[-1], None
-        with contextlib.suppress(ValueError, RecursionError):  # they are not complete
-            end = json.JSONDecoder().raw_decode(call.arguments + self._held)[1]
-            size = end - len(call.arguments)
-        if more := self._held[:size]:
+        call = self.calls[-1]
+        if more := self._held[: self._arguments.push(self._held)]:
             self.calls[-1] = call._replace(arguments=call.arguments + more)
             self._held = self._held[len(more) :]
             yield CallPart(len(self.calls) - 1, call.id, "", more)
-        elif size is not None and (closing := self._end.match(self._held)):
+        elif self._arguments.is_over and (closing := self._end.match(self._held)):
             self._held = self._held[closing.end() :]
             self._is_in_call = False
+
+
+class _Object:
+    """Where a JSON object ends that comes in pieces; each character is looked at once."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._in_string = self._is_escaped = False
+        self.is_over = False
+
+    def push(self, text: str) -> int:
+        """How many characters of more text belong to it."""
+        for at, each in enumerate(text):
+            if self.is_over:
+                return at
+            if self._in_string:
+                self._in_string = each != '"' or self._is_escaped
+                self._is_escaped = each == "\\" and not self._is_escaped
+            elif each == '"':
+                self._in_string = True
+            else:
+                self._depth += (each in "{[") - (each in "}]")
+                self.is_over = self._depth == 0
+        return len(text)
 
 
 def _loosely(part: str) -> str:

@@ -31,11 +31,15 @@ class CacheOutcome(str, Enum):
 
 
 class TopLogprob(NamedTuple):
-    """One of the most likely tokens at a position. Fields as in `Token`."""
+    """One of the most likely tokens at a position. Fields as in `Token`.
+
+    `is_forbidden` says whether a grammar forbade it there.
+    """
 
     id: int
     text: str
     logprob: float
+    is_forbidden: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Token:
             not be among them.
         in_same_pass: whether it came from the same pass of the model as the token before it, with
             prompt lookup.
+        forbidden: the probability, 0 to 1, of all tokens that a grammar forbade at this position.
     """
 
     id: int
@@ -57,6 +62,7 @@ class Token:
     logprob: float
     top_logprobs: tuple[TopLogprob, ...] = ()
     in_same_pass: bool = False
+    forbidden: float = 0.0
 
 
 class PromptProgress(NamedTuple):
@@ -162,6 +168,9 @@ class CacheEntry:
 Finish = Literal["eos", "stop", "length", "stopped"]
 """What ended a text; see `GenerationResult`."""
 
+GrammarWay = Literal["", "tensors", "step by step"]
+"""How a grammar was followed; see `GenerationResult`."""
+
 
 @dataclass(frozen=True)
 class GenerationResult:
@@ -197,6 +206,8 @@ class GenerationResult:
         rounded_bits: to how many bits the model's weights were rounded; None if they are as stored.
         compile_beside_s: how long other functions were compiled while it ran, which slows it down.
         stop_string: the one that ended it; empty if none did.
+        grammar: how its grammar was followed: by tables in the compiled loop, or token by token
+            where these would be too large or endless; empty without one.
     """
 
     model: str
@@ -222,6 +233,7 @@ class GenerationResult:
     rounded_bits: int | None = None
     compile_beside_s: float = 0.0
     stop_string: str = ""
+    grammar: GrammarWay = ""
 
     @property
     def new_tokens(self) -> int:
@@ -291,6 +303,7 @@ class GenerationResult:
             "ttft_s": self.ttft_s,
             "tpot_s": self.tpot_s,
             **({} if self.passes is None else {"tokens_per_pass": self.tokens_per_pass}),
+            **({"grammar": self.grammar} if self.grammar else {}),
             **({} if self.rounded_bits is None else {"rounded_bits": self.rounded_bits}),
             **({"compile_beside_s": self.compile_beside_s} if self.compile_beside_s else {}),
         }

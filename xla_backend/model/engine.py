@@ -192,10 +192,14 @@ class Engine:
                 id,
                 read(id),
                 logprob,
-                tuple(TopLogprob(*one) for one in zip(ids, map(read, ids), logprobs, strict=True)),
+                tuple(
+                    TopLogprob(top, read(top), of_top, bool(bits >> at & 1))
+                    for at, (top, of_top) in enumerate(zip(ids, logprobs, strict=True))
+                ),
                 place < len(passes) and passes[place] > 0,
+                min(1.0, forbidden),
             )
-            for place, (id, logprob, ids, logprobs) in enumerate(
+            for place, (id, logprob, ids, logprobs, forbidden, bits) in enumerate(
                 zip(*(values[first:].tolist() for values in output), strict=True), first
             )
         )

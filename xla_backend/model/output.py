@@ -2,7 +2,7 @@
 
 Knows the fields of a record. Must not know how tokens are selected. All that a step keeps is one
 tensor, because for each further one XLA would compile as much again. Axes: see `families.blocks`; A
-top tokens, F = 2 + 2 A fields.
+top tokens, F = 4 + 2 A fields.
 """
 
 from __future__ import annotations
@@ -25,32 +25,42 @@ class Output(NamedTuple):
         tokens: `[n]` int32. logprobs: `[n]`.
         top_tokens: `[n, A]` int32, the most likely tokens in each place, best first.
         top_logprobs: `[n, A]`.
+        forbidden: `[n]`, the probability of all tokens that a grammar forbade.
+        top_forbidden: `[n]` int32, which top tokens it forbade: a bit each, the first one lowest.
     """
 
     tokens: np.ndarray
     logprobs: np.ndarray
     top_tokens: np.ndarray
     top_logprobs: np.ndarray
+    forbidden: np.ndarray
+    top_forbidden: np.ndarray
 
 
 def num_fields(vocabulary_size: int) -> int:
     """F, the number of fields of a record; a small vocabulary has fewer top tokens."""
-    return 2 + 2 * min(TOP_TOKENS, vocabulary_size)
+    return 4 + 2 * min(TOP_TOKENS, vocabulary_size)
 
 
 def num_top_tokens(num_fields: int) -> int:
     """A, the number of top tokens in a record."""
-    return (num_fields - 2) // 2
+    return (num_fields - 4) // 2
 
 
 def as_records(
-    tokens: tf.Tensor, logprobs: tf.Tensor, top_tokens: tf.Tensor, top_logprobs: tf.Tensor
+    tokens: tf.Tensor,
+    logprobs: tf.Tensor,
+    top_tokens: tf.Tensor,
+    top_logprobs: tf.Tensor,
+    forbidden: tuple[tf.Tensor, tf.Tensor] | None = None,
 ) -> tf.Tensor:
     """Packs tokens `[...]` and top tokens `[..., A]`, as in `Output`: `[..., F]` int32.
 
-    Of floats the record holds the bits.
+    Of floats the record holds the bits. `forbidden` has the last two fields; None is nothing.
     """
-    parts = [tokens[..., None], logprobs[..., None], top_tokens, top_logprobs]
+    mass, of_top = forbidden or (tf.zeros_like(logprobs), tf.zeros_like(tokens))
+    ones = (x[..., None] for x in (tokens, logprobs, mass, of_top))
+    parts = [*ones, top_tokens, top_logprobs]
     bits = [x if x.dtype == tf.int32 else tf.bitcast(x, tf.int32) for x in parts]
     return tf.concat(bits, axis=-1)
 
@@ -67,4 +77,5 @@ def read(records: np.ndarray) -> Output:
     """The inverse of `as_records`, for the records `[n, F]` of one text."""
     top = num_top_tokens(records.shape[1])
     floats = records.view(np.float32)
-    return Output(records[:, 0], floats[:, 1], records[:, 2 : 2 + top], floats[:, 2 + top :])
+    tops = records[:, 4 : 4 + top], floats[:, 4 + top :]
+    return Output(records[:, 0], floats[:, 1], *tops, floats[:, 2], records[:, 3])

@@ -195,6 +195,7 @@ class PoolDecoder:
             state.generated,
             given.controls,
             lambda scores: calls.allowed(scores, state.grammar, given.grammars),
+            calls.are_given(given.grammars),
         )
         generated = state.generated + tf.cast(~state.done, tf.int32)
         after = state._replace(

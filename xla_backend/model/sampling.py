@@ -320,7 +320,8 @@ def _cut_by_bisection(keys: tf.Tensor, mass: tf.Tensor, controls: Controls) -> t
     def cut(is_second: tf.Tensor, lowest: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         is_top_p = is_second > 0
         left = tf.where(keys >= lowest[:, None], mass, 0.0)
-        limit = tf.where(is_top_p, controls.top_p * _sum(left), tf.cast(controls.top_k, tf.float32))
+        of_left = controls.top_p * total(left)
+        limit = tf.where(is_top_p, of_left, tf.cast(controls.top_k, tf.float32))
         is_off = tf.where(is_top_p, controls.top_p >= 1.0, controls.top_k <= 0)
         threshold = _smallest_with_less_above(
             keys, tf.where(is_top_p, left, 1.0), limit, lowest, tf.where(is_off, lowest, best)
@@ -454,7 +455,7 @@ def _smallest_with_less_above(
     def halve(low: tf.Tensor, high: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         # Written so that the sum of two int32 cannot overflow.
         middle = (low & high) + tf.bitwise.right_shift(low ^ high, 1)
-        above = _sum(tf.where(keys > middle[:, None], weights, 0.0))
+        above = total(tf.where(keys > middle[:, None], weights, 0.0))
         beyond = tf.minimum(middle + 1, high)
         # Exactly `limit`: the keys above `middle` are the wanted ones, and the search is over.
         high = tf.where(above < limit, middle, tf.where(tf.equal(above, limit), beyond, high))
@@ -470,15 +471,15 @@ def _ordered_bits(x: tf.Tensor) -> tf.Tensor:
     return tf.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
 
 
-def _sum(x: tf.Tensor) -> tf.Tensor:
+def total(x: tf.Tensor) -> tf.Tensor:
     """`[B, V] -> [B]`, in two stages so that the first can use the processor's vector lanes."""
     batch_size, size = x.shape
     whole = size // _LANES * _LANES
-    total = tf.reduce_sum(x[:, whole:], axis=-1)
+    added = tf.reduce_sum(x[:, whole:], axis=-1)
     if whole:
         blocks = tf.reshape(x[:, :whole], [batch_size, whole // _LANES, _LANES])
-        total += tf.reduce_sum(tf.reduce_sum(blocks, axis=1), axis=-1)
-    return total
+        added += tf.reduce_sum(tf.reduce_sum(blocks, axis=1), axis=-1)
+    return added
 
 
 def _sum_few(x: tf.Tensor) -> tf.Tensor:

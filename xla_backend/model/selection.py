@@ -91,6 +91,7 @@ class Selection:
         step: tf.Tensor,
         controls: Controls,
         constrain: Callable[[tf.Tensor], tf.Tensor] = lambda scores: scores,
+        is_constrained: tf.Tensor | None = None,
         last: tf.Tensor | int = 0,
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """One step of greedy search or sampling.
@@ -104,12 +105,14 @@ class Selection:
             controls: the options.
             constrain: takes from scores what a grammar forbids, before all options. Records are of
                 what the model would have said.
+            is_constrained: scalar bool, whether it takes anything; None if it never does.
             last: `[B]` int32, the last token of each text, for timestamps.
 
         Returns:
             Tokens `[B]`, their records `[B, F]` (see `output`), and `counts` with the tokens.
         """
-        scores = sampling.adjust(constrain(logits), prompted, counts, step, controls)
+        allowed = constrain(logits)
+        scores = sampling.adjust(allowed, prompted, counts, step, controls)
         scores += self.suppression(is_first)
         if self.first_timestamp is not None:
             follows_time = is_first | (last >= self.first_timestamp)
@@ -127,10 +130,33 @@ class Selection:
         top_tokens = sampling.top_tokens(logits, min(output.TOP_TOKENS, self.vocabulary_size))
         reported = tf.concat([token, top_tokens], axis=1)
         logprobs = tf.gather(tf.nn.log_softmax(logits), reported, batch_dims=1)
-        records = output.as_records(token[:, 0], logprobs[:, 0], top_tokens, logprobs[:, 1:])
+        parts = token[:, 0], logprobs[:, 0], top_tokens, logprobs[:, 1:]
+        forbidden = None
+        if is_constrained is not None:
+            nothing = tf.zeros_like(parts[1]), tf.zeros_like(parts[0])
+            forbidden = tf.cond(
+                is_constrained, lambda: _forbidden(logits, allowed, *parts[:3]), lambda: nothing
+            )
+        records = output.as_records(*parts, forbidden)
         # Slices in place of the gather keep XLA from updating in place: a third more time a token.
         times = tf.gather(counts, token, batch_dims=1) + 1
         for index in range(logits.shape[0]):
             start = tf.stack([index, token[index, 0]])
             counts = dynamic_update_slice(counts, times[index : index + 1], start)
         return token[:, 0], records, counts
+
+
+def _forbidden(
+    logits: tf.Tensor, allowed: tf.Tensor, token: tf.Tensor, logprob: tf.Tensor, top: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The last two fields of records: what a grammar took from `logits`, leaving `allowed`.
+
+    Args:
+        logits, allowed: `[B, V]`. token, logprob: `[B]`, of one token. top: `[B, A]`, top tokens.
+    """
+    is_taken = allowed < logits
+    normalizer = tf.gather(logits, token, batch_dims=1) - logprob
+    mass = sampling.total(tf.where(is_taken, tf.exp(logits - normalizer[:, None]), 0.0))
+    bits = tf.bitwise.left_shift(1, tf.range(top.shape[1]))
+    of_top = tf.where(tf.gather(is_taken, top, batch_dims=1), bits, 0)
+    return mass, tf.reduce_sum(of_top, axis=1)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from xla_backend.checkpoints.tokenization import IncrementalDecoder, Tokenizer
-from xla_backend.interface.results import GenerationResult, TextChunk, Token, TopLogprob
+from xla_backend.interface.results import GenerationResult, GrammarWay, TextChunk, Token, TopLogprob
 
 MIN_LOGPROB = -9999.0
 """OpenAI's number for an impossible token; JSON has no infinity."""
@@ -50,7 +50,7 @@ class Timings(BaseModel):
     `prompt_n` counts the prompt tokens that were computed, `cache_n` those that were reused;
     `prompt_ms` is prefill, which includes the first new token; `predicted_ms` is decode. `ttft_ms`
     counts from the request's arrival. `cache` says where the compiled function came from.
-    `tokens_per_pass` is set with prompt lookup.
+    `tokens_per_pass` is set with prompt lookup, `grammar` with one.
     """
 
     prompt_n: int
@@ -70,6 +70,7 @@ class Timings(BaseModel):
     prompt_per_second: float | None
     predicted_per_second: float | None
     tokens_per_pass: float | None = None
+    grammar: GrammarWay = ""
 
 
 class Progress(BaseModel):
@@ -333,6 +334,7 @@ def timings(result: GenerationResult) -> Timings:
         prompt_per_second=computed / timing.prefill_s if timing.prefill_s else None,
         predicted_per_second=1 / result.tpot_s if result.tpot_s else None,
         tokens_per_pass=result.tokens_per_pass,
+        grammar=result.grammar,
     )
 
 

@@ -6,6 +6,7 @@ by name. Unknown fields are ignored, as OpenAI does. Must not know HTTP.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -197,6 +198,15 @@ else:
     OptionFields = create_model("OptionFields", __base__=Fields, **_option_fields())
 
 
+@contextlib.contextmanager
+def _named(field: str) -> Iterator[None]:
+    """Names the field of a grammar that is refused."""
+    try:
+        yield
+    except InvalidRequest as error:
+        raise NotSupported(field, f"{field}: {error}", "invalid_value") from error
+
+
 class Generation(OptionFields):
     """What chats and completions have in common."""
 
@@ -242,6 +252,7 @@ class Generation(OptionFields):
     )
 
     _grammar: Grammar | None = PrivateAttr(None)
+    _grammar_field: str = PrivateAttr("")
 
     @model_validator(mode="before")
     @classmethod
@@ -257,19 +268,30 @@ class Generation(OptionFields):
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
-        """Converts the fields for a grammar to one, and checks that it can be followed."""
+        """Converts the fields for a grammar to one; `check_grammar` looks closer."""
         asked = [(name, form) for name, form in self._forms() if form]
         if len(asked) > 1:
             names = " and ".join(name for name, _ in asked)
             raise NotSupported(asked[1][0], f"{names} each set a grammar: leave out all but one.")
         for name, form in asked:
-            try:
-                self._grammar = Grammar.of(form)
-                if self._grammar:
-                    grammars.regex(self._grammar)
-            except InvalidRequest as error:
-                raise NotSupported(name, f"{name}: {error}", "invalid_value") from error
+            with _named(name):
+                self._grammar, self._grammar_field = Grammar.of(form), name
         return self
+
+    @property
+    def has_grammar(self) -> bool:
+        """Whether `check_grammar` has anything to do."""
+        return self._grammar is not None
+
+    def check_grammar(self) -> None:
+        """Checks that the grammar can be followed, which takes up to some seconds.
+
+        Raises:
+            NotSupported: it cannot be.
+        """
+        assert self._grammar is not None, "there is one"
+        with _named(self._grammar_field):
+            grammars.check(self._grammar)
 
     def _forms(self) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
         """The requested grammars by field, in the form of `Grammar.of`."""

@@ -48,3 +48,11 @@ def cached_tokens(names: Collection[str], root: str, token_ids: Sequence[int]) -
         if block_name(parent, token_ids[known:end]) in names:
             return end, end
     return known, min(most, known + BLOCK - 1)
+
+
+def common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the common prefix of two texts."""
+    for place, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return place
+    return min(len(one), len(other))

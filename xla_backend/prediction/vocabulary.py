@@ -26,6 +26,7 @@ from xla_backend.interface.options import GenerationOptions
 from xla_backend.interface.prompt import Prompt, TokenIds
 from xla_backend.interface.requests import TextRequest
 from xla_backend.interface.results import ModelInfo
+from xla_backend.prediction.questions import QuestionTokens
 
 REMEMBERED_PROMPTS = 64
 REMEMBERED_LENGTH = 20_000
@@ -63,7 +64,7 @@ class Asked(NamedTuple):
 
     Attributes:
         key: its exact key.
-        token_ids: of the prompt, without padding.
+        token_ids: of the prompt, without padding; with questions, all that is read.
         max_new_tokens: limited to the room in the context.
     """
 
@@ -110,11 +111,16 @@ class Vocabulary:
         Raises:
             InvalidRequest: the prompt is empty or too long.
         """
-        check_prompt(request.prompt, self.info)
-        token_ids = self.encoder.encode(request.prompt)
-        check_length(len(token_ids), self.info)
-        request = with_room(request, len(token_ids), self.info)
-        key = key_for(rules, self.info, len(token_ids), request)
+        if request.questions:
+            asked = self.encoder.tokenizer, self.info, request.prompt, request.questions
+            tokens = QuestionTokens.of(*asked)
+            token_ids, length = tuple(tokens.to_read), tokens.most_tokens
+        else:
+            check_prompt(request.prompt, self.info)
+            token_ids = self.encoder.encode(request.prompt)
+            check_length(length := len(token_ids), self.info)
+        request = with_room(request, length, self.info)
+        key = key_for(rules, self.info, length, request)
         return Asked(key, token_ids, request.options.max_new_tokens)
 
     def speech_key(

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from xla_backend.grammar import calls
 from xla_backend.grammar.automaton import START, Automaton
+from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.interface.buckets import chunk_rows, chunk_size
 from xla_backend.interface.options import GenerationOptions
 from xla_backend.matmul.tiles import BLOCK
@@ -52,7 +53,7 @@ class Row:
     prompt_tokens: int
     salt: str
     options: GenerationOptions
-    grammar: Automaton | None = None
+    grammar: Automaton | StepByStep | None = None
     grammar_state: int = START
     in_memory: int = 0
     reused: int = 0
@@ -82,6 +83,13 @@ class Row:
     def tail(self) -> int:
         """Behind how many of its last tokens logits are wanted."""
         return 1 if self.targets is None else len(self.targets)
+
+    @property
+    def most_steps(self) -> int:
+        """How many tokens a call may add at most."""
+        if isinstance(self.grammar, StepByStep):
+            return 1
+        return self.options.max_new_tokens - self.generated
 
     @property
     def is_read(self) -> bool:

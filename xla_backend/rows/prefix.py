@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from xla_backend.matmul.tiles import BLOCK
 from xla_backend.model.kv_memory import KVMemory, OutOfBlocks
-from xla_backend.prediction.prefixes import block_name, root_name
+from xla_backend.prediction.prefixes import block_name, common, root_name
 from xla_backend.rows.prefix_store import PrefixStore
 
 Tokens = tuple[int, ...]
@@ -233,11 +233,3 @@ class PrefixTree:
             node = waiting.pop()
             yield node
             waiting.extend(node.children.values())
-
-
-def common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common prefix of two texts."""
-    for place, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return place
-    return min(len(one), len(other))

@@ -218,9 +218,7 @@ class RowScheduler:
             steps = 1  # a first token is handed out at once
         else:
             steps = max(1, round(budget_s / self._step_s.get(functions.rows, budget_s)))
-        steps = min(
-            steps, *(seat.row.options.max_new_tokens - seat.row.generated for seat in group)
-        )
+        steps = min(steps, *(seat.row.most_steps for seat in group))
         before = [seat.row.generated for seat in group]
         self._enter(group, "decode")
         started = self._clock()

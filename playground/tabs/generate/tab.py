@@ -365,12 +365,9 @@ class PlaygroundTab:
         return Run(asked.model, text, options, questions=questions), asked.holds_seed
 
     def _predicted(self, run: Run) -> Prediction:
-        """What the engine says before a run; of questions, that they are read with the text."""
-        prompt, salt = run.prompt, ""
-        if run.questions:
-            prompt, salt = "\n".join([str(prompt), *(q.asked("") for q in run.questions)]), "any"
+        """What the engine says before a run."""
         return self._backend.predict(
-            run.model, prompt, run.options, exact_key=run.exact_key, cache_salt=salt
+            run.model, run.prompt, run.options, exact_key=run.exact_key, questions=run.questions
         )
 
     def _prediction_of(self, run: Run) -> Prediction | None:

@@ -16,13 +16,19 @@ from playground.ui import quantities
 from playground.ui.charts import legend
 from playground.ui.families import CONTINUING, Family
 from playground.ui.markup import nothing, rendered, with_note
-from xla_backend import GenerationResult, Token
+from xla_backend import GenerationResult, Token, TopLogprob
 
 # From 90%, from 50%, from 20%, from 5%, and below; the style is `likely-4` to `likely-0`.
 _BOUNDS = (0.9, 0.5, 0.2, 0.05)
 _SHADES = ("90% or more", "from 50%", "from 20%", "from 5%", "below 5%")
 _MAX_CELLS = 256
 _TOP_SHOWN = 5
+_MUCH = 0.5
+"""From this probability of forbidden tokens on, the model would rather have written one of them."""
+_MARKS = {
+    "same-pass": "underlined: in one pass with the token before",
+    "diverted": "framed: the model would rather have written what the form forbids",
+}
 _SPECIAL = re.compile(r"<\|[^|>]*\|>|</?[a-z_0-9]+>")
 _SAME_PASS = "It came from the same pass of the model as the token before it, by a correct guess."
 _HINT = "Point at a token, tap it or use the arrow keys to see the most likely tokens there."
@@ -47,8 +53,8 @@ const show = (token) => {
     part("detail").textContent = token.dataset.detail;
     const list = popover.querySelector("ol");
     list.replaceChildren();
-    for (const [text, share, width, isChosen] of JSON.parse(token.dataset.topLogprobs)) {
-      const row = add(list, "li", isChosen ? "chosen" : "", "");
+    for (const [text, share, width, style] of JSON.parse(token.dataset.topLogprobs)) {
+      const row = add(list, "li", style, "");
       add(row, "bdi", "", text);
       add(add(row, "span", "bar", ""), "i", "", "").style.width = width + "%";
       add(row, "b", "", share);
@@ -126,8 +132,8 @@ def token_view(shown: Shown, family: Family = CONTINUING) -> h.Node:
     if not family.pads_left:
         given.reverse()
     unused = 0 if key.is_pooled else max(0, key.max_new_tokens - result.new_tokens)
-    guessed = any(token.in_same_pass for token in result.tokens)
-    note = "underlined: in one pass with the token before" if guessed else ""
+    marks = {mark for token in result.tokens for mark in _marks(token)}
+    note = "; ".join(_MARKS[mark] for mark in _MARKS if mark in marks)
     new = h.div(".tokens", role="group", dir="auto", translate="no", aria_label="New tokens")
     return _view(
         [
@@ -226,21 +232,22 @@ def _token(token: Token, place: int, of: int) -> h.Node:
     if token.in_same_pass:
         where += f" {_SAME_PASS}"
     detail = f"“{visible(token.text)}”{kind}: {percent(share)} likely. {where}"
+    if token.forbidden:
+        where += f" The form forbade tokens that were {percent(token.forbidden)} likely together."
     rows = [
-        (visible(text), percent(_share(logprob)), round(100 * _share(logprob)), id == token.id)
-        for id, text, logprob in token.top_logprobs[:_TOP_SHOWN]
+        (visible(top.text), *_bar(top), _style(top, token))
+        for top in token.top_logprobs[:_TOP_SHOWN]
     ]
     if rows:
-        named = ", ".join(f"“{text}” {of_it}" for text, of_it, *_ in rows)
+        named = ", ".join(
+            f"“{text}” {of_it}{' (forbidden)' if style == 'forbidden' else ''}"
+            for text, of_it, _, style in rows
+        )
         detail += f" The most likely in this place: {named}."
-    if not any(is_chosen for *_, is_chosen in rows):
-        rows.append((visible(token.text), percent(share), round(100 * share), True))
+    if not any(style == "chosen" for *_, style in rows):
+        rows.append((visible(token.text), *_bar(token), "chosen"))
     button = h.button(
-        class_=[
-            f"token likely-{shade}",
-            is_special and "special",
-            token.in_same_pass and "same-pass",
-        ],
+        class_=[f"token likely-{shade}", is_special and "special", *_marks(token)],
         type="button",
         tabindex="-1" if place else "0",
         data_detail=detail,
@@ -249,6 +256,23 @@ def _token(token: Token, place: int, of: int) -> h.Node:
     )
     line_breaks = 0 if is_special else min(2, token.text.count("\n"))
     return button[_marked(token.text)], [h.br] * line_breaks
+
+
+def _marks(token: Token) -> list[str]:
+    """Its marks, of `_MARKS`."""
+    is_marked = {"same-pass": token.in_same_pass, "diverted": token.forbidden >= _MUCH}
+    return [mark for mark, is_so in is_marked.items() if is_so]
+
+
+def _bar(token: Token | TopLogprob) -> tuple[str, int]:
+    share = _share(token.logprob)
+    return percent(share), round(100 * share)
+
+
+def _style(top: TopLogprob, chosen: Token) -> str:
+    if top.id == chosen.id:
+        return "chosen"
+    return "forbidden" if top.is_forbidden else ""
 
 
 def _marked(text: str) -> h.Node:

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,7 +24,8 @@ from playground.tabs.speech.examples import FOLDER
 from tests.playground.api_page import ApiPage, api_page
 from tests.playground.fake_backend import MODELS, TOKENS_A_WORD
 from tests.waiting import wait_until
-from xla_backend import EngineStopped, Message, OutOfMemory, TokenIds
+from xla_backend import EngineStopped, Grammar, Message, OutOfMemory, TokenIds
+from xla_backend.grammar import grammars
 from xla_backend.openai_api.transcription import kept
 from xla_backend.rows.scheduler import MAX_AT_ONCE
 
@@ -567,6 +569,26 @@ def test_other_addresses_take_a_form(page: ApiPage, client: openai.OpenAI) -> No
     assert httpx.post(f"{client.base_url}messages", json=body).status_code == 200
     forms = [options.to_dict()["grammar"] for _, _, options, _ in page.backend.asked]
     assert forms == [{"json_schema": SCHEMA}] * 2
+
+
+def test_others_are_answered_while_a_grammar_is_checked(
+    client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def check(grammar: Grammar) -> None:
+        begun.set()
+        assert goes_on.wait(20)
+
+    monkeypatch.setattr(grammars, "check", check)
+    with ThreadPoolExecutor(1) as thread:
+        body = {"guided_regex": "[a-c]+"}
+        asked = thread.submit(client.chat.completions.create, **CHAT, extra_body=body)
+        assert begun.wait(20)
+        assert client.models.list().data
+        assert not asked.done()
+        goes_on.set()
+        assert asked.result().choices
 
 
 # --- errors ---------------------------------------------------------------------------------------

@@ -168,9 +168,10 @@ class FakeGeneration:
         self.length = min(len(self._text), self.length + steps)
 
     def output(self) -> Output:
-        nothing = np.zeros([self.length, 0])
+        nothing, none = np.zeros([self.length, 0]), np.zeros([self.length], np.int32)
         tokens = np.array(self._text[: self.length], np.int32)
-        return Output(tokens, np.full([self.length], self._logprob), nothing, nothing)
+        logprobs = np.full([self.length], self._logprob)
+        return Output(tokens, logprobs, nothing, nothing, none, none)
 
 
 class FakeBuilder:

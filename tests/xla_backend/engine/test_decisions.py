@@ -62,7 +62,10 @@ def test_every_answer_is_as_likely_as_alone(
 
 def test_the_text_is_read_once_and_questions_side_by_side(steps: Steps) -> None:
     with fake_backend(steps) as backend:
+        predicted = backend.predict("any", TEXT, questions=Question.all_of(MANY))
         first = backend.decide("any", TEXT, MANY)
+        assert predicted.prompt_tokens == first.prompt_tokens
+        assert predicted.key == first.key
         alone = sum(len(q.asked(TEXT)) + len("\nAnswer:") for q in Question.all_of(MANY))
         assert first.prompt_tokens < len(TEXT) + 40 * 50 < alone
         assert (first.rows_at_once, first.batch_size) == (16, 1)

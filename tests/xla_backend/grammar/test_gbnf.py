@@ -54,6 +54,13 @@ def test_what_the_rules_allow_can_be_written_and_no_other(case: str) -> None:
     assert None not in [refused_at(made, KINDS[1], text) for text in refused]
 
 
+def test_recursion_is_followed_step_by_step() -> None:
+    rules = 'root ::= "(" root ")" | word\nword ::= [^()é]+ "é"?'
+    made = grammars.Grammars(lambda: vocabulary(KINDS[1])).get(Grammar.gbnf(rules)).result()
+    for text, is_allowed in (("((a b))", True), ("xé", True), ("((a)", False), ("é", False)):
+        assert (refused_at(made, KINDS[1], text) is None) is is_allowed
+
+
 @pytest.mark.parametrize(
     ("rules", "says"),
     [

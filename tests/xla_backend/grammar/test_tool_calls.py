@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 from typing import Any
 
 import jsonschema
@@ -14,7 +15,9 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from tests.xla_backend.grammar.vocabularies import refused_at, sampled, vocabulary
 from xla_backend import Grammar, InvalidRequest, Message
 from xla_backend.grammar import automaton, grammars
+from xla_backend.grammar.automaton import Automaton
 from xla_backend.grammar.grammars import Grammars
+from xla_backend.grammar.step_by_step import StepByStep
 from xla_backend.grammar.tool_calls import CallPart, CallReader
 from xla_backend.grammar.tool_format import GENERIC, ToolFormat, as_text, learn
 from xla_backend.interface.prompt import ToolCall
@@ -269,16 +272,25 @@ def test_schemas_that_cannot_be_held_are_any_object_but_of_strict_tools(
     assert tools is not None
     grammar = grammars.of_tools(GENERIC, tools, None)
 
-    def refused() -> list[str]:
+    for way in (Automaton, StepByStep):
         made = Grammars(lambda: vocabulary(SMALL)).get(grammar).result()
+        assert isinstance(made, way)
         names = ("tree", "deep", "loose", "strict")
         calls = [GENERIC.write(ToolCall("", name, '{"a": 1}')) for name in names]
-        return [n for n, call in zip(names, calls, strict=True) if refused_at(made, SMALL, call)]
-
-    assert refused() == ["loose", "strict"]
-    monkeypatch.setattr(f"xla_backend.grammar.{limit}", 1500)
-    assert refused() == ["strict"]
+        refused = [n for n, call in zip(names, calls, strict=True) if refused_at(made, SMALL, call)]
+        assert refused == ["loose", "strict"]
+        monkeypatch.setattr(f"xla_backend.grammar.{limit}", 1500)  # longer: step by step
     tools = Tools.of([listed("tree", recursive, strict=True)], None, several=False)
     assert tools is not None
     with pytest.raises(InvalidRequest, match=r"of the tool tree .* refers to itself"):
         grammars.of_tools(GENERIC, tools, None)
+
+
+def test_long_arguments_in_small_pieces_take_linear_time() -> None:
+    # Parsed anew at each piece, these took minutes.
+    text = json.dumps({"days": 3, "city": ['\\"}]{[' * 5, {}] * 3000})
+    started = time.process_time()
+    said, reader = read(GENERIC, GENERIC.write(ToolCall("", "forecast", text)) + "\n", 3)
+    assert (said, reader.has_called) == ("", True)
+    assert json.loads(reader.calls[0].arguments) == json.loads(text)
+    assert time.process_time() - started < 2

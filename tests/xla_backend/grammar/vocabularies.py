@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from tests import gguf_files
 from xla_backend.checkpoints.tokenization import IncrementalDecoder, Tokenizer
 from xla_backend.grammar.automaton import NONE, START, Automaton, Vocabulary
+from xla_backend.grammar.step_by_step import StepByStep
 
 KINDS = ("byte-level", "sentencepiece", "sentencepiece with a space in front")
 _PIECES = '▁{ {" ▁" ": ":▁ ", ",▁ true ▁true null 12 3.5 ▁[ ]} "] ▁the the name é ed 00 20 -0'
@@ -51,21 +52,25 @@ def vocabulary(kind: str) -> Vocabulary:
     return Vocabulary(of.vocabulary_bytes(size), [end], of.drops_first_space())
 
 
-def refused_at(made: Automaton, kind: str, text: str) -> str | None:
+def refused_at(made: Automaton | StepByStep, kind: str, text: str) -> str | None:
     """Up to where a text may be written, token by token; None where all of it, and its end."""
     of, end = tokenizer(kind)
-    state, ids = START, of.encode(text, special=False)
+    made, state, ids = made.for_row(), START, of.encode(text, special=False)
     for place, token in enumerate([*ids, end]):
         state = int(made.next_state[state, made.class_of_token[token]])
         if state == NONE:
             return of.decode(ids[: place + 1])
+        if isinstance(made, StepByStep):
+            made.follow([token])
     return None
 
 
-def sampled(made: Automaton, kind: str, dice: random.Random, most: int = 3000) -> str | None:
+def sampled(
+    made: Automaton | StepByStep, kind: str, dice: random.Random, most: int = 3000
+) -> str | None:
     """A text of random tokens that may come; None where it had no end."""
     of, end = tokenizer(kind)
-    decoder, state, text = IncrementalDecoder(of), START, ""
+    made, decoder, state, text = made.for_row(), IncrementalDecoder(of), START, ""
     for _ in range(most):
         classes = np.flatnonzero(made.next_state[state] != NONE)
         # Each class is as likely, so that texts end: most tokens are of a few large ones.
@@ -75,4 +80,6 @@ def sampled(made: Automaton, kind: str, dice: random.Random, most: int = 3000) -
             return text + decoder.finish()
         text += decoder.push([token])
         state = int(made.next_state[state, chosen])
+        if isinstance(made, StepByStep):
+            made.follow([token])
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,8 +33,10 @@ PERSON = {
     },
     "required": ["name", "age"],
 }
+BRACKETS = 'root ::= "(" root ")" | [a-c]'
 GRAMMARS = (
     Grammar.json_schema(PERSON),
+    Grammar.gbnf(BRACKETS),
     Grammar.choice(["yes", "no", "perhaps"]),
     Grammar.regex(r"\d{3}-\d{4}"),
     None,
@@ -53,6 +56,9 @@ def check(text: str, grammar: Grammar) -> None:
         jsonschema.validate(json.loads(text), PERSON)
     elif grammar.kind == "choice":
         assert text in json.loads(grammar.text)
+    elif grammar.kind == "gbnf":
+        inner = text.strip("()")
+        assert inner in "abc" and text == (depth := text.count("(")) * "(" + inner + depth * ")"
     else:
         assert re.fullmatch(grammar.text, text)
 
@@ -102,6 +108,16 @@ def test_rows_have_the_form_alone_and_beside_others_and_a_grammar_compiles_nothi
         if grammar := request.options.grammar:
             assert one.finish == "eos"
             check(one.text, grammar)
+            way = "step by step" if grammar.kind == "gbnf" else "tensors"
+            assert (one.grammar, other.to_json()["grammar"]) == (way, way)
+        for mine, beside in zip(one.tokens, other.tokens, strict=True):
+            assert mine.forbidden == pytest.approx(beside.forbidden, abs=1e-5)
+            shares = dict.fromkeys((False, True), 0.0)
+            for top in mine.top_logprobs:
+                shares[top.is_forbidden] += math.exp(top.logprob)
+                assert not (top.is_forbidden and (top.id == mine.id or grammar is None))
+            assert shares[True] - 1e-5 <= mine.forbidden <= 1 - shares[False] + 1e-5
+        assert any(token.forbidden for token in one.tokens) == (grammar is not None)
     late = GenerationOptions(grammar={"choice": ["never", "seen"]}, max_new_tokens=9)
     for _ in range(2):  # without a salt nothing is shared
         result = engine.generate(model, TokenIds((7, 8, 9, 10)), late)
@@ -141,19 +157,19 @@ def test_a_required_call_always_parses_and_validates(
 def test_what_ends_early_says_so_and_what_cannot_be_followed_is_refused(
     engine: Backend, model: str, tmp_path: Path
 ) -> None:
-    short = GenerationOptions(grammar=GRAMMARS[2], max_new_tokens=3)
+    short = GenerationOptions(grammar=GRAMMARS[3], max_new_tokens=3)
     assert engine.generate(model, TokenIds((5,)), short).finish == "length"
     endless = Grammar.json_schema({"type": "array", "uniqueItems": True})
     for folder, options, said in (
         (model, {"grammar": endless}, "uniqueItems"),
-        (str(checkpoints.t5(tmp_path / "t5")), {"grammar": GRAMMARS[1]}, "cannot follow a grammar"),
+        (str(checkpoints.t5(tmp_path / "t5")), {"grammar": GRAMMARS[2]}, "cannot follow a grammar"),
     ):
         with pytest.raises(InvalidRequest, match=said):
             engine.generate(folder, "a b", GenerationOptions(**options))
     with pytest.raises(InvalidRequest, match="exact_key"):
         engine.generate(model, "a b", short, exact_key=True)
     with pytest.raises(InvalidRequest, match="one beam"):
-        GenerationOptions(grammar=GRAMMARS[1], num_beams=2)
+        GenerationOptions(grammar=GRAMMARS[2], num_beams=2)
 
 
 @pytest.mark.release

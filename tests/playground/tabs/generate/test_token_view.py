@@ -111,13 +111,13 @@ def test_the_most_likely_tokens_are_told_with_their_probabilities() -> None:
     tops = (TopLogprob(7, " dog\n", math.log(0.5)), TopLogprob(42, " fox", math.log(0.25)))
     markup = view(Token(42, " fox", math.log(0.25), tops))
     assert "The most likely in this place: “␣dog↵” 50%, “␣fox” 25%." in markup
-    assert rows_of(markup) == [["␣dog↵", "50%", 50, False], ["␣fox", "25%", 25, True]]
+    assert rows_of(markup) == [["␣dog↵", "50%", 50, ""], ["␣fox", "25%", 25, "chosen"]]
 
 
 def test_a_token_that_was_not_among_the_most_likely_stands_behind_them() -> None:
     tops = (TopLogprob(7, "<", math.log(0.5)), TopLogprob(8, '"', math.log(0.2)))
     rows = rows_of(view(Token(42, "&", math.log(0.1), tops)))
-    assert rows == [["<", "50%", 50, False], ['"', "20%", 20, False], ["&", "10%", 10, True]]
+    assert rows == [["<", "50%", 50, ""], ['"', "20%", 20, ""], ["&", "10%", 10, "chosen"]]
 
 
 def rows_of(markup: str) -> list[list]:
@@ -158,6 +158,17 @@ def test_tokens_of_one_pass_are_underlined() -> None:
     assert "same-pass" in second and "from the same pass of the model as the token before" in second
     assert "underlined: in one pass with the token before" in markup
     assert "underlined" not in view(Token(1, "a", -0.1))
+
+
+def test_what_a_form_forbade_is_told_with_its_probability() -> None:
+    tops = (TopLogprob(7, "Sure", math.log(0.6), True), TopLogprob(8, "{", math.log(0.25)))
+    markup = view(Token(8, "{", math.log(0.25), tops, forbidden=0.7))
+    assert "The form forbade tokens that were 70% likely together." in markup
+    assert "“Sure” 60% (forbidden), “{” 25%." in markup
+    assert [style for *_, style in rows_of(markup)] == ["forbidden", "chosen"]
+    assert "diverted" in markup and "would rather have written" in markup
+    little = view(Token(8, "{", math.log(0.25), tops, forbidden=0.2))
+    assert "20% likely together" in little and "diverted" not in little
 
 
 def test_before_the_first_run_and_without_a_token_there_are_words() -> None:

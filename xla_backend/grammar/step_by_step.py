@@ -1,0 +1,154 @@
+"""`StepByStep`: which tokens may follow, found before each: what no automaton holds, as recursion.
+
+Knows the library that finds them, and the tables that a compiled loop reads. Must not know models.
+To the loop it is an automaton of one state and two classes, what may come and what may not: the
+classes of the tokens are written anew before each token. So nothing is compiled for it either.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+
+import numpy as np
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+from llguidance.gbnf_to_lark import gbnf_to_lark
+
+from xla_backend.grammar.automaton import NONE, Vocabulary
+from xla_backend.interface.errors import InvalidRequest
+from xla_backend.interface.grammar import Grammar
+
+_OF_SCHEMAS = {
+    # Without a bound, a model may write nothing else.
+    "whitespace_pattern": r"[ \n\t]{0,40}",
+    "json_allow_general_unicode_escapes": True,
+}
+"""How the library shall read a JSON schema."""
+_LIMITS = LLParserLimits(verbose_errors=False)
+"""The library's own: below 100 MB of a text, and some 15 ms of a token."""
+_ANY_TOKENS = '%llguidance {"no_forcing": true}\n'
+"""A text may be written in any tokens, as where an automaton holds it."""
+
+
+_LETTERS = Vocabulary([*(bytes([byte]) for byte in range(256)), b""], [256], False)
+"""Where no model is known."""
+
+
+def rules(grammar: Grammar, regex: str | None = None) -> str:
+    """A grammar in the library's notation.
+
+    Args:
+        grammar: what is asked for.
+        regex: matches its texts; None where it is no regular expression.
+
+    Raises:
+        InvalidRequest: it cannot be followed in this way either.
+    """
+    try:
+        if regex is not None:
+            made = json.loads(LLMatcher.grammar_from_regex(regex))
+            return _ANY_TOKENS + made["grammars"][0]["lark_grammar"]
+        if grammar.kind == "gbnf":
+            return _ANY_TOKENS + gbnf_to_lark(grammar.text).removeprefix("%llguidance {}")
+        if grammar.kind == "json_schema":
+            schema = json.loads(grammar.text) | {"x-guidance": _OF_SCHEMAS}
+            return f"{_ANY_TOKENS}start: %json {json.dumps(schema)}"
+    except Exception as error:  # the library raises several types, bare ones too
+        raise InvalidRequest(f"the grammar cannot be followed: {error!s:.100}.") from error
+    raise InvalidRequest("the grammar cannot be followed.")
+
+
+def check(grammar: Grammar) -> None:
+    """Checks a grammar that is no regular expression.
+
+    Raises:
+        InvalidRequest: it cannot be followed in this way either.
+    """
+    StepByStep.of(rules(grammar), _LETTERS)
+
+
+class _Tokens:
+    """A vocabulary as the library takes it; its own forced tokens are not used."""
+
+    bos_token_id = None
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.tokens = vocabulary.texts
+        self.eos_token_id = int(vocabulary.ends[0])
+        self.special_token_ids = [id for id, text in enumerate(vocabulary.texts) if not text]
+
+    def __call__(self, text: str | bytes) -> list[int]:
+        return []
+
+
+@functools.lru_cache(4)
+def _tokenizer(vocabulary: Vocabulary) -> LLTokenizer:
+    ends = vocabulary.ends.tolist()
+    return LLTokenizer(TokenizerWrapper(_Tokens(vocabulary)), len(vocabulary.texts), ends)
+
+
+class StepByStep:
+    """What may follow in one text.
+
+    Attributes:
+        class_of_token: `[V]` uint16, 1 for tokens that may come next; changed in place.
+        next_state: `[1, 2]`, as of an automaton.
+        bytes: of memory, about.
+    """
+
+    next_state = np.array([[NONE, 0]], np.int16)
+    bytes = 2**23
+
+    def __init__(self, matcher: LLMatcher, vocabulary: Vocabulary) -> None:
+        """Begins a text.
+
+        Raises:
+            InvalidRequest: there is none.
+        """
+        self._matcher = matcher
+        self._vocabulary = vocabulary
+        self._is_first = True
+        self.class_of_token = np.zeros([vocabulary.size], np.uint16)
+        self._find()
+
+    @classmethod
+    def of(cls, rules: str, vocabulary: Vocabulary) -> StepByStep:
+        """From rules in the library's notation."""
+        return cls(
+            LLMatcher(_tokenizer(vocabulary), rules, limits=_LIMITS, log_level=0), vocabulary
+        )
+
+    def for_row(self) -> StepByStep:
+        """One for a further text."""
+        return StepByStep(self._matcher.deep_copy(), self._vocabulary)
+
+    def follow(self, token_ids: Sequence[int]) -> None:
+        """Finds what may follow behind further tokens.
+
+        Raises:
+            InvalidRequest: it takes too much memory or time.
+        """
+        for id in token_ids:
+            if id in self._vocabulary.ends:
+                return
+            if self._is_first:
+                (place,) = np.nonzero(self._vocabulary.changed == id)
+                id = self._vocabulary.size + int(place[0]) if len(place) else id
+                self._is_first = False
+            if self._vocabulary.texts[id]:
+                self._matcher.consume_token(id)
+        self._find()
+
+    def _find(self) -> None:
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        allowed = np.unpackbits(bits, count=len(self._vocabulary.texts), bitorder="little")
+        size, changed = self._vocabulary.size, self._vocabulary.changed
+        self.class_of_token[:] = allowed[:size]
+        if self._is_first:
+            # A first token that is a space is an empty text, which may always come.
+            is_empty = np.array([not text for text in self._vocabulary.texts[size:]], bool)
+            self.class_of_token[changed] = allowed[size:] | is_empty
+        if self._matcher.is_error() or not self.class_of_token.any():
+            said = self._matcher.get_error() or "no text has the form asked for"
+            raise InvalidRequest(f"the grammar cannot be followed further: {said:.100}.")

@@ -1,0 +1,98 @@
+"""`QuestionTokens`: questions about a text, and their answers, as tokens.
+
+Knows tokenizers and the words in which a model is asked. Must not know how the tokens are read.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from xla_backend.checkpoints.prompts import check_length, encode_prompt
+from xla_backend.interface.errors import InvalidRequest
+from xla_backend.interface.prompt import Message, Prompt, question
+from xla_backend.prediction.prefixes import common
+
+if TYPE_CHECKING:
+    from xla_backend.checkpoints.tokenization import Tokenizer
+    from xla_backend.interface.decisions import Question
+    from xla_backend.interface.results import ModelInfo
+
+_NO_THINKING = {"enable_thinking": False}
+"""For chat templates: the answer comes at once."""
+
+
+@dataclass(frozen=True)
+class QuestionTokens:
+    """The tokens of some questions.
+
+    Attributes:
+        prompts: of each question, with the text before it. answers: of each, of each answer.
+        shared: what all prompts begin with; nothing if there is one.
+        most_tokens: of the longest question with its longest answer.
+    """
+
+    prompts: list[list[int]]
+    answers: list[list[list[int]]]
+    shared: list[int]
+    most_tokens: int
+
+    @classmethod
+    def of(
+        cls, tokenizer: Tokenizer, info: ModelInfo, text: Prompt, questions: Sequence[Question]
+    ) -> QuestionTokens:
+        """Encodes all of it.
+
+        Raises:
+            InvalidRequest: the text is empty or no text, or an answer has no tokens.
+            ContextLengthExceeded: the text and a question are too long for the model.
+        """
+        if not isinstance(text, str) or not text.strip():
+            raise InvalidRequest("The text is empty. Send a text that the questions are about.")
+        prompts = [
+            encode_prompt(tokenizer, _prompt(info, each.asked(text)), info, template=_NO_THINKING)
+            for each in questions
+        ]
+        encode = functools.cache(functools.partial(_encode_answer, tokenizer, info))
+        answers = [[encode(answer) for answer in each.answers] for each in questions]
+        most_tokens = max(
+            len(ids) + max(map(len, said)) for ids, said in zip(prompts, answers, strict=True)
+        )
+        check_length(most_tokens, info)
+        # Lists that are sorted begin with what the first and the last of them begin with.
+        alike = common(min(prompts), max(prompts)) if len(questions) > 1 else 0
+        return cls(prompts, answers, prompts[0][:alike], most_tokens)
+
+    @property
+    def to_read(self) -> list[int]:
+        """Once what questions share, then what follows; of answers, all but the last token."""
+        behind = [ids[len(self.shared) :] for ids in self.prompts]
+        said = [answer[:-1] for answers in self.answers for answer in answers]
+        return [*self.shared, *itertools.chain(*behind, *said)]
+
+
+def _prompt(info: ModelInfo, text: str, answer: str = "") -> Prompt:
+    """What a model reads, up to an answer, or to its end."""
+    if not info.is_instruct:
+        return f"{text}\nAnswer: {answer}".rstrip()
+    return question(text) + ((Message("assistant", answer),) if answer else ())
+
+
+def _encode_answer(tokenizer: Tokenizer, info: ModelInfo, answer: str) -> list[int]:
+    """The tokens with which a model answers, behind any question.
+
+    Raises:
+        InvalidRequest: there are none.
+    """
+    before, after = (
+        tokenizer.encode(_prompt(info, "?", said), template=_NO_THINKING) for said in ("", answer)
+    )
+    ids = after[len(before) :]
+    if after[: len(before)] != before:  # a template may write given answers in another way
+        ids = tokenizer.encode(answer, special=False)
+    if not ids:
+        raise InvalidRequest(f"The answer {answer[:80]!r} has no tokens: choose another.")
+    return ids
