@@ -403,6 +403,7 @@ def rotary(
     dtype: str = "float32",
     shards: int = 1,
     special: Sequence[str] = (),
+    image_model: str = "",
     **config: Any,
 ) -> Path:
     """Writes a decoder with rotary positions, as Llama and those after it are.
@@ -414,6 +415,7 @@ def rotary(
         dtype: in which the file has them: "float32", "float16" or "bfloat16".
         shards: the number of files that share them.
         special: tokens of the tokenizer besides that which ends a text.
+        image_model: the `model_type` of a model of images and text, whose text model this is.
         **config: values of the architecture's configuration.
     """
     from transformers import AutoConfig
@@ -482,9 +484,26 @@ def rotary(
         for name, count in zip(("q_norm", "k_norm"), heads, strict=True):
             name = names.get(name, name)
             tensors[f"{block}self_attn.{name}.weight"] = norm(count * size)
+    if image_model:
+        tensors = {f"language_model.{name}": tensor for name, tensor in tensors.items()}
+        tensors["vision_tower.layers.0.mlp.up_proj.weight"] = draw.linear(4, 4)
     _save(folder, settings, tensors)
+    if image_model:
+        path = folder / "config.json"
+        whole = {"model_type": image_model, "vision_config": _VISION}
+        path.write_text(json.dumps(whole | {"text_config": json.loads(path.read_text())}))
     _save_as(folder, tensors, dtype, shards)
     return folder
+
+
+_VISION = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "patch_size": 14,
+    "image_size": 28,
+}
 
 
 _DEFAULTS: dict[str, dict[str, Any]] = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,28 @@ _REQUIRED_SETTINGS: dict[str, dict[str, Any]] = {
     "olmoe": {"clip_qkv": None},
     "granitemoehybrid": {"num_local_experts": 0},
 }
+
+_IMAGE_MODELS = (
+    "gemma3",
+    "idefics3",
+    "internvl",
+    "lfm2_vl",
+    "lfm3_vl",
+    "llava",
+    "llava_next",
+    "mistral3",
+    "smolvlm",
+)
+"""Models of images and text, which read text alone as their text model would. That has a config of
+its own inside theirs, and is all that is loaded of them."""
+_SHARED_SETTINGS = (
+    "tie_word_embeddings",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "quantization_config",
+)
+"""What either of both configs may say."""
 
 MODEL_TYPES = ("gpt2", "opt", "t5", "whisper", *rotary_form.MODEL_TYPES)
 """The values of `model_type` in a config.json that can be loaded."""
@@ -110,7 +133,8 @@ def read_config(folder: Path) -> PretrainedConfig:
 
 
 def read_config_values(folder: Path) -> dict[str, Any]:
-    """The raw values of config.json, or the equivalent for a GGUF file.
+    """The raw values of config.json, or the equivalent for a GGUF file; of a model of images and
+    text, those of its text model.
 
     Raises:
         ModelUnavailable: the file is missing, unreadable, or not a JSON object; or it is a GGUF
@@ -123,7 +147,13 @@ def read_config_values(folder: Path) -> dict[str, Any]:
             f"{folder} is a LoRA adapter, which only changes another model. Merge it into that "
             "one, with PEFT's `merge_and_unload`, and load the result."
         )
-    return _read_json(folder / "config.json")
+    values = _read_json(folder / "config.json")
+    text = values.get("text_config")
+    if values.get("model_type") not in _IMAGE_MODELS or not isinstance(text, dict):
+        return values
+    # All of these tie their head by default; where one is stored, it counts.
+    shared = {name: values[name] for name in _SHARED_SETTINGS if values.get(name) is not None}
+    return {"tie_word_embeddings": True} | shared | text
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -336,6 +366,7 @@ def _canonical_name(name: str, model_type: str) -> str:
     if model_type == "t5":
         return name.removeprefix("transformer.")
     stem = "transformer." if model_type == "gpt2" else "model."
+    name = re.sub(r"^(model\.)?(language_model|text_model)\.", "", name)  # of `_IMAGE_MODELS`
     if name.startswith(("lm_head.", "proj_out.")):
         return name
     return stem + name.removeprefix(stem)
