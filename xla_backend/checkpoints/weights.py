@@ -58,6 +58,7 @@ _REQUIRED_SETTINGS: dict[str, dict[str, Any]] = {
     "gemma3_text": {"use_bidirectional_attention": False, "attn_logit_softcapping": None},
     "olmoe": {"clip_qkv": None},
     "granitemoehybrid": {"num_local_experts": 0},
+    "lfm3": {"use_sandwich_norm": True},
 }
 
 _IMAGE_MODELS = (

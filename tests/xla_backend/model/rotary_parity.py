@@ -187,6 +187,20 @@ FORMS: dict[str, dict[str, Any]] = {
         "conv_L_cache": 4,
         "conv_bias": True,
     },
+    "LFM2 experts": {
+        "model_type": "lfm2_moe",
+        "num_hidden_layers": 3,
+        "layer_types": ["conv", "full_attention", "conv"],
+        "num_dense_layers": 1,
+        "routed_scaling_factor": 1.3,
+    },
+    "LFM3": {
+        "model_type": "lfm3",
+        "num_hidden_layers": 4,
+        "layer_types": ["conv", "sliding_attention", "full_attention", "conv"],
+        "sliding_window": 6,
+        "conv_L_cache": 7,
+    },
 }
 
 
