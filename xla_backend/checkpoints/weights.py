@@ -1,9 +1,9 @@
 """Checkpoint folders: reads their config and weights, and checks that both fit together.
 
 Knows `config.json`, the Hub's three weight formats without pickle (safetensors from PyTorch and
-from Keras, and `tf_model.h5`), which folders have a GGUF file instead, and the tensors of each
-architecture. Must not know where a folder came from, nor TensorFlow or modelling code: weights are
-numpy arrays with the same names in all formats.
+from Keras, and `tf_model.h5`), which folders have a GGUF or CTranslate2 file instead, and the
+tensors of each architecture. Must not know where a folder came from, nor TensorFlow or modelling
+code: weights are numpy arrays with the same names in all formats.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from xla_backend.checkpoints import gguf_file, gguf_model, rotary_form
+from xla_backend.checkpoints import rotary_form
+from xla_backend.checkpoints.formats import ctranslate2_model, gguf_file, gguf_model
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
@@ -134,8 +135,9 @@ def read_config(folder: Path) -> PretrainedConfig:
 
 
 def read_config_values(folder: Path) -> dict[str, Any]:
-    """The raw values of config.json, or the equivalent for a GGUF file; of a model of images and
-    text, those of its text model.
+    """The raw values of config.json, or the equivalent for GGUF and CTranslate2.
+
+    Of a model of images and text, those of its text model.
 
     Raises:
         ModelUnavailable: the file is missing, unreadable, or not a JSON object; or it is a GGUF
@@ -143,6 +145,8 @@ def read_config_values(folder: Path) -> dict[str, Any]:
     """
     if (gguf_path := gguf_file.find(folder)) is not None:
         return gguf_model.read_config_values(gguf_path)
+    if ctranslate2_model.is_model(folder):
+        return ctranslate2_model.read_config_values(folder)
     if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
         raise ModelUnavailable(
             f"{folder} is a LoRA adapter, which only changes another model. Merge it into that "
@@ -166,6 +170,8 @@ def weight_files(folder: Path) -> list[Path]:
     """
     if (gguf_path := gguf_file.find(folder)) is not None:
         return [gguf_path]
+    if ctranslate2_model.is_model(folder):
+        return [folder / ctranslate2_model.FILE]
     if (folder / SAFETENSORS).is_file():
         return [folder / SAFETENSORS]
     index = folder / SAFETENSORS_INDEX
@@ -395,6 +401,8 @@ def _from_keras(name: str, tensor: np.ndarray) -> tuple[str, np.ndarray]:
 def _read_file(path: Path, as_stored: bool) -> Iterable[tuple[str, Weights]]:
     if path.suffix.lower() == gguf_file.SUFFIX:
         return gguf_model.read_tensors(path, as_stored=as_stored)
+    if path.name == ctranslate2_model.FILE:
+        return ctranslate2_model.read_tensors(path)
     return (_read_h5 if path.name == KERAS_H5 else _read_safetensors)(path).items()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests import gguf_files
 from tests.gguf_files import ARCHITECTURES, HEAD_SIZE, HEADS, KV_HEADS, LAYERS
-from xla_backend.checkpoints import gguf_model
+from xla_backend.checkpoints.formats import gguf_model
 from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry, folder_info
 from xla_backend.checkpoints.rotary_form import describe
 from xla_backend.checkpoints.weights import (

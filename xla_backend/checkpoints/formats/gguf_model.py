@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from xla_backend.checkpoints.gguf_file import GGUFFile
+from xla_backend.checkpoints.formats.gguf_file import GGUFFile
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
 from xla_backend.matmul.blocks import Weights
