@@ -403,6 +403,7 @@ def rotary(
     dtype: str = "float32",
     shards: int = 1,
     special: Sequence[str] = (),
+    image_model: str = "",
     **config: Any,
 ) -> Path:
     """Writes a decoder with rotary positions, as Llama and those after it are.
@@ -414,6 +415,7 @@ def rotary(
         dtype: in which the file has them: "float32", "float16" or "bfloat16".
         shards: the number of files that share them.
         special: tokens of the tokenizer besides that which ends a text.
+        image_model: the `model_type` of a model of images and text, whose text model this is.
         **config: values of the architecture's configuration.
     """
     from transformers import AutoConfig
@@ -441,7 +443,9 @@ def rotary(
         },
     )
     width, size = settings.hidden_size, settings.head_dim
-    names = _LFM2_NAMES if model_type == "lfm2" else {}
+    names = _LFM3_NAMES if model_type == "lfm3" else {}
+    if model_type in ("lfm2", "lfm2_moe"):
+        names = _LFM2_NAMES
     is_gemma = model_type.startswith("gemma")
     draw = _Draw(seed)
 
@@ -457,7 +461,9 @@ def rotary(
         tensors["lm_head.weight"] = draw.normal(settings.vocab_size, width, std=0.4)
     tensors[f"model.{names.get('norm', 'norm')}.weight"] = norm(width)
     norms = ["input_layernorm", "post_attention_layernorm"]
-    norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"] * is_gemma
+    norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"] * (
+        is_gemma or model_type == "lfm3"
+    )
     if model_type in ("olmo2", "olmo3"):
         norms = ["post_attention_layernorm", "post_feedforward_layernorm"]
     for layer in range(settings.num_hidden_layers):
@@ -465,14 +471,17 @@ def rotary(
         for name in norms:
             tensors[f"{block}{names.get(name, name)}.weight"] = norm(width)
         for name, into, out, has_bias in _linears(settings, layer):
-            name = names.get(name, name)
+            name = names.get(name) or ".".join(names.get(x, x) for x in name.split("."))
             tensors[f"{block}{name}.weight"] = draw.linear(out, into)
             if has_bias:
                 tensors[f"{block}{name}.bias"] = draw.bias(out)
         if model_type.startswith("granitemoe"):
             _stack_experts(tensors, block, settings.num_local_experts)
+        if f"{block}feed_forward.gate.weight" in tensors and settings.use_expert_bias:
+            bias = draw.normal(settings.num_experts, std=0.1)
+            tensors[f"{block}feed_forward.expert_bias"] = bias
         heads = settings.num_attention_heads, settings.num_key_value_heads
-        if model_type in ("qwen3", "gemma3_text", "qwen3_moe", "lfm2"):
+        if model_type in ("qwen3", "gemma3_text", "qwen3_moe", "lfm2", "lfm2_moe", "lfm3"):
             heads = 1, 1
         elif not model_type.startswith("olmo"):
             continue
@@ -482,9 +491,26 @@ def rotary(
         for name, count in zip(("q_norm", "k_norm"), heads, strict=True):
             name = names.get(name, name)
             tensors[f"{block}self_attn.{name}.weight"] = norm(count * size)
+    if image_model:
+        tensors = {f"language_model.{name}": tensor for name, tensor in tensors.items()}
+        tensors["vision_tower.layers.0.mlp.up_proj.weight"] = draw.linear(4, 4)
     _save(folder, settings, tensors)
+    if image_model:
+        path = folder / "config.json"
+        whole = {"model_type": image_model, "vision_config": _VISION}
+        path.write_text(json.dumps(whole | {"text_config": json.loads(path.read_text())}))
     _save_as(folder, tensors, dtype, shards)
     return folder
+
+
+_VISION = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "patch_size": 14,
+    "image_size": 28,
+}
 
 
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -504,20 +530,36 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "block_auto_adjust_ff_dim": False,
         "tie_word_embeddings": False,
     },
+    "lfm2_moe": {
+        "layer_types": ["conv", "full_attention"],
+        "num_dense_layers": 1,
+        "num_experts": 6,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 24,
+    },
+    "lfm3": {"layer_types": ["conv", "full_attention"]},
 }
 """What small models of an architecture have, where nothing else is said."""
 
-_LFM2_LAYERS = ["conv", "conv", "full_attention"]
-_LFM2_NAMES = {
+_LFM3_LAYERS = ["conv", "conv", "sliding_attention", "full_attention"]
+_LFM_NAMES = {
     "norm": "embedding_norm",
     "input_layernorm": "operator_norm",
+    "mlp": "feed_forward",
+    "gate_proj": "w1",
+    "up_proj": "w3",
+    "down_proj": "w2",
+}
+_LFM2_NAMES = _LFM_NAMES | {
     "post_attention_layernorm": "ffn_norm",
     "q_norm": "q_layernorm",
     "k_norm": "k_layernorm",
     "self_attn.o_proj": "self_attn.out_proj",
-    "mlp.gate_proj": "feed_forward.w1",
-    "mlp.up_proj": "feed_forward.w3",
-    "mlp.down_proj": "feed_forward.w2",
+}
+_LFM3_NAMES = _LFM_NAMES | {
+    "post_attention_layernorm": "post_operator_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffn_norm",
 }
 
 
@@ -542,7 +584,9 @@ def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
         ("self_attn.v_proj", width, keys, bias),
         ("self_attn.o_proj", queries, width, out_bias),
     ]
-    if kind == "lfm2" and settings.layer_types[layer] == "conv":
+    if kind == "lfm3" and settings.use_attention_gate:
+        mixer.append(("self_attn.g_proj", width, settings.num_attention_heads, False))
+    if kind.startswith("lfm") and settings.layer_types[layer] == "conv":
         has_bias = settings.conv_bias
         mixer = [
             ("conv.in_proj", width, 3 * width, has_bias),
@@ -553,12 +597,12 @@ def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
         inner = settings.shared_intermediate_size
     experts: list[tuple[str, int, int, bool]] = []
     at = ["mlp"]
-    if kind in ("qwen3_moe", "olmoe", "granitemoe") and layer not in getattr(
-        settings, "mlp_only_layers", ()
-    ):
+    dense = getattr(settings, "mlp_only_layers", range(getattr(settings, "num_dense_layers", 0)))
+    if kind in ("qwen3_moe", "olmoe", "granitemoe", "lfm2_moe") and layer not in dense:
         inner = getattr(settings, "moe_intermediate_size", inner)
-        experts = [("mlp.gate", width, settings.num_local_experts, False)]
-        at = [f"mlp.experts.{number}" for number in range(settings.num_local_experts)]
+        count = getattr(settings, "num_local_experts", None) or settings.num_experts
+        experts = [("mlp.gate", width, count, False)]
+        at = [f"mlp.experts.{number}" for number in range(count)]
     for where in at:
         experts += [
             (f"{where}.gate_proj", width, inner, inner_bias),
@@ -590,7 +634,7 @@ def growing(context: int) -> dict[str, Callable[[Path], Path]]:
     """Makers of models that read a prompt in chunks, one of each kind of layer.
 
     All layers slide in Mistral's, some in Gemma 2's; in all rotary ones several heads of queries
-    share keys. LFM2's has two convolutions behind one another.
+    share keys. LFM3's has two convolutions behind one another, and gates.
     """
 
     def made(model_type: str, **config: Any) -> Callable[[Path], Path]:
@@ -603,7 +647,9 @@ def growing(context: int) -> dict[str, Callable[[Path], Path]]:
         "Mistral": made("mistral", sliding_window=7),
         "Gemma 2": made("gemma2", seed=2, sliding_window=6, attn_logit_softcapping=4.0),
         "Qwen3": made("qwen3", head_dim=16),
-        "LFM2": made("lfm2", seed=4, num_hidden_layers=3, layer_types=_LFM2_LAYERS),
+        "LFM3": made(
+            "lfm3", seed=4, num_hidden_layers=4, layer_types=_LFM3_LAYERS, sliding_window=6
+        ),
         "OLMoE": made("olmoe", seed=5, intermediate_size=24),
     }
 

@@ -18,10 +18,12 @@ from tokenizers import Tokenizer
 
 ARCHITECTURES = (
     *("llama", "qwen2", "qwen3", "gemma2", "gemma3", "granite", "smollm3"),
-    *("mistral3", "phi3", "olmo2", "qwen3moe", "olmoe", "granitemoe", "lfm2"),
+    *("mistral3", "phi3", "olmo2", "qwen3moe", "olmoe", "granitemoe", "lfm2", "lfm2moe"),
 )
 EXPERTS = 4
-CONVOLUTIONS = {"lfm2": (0, 2)}
+EXPERTS_FROM = {"qwen3moe": 0, "olmoe": 0, "granitemoe": 0, "lfm2moe": 1}
+"""The first layer that has some."""
+CONVOLUTIONS = {"lfm2": (0, 2), "lfm2moe": (0, 2)}
 """Layers that have no attention."""
 LAYERS, WIDTH, INNER, HEADS, KV_HEADS, HEAD_SIZE, VOCABULARY = 3, 64, 96, 4, 2, 32, 300
 
@@ -45,6 +47,15 @@ _SETTINGS: dict[str, list[tuple[str, Any]]] = {
     "olmoe": [("add_expert_count", EXPERTS), ("add_expert_used_count", 2)],
     "granitemoe": [("add_expert_count", EXPERTS), ("add_expert_used_count", 2)],
     "lfm2": [("add_head_count_kv", [0, KV_HEADS, 0]), ("add_shortconv_l_cache", 3)],
+    "lfm2moe": [
+        ("add_head_count_kv", [0, KV_HEADS, 0]),
+        ("add_shortconv_l_cache", 3),
+        ("add_expert_count", EXPERTS),
+        ("add_expert_used_count", 2),
+        ("add_expert_feed_forward_length", INNER),
+        ("add_leading_dense_block_count", 1),
+        ("add_expert_gating_func", gguf.ExpertGatingFuncType.SIGMOID),
+    ],
     "granite": [
         ("add_embedding_scale", 12.0),
         ("add_residual_scale", 0.25),
@@ -86,9 +97,11 @@ def weights(architecture: str, tied: bool = True, seed: int = 0) -> dict[str, np
             shapes[f"{block}.mlp.down_proj.weight"] = (WIDTH, INNER)
             continue
         at = [f"{block}.mlp"]
-        if architecture in ("qwen3moe", "olmoe", "granitemoe"):
+        if layer >= EXPERTS_FROM.get(architecture, LAYERS):
             shapes[f"{block}.mlp.gate.weight"] = (EXPERTS, WIDTH)
             at = [f"{block}.mlp.experts.{number}" for number in range(EXPERTS)]
+            if architecture == "lfm2moe":
+                shapes[f"{block}.mlp.expert_bias.bias"] = (EXPERTS,)
         for where in at:
             shapes[f"{where}.gate_proj.weight"] = (INNER, WIDTH)
             shapes[f"{where}.up_proj.weight"] = (INNER, WIDTH)
@@ -103,7 +116,7 @@ def weights(architecture: str, tied: bool = True, seed: int = 0) -> dict[str, np
             if architecture == "qwen2":
                 shapes[f"{block}.self_attn.{name}_proj.bias"] = (rows * HEAD_SIZE,)
         shapes[f"{block}.self_attn.o_proj.weight"] = (WIDTH, HEADS * HEAD_SIZE)
-        if architecture in ("qwen3", "qwen3moe", "gemma3", "lfm2"):
+        if architecture in ("qwen3", "qwen3moe", "gemma3", "lfm2", "lfm2moe"):
             shapes |= {f"{block}.self_attn.{x}_norm.weight": (HEAD_SIZE,) for x in "qk"}
         if architecture in ("olmo2", "olmoe"):
             for name, heads in (("q_norm", HEADS), ("k_norm", KV_HEADS)):
@@ -172,8 +185,9 @@ def add_tensors(
         stored = np.stack(stack) if "experts" in name else stack[0]
         is_matrix = stored.ndim > 1 and "conv.conv" not in name
         own = kind if is_matrix else gguf.GGMLQuantizationType.F32
-        if architecture == "lfm2" and name == "model.norm.weight":
+        if architecture in CONVOLUTIONS and name == "model.norm.weight":
             name = "model.embedding_norm.weight"
+        name = name.replace("expert_bias", "e_score_correction")
         its_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert its_name is not None
         if own is gguf.GGMLQuantizationType.F32:

@@ -27,8 +27,8 @@ from xla_backend import __version__
 from xla_backend.baselines import overlay
 from xla_backend.checkpoints.models import (
     DEFAULT_MODEL,
-    DEFAULT_SPEECH_MODEL,
     PACKAGED_MODEL,
+    PACKAGED_SPEECH_MODEL,
     Registry,
 )
 from xla_backend.checkpoints.prompts import UNBOUNDED_PROMPT_TOKENS
@@ -489,7 +489,7 @@ COMMANDS: dict[str, tuple[Callable[..., int], str, dict[str, dict[str, Any]]]] =
     "transcribe": (
         transcribe,
         "transcribe recordings, one after the other",
-        {"files": _takes("FILE", nargs="+"), "--model": _MODEL | {"default": DEFAULT_SPEECH_MODEL}}
+        {"files": _takes("FILE", nargs="+"), "--model": _MODEL | {"default": PACKAGED_SPEECH_MODEL}}
         | {flag: takes for flag, takes in _OPTIONS.items() if flag not in _ENDS}
         | _most_tokens("a window", WINDOW_TOKENS)
         | {"--language": _LANGUAGE}

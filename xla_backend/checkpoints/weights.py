@@ -1,9 +1,9 @@
 """Checkpoint folders: reads their config and weights, and checks that both fit together.
 
 Knows `config.json`, the Hub's three weight formats without pickle (safetensors from PyTorch and
-from Keras, and `tf_model.h5`), which folders have a GGUF file instead, and the tensors of each
-architecture. Must not know where a folder came from, nor TensorFlow or modelling code: weights are
-numpy arrays with the same names in all formats.
+from Keras, and `tf_model.h5`), which folders have a GGUF or CTranslate2 file instead, and the
+tensors of each architecture. Must not know where a folder came from, nor TensorFlow or modelling
+code: weights are numpy arrays with the same names in all formats.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from xla_backend.checkpoints import gguf_file, gguf_model, rotary_form
+from xla_backend.checkpoints import rotary_form
+from xla_backend.checkpoints.formats import ctranslate2_model, gguf_file, gguf_model
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
@@ -57,7 +59,30 @@ _REQUIRED_SETTINGS: dict[str, dict[str, Any]] = {
     "gemma3_text": {"use_bidirectional_attention": False, "attn_logit_softcapping": None},
     "olmoe": {"clip_qkv": None},
     "granitemoehybrid": {"num_local_experts": 0},
+    "lfm3": {"use_sandwich_norm": True},
 }
+
+_IMAGE_MODELS = (
+    "gemma3",
+    "idefics3",
+    "internvl",
+    "lfm2_vl",
+    "lfm3_vl",
+    "llava",
+    "llava_next",
+    "mistral3",
+    "smolvlm",
+)
+"""Models of images and text, which read text alone as their text model would. That has a config of
+its own inside theirs, and is all that is loaded of them."""
+_SHARED_SETTINGS = (
+    "tie_word_embeddings",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "quantization_config",
+)
+"""What either of both configs may say."""
 
 MODEL_TYPES = ("gpt2", "opt", "t5", "whisper", *rotary_form.MODEL_TYPES)
 """The values of `model_type` in a config.json that can be loaded."""
@@ -110,7 +135,9 @@ def read_config(folder: Path) -> PretrainedConfig:
 
 
 def read_config_values(folder: Path) -> dict[str, Any]:
-    """The raw values of config.json, or the equivalent for a GGUF file.
+    """The raw values of config.json, or the equivalent for GGUF and CTranslate2.
+
+    Of a model of images and text, those of its text model.
 
     Raises:
         ModelUnavailable: the file is missing, unreadable, or not a JSON object; or it is a GGUF
@@ -118,12 +145,20 @@ def read_config_values(folder: Path) -> dict[str, Any]:
     """
     if (gguf_path := gguf_file.find(folder)) is not None:
         return gguf_model.read_config_values(gguf_path)
+    if ctranslate2_model.is_model(folder):
+        return ctranslate2_model.read_config_values(folder)
     if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
         raise ModelUnavailable(
             f"{folder} is a LoRA adapter, which only changes another model. Merge it into that "
             "one, with PEFT's `merge_and_unload`, and load the result."
         )
-    return _read_json(folder / "config.json")
+    values = _read_json(folder / "config.json")
+    text = values.get("text_config")
+    if values.get("model_type") not in _IMAGE_MODELS or not isinstance(text, dict):
+        return values
+    # All of these tie their head by default; where one is stored, it counts.
+    shared = {name: values[name] for name in _SHARED_SETTINGS if values.get(name) is not None}
+    return {"tie_word_embeddings": True} | shared | text
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -135,6 +170,8 @@ def weight_files(folder: Path) -> list[Path]:
     """
     if (gguf_path := gguf_file.find(folder)) is not None:
         return [gguf_path]
+    if ctranslate2_model.is_model(folder):
+        return [folder / ctranslate2_model.FILE]
     if (folder / SAFETENSORS).is_file():
         return [folder / SAFETENSORS]
     index = folder / SAFETENSORS_INDEX
@@ -336,6 +373,7 @@ def _canonical_name(name: str, model_type: str) -> str:
     if model_type == "t5":
         return name.removeprefix("transformer.")
     stem = "transformer." if model_type == "gpt2" else "model."
+    name = re.sub(r"^(model\.)?(language_model|text_model)\.", "", name)  # of `_IMAGE_MODELS`
     if name.startswith(("lm_head.", "proj_out.")):
         return name
     return stem + name.removeprefix(stem)
@@ -363,6 +401,8 @@ def _from_keras(name: str, tensor: np.ndarray) -> tuple[str, np.ndarray]:
 def _read_file(path: Path, as_stored: bool) -> Iterable[tuple[str, Weights]]:
     if path.suffix.lower() == gguf_file.SUFFIX:
         return gguf_model.read_tensors(path, as_stored=as_stored)
+    if path.name == ctranslate2_model.FILE:
+        return ctranslate2_model.read_tensors(path)
     return (_read_h5 if path.name == KERAS_H5 else _read_safetensors)(path).items()
 
 

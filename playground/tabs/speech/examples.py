@@ -1,7 +1,8 @@
-"""The recordings of the Speech tab: the files of the bundled model, and what is said in them.
+"""The recordings of the Speech tab: a voice that comes with Gradio, the files of the bundled model,
+and what is said in them.
 
-Knows the model's folder of examples. Must not know components. It never decodes
-an upload; it only compares the bytes of small files with those of the examples.
+Knows where they lie. Must not know components. It never decodes an upload; it only compares the
+bytes of small files with those of the examples.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import wave
 from dataclasses import dataclass
 from pathlib import Path
 
+import gradio
 import numpy as np
 
 from xla_backend import InvalidRequest
@@ -21,6 +23,8 @@ from xla_backend.checkpoints import audio
 from xla_backend.checkpoints.models import BUNDLED_FOLDER, DEFAULT_SPEECH_MODEL
 
 FOLDER = BUNDLED_FOLDER / DEFAULT_SPEECH_MODEL / "examples"
+_VOICE = Path(gradio.__file__).parent / "media_assets" / "audio" / "heath_ledger.mp3"
+_SAID = "If you're good at something, never do it for free."
 _RATE = 16_000
 _PAUSE_S = 0.4
 
@@ -44,7 +48,7 @@ class SpeechExample:
 
 @functools.cache
 def speech_examples() -> tuple[SpeechExample, ...]:
-    """The held-out recordings, and all of them in a row; empty if the model is not bundled."""
+    """A voice, the held-out commands, and all of these in a row; empty where files are missing."""
     try:
         texts = json.loads((FOLDER / "texts.json").read_text(encoding="utf-8"))
         single = [
@@ -52,11 +56,12 @@ def speech_examples() -> tuple[SpeechExample, ...]:
             for number, (file, said) in enumerate(texts.items(), start=1)
         ]
         row = _in_a_row([FOLDER / file for file in texts])
+        voice = SpeechExample("A voice", _VOICE.read_bytes(), _SAID)
     except (OSError, ValueError, AttributeError, InvalidRequest):
         logger.warning("The example recordings in %s cannot be used", FOLDER, exc_info=True)
         return ()
     said = " ".join(example.said for example in single)
-    return (*single, SpeechExample(f"All {len(single)} in a row", row, said))
+    return (voice, *single, SpeechExample(f"All {len(single)} in a row", row, said))
 
 
 def said_in(recording: Path | str) -> str | None:

@@ -40,13 +40,12 @@ from xla_backend import (
     ModelUnavailable,
     Prediction,
 )
-from xla_backend.checkpoints.models import DEFAULT_SPEECH_MODEL
+from xla_backend.checkpoints.models import DEFAULT_SPEECH_MODEL, PACKAGED_SPEECH_MODEL
 from xla_backend.interface.options import MAX_NUM_BEAMS, WINDOW_TOKENS
 
 if TYPE_CHECKING:
     from playground.context.page_context import PageContext
 
-REAL_SPEECH_MODEL = "openai/whisper-tiny"
 _DECODER_PROMPT = 4
 """Most positions that the tokens at the start of every transcript take."""
 _NOTHING_TO_HEAR = (
@@ -107,8 +106,8 @@ class SpeechTab:
             caution = h.p(".caption")[
                 h.strong[DEFAULT_SPEECH_MODEL],
                 " knows some 250 words of household commands and was trained on synthetic voices "
-                "only. For real speech choose ",
-                h.strong[REAL_SPEECH_MODEL],
+                "only, as in the commands below. For real speech choose ",
+                h.strong[PACKAGED_SPEECH_MODEL],
                 ".",
             ]
             ui.html(caution, "speech_caution")
@@ -122,7 +121,7 @@ class SpeechTab:
         examples = speech_examples()
         self.examples = ui.name_buttons(
             [example.name for example in examples],
-            "Examples, held out from training",
+            "Examples; the commands were held out from training",
             "speech_examples",
         )
         with gr.Row(elem_classes="actions"):

@@ -14,8 +14,8 @@ from gguf import GGMLQuantizationType as Kind
 
 from tests import gguf_files
 from tests.checkpoints import gpt2
-from xla_backend.checkpoints import gguf_model, gguf_tokenizer
-from xla_backend.checkpoints.gguf_file import GGUFFile
+from xla_backend.checkpoints.formats import gguf_model, gguf_tokenizer
+from xla_backend.checkpoints.formats.gguf_file import GGUFFile
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.matmul.blocks import FORMATS, Blocks
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests import gguf_files
 from tests.gguf_files import ARCHITECTURES, HEAD_SIZE, HEADS, KV_HEADS, LAYERS
-from xla_backend.checkpoints import gguf_model
+from xla_backend.checkpoints.formats import gguf_model
 from xla_backend.checkpoints.models import PACKAGED_MODEL, Registry, folder_info
 from xla_backend.checkpoints.rotary_form import describe
 from xla_backend.checkpoints.weights import (
@@ -76,10 +76,12 @@ def test_the_config_values_are_those_of_the_hugging_face_folder(
                 "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
             },
         }
-    if architecture == "lfm2":
+    if architecture in gguf_files.CONVOLUTIONS:
         expected |= {"norm_eps": expected.pop("rms_norm_eps"), "conv_L_cache": 3}
         expected["layer_types"] = ["conv", "full_attention", "conv"]
-    if architecture in ("qwen3moe", "olmoe", "granitemoe"):
+    if architecture == "lfm2moe":
+        expected |= {"num_experts": gguf_files.EXPERTS, "num_dense_layers": 1}
+    elif architecture in gguf_files.EXPERTS_FROM:
         expected |= {"num_local_experts": gguf_files.EXPERTS, "num_experts_per_tok": 2}
     if architecture == "phi3":
         expected["rope_parameters"] |= {"partial_rotary_factor": 1.0}

@@ -22,7 +22,8 @@ from tokenizers import (
 from tests import gguf_files
 from tests.checkpoints import TEXT
 from xla_backend import question
-from xla_backend.checkpoints import gguf_tokenizer, tokenization
+from xla_backend.checkpoints import tokenization
+from xla_backend.checkpoints.formats import gguf_tokenizer
 from xla_backend.interface.errors import ModelUnavailable
 
 TEXTS = (

@@ -120,6 +120,33 @@ def test_an_index_may_name_its_own_folder(tmp_path: Path) -> None:
     assert list(read_weights(folder)) == list(before)
 
 
+@pytest.mark.parametrize(
+    ("image_model", "text", "names"),
+    [
+        ("mistral3", "mistral", {}),
+        ("gemma3", "gemma3_text", {"language_model.model": "model.language_model"}),
+        (
+            "smolvlm",
+            "llama",
+            {"language_model.model": "model.text_model", "language_model.lm_head": "lm_head"},
+        ),
+    ],
+)
+def test_of_a_model_of_images_the_text_model_is_read(
+    tmp_path: Path, image_model: str, text: str, names: dict[str, str]
+) -> None:
+    folder = checkpoints.rotary(tmp_path, text, image_model=image_model)
+    tensors = load_file(folder / "model.safetensors")
+    for old, new in names.items():
+        tensors = {name.replace(old, new): tensor for name, tensor in tensors.items()}
+    save_file(tensors, folder / "model.safetensors")
+    assert folder_info(str(folder)).model_type == read_config(folder).model_type == text
+    found = read_weights(folder)
+    assert "model.layers.1.mlp.up_proj.weight" in found
+    assert (HEAD in found) == (text != "gemma3_text")
+    assert not [name for name in found if "vision" in name]
+
+
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 

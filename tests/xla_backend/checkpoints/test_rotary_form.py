@@ -33,8 +33,8 @@ def test_a_checkpoint_of_each_architecture_is_read_whole(tmp_path: Path, model_t
     ("config", "message"),
     [
         (
-            {"rope_parameters": {"rope_type": "proportional", "rope_theta": 1e4}},
-            "kind 'proportional'; known are default, linear, dynamic, yarn, longrope and llama3",
+            {"rope_parameters": {"rope_type": "axial", "rope_theta": 1e4}},
+            "kind 'axial'; known are default, linear, dynamic, yarn, longrope, llama3",
         ),
         ({"num_key_value_heads": 3}, "num_key_value_heads to 3, which does not divide"),
         ({"head_dim": 11}, "even rotary dimension, but got `head_dim`=11"),

@@ -23,7 +23,7 @@ from xla_backend.matmul.tiles import BLOCK
 
 CONTEXT, NEW = 300, 6
 MAKERS = checkpoints.growing(CONTEXT)
-SOME = ("GPT-2", "Gemma 2", "LFM2")  # its layers slide, or have soft caps; heads share keys
+SOME = ("GPT-2", "Gemma 2", "LFM3")  # its layers slide, or have soft caps; heads share keys
 EACH = [pytest.param(x, marks=() if x in SOME else pytest.mark.release) for x in MAKERS]
 
 
@@ -219,7 +219,7 @@ def test_a_convolution_goes_on_where_an_earlier_process_ended(
     engine: Backend, made: Callable[[str], str], tmp_path: Path
 ) -> None:
     """In the middle of a block, and at the end of one."""
-    model, options, dice = made("LFM2"), GenerationOptions(max_new_tokens=NEW), random.Random(7)
+    model, options, dice = made("LFM3"), GenerationOptions(max_new_tokens=NEW), random.Random(7)
 
     def answer(backend: Backend, prompt: list[int], salt: str = "") -> GenerationResult:
         return backend.generate(model, TokenIds(tuple(prompt)), options, cache_salt=salt)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from xla_backend.checkpoints import rotary_form
 from xla_backend.matmul.matrix import Matrix, Parts
 
 _FEW = 16
@@ -24,16 +25,16 @@ class Experts(NamedTuple):
 
     Attributes:
         router: `[E, experts]`. gate, up, down: of all experts.
-        chosen: how many experts a token has.
-        sums_to_one: whether the shares of the chosen ones do, instead of those of all.
+        form: how many are chosen, and how.
+        favoured: `[experts]`, what is added to scores before the choice.
     """
 
     router: Matrix
     gate: Parts
     up: Parts
     down: Parts
-    chosen: int
-    sums_to_one: bool
+    form: rotary_form.Experts
+    favoured: tf.Variable | None
     activation: Callable[[tf.Tensor], tf.Tensor]
 
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
@@ -62,12 +63,20 @@ class Experts(NamedTuple):
     def _shares(self, x: tf.Tensor) -> tf.Tensor:
         """How much of each expert a token has, `[T, experts]`; zeros of those not chosen."""
         logits = self.router.multiply(x)
-        best, places = tf.math.top_k(logits, self.chosen)
-        of = best if self.sums_to_one else logits
-        shares = tf.exp(best - tf.reduce_logsumexp(of, axis=1, keepdims=True))
-        experts = tf.range(logits.shape[1])
-        is_place = places[:, :, None] == experts
-        return tf.reduce_sum(tf.where(is_place, shares[:, :, None], 0.0), axis=1)
+        scores = logits if self.form.sigmoid_scale is None else tf.sigmoid(logits)
+        favoured = scores if self.favoured is None else scores + self.favoured
+        _, places = tf.math.top_k(favoured, self.form.chosen)
+        is_chosen = tf.reduce_any(places[:, :, None] == tf.range(logits.shape[1]), axis=1)
+        of = is_chosen if self.form.sums_to_one else True
+        if self.form.sigmoid_scale is None:
+            masked = tf.where(of, logits, -np.inf)
+            shares = tf.exp(logits - tf.reduce_logsumexp(masked, axis=1, keepdims=True))
+        else:
+            shares = scores * self.form.sigmoid_scale
+            if self.form.sums_to_one:
+                total = tf.reduce_sum(tf.where(of, scores, 0.0), axis=1, keepdims=True)
+                shares /= total + 1e-6
+        return tf.where(is_chosen, shares, 0.0)
 
     def _one(self, x: tf.Tensor, expert: tf.Tensor) -> tf.Tensor:
         """An expert's network for all rows."""

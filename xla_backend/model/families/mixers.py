@@ -71,7 +71,9 @@ class Attention(NamedTuple):
     """Causal self-attention. It remembers keys and values.
 
     Attributes:
+        qkv: yields queries, keys, values, and gates of what is attended.
         norms_all: whether the norms of queries and keys are of all heads as one.
+        gates: how many; each of as many numbers of a head.
     """
 
     qkv: Linear
@@ -82,6 +84,7 @@ class Attention(NamedTuple):
     kv_heads: int
     head_size: int
     norms_all: bool
+    gates: int
     score_scale: float
     score_cap: float | None
 
@@ -100,13 +103,15 @@ class Attention(NamedTuple):
     ) -> tuple[tf.Tensor, KeysValues]:
         """See `Mixer.prefill`."""
         # Keys and values `[H, S, D]`, queries `[H * R, S, D]`.
-        q, k, v = (_swap(y) for y in self._inputs(x, rotation))
+        *qkv, gates = self._inputs(x, rotation)
+        q, k, v = map(_swap, qkv)
         kv = KeysValues(k, v)
         if not only_last:
-            return self.out(blocks.attend_causally(q, kv, mask, self.score_cap)), kv
+            return self._out(blocks.attend_causally(q, kv, mask, self.score_cap), gates), kv
         length = tf.shape(x)[0]
         bias = mask.bias(length[None] - 1, length)
-        return self.out(blocks.attend_all(q[:, -1, None], kv, bias, self.score_cap)), kv
+        attended = blocks.attend_all(q[:, -1, None], kv, bias, self.score_cap)
+        return self._out(attended, gates[-1, None]), kv
 
     def run(
         self,
@@ -117,14 +122,15 @@ class Attention(NamedTuple):
         of_layer: tf.Tensor,
     ) -> tf.Tensor:
         """See `Mixer.run`."""
-        q, k, v = (tf.reshape(y, [-1, y.shape[1] * y.shape[2]]) for y in self._inputs(x, rotation))
+        *qkv, gates = self._inputs(x, rotation)
+        q, k, v = (tf.reshape(y, [-1, y.shape[1] * y.shape[2]]) for y in qkv)
         attended = attention.attend(
             *(q, k, v, places, memory, of_layer),
             heads=self.heads,
             kv_heads=self.kv_heads,
             score_cap=self.score_cap,
         )
-        return self.out(attended)
+        return self._out(attended, gates)
 
     def step(
         self,
@@ -135,7 +141,7 @@ class Attention(NamedTuple):
         visible: tuple[tf.Tensor, tf.Tensor],
     ) -> tuple[tf.Tensor, KeysValues]:
         """See `Mixer.step`; `visible`: biases of prompt and new tokens, see `for_queries`."""
-        q, k, v = self._inputs(x, rotation)
+        q, k, v, gates = self._inputs(x, rotation)
         groups, size = prompt.keys.shape[0], self.head_size
         shared, num_beams = self.heads // self.kv_heads, cached.keys.shape[2]
         current = KeysValues(*(tf.reshape(y, [num_beams, groups, size]) for y in (k, v)))
@@ -148,7 +154,8 @@ class Attention(NamedTuple):
             q, prompt, prompt_bias, cached, cache_bias, repeated, 0.0, self.score_cap
         )
         attended = _swap_middle(tf.reshape(attended, [num_beams, shared, groups, size]))
-        return self.out(tf.reshape(attended, [x.shape[0], self.heads * size])), current
+        attended = tf.reshape(attended, [x.shape[0], self.heads * size])
+        return self._out(attended, gates), current
 
     def for_queries(self, bias: tf.Tensor) -> tf.Tensor:
         """`[K, B, ...]` to broadcastable `[K * R, G, ...]`."""
@@ -156,11 +163,20 @@ class Attention(NamedTuple):
         shared = self.heads // self.kv_heads
         return bias if bias.shape[0] == 1 else tf.repeat(bias, shared, axis=0)
 
-    def _inputs(self, x: tf.Tensor, rotation: Rotation) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Scaled queries, keys and values, `[positions, heads, D]`, with their positions."""
+    def _out(self, attended: tf.Tensor, gates: tf.Tensor) -> tf.Tensor:
+        """`[positions, heads * D] -> [positions, E]`."""
+        if self.gates:
+            apart = tf.reshape(attended, [-1, self.gates, attended.shape[-1] // self.gates])
+            attended = tf.reshape(apart * tf.sigmoid(gates)[..., None], tf.shape(attended))
+        return self.out(attended)
+
+    def _inputs(self, x: tf.Tensor, rotation: Rotation) -> tuple[tf.Tensor, ...]:
+        """Scaled queries, keys and values, `[positions, heads, D]`, with their positions; gates,
+        `[positions, gates]`."""
         counts = [self.heads, self.kv_heads, self.kv_heads]
         parts: Iterable[tf.Tensor]
-        parts = tf.split(self.qkv(x), [n * self.head_size for n in counts], axis=-1)
+        sizes = [*(n * self.head_size for n in counts), self.gates]
+        *parts, gates = tf.split(self.qkv(x), sizes, axis=-1)
         norms = (self.query_norm, self.key_norm, None)
         if self.norms_all:
             parts = _normed(parts, norms)
@@ -170,7 +186,7 @@ class Attention(NamedTuple):
         if rotation.query_scale is not None:
             q *= rotation.query_scale
         angles = rotation.cosines, rotation.sines
-        return blocks.rotate(q, *angles), blocks.rotate(k, *angles), v
+        return blocks.rotate(q, *angles), blocks.rotate(k, *angles), v, gates
 
 
 class Inputs(NamedTuple):

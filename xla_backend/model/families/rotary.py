@@ -91,7 +91,7 @@ class Rotary(PaddedPrompt):
                 )
             at = f"{at}.self_attn"
             return Attention(
-                qkv=read.linears([f"{at}.{x}_proj" for x in "qkv"]),
+                qkv=read.linears([f"{at}.{x}_proj" for x in ("qkvg" if form.gates else "qkv")]),
                 query_norm=norm(f"{at}.q_norm") if form.qk_norm else None,
                 key_norm=norm(f"{at}.k_norm") if form.qk_norm else None,
                 out=read.linears([f"{at}.o_proj"]),
@@ -99,6 +99,7 @@ class Rotary(PaddedPrompt):
                 kv_heads=form.kv_heads,
                 head_size=form.head_size,
                 norms_all=form.qk_norm == "all",
+                gates=form.heads if form.gates else 0,
                 score_scale=form.score_scale,
                 score_cap=form.score_cap,
             )
@@ -113,7 +114,8 @@ class Rotary(PaddedPrompt):
                     for x in ("gate", "up", "down")
                 )
                 router = read.matrix(f"{at}.gate.weight")
-                return Experts(router, gate, up, down, of.chosen, of.sums_to_one, activation)
+                favoured = read.variable(f"{at}.expert_bias.bias") if of.favours else None
+                return Experts(router, gate, up, down, of, favoured, activation)
             return FeedForward(
                 up=read.linears([f"{at}.{x}_proj" for x in ("gate", "up")]),
                 down=read.linears([f"{at}.down_proj"]),

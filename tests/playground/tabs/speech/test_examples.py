@@ -15,14 +15,15 @@ from playground.tabs.speech.examples import FOLDER, said_in, speech_examples
 
 def test_every_recording_that_ships_is_an_example_and_the_last_one_is_all_of_them() -> None:
     texts = json.loads((FOLDER / "texts.json").read_text())
-    *single, row = speech_examples()
+    voice, *single, row = speech_examples()
+    assert soundfile.info(io.BytesIO(voice.sound)).duration == pytest.approx(3.5, abs=0.1)
     assert [example.said for example in single] == list(texts.values())
     assert [example.sound for example in single] == [(FOLDER / f).read_bytes() for f in texts]
     assert row.said == " ".join(texts.values())
     seconds = [soundfile.info(io.BytesIO(example.sound)).duration for example in single]
     pauses = 0.4 * (len(single) - 1)
     assert soundfile.info(io.BytesIO(row.sound)).duration == pytest.approx(sum(seconds) + pauses)
-    assert len({example.name for example in speech_examples()}) == len(single) + 1
+    assert len({example.name for example in speech_examples()}) == len(single) + 2
 
 
 def test_a_recording_is_known_by_what_is_in_it_and_not_by_its_name(tmp_path: Path) -> None:

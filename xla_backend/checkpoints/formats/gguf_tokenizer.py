@@ -14,7 +14,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xla_backend.checkpoints.gguf_file import GGUFFile
+from xla_backend.checkpoints.formats.gguf_file import GGUFFile
 from xla_backend.checkpoints.transformers_import import locked_transformers
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown

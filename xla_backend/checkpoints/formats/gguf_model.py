@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from xla_backend.checkpoints.gguf_file import GGUFFile
+from xla_backend.checkpoints.formats.gguf_file import GGUFFile
 from xla_backend.interface.errors import ModelUnavailable
 from xla_backend.interface.options import shown
 from xla_backend.matmul.blocks import Weights
@@ -35,13 +35,14 @@ MODEL_TYPES = {
     "olmoe": "olmoe",
     "granitemoe": "granitemoe",
     "lfm2": "lfm2",
+    "lfm2moe": "lfm2_moe",
 }
 """Hugging Face's names of the architectures, by llama.cpp's."""
 
 # llama.cpp rotates neighbouring pairs where these rotate a head's halves, so it reorders q and k.
 _PERMUTED = ("llama", "granite", "smollm3", "mistral3", "granitemoe")
 
-_GEMMAS = ("gemma2", "gemma3")
+_GEMMAS, _LFMS = ("gemma2", "gemma3"), ("lfm2", "lfm2moe")
 _SLIDING_PATTERN = {"gemma2": 2, "gemma3": 6, "olmo2": 4}
 """One layer in this many has full attention; the others have a sliding window."""
 
@@ -64,6 +65,7 @@ _BLOCK_NAMES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
     "ffn_gate_inp": "mlp.gate",
+    "exp_probs_b": "mlp.expert_bias",
 }
 _EXPERT_NAMES = {
     "ffn_gate_exps": "gate_proj",
@@ -76,15 +78,15 @@ _POST_NORM_NAMES = _BLOCK_NAMES | {
     "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
+_CONVOLUTION_NAMES = _BLOCK_NAMES | {
+    "shortconv.in_proj": "conv.in_proj",
+    "shortconv.conv": "conv.conv",
+    "shortconv.out_proj": "conv.out_proj",
+}
 _BLOCK_NAMES_OF = {
     "phi3": _BLOCK_NAMES | {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
     **dict.fromkeys((*_GEMMAS, "olmo2"), _POST_NORM_NAMES),
-    "lfm2": _BLOCK_NAMES
-    | {
-        "shortconv.in_proj": "conv.in_proj",
-        "shortconv.conv": "conv.conv",
-        "shortconv.out_proj": "conv.out_proj",
-    },
+    **dict.fromkeys(_LFMS, _CONVOLUTION_NAMES),
 }
 _ROPE_FACTORS = "rope_freqs.weight"
 _SHORT_FACTORS, _LONG_FACTORS = "rope_factors_short.weight", "rope_factors_long.weight"
@@ -166,13 +168,21 @@ def _config_values(path: Path, modified: int) -> dict[str, Any]:
             values["original_max_position_embeddings"] = original
     if count := file.optional(f"{architecture}.expert_count", int):
         inner = size("expert_feed_forward_length", values["intermediate_size"])
+        has_own_width = architecture in ("qwen3moe", "lfm2moe")
         values |= {
             "num_local_experts": count,
             "num_experts_per_tok": size("expert_used_count"),
-            "norm_topk_prob": architecture == "qwen3moe",  # which no file says
-            "moe_intermediate_size" if architecture == "qwen3moe" else "intermediate_size": inner,
+            "norm_topk_prob": has_own_width,  # which no file says
+            "moe_intermediate_size" if has_own_width else "intermediate_size": inner,
         }
-    if architecture == "lfm2":
+    if architecture == "lfm2moe":
+        values |= {
+            "num_experts": values.pop("num_local_experts"),
+            "num_dense_layers": file.value("lfm2moe.leading_dense_block_count", int, 0),
+            "routed_scaling_factor": number("expert_weights_scale", 1.0) or 1.0,
+            "use_expert_bias": any("exp_probs_b" in name for name in file.tensors),
+        }
+    if architecture in _LFMS:
         values |= {
             "norm_eps": values.pop("rms_norm_eps"),
             "block_auto_adjust_ff_dim": False,  # the file has the width that comes of it
