@@ -475,6 +475,9 @@ def rotary(
             tensors[f"{block}{name}.weight"] = draw.linear(out, into)
             if has_bias:
                 tensors[f"{block}{name}.bias"] = draw.bias(out)
+        if model_type == "gpt_oss":
+            _interleave_experts(tensors, block, settings.num_local_experts)
+            tensors[f"{block}self_attn.sinks"] = draw.normal(settings.num_attention_heads, std=2.0)
         if model_type.startswith("granitemoe"):
             _stack_experts(tensors, block, settings.num_local_experts)
         if f"{block}feed_forward.gate.weight" in tensors and settings.use_expert_bias:
@@ -516,7 +519,7 @@ _VISION = {
 _DEFAULTS: dict[str, dict[str, Any]] = {
     **{
         name: {"num_local_experts": 6, "num_experts_per_tok": 2}
-        for name in ("qwen3_moe", "olmoe", "granitemoe")
+        for name in ("qwen3_moe", "olmoe", "granitemoe", "gpt_oss")
     },
     "granitemoehybrid": {
         "layer_types": ["attention", "attention"],
@@ -598,10 +601,11 @@ def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
     experts: list[tuple[str, int, int, bool]] = []
     at = ["mlp"]
     dense = getattr(settings, "mlp_only_layers", range(getattr(settings, "num_dense_layers", 0)))
-    if kind in ("qwen3_moe", "olmoe", "granitemoe", "lfm2_moe") and layer not in dense:
+    if kind in ("qwen3_moe", "olmoe", "granitemoe", "lfm2_moe", "gpt_oss") and layer not in dense:
         inner = getattr(settings, "moe_intermediate_size", inner)
         count = getattr(settings, "num_local_experts", None) or settings.num_experts
-        experts = [("mlp.gate", width, count, False)]
+        inner_bias |= kind == "gpt_oss"
+        experts = [("mlp.gate", width, count, inner_bias)]
         at = [f"mlp.experts.{number}" for number in range(count)]
     for where in at:
         experts += [
@@ -610,6 +614,22 @@ def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
             (f"{where}.down_proj", inner, width, inner_bias),
         ]
     return mixer + experts
+
+
+def _interleave_experts(tensors: dict[str, np.ndarray], block: str, count: int) -> None:
+    """As GPT-OSS has them: `[experts, in, out]`; columns of gate and up take turns."""
+    for leaf, own in (("weight", ""), ("bias", "_bias")):
+        gate, up, down = (
+            np.stack(
+                [tensors.pop(f"{block}mlp.experts.{x}.{name}_proj.{leaf}").T for x in range(count)]
+            )
+            for name in ("gate", "up", "down")
+        )
+        both = np.stack([gate, up], axis=-1)
+        both = both.reshape(*gate.shape[:-1], 2 * gate.shape[-1])
+        tensors[f"{block}mlp.experts.gate_up_proj{own}"] = both
+        tensors[f"{block}mlp.experts.down_proj{own}"] = down
+        tensors[f"{block}mlp.router.{leaf}"] = tensors.pop(f"{block}mlp.gate.{leaf}")
 
 
 def _stack_experts(tensors: dict[str, np.ndarray], block: str, count: int) -> None:

@@ -92,6 +92,7 @@ _ARCHITECTURES = {
     "lfm2": "LFM2",
     "lfm2_moe": "LFM2 MoE",
     "lfm3": "LFM3",
+    "gpt_oss": "GPT-OSS",
 }
 
 

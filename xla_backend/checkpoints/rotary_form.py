@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, ClassVar, Literal
 
 from xla_backend.interface.errors import InvalidRequest, ModelUnavailable
@@ -81,6 +82,8 @@ class Experts:
         sums_to_one: whether the shares of the chosen ones do, instead of those of all.
         sigmoid_scale: shares are this times the sigmoid of each logit; None for a softmax.
         favours: whether a bias changes which are chosen, but not their shares.
+        clamp: l and a in min(g, l) * sigmoid(a * min(g, l)) * (clip(u, -l, l) + 1), in place of
+            an activation of the gate g times u.
     """
 
     inner: int
@@ -89,6 +92,7 @@ class Experts:
     sums_to_one: bool
     sigmoid_scale: float | None = None
     favours: bool = False
+    clamp: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ class RotaryForm:
         norm_offset: added to the stored scales of norms, 1 in Gemma.
         qk_norm: whether queries and keys are normalised: each head's, or all heads' as one.
         gates: the sigmoid gates of what attention yields: one for each head.
+        has_sinks: whether each head has a further score in softmax, of a position without values.
         has_pre_norms, has_post_norms: whether inputs of mixers and feed-forward networks are
             normalised, and whether outputs are.
         score_scale: factor of queries.
@@ -135,6 +140,7 @@ class RotaryForm:
     norm_offset: float = 0.0
     qk_norm: Literal["head", "all", None] = None
     gates: Literal["head", None] = None
+    has_sinks: bool = False
     has_pre_norms: bool = True
     has_post_norms: bool = False
     score_scale: float = 1.0
@@ -197,6 +203,10 @@ def _olmoe(config: Any) -> dict[str, Any]:
     return _attention_bias(config) | {"qk_norm": "all"}
 
 
+def _gpt_oss(config: Any) -> dict[str, Any]:
+    return _attention_bias(config) | {"feed_forward_bias": True, "has_sinks": True}
+
+
 def _granite(config: Any) -> dict[str, Any]:
     return _attention_bias(config) | {
         "feed_forward_bias": getattr(config, "mlp_bias", False),
@@ -231,6 +241,7 @@ _ARCHITECTURES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "lfm2": _lfm2,
     "lfm2_moe": _lfm2,
     "lfm3": _lfm3,
+    "gpt_oss": _gpt_oss,
 }
 """The fields that each architecture sets beyond `describe`."""
 
@@ -283,6 +294,12 @@ _FEED_FORWARDS: dict[str, Callable[[Any, int], Gated | Experts]] = {
     "granitemoehybrid": lambda config, place: Gated(config.shared_intermediate_size),
     "lfm2": _lfm2_gated,
     "lfm2_moe": _lfm2_experts,
+    "gpt_oss": lambda config, place: _experts(
+        config,
+        config.intermediate_size,
+        True,
+        clamp=(config.swiglu_limit, config.swiglu_alpha),
+    ),
 }
 """The feed-forward network of a layer, where it is not a gated one of `intermediate_size`."""
 
@@ -529,8 +546,8 @@ def shapes(config: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield "lm_head.weight", (form.vocabulary_size, form.width)
 
 
-def pieces(config: Any) -> Callable[[str], Iterator[tuple[str, Any]]]:
-    """What each tensor of a checkpoint holds: the names in `shapes`, and the index of each in it.
+def pieces(config: Any) -> Callable[[str], Iterator[tuple[str, Callable[[Any], Any]]]]:
+    """What each tensor of a checkpoint holds: the names in `shapes`, and what takes each out of it.
 
     What is several matrices here may be one there, each some of its rows, or a stack with one for
     each expert.
@@ -539,15 +556,20 @@ def pieces(config: Any) -> Callable[[str], Iterator[tuple[str, Any]]]:
     queries, keys, values = qkv_sizes(form)
     sizes = {"q_proj": queries, "k_proj": keys, "v_proj": values, "down_proj": form.width}
 
-    def find(name: str) -> Iterator[tuple[str, Any]]:
+    whole = itemgetter(slice(None))
+
+    def find(name: str) -> Iterator[tuple[str, Callable[[Any], Any]]]:
         found = re.fullmatch(r"(model\.(?:layers\.(\d+)\.)?)(.+?)(\.weight|\.bias|)", name)
         if not found:
-            yield name, slice(None)
+            yield name, whole
             return
         at, place, part, leaf = found.groups()
+        if config.model_type == "gpt_oss" and (of_experts := _INTERLEAVED.fullmatch(part)):
+            yield from _interleaved(f"{at}mlp.experts", *of_experts.groups(), leaf, config)
+            return
         if part not in _STACKED or not place or int(place) >= len(form.layers):
             each = own_names.get(part) or ".".join(own_names.get(x, x) for x in part.split("."))
-            yield f"{at}{each}{leaf}", slice(None)
+            yield f"{at}{each}{leaf}", whole
             return
         feed_forward, (where, names) = form.layers[int(place)].feed_forward, _STACKED[part]
         end = 0
@@ -555,11 +577,32 @@ def pieces(config: Any) -> Callable[[str], Iterator[tuple[str, Any]]]:
             begin, end = end, end + sizes.get(own, feed_forward.inner)
             if isinstance(feed_forward, Experts) and where == "mlp.experts":
                 for number in range(feed_forward.count):
-                    yield f"{at}{where}.{number}.{own}{leaf}", (number, slice(begin, end))
+                    rows = itemgetter((number, slice(begin, end)))
+                    yield f"{at}{where}.{number}.{own}{leaf}", rows
             else:
-                yield f"{at}{where}.{own}{leaf}", slice(begin, end)
+                yield f"{at}{where}.{own}{leaf}", itemgetter(slice(begin, end))
 
     return find
+
+
+_INTERLEAVED = re.compile(r"mlp\.experts\.(?:(\d+)\.)?(gate_up|down)_proj(_bias)?")
+
+
+def _interleaved(
+    at: str, number: str | None, part: str, bias: str | None, leaf: str, config: Any
+) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    """GPT-OSS: `[experts, in, out]`, or in blocks `[out, in]` of one; rows of gate and up take
+    turns."""
+    parts = {"gate_proj": slice(0, None, 2), "up_proj": slice(1, None, 2)}
+    parts = parts if part == "gate_up" else {"down_proj": slice(None)}
+    for name, rows in parts.items():
+        if number:
+            yield f"{at}.{number}.{name}{leaf or '.weight'}", itemgetter(rows)
+            continue
+        for each in range(config.num_local_experts):
+            own = f"{at}.{each}.{name}.{'bias' if bias else 'weight'}"
+            index = (each, rows) if bias else (each, slice(None), rows)
+            yield own, lambda tensor, index=index: tensor[index].T
 
 
 def norms(form: RotaryForm) -> tuple[str | None, str | None, str | None, str | None]:
@@ -586,6 +629,8 @@ def _layer_shapes(form: RotaryForm, layer: LayerForm) -> Iterator[tuple[str, tup
         heads = (form.heads, form.kv_heads) if form.qk_norm == "all" else (1, 1)
         for name, count in zip(("q_norm", "k_norm"), heads, strict=True):
             yield f"self_attn.{name}.weight", (count * form.head_size,)
+    if isinstance(layer.mixer, Attention) and form.has_sinks:
+        yield "self_attn.sink.weight", (form.heads,)
     if isinstance(layer.feed_forward, Experts) and layer.feed_forward.favours:
         yield "mlp.expert_bias.bias", (layer.feed_forward.count,)
 
@@ -613,7 +658,7 @@ def _mixer_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:
 def _inner_linears(form: RotaryForm, layer: LayerForm) -> Iterator[_Linear]:
     inner, at = layer.feed_forward.inner, ["mlp"]
     if isinstance(layer.feed_forward, Experts):
-        yield "mlp.gate", layer.feed_forward.count, form.width, False
+        yield "mlp.gate", layer.feed_forward.count, form.width, form.feed_forward_bias
         at = [f"mlp.experts.{number}" for number in range(layer.feed_forward.count)]
     for of in at:
         yield f"{of}.gate_proj", inner, form.width, form.feed_forward_bias
@@ -645,6 +690,7 @@ _LFM2_NAMES = _LFM_NAMES | {
 _OWN_NAMES = {
     "granitemoe": {"block_sparse_moe.router.layer": "mlp.gate"},
     "granitemoehybrid": {"shared_mlp.output_linear": "mlp.down_proj"},
+    "gpt_oss": {"mlp.router": "mlp.gate", "self_attn.sinks": "self_attn.sink.weight"},
     "lfm2": _LFM2_NAMES,
     "lfm2_moe": _LFM2_NAMES,
     "lfm3": _LFM_NAMES

@@ -201,6 +201,14 @@ FORMS: dict[str, dict[str, Any]] = {
         "sliding_window": 6,
         "conv_L_cache": 7,
     },
+    "GPT-OSS": {
+        "model_type": "gpt_oss",
+        "num_hidden_layers": 3,
+        "sliding_window": 6,
+        "intermediate_size": 24,
+        "swiglu_limit": 1.5,
+        "rope_parameters": _YARN | {"truncate": False},
+    },
 }
 
 

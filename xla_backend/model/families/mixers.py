@@ -74,6 +74,7 @@ class Attention(NamedTuple):
         qkv: yields queries, keys, values, and gates of what is attended.
         norms_all: whether the norms of queries and keys are of all heads as one.
         gates: how many; each of as many numbers of a head.
+        sinks: `[heads]`, see `blocks.attend_all`.
     """
 
     qkv: Linear
@@ -85,6 +86,7 @@ class Attention(NamedTuple):
     head_size: int
     norms_all: bool
     gates: int
+    sinks: tf.Variable | None
     score_scale: float
     score_cap: float | None
 
@@ -106,11 +108,12 @@ class Attention(NamedTuple):
         *qkv, gates = self._inputs(x, rotation)
         q, k, v = map(_swap, qkv)
         kv = KeysValues(k, v)
+        cap, sinks = self.score_cap, self.sinks
         if not only_last:
-            return self._out(blocks.attend_causally(q, kv, mask, self.score_cap), gates), kv
+            return self._out(blocks.attend_causally(q, kv, mask, cap, sinks), gates), kv
         length = tf.shape(x)[0]
         bias = mask.bias(length[None] - 1, length)
-        attended = blocks.attend_all(q[:, -1, None], kv, bias, self.score_cap)
+        attended = blocks.attend_all(q[:, -1, None], kv, bias, cap, sinks)
         return self._out(attended, gates[-1, None]), kv
 
     def run(
@@ -129,6 +132,7 @@ class Attention(NamedTuple):
             heads=self.heads,
             kv_heads=self.kv_heads,
             score_cap=self.score_cap,
+            sinks=self.sinks,
         )
         return self._out(attended, gates)
 
@@ -150,8 +154,12 @@ class Attention(NamedTuple):
         q = tf.reshape(q, [num_beams * shared, groups, size])
         repeated = KeysValues(*(tf.repeat(y, shared, axis=0) for y in current))
         prompt_bias, cache_bias = visible
+        sinks = self.sinks
+        if sinks is not None:
+            sinks = tf.transpose(tf.reshape(sinks, [groups, shared]))
+            sinks = tf.tile(sinks, [num_beams, 1])[..., None]
         attended = blocks.attend_step(
-            q, prompt, prompt_bias, cached, cache_bias, repeated, 0.0, self.score_cap
+            *(q, prompt, prompt_bias, cached, cache_bias, repeated, 0.0, self.score_cap, sinks)
         )
         attended = _swap_middle(tf.reshape(attended, [num_beams, shared, groups, size]))
         attended = tf.reshape(attended, [x.shape[0], self.heads * size])

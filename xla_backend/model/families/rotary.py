@@ -100,6 +100,7 @@ class Rotary(PaddedPrompt):
                 head_size=form.head_size,
                 norms_all=form.qk_norm == "all",
                 gates=form.heads if form.gates else 0,
+                sinks=read.variable(f"{at}.sink.weight") if form.has_sinks else None,
                 score_scale=form.score_scale,
                 score_cap=form.score_cap,
             )
@@ -109,13 +110,17 @@ class Rotary(PaddedPrompt):
         ) -> FeedForward | Experts:
             activation = blocks.activation(form.activation)
             if isinstance(of, rotary_form.Experts):
-                gate, up, down = (
-                    read.parts([f"{at}.experts.{i}.{x}_proj.weight" for i in range(of.count)])
+                names = [
+                    [f"{at}.experts.{number}.{x}_proj" for number in range(of.count)]
                     for x in ("gate", "up", "down")
-                )
-                router = read.matrix(f"{at}.gate.weight")
+                ]
+                gate, up, down = (read.parts([f"{x}.weight" for x in each]) for each in names)
+                biases = None
+                if form.feed_forward_bias:
+                    biases = tuple(read.stack([f"{x}.bias" for x in each]) for each in names)
+                router = read.linears([f"{at}.gate"])
                 favoured = read.variable(f"{at}.expert_bias.bias") if of.favours else None
-                return Experts(router, gate, up, down, of, favoured, activation)
+                return Experts(router, gate, up, down, biases, of, favoured, activation)
             return FeedForward(
                 up=read.linears([f"{at}.{x}_proj" for x in ("gate", "up")]),
                 down=read.linears([f"{at}.down_proj"]),
