@@ -442,7 +442,7 @@ def rotary(
             **config,
         },
     )
-    width, size = settings.hidden_size, settings.head_dim
+    width, size = settings.hidden_size, _head_size(settings, 0)
     names = _LFM3_NAMES if model_type == "lfm3" else {}
     if model_type in ("lfm2", "lfm2_moe"):
         names = _LFM2_NAMES
@@ -450,7 +450,8 @@ def rotary(
     draw = _Draw(seed)
 
     def norm(size: int) -> np.ndarray:
-        return draw.scale(size, mean=0.0 if is_gemma else 1.0)  # Gemma multiplies by 1 + weight
+        # Gemma up to 3 multiplies by 1 + weight.
+        return draw.scale(size, mean=0.0 if is_gemma and model_type != "gemma4_text" else 1.0)
 
     # Gemma and Granite multiply embeddings before the first layer.
     scale = width**0.5 if is_gemma else getattr(settings, "embedding_multiplier", 1.0)
@@ -460,6 +461,13 @@ def rotary(
     if not is_tied:
         tensors["lm_head.weight"] = draw.normal(settings.vocab_size, width, std=0.4)
     tensors[f"model.{names.get('norm', 'norm')}.weight"] = norm(width)
+    if model_type == "gemma4_text":
+        inputs = settings.hidden_size_per_layer_input
+        all_inputs = inputs * settings.num_hidden_layers
+        further = draw.normal(settings.vocab_size, all_inputs, std=0.5)
+        tensors["model.embed_tokens_per_layer.weight"] = further
+        tensors["model.per_layer_model_projection.weight"] = draw.linear(all_inputs, width)
+        tensors["model.per_layer_projection_norm.weight"] = norm(inputs)
     norms = ["input_layernorm", "post_attention_layernorm"]
     norms += ["pre_feedforward_layernorm", "post_feedforward_layernorm"] * (
         is_gemma or model_type == "lfm3"
@@ -475,6 +483,15 @@ def rotary(
             tensors[f"{block}{name}.weight"] = draw.linear(out, into)
             if has_bias:
                 tensors[f"{block}{name}.bias"] = draw.bias(out)
+        if model_type == "gemma4_text":
+            inputs, size = settings.hidden_size_per_layer_input, _head_size(settings, layer)
+            tensors[f"{block}per_layer_input_gate.weight"] = draw.linear(inputs, width)
+            tensors[f"{block}per_layer_projection.weight"] = draw.linear(width, inputs)
+            tensors[f"{block}post_per_layer_input_norm.weight"] = norm(width)
+            tensors[f"{block}layer_scalar"] = draw.scale(1)
+            tensors[f"{block}self_attn.q_norm.weight"] = norm(size)
+            if settings.kv_sharing_modes[layer] != "reuse":
+                tensors[f"{block}self_attn.k_norm.weight"] = norm(size)
         if model_type == "gpt_oss":
             _interleave_experts(tensors, block, settings.num_local_experts)
             tensors[f"{block}self_attn.sinks"] = draw.normal(settings.num_attention_heads, std=2.0)
@@ -541,6 +558,12 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 24,
     },
     "lfm3": {"layer_types": ["conv", "full_attention"]},
+    "gemma4_text": {
+        "vocab_size_per_layer_input": 400,
+        "hidden_size_per_layer_input": 8,
+        "global_head_dim": 12,
+        "layer_types": ["full_attention", "full_attention"],
+    },
 }
 """What small models of an architecture have, where nothing else is said."""
 
@@ -566,12 +589,17 @@ _LFM3_NAMES = _LFM_NAMES | {
 }
 
 
+def _head_size(settings: Any, layer: int) -> int:
+    is_own = settings.model_type == "gemma4_text"
+    return (settings.per_layer_config[layer] if is_own else settings).head_dim
+
+
 def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
     """Of a layer's projections the names, the widths before and after, and whether there is a
     bias."""
     kind, width, inner = settings.model_type, settings.hidden_size, settings.intermediate_size
     heads = settings.num_attention_heads, settings.num_key_value_heads
-    queries, keys = (count * settings.head_dim for count in heads)
+    queries, keys = (count * _head_size(settings, layer) for count in heads)
     out_bias = getattr(settings, "attention_bias", False)
     bias, inner_bias = out_bias or kind == "qwen2", getattr(settings, "mlp_bias", False)
     if kind == "phi3":
@@ -587,6 +615,10 @@ def _linears(settings: Any, layer: int) -> list[tuple[str, int, int, bool]]:
         ("self_attn.v_proj", width, keys, bias),
         ("self_attn.o_proj", queries, width, out_bias),
     ]
+    if kind == "gemma4_text":
+        shares = settings.kv_sharing_modes[layer] == "reuse"
+        inner *= 1 + (shares and settings.use_double_wide_mlp)
+        mixer = [mixer[0], mixer[3]] if shares else mixer
     if kind == "lfm3" and settings.use_attention_gate:
         mixer.append(("self_attn.g_proj", width, settings.num_attention_heads, False))
     if kind.startswith("lfm") and settings.layer_types[layer] == "conv":

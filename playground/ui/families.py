@@ -79,6 +79,7 @@ _ARCHITECTURES = {
     "qwen3": "Qwen3",
     "gemma2": "Gemma 2",
     "gemma3_text": "Gemma 3",
+    "gemma4_text": "Gemma 4",
     "smollm3": "SmolLM3",
     "granite": "Granite",
     "ministral3": "Ministral 3",

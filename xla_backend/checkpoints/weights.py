@@ -57,6 +57,7 @@ _REQUIRED_SETTINGS: dict[str, dict[str, Any]] = {
     "llama": {"pretraining_tp": 1},
     "gemma2": {"use_bidirectional_attention": None},
     "gemma3_text": {"use_bidirectional_attention": False, "attn_logit_softcapping": None},
+    "gemma4_text": {"attention_k_eq_v": False, "enable_moe_block": False},
     "olmoe": {"clip_qkv": None},
     "granitemoehybrid": {"num_local_experts": 0},
     "lfm3": {"use_sandwich_norm": True},
@@ -64,6 +65,7 @@ _REQUIRED_SETTINGS: dict[str, dict[str, Any]] = {
 
 _IMAGE_MODELS = (
     "gemma3",
+    "gemma4",
     "idefics3",
     "internvl",
     "lfm2_vl",

@@ -61,7 +61,7 @@ class Linear(NamedTuple):
 class Norm(NamedTuple):
     """Layer normalisation; without a bias, T5's root-mean-square form (no mean subtracted)."""
 
-    scale: tf.Variable
+    scale: tf.Variable | float
     bias: tf.Variable | None
     epsilon: float
 
